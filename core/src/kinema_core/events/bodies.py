@@ -1,0 +1,437 @@
+"""Every event that Kinema's services exchange, by family.
+
+`TYPE` is the wire tag with its version; a released body only ever grows by fields with defaults, a change of meaning
+gets a new version beside the old one (`upcast.py`). `FAMILY` is part of the subject.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar, Literal, TypeAlias
+
+from kinema_core.events.frozen import EMPTY, FrozenMap
+from kinema_core.events.objects import Amounts, ClusterObject, ObjectKey, Wire
+from kinema_core.events.plan import Mode, Plan
+
+Figures: TypeAlias = FrozenMap[int | float | str]
+"""The numbers behind a decision, by name; names end in their unit (`_usd_per_hour`, `_seconds`)."""
+
+
+class Body(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of event bodies."""
+
+    TYPE: ClassVar[str]
+    FAMILY: ClassVar[str]
+
+
+# --- state: what the cluster is
+
+
+class ClusterSnapshot(Body, frozen=True, kw_only=True):
+    """The whole cluster at `version`. Too large for one message, it travels in chunks."""
+
+    TYPE: ClassVar[str] = "cluster-snapshot.v1"
+    FAMILY: ClassVar[str] = "state"
+
+    version: int
+    objects: tuple[ClusterObject, ...]
+
+
+class ClusterDelta(Body, frozen=True, kw_only=True):
+    """What one observation tick changed: version − 1 → version."""
+
+    TYPE: ClassVar[str] = "cluster-delta.v1"
+    FAMILY: ClassVar[str] = "state"
+
+    version: int
+    upserts: tuple[ClusterObject, ...] = ()
+    deletes: tuple[ObjectKey, ...] = ()
+
+
+class PodUsage(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """What one pod used: millicores over the source's window, bytes of working set."""
+
+    pod: str
+    uid: str
+    cpu: int
+    memory: int
+
+
+class UsageSampled(Body, frozen=True, kw_only=True):
+    """One reading of the metrics API: usage of every pod it knew, taken at `sampled`."""
+
+    TYPE: ClassVar[str] = "usage-sampled.v1"
+    FAMILY: ClassVar[str] = "state"
+
+    sampled: datetime
+    window_seconds: float
+    pods: tuple[PodUsage, ...]
+
+
+# --- plan: what shall be done, and why not
+
+
+class Offer(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """A machine that can be bought: `name` is `machine_type/zone/capacity_type`, the price is in micro-USD per hour."""
+
+    name: str
+    machine_type: str
+    zone: str
+    capacity_type: Literal["on-demand", "spot"]
+    micro_usd_per_hour: int
+    capacity: Amounts
+    allocatable: Amounts
+    """What a new node of it has for pods, daemon sets included."""
+    labels: FrozenMap[str] = EMPTY
+    taints: tuple[str, ...] = ()
+    """`key[=value]:effect`."""
+    available: int | None = None
+    """How many more can be booted; None: no limit."""
+    watts: float | None = None
+
+
+class CatalogPublished(Body, frozen=True, kw_only=True):
+    """What the provider sells, at which prices, and how old they are."""
+
+    TYPE: ClassVar[str] = "catalog-published.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    source: str
+    priced: datetime | None
+    offers: tuple[Offer, ...]
+
+
+class IterationStarted(Body, frozen=True, kw_only=True):
+    """An iteration begins on the cluster state `version`. `pods` (`namespace/name`) are the pending ones it covers."""
+
+    TYPE: ClassVar[str] = "iteration-started.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    mode: Mode
+    version: int
+    reason: str
+    figures: Figures = EMPTY
+    pods: tuple[str, ...] = ()
+
+
+class IterationSkipped(Body, frozen=True, kw_only=True):
+    """No iteration begins now. Published when the reason changes, not at every tick."""
+
+    TYPE: ClassVar[str] = "iteration-skipped.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    version: int
+    reason: str
+    figures: Figures = EMPTY
+
+
+class NodeDeletionRequested(Body, frozen=True, kw_only=True):
+    """A node that carries the expiry label runs no evictable workload any more: it can go."""
+
+    TYPE: ClassVar[str] = "node-deletion-requested.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    node: str
+    uid: str
+    version: int
+
+
+class WorkloadForecast(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """New requests per pod of a workload (`Type/namespace/name`), and what led to them."""
+
+    workload: str
+    requests_before: Amounts
+    requests_after: Amounts
+    predicted: Amounts
+    """Mean prediction over the horizon, per pod."""
+    samples: int
+
+
+class ForecastRefused(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """No forecast for a workload, and why."""
+
+    workload: str
+    reason: str
+    figures: Figures = EMPTY
+
+
+class ForecastMade(Body, frozen=True, kw_only=True):
+    """Forecasts for the iteration's state `version`."""
+
+    TYPE: ClassVar[str] = "forecast-made.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    version: int
+    forecasts: tuple[WorkloadForecast, ...]
+    refused: tuple[ForecastRefused, ...] = ()
+
+
+class PlanNone(Body, frozen=True, kw_only=True):
+    """The optimizer proposes nothing, and why."""
+
+    TYPE: ClassVar[str] = "plan-none.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    mode: Mode
+    version: int
+    reason: str
+    figures: Figures = EMPTY
+
+
+class PlanAccepted(Body, frozen=True, kw_only=True):
+    """The plan shall be carried out. `plan` is the id of its proposal, `version` the state it was judged on."""
+
+    TYPE: ClassVar[str] = "plan-accepted.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    plan: str
+    version: int
+    figures: Figures = EMPTY
+
+
+class PlanRefused(Body, frozen=True, kw_only=True):
+    """The plan shall not be carried out: the rule, its figures, and what would change the answer."""
+
+    TYPE: ClassVar[str] = "plan-refused.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    plan: str
+    version: int
+    rule: str
+    reason: str
+    would_change: str
+    figures: Figures = EMPTY
+
+
+class PlanHeld(Body, frozen=True, kw_only=True):
+    """The plan waits for an operator (approval mode)."""
+
+    TYPE: ClassVar[str] = "plan-held.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    plan: str
+    version: int
+    rule: str
+    reason: str
+    would_change: str
+    figures: Figures = EMPTY
+
+
+# --- exec: what is being done
+
+StepKind: TypeAlias = Literal[
+    "boot",
+    "mark",
+    "steer",
+    "surge-up",
+    "surge-down",
+    "roll",
+    "roll-finish",
+    "evict",
+    "delete",
+    "unmark",
+    "unsteer",
+    "restore",
+]
+
+
+class Step(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """One effect on Kubernetes or the cloud. `id` is unique within its execution and the same after a restart."""
+
+    id: str
+    kind: StepKind
+    target: str
+    """What it acts on: a node's name, or a workload's `Type/namespace/name`."""
+    uid: str = ""
+    """Uid of the target as planned: the effect is refused when it is another object by now."""
+    pods: tuple[str, ...] = ()
+    """Uids of the pods concerned (victims of a surge, pods to evict), sorted."""
+    nodes: tuple[str, ...] = ()
+    """Names of the nodes concerned (where new pods shall go)."""
+    offer: str = ""
+    replicas_from: int = 0
+    replicas_to: int = 0
+    requests: Amounts = EMPTY
+    """New requests per pod, for `roll`."""
+
+
+class StepIntended(Body, frozen=True, kw_only=True):
+    """The effect is about to be tried. `fencing` is the lease revision of the process that does it."""
+
+    TYPE: ClassVar[str] = "step-intended.v1"
+    FAMILY: ClassVar[str] = "exec"
+
+    plan: str
+    step: Step
+    fencing: int
+    deadline: datetime
+    attempt: int = 1
+
+
+class StepDone(Body, frozen=True, kw_only=True):
+    """The effect was made, or found made."""
+
+    TYPE: ClassVar[str] = "step-done.v1"
+    FAMILY: ClassVar[str] = "exec"
+
+    plan: str
+    step: str
+    fencing: int
+    outcome: str
+    """`done`, `adopted` (found made), or `void` (no longer needed)."""
+    figures: Figures = EMPTY
+
+
+class StepFailed(Body, frozen=True, kw_only=True):
+    """The effect was not made. `retry` tells whether it will be tried again."""
+
+    TYPE: ClassVar[str] = "step-failed.v1"
+    FAMILY: ClassVar[str] = "exec"
+
+    plan: str
+    step: str
+    fencing: int
+    reason: str
+    detail: str
+    retry: bool
+    figures: Figures = EMPTY
+
+
+class ExecutionFinished(Body, frozen=True, kw_only=True):
+    """Every step of the plan is done, and nothing of ours is left on the cluster."""
+
+    TYPE: ClassVar[str] = "execution-finished.v1"
+    FAMILY: ClassVar[str] = "exec"
+
+    plan: str
+    fencing: int
+    figures: Figures = EMPTY
+    """Moves by strategy, placement misses, nodes booted and deleted."""
+
+
+class ExecutionAborted(Body, frozen=True, kw_only=True):
+    """The plan was given up and rolled back. `leftovers` names what could not be taken back."""
+
+    TYPE: ClassVar[str] = "execution-aborted.v1"
+    FAMILY: ClassVar[str] = "exec"
+
+    plan: str
+    fencing: int
+    reason: str
+    detail: str
+    leftovers: tuple[str, ...] = ()
+    figures: Figures = EMPTY
+
+
+# --- control: what the operator says
+
+
+class Paused(Body, frozen=True, kw_only=True):
+    """The operator wants no new plan carried out."""
+
+    TYPE: ClassVar[str] = "paused.v1"
+    FAMILY: ClassVar[str] = "control"
+
+    by: str
+    reason: str = ""
+
+
+class Resumed(Body, frozen=True, kw_only=True):
+    """The operator ends the pause."""
+
+    TYPE: ClassVar[str] = "resumed.v1"
+    FAMILY: ClassVar[str] = "control"
+
+    by: str
+
+
+class Approved(Body, frozen=True, kw_only=True):
+    """The operator approves a held plan."""
+
+    TYPE: ClassVar[str] = "approved.v1"
+    FAMILY: ClassVar[str] = "control"
+
+    plan: str
+    by: str
+
+
+class AbortRequested(Body, frozen=True, kw_only=True):
+    """The operator wants the running plan given up and rolled back."""
+
+    TYPE: ClassVar[str] = "abort-requested.v1"
+    FAMILY: ClassVar[str] = "control"
+
+    by: str
+    reason: str = ""
+
+
+# --- dlq: what could not be handled
+
+
+class DeadLetter(Body, frozen=True, kw_only=True):
+    """A message that a service gave up on. Its body is kept as it came (base64 of at most 64 KiB)."""
+
+    TYPE: ClassVar[str] = "dead-letter.v1"
+    FAMILY: ClassVar[str] = "dlq"
+
+    service: str
+    stream: str
+    sequence: int
+    subject: str
+    reason: str
+    detail: str
+    data: bytes
+
+
+BODIES: tuple[type[Body] | type[Plan], ...] = (
+    ClusterSnapshot,
+    ClusterDelta,
+    UsageSampled,
+    CatalogPublished,
+    IterationStarted,
+    IterationSkipped,
+    NodeDeletionRequested,
+    ForecastMade,
+    Plan,
+    PlanNone,
+    PlanAccepted,
+    PlanRefused,
+    PlanHeld,
+    StepIntended,
+    StepDone,
+    StepFailed,
+    ExecutionFinished,
+    ExecutionAborted,
+    Paused,
+    Resumed,
+    Approved,
+    AbortRequested,
+    DeadLetter,
+)
+"""Every body that is published, in the order of the catalogue."""
+
+AnyBody: TypeAlias = (
+    ClusterSnapshot
+    | ClusterDelta
+    | UsageSampled
+    | CatalogPublished
+    | IterationStarted
+    | IterationSkipped
+    | NodeDeletionRequested
+    | ForecastMade
+    | Plan
+    | PlanNone
+    | PlanAccepted
+    | PlanRefused
+    | PlanHeld
+    | StepIntended
+    | StepDone
+    | StepFailed
+    | ExecutionFinished
+    | ExecutionAborted
+    | Paused
+    | Resumed
+    | Approved
+    | AbortRequested
+    | DeadLetter
+)

@@ -1,0 +1,145 @@
+"""Envelope, encoding and decoding of events.
+
+JSON with sorted map keys, so that equal events are equal bytes. The envelope is decoded first and the body by the
+decoder of its type, after the upcasters have lifted an older version.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, cast
+
+import msgspec
+
+from kinema_core.events.bodies import BODIES, AnyBody
+from kinema_core.events.frozen import FrozenMap
+from kinema_core.events.upcast import UPCASTERS
+
+
+class EventError(Exception):
+    """A message is no event we can use. `reason`: `bad-json`, `bad-envelope`, `unknown-type` or `bad-body`."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One event: envelope and body.
+
+    `id` derives from what caused it (`<cause>/<service>/<n>`), so that the same decision made twice is one event.
+    `state` is the version of the folded cluster state that the decision saw, 0 where it saw none.
+    """
+
+    id: str
+    type: str
+    cluster: str
+    time: datetime
+    cause: str
+    iteration: str
+    traceparent: str
+    state: int = 0
+    body: AnyBody
+
+
+class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    type: str
+    cluster: str
+    time: datetime
+    cause: str
+    iteration: str
+    traceparent: str
+    state: int = 0
+    body: msgspec.Raw
+
+
+def _freeze(kind: type, value: object) -> object:
+    if issubclass(kind, FrozenMap) and isinstance(value, dict):
+        return kind(value)
+    message = f"cannot decode {kind.__name__} from {type(value).__name__}"
+    raise TypeError(message)
+
+
+def _freeze_generic(kind: Any, value: object) -> object:  # noqa: ANN401 - msgspec hands over the annotation as it stands
+    return _freeze(getattr(kind, "__origin__", kind), value)
+
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic", decimal_format="string")
+_ENVELOPES: Final = msgspec.json.Decoder(_Envelope)
+_RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_DECODERS: Final[dict[str, Callable[[bytes | msgspec.Raw], AnyBody]]] = {
+    body.TYPE: cast(
+        "Callable[[bytes | msgspec.Raw], AnyBody]", msgspec.json.Decoder(body, dec_hook=_freeze_generic).decode
+    )
+    for body in BODIES
+}
+
+
+def encode(event: Event) -> bytes:
+    """Encode an event as JSON; equal events give equal bytes.
+
+    Raises:
+        EventError: `bad-body` when a number in it is NaN or infinite.
+    """
+    _refuse_non_finite(event.body, event.type)
+    return _ENCODER.encode(event)
+
+
+def _refuse_non_finite(value: object, path: str) -> None:
+    """Floats are few and sit in figures and costs: walk structs and small containers, skip bulk objects."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise EventError("bad-body", f"{path} is {value}, not a finite number")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_non_finite(item, f"{path}.{key}")
+    elif isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            if field not in _BULK:
+                _refuse_non_finite(getattr(value, field), f"{path}.{field}")
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            _refuse_non_finite(item, f"{path}[{index}]")
+
+
+_BULK: Final = frozenset({"objects", "upserts", "deletes", "pods", "placements"})
+"""Fields that hold thousands of structs without a float in them."""
+
+
+def decode(data: bytes) -> Event:
+    """Decode an event, lifting older versions of its body.
+
+    Raises:
+        EventError: the bytes are no event, its type is unknown, or its body does not fit; the detail names the path.
+    """
+    try:
+        envelope = _ENVELOPES.decode(data)
+    except msgspec.ValidationError as error:
+        raise EventError("bad-envelope", str(error)) from error
+    except msgspec.DecodeError as error:
+        raise EventError("bad-json", str(error)) from error
+    kind, raw = envelope.type, bytes(envelope.body)
+    while kind in UPCASTERS:
+        kind, raw = UPCASTERS[kind](raw)
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise EventError("unknown-type", f"event type {envelope.type!r} is not known to this version")
+    try:
+        body = decoder(raw)
+    except (msgspec.DecodeError, TypeError) as error:
+        raise EventError("bad-body", f"{envelope.type}: {error}") from error
+    return Event(
+        id=envelope.id,
+        type=kind,
+        cluster=envelope.cluster,
+        time=envelope.time,
+        cause=envelope.cause,
+        iteration=envelope.iteration,
+        traceparent=envelope.traceparent,
+        state=envelope.state,
+        body=body,
+    )

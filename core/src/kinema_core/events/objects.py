@@ -1,0 +1,355 @@
+"""The observed objects of a cluster, as they travel in `state` events.
+
+They keep what placement, safety and explanation need of a Kubernetes object and nothing else. CPU is in millicores,
+memory and storage in bytes, everything else in its own integer unit; times are UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from kinema_core.events.frozen import EMPTY, FrozenMap
+
+Amounts: TypeAlias = FrozenMap[int]
+"""Resource name → amount: `cpu` in millicores, `memory` in bytes, `pods` and extended resources in pieces."""
+
+Labels: TypeAlias = FrozenMap[str]
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base of everything nested in an event."""
+
+
+class Requirement(Wire, frozen=True, kw_only=True):
+    """One expression of a selector: `key operator values`."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: tuple[str, ...] = ()
+
+
+class Selector(Wire, frozen=True, kw_only=True):
+    """A label selector; an empty one matches everything."""
+
+    labels: Labels = EMPTY
+    expressions: tuple[Requirement, ...] = ()
+
+
+class NodeTerm(Wire, frozen=True, kw_only=True):
+    """One alternative of a required node affinity: label expressions and field expressions (`metadata.name`)."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+class PreferredNodeTerm(Wire, frozen=True, kw_only=True):
+    """A preferred node affinity and its weight (1–100)."""
+
+    weight: int
+    term: NodeTerm
+
+
+class Taint(Wire, frozen=True, kw_only=True):
+    """A node's taint."""
+
+    key: str
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    value: str = ""
+
+
+class Toleration(Wire, frozen=True, kw_only=True):
+    """A pod's toleration; an empty key with `Exists` tolerates everything, an empty effect every effect."""
+
+    key: str = ""
+    operator: Literal["Exists", "Equal", "Gt", "Lt"] = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class PodTerm(Wire, frozen=True, kw_only=True):
+    """A pod affinity or anti-affinity term. `selector=None` matches no pod."""
+
+    topology_key: str
+    selector: Selector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: Selector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    weight: int = 0
+    """0: required; else the weight of a preferred term."""
+
+
+class Spread(Wire, frozen=True, kw_only=True):
+    """A topology spread constraint."""
+
+    topology_key: str
+    max_skew: int
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    selector: Selector | None = None
+    min_domains: int = 1
+    match_label_keys: tuple[str, ...] = ()
+    node_affinity_policy: Literal["Honor", "Ignore"] = "Honor"
+    node_taints_policy: Literal["Honor", "Ignore"] = "Ignore"
+
+
+class HostPort(Wire, frozen=True, kw_only=True):
+    """A port a pod takes on its node."""
+
+    port: int
+    protocol: str = "TCP"
+    host_ip: str = "0.0.0.0"  # noqa: S104 - Kubernetes' own word for "any address", nothing is bound
+
+
+class PlacementRules(Wire, frozen=True, kw_only=True):
+    """All that restricts or steers where a pod may be."""
+
+    node_selector: Labels = EMPTY
+    node_terms: tuple[NodeTerm, ...] | None = None
+    """Required node affinity: alternatives, any of which suffices. None: no rule; empty: matches no node."""
+    preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    claims: tuple[str, ...] = ()
+    """Names of persistent volume claims in the pod's namespace."""
+    scheduler: str = "default-scheduler"
+    gated: bool = False
+    """Held back by a scheduling gate: nobody schedules it yet."""
+    unmodelled: tuple[str, ...] = ()
+    """Paths of fields that restrict placement in a way this version does not model: such a pod does not move."""
+
+
+NO_RULES = PlacementRules()
+
+
+class Owner(Wire, frozen=True, kw_only=True):
+    """The controlling owner of an object."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class ObjectKey(Wire, frozen=True, kw_only=True):
+    """Names one object: `key` is `namespace/name`, or `name` for cluster-scoped kinds."""
+
+    kind: str
+    key: str
+
+
+class _Object(Wire, frozen=True, kw_only=True):
+    """Base of the observed objects."""
+
+    name: str
+    uid: str
+
+
+class _Namespaced(_Object, frozen=True, kw_only=True):
+    namespace: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class _ClusterScoped(_Object, frozen=True, kw_only=True):
+    @property
+    def key(self) -> str:
+        """The name alone."""
+        return self.name
+
+
+class Node(_ClusterScoped, frozen=True, kw_only=True, tag="Node", tag_field="kind"):
+    """A node as its kubelet and its cloud describe it."""
+
+    labels: Labels = EMPTY
+    annotations: Labels = EMPTY
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = False
+    allocatable: Amounts = EMPTY
+    created: datetime | None = None
+
+
+class Pod(_Namespaced, frozen=True, kw_only=True, tag="Pod", tag_field="kind"):
+    """A pod that is bound or pending. Finished pods are not part of the state."""
+
+    phase: Literal["Pending", "Running", "Unknown"] = "Pending"
+    node: str | None = None
+    nominated: str | None = None
+    owner: Owner | None = None
+    labels: Labels = EMPTY
+    annotations: Labels = EMPTY
+    requests: Amounts = EMPTY
+    """As the scheduler counts them: containers, init and sidecar containers, overhead. `pods` is always 1."""
+    rules: PlacementRules = NO_RULES
+    priority: int = 0
+    ready: bool = False
+    unschedulable: bool = False
+    terminating: bool = False
+    mirror: bool = False
+    """A static pod's mirror: it goes with its node."""
+    host_path: bool = False
+    created: datetime | None = None
+    started: datetime | None = None
+    restarts: int = 0
+    """Container restarts, all containers together."""
+    last_restart: datetime | None = None
+    """When a container last ended abnormally or by the out-of-memory killer."""
+
+
+WorkloadKind: TypeAlias = Literal[
+    "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"
+]
+
+
+class Workload(_Namespaced, frozen=True, kw_only=True, tag="Workload", tag_field="kind"):
+    """A controller of pods; `type` is its Kubernetes kind. Replica sets point to their Deployment by `owner`."""
+
+    type: WorkloadKind
+    owner: Owner | None = None
+    labels: Labels = EMPTY
+    annotations: Labels = EMPTY
+    selector: Selector | None = None
+    replicas: int = 0
+    """Desired; for a daemon set the desired number scheduled."""
+    ready: int = 0
+    updated: int = 0
+    current: int = 0
+    """Pods that exist (`status.replicas`)."""
+    generation: int = 0
+    observed_generation: int = 0
+    template_labels: Labels = EMPTY
+    template_requests: Amounts = EMPTY
+    template_rules: PlacementRules = NO_RULES
+    max_surge: str = "25%"
+    max_unavailable: str = "25%"
+    paused: bool = False
+
+    @property
+    def key(self) -> str:
+        """`Type/namespace/name`: names are unique per Kubernetes kind only."""
+        return f"{self.type}/{self.namespace}/{self.name}"
+
+
+class DisruptionBudget(_Namespaced, frozen=True, kw_only=True, tag="DisruptionBudget", tag_field="kind"):
+    """A PodDisruptionBudget. Amounts are a number or a percentage, as written."""
+
+    selector: Selector | None = None
+    min_available: str | None = None
+    max_unavailable: str | None = None
+    allowed: int = 0
+    expected: int = 0
+    desired_healthy: int = 0
+    healthy: int = 0
+    always_allow_unhealthy: bool = False
+
+
+class AutoscalerMetric(Wire, frozen=True, kw_only=True):
+    """One metric of an HPA: value now and its target, in the target's own unit (per mille of a request, or milli)."""
+
+    name: str
+    current: int | None
+    target: int
+
+
+class Autoscaler(_Namespaced, frozen=True, kw_only=True, tag="Autoscaler", tag_field="kind"):
+    """A HorizontalPodAutoscaler and what it scales."""
+
+    target_kind: str
+    target_name: str
+    min_replicas: int = 1
+    max_replicas: int = 1
+    current: int = 0
+    desired: int = 0
+    metrics: tuple[AutoscalerMetric, ...] = ()
+
+
+class Volume(_ClusterScoped, frozen=True, kw_only=True, tag="Volume", tag_field="kind"):
+    """A PersistentVolume: where it can be reached from."""
+
+    node_terms: tuple[NodeTerm, ...] | None = None
+    claim: str | None = None
+    driver: str = ""
+
+
+class VolumeClaim(_Namespaced, frozen=True, kw_only=True, tag="VolumeClaim", tag_field="kind"):
+    """A PersistentVolumeClaim."""
+
+    volume: str | None = None
+    storage_class: str | None = None
+
+
+class StorageClass(_ClusterScoped, frozen=True, kw_only=True, tag="StorageClass", tag_field="kind"):
+    """A storage class: whether volumes wait for their first pod, and where they may be."""
+
+    wait_for_consumer: bool = False
+    node_terms: tuple[NodeTerm, ...] | None = None
+
+
+class PriorityClass(_ClusterScoped, frozen=True, kw_only=True, tag="PriorityClass", tag_field="kind"):
+    """A priority class."""
+
+    value: int = 0
+
+
+class Namespace(_ClusterScoped, frozen=True, kw_only=True, tag="Namespace", tag_field="kind"):
+    """A namespace and its labels, for rules that select namespaces."""
+
+    labels: Labels = EMPTY
+    terminating: bool = False
+
+
+class Recommendation(_Namespaced, frozen=True, kw_only=True, tag="Recommendation", tag_field="kind"):
+    """A VerticalPodAutoscaler's recommendation: amounts per pod, summed over its containers."""
+
+    target_kind: str
+    target_name: str
+    target: Amounts = EMPTY
+    lower: Amounts = EMPTY
+    upper: Amounts = EMPTY
+    mode: str = "Off"
+    created: datetime | None = None
+
+
+class Quarantined(Wire, frozen=True, kw_only=True, tag="Quarantined", tag_field="kind"):
+    """An object that could not be read. What it might forbid is taken as forbidden."""
+
+    object: str
+    """Kubernetes kind and key, as `Pod shop/cart-0`."""
+    path: str
+    reason: str
+    node: str | None = None
+    """The node that it freezes, where known."""
+    namespace: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The object's kind and key."""
+        return self.object
+
+
+ClusterObject: TypeAlias = (
+    Node
+    | Pod
+    | Workload
+    | DisruptionBudget
+    | Autoscaler
+    | Volume
+    | VolumeClaim
+    | StorageClass
+    | PriorityClass
+    | Namespace
+    | Recommendation
+    | Quarantined
+)
+
+
+def kind_of(item: ClusterObject) -> str:
+    """The wire tag of an object, as used in `ObjectKey.kind`."""
+    return type(item).__name__

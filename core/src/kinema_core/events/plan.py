@@ -1,0 +1,134 @@
+"""A plan: which nodes, which pod where, what it costs: what `kinema plan -o json` prints (`kinema.plan/v1`)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from kinema_core.events.frozen import EMPTY, FrozenMap
+from kinema_core.events.objects import Amounts, Wire
+
+Strategy: TypeAlias = Literal["surge", "rolling", "evict", "stay", "schedule"]
+Mode: TypeAlias = Literal["reschedule", "autoscale"]
+
+
+class Cost(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """Money per hour, in the unit named, to six decimals.
+
+    `gap` is (after − lower_bound) / lower_bound; 0 when both are 0, None when only the bound is.
+    """
+
+    before: float
+    after: float
+    lower_bound: float
+    gap: float | None
+    unit: str = "USD/h"
+
+
+class PlanNode(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """A node of the plan: one to keep, to boot or to delete."""
+
+    name: str
+    machine_type: str
+    zone: str
+    capacity_type: str
+    offer: str
+    usd_per_hour: float
+    action: Literal["keep", "boot", "delete"]
+
+
+class Placement(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """Where one pod is and shall be. `source` is written as `from`."""
+
+    pod: str
+    uid: str
+    source: str | None = msgspec.field(name="from")
+    to: str
+    strategy: Strategy
+    requests: Amounts
+
+
+class Unplaced(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """A pending pod that the plan places nowhere, and why."""
+
+    pod: str
+    uid: str
+    code: str
+    reason: str
+
+
+class QuarantinedObject(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """An object that could not be read, and where in it."""
+
+    object: str
+    path: str
+    reason: str
+
+
+class Held(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """A pod that may not move, and the rule that says so."""
+
+    pod: str
+    code: str
+    reason: str
+
+
+class Binding(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """What a constraint costs."""
+
+    constraint: str
+    usd_per_hour: float
+
+
+class Resize(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """New requests of a workload's pods, applied by its rolling update. `workload` is `Type/namespace/name`."""
+
+    workload: str
+    requests_before: Amounts
+    requests_after: Amounts
+
+
+class Stop(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """Where a solve ended: `reason` tells whether it was done or stopped, and by what; a replay stops there too."""
+
+    reason: Literal["optimal", "time-limit", "work-limit", "infeasible"]
+    phase: str
+    iteration: int
+
+
+class Solve(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """How the plan was found. Seconds are measured on the machine that solved, and are no part of the decision."""
+
+    seconds: float
+    first_feasible_seconds: float | None
+    method: str
+    seed: int
+    stops: tuple[Stop, ...] = ()
+
+
+class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """A complete plan, and the body of `plan-proposed.v1`."""
+
+    TYPE: ClassVar[str] = "plan-proposed.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    schema: str = "kinema.plan/v1"
+    status: Literal["optimal", "feasible", "nothing-better", "infeasible"]
+    cost: Cost
+    nodes: tuple[PlanNode, ...]
+    placements: tuple[Placement, ...]
+    unplaced: tuple[Unplaced, ...] = ()
+    quarantined: tuple[QuarantinedObject, ...] = ()
+    held: tuple[Held, ...] = ()
+    moves: int
+    restarts: int
+    binding: tuple[Binding, ...] = ()
+    solve: Solve
+    mode: Mode = "reschedule"
+    objective: str = "cost"
+    base_version: int = 0
+    """Version of the cluster state that it was computed on."""
+    resizes: tuple[Resize, ...] = ()
+    figures: FrozenMap[float] = EMPTY
+    """Sizes of the problem and the like, for people."""

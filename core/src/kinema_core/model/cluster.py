@@ -1,0 +1,222 @@
+"""The cluster state and its fold over `state` events.
+
+Every service folds the same events to the same state: the last snapshot, then each delta in turn. A gap or a changed
+stream means that the state is unknown, and nobody decides on an unknown state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
+from types import MappingProxyType
+from typing import TypeVar, cast
+
+from kinema_core.events import (
+    Autoscaler,
+    ClusterDelta,
+    ClusterObject,
+    ClusterSnapshot,
+    DisruptionBudget,
+    Namespace,
+    Node,
+    ObjectKey,
+    Pod,
+    PriorityClass,
+    Quarantined,
+    Recommendation,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+    Workload,
+    kind_of,
+)
+
+T = TypeVar("T")
+
+
+class StateGapError(Exception):
+    """A delta does not follow the folded version: the state is unknown until the next snapshot."""
+
+    def __init__(self, have: int, got: int) -> None:
+        super().__init__(f"state version {have} cannot be followed by delta {got}: a full state is needed first")
+        self.have = have
+        self.got = got
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Everything known of a cluster at one version, by kind and key; maps keep no promise about order.
+
+    Iterate with the properties: they are sorted by key, so that whatever is computed from them is repeatable.
+    """
+
+    version: int = 0
+    objects: Mapping[str, Mapping[str, ClusterObject]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def _all(self, kind: type[T]) -> Mapping[str, T]:
+        return cast("Mapping[str, T]", self.objects.get(kind.__name__, {}))
+
+    def _sorted(self, kind: type[T]) -> tuple[T, ...]:
+        mine = self._all(kind)
+        return tuple(mine[key] for key in sorted(mine))
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Nodes by name."""
+        return self._sorted(Node)
+
+    @cached_property
+    def pods(self) -> tuple[Pod, ...]:
+        """Pods by `namespace/name`."""
+        return self._sorted(Pod)
+
+    @cached_property
+    def workloads(self) -> tuple[Workload, ...]:
+        """Controllers by `Type/namespace/name`."""
+        return self._sorted(Workload)
+
+    @cached_property
+    def budgets(self) -> tuple[DisruptionBudget, ...]:
+        """Disruption budgets by `namespace/name`."""
+        return self._sorted(DisruptionBudget)
+
+    @cached_property
+    def autoscalers(self) -> tuple[Autoscaler, ...]:
+        """Horizontal pod autoscalers by `namespace/name`."""
+        return self._sorted(Autoscaler)
+
+    @cached_property
+    def volumes(self) -> tuple[Volume, ...]:
+        """Persistent volumes by name."""
+        return self._sorted(Volume)
+
+    @cached_property
+    def claims(self) -> tuple[VolumeClaim, ...]:
+        """Persistent volume claims by `namespace/name`."""
+        return self._sorted(VolumeClaim)
+
+    @cached_property
+    def storage_classes(self) -> tuple[StorageClass, ...]:
+        """Storage classes by name."""
+        return self._sorted(StorageClass)
+
+    @cached_property
+    def priority_classes(self) -> tuple[PriorityClass, ...]:
+        """Priority classes by name."""
+        return self._sorted(PriorityClass)
+
+    @cached_property
+    def namespaces(self) -> tuple[Namespace, ...]:
+        """Namespaces by name."""
+        return self._sorted(Namespace)
+
+    @cached_property
+    def recommendations(self) -> tuple[Recommendation, ...]:
+        """Vertical pod autoscalers' recommendations by `namespace/name`."""
+        return self._sorted(Recommendation)
+
+    @cached_property
+    def quarantined(self) -> tuple[Quarantined, ...]:
+        """Objects that could not be read, by kind and key."""
+        return self._sorted(Quarantined)
+
+    def node(self, name: str) -> Node | None:
+        """The node of that name."""
+        return self._all(Node).get(name)
+
+    def pod(self, key: str) -> Pod | None:
+        """The pod `namespace/name`."""
+        return self._all(Pod).get(key)
+
+    def workload(self, key: str) -> Workload | None:
+        """The controller `Type/namespace/name`."""
+        return self._all(Workload).get(key)
+
+    @cached_property
+    def pods_by_node(self) -> Mapping[str, tuple[Pod, ...]]:
+        """Bound pods of each node that has any, sorted by key."""
+        bound = sorted((pod for pod in self.pods if pod.node is not None), key=lambda pod: (pod.node or "", pod.key))
+        return {str(name): tuple(pods) for name, pods in groupby(bound, key=attrgetter("node"))}
+
+    @cached_property
+    def pods_by_uid(self) -> Mapping[str, Pod]:
+        """Pods by uid."""
+        return {pod.uid: pod for pod in self.pods}
+
+    def controller_of(self, pod: Pod) -> Workload | None:
+        """The workload that a pod belongs to: its owner, or the Deployment behind its replica set."""
+        if pod.owner is None:
+            return None
+        owner = self.workload(f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}")
+        if owner is None or owner.owner is None:
+            return owner
+        return self.workload(f"{owner.owner.kind}/{owner.namespace}/{owner.owner.name}") or owner
+
+    @cached_property
+    def pods_by_workload(self) -> Mapping[str, tuple[Pod, ...]]:
+        """Pods of each workload, by the workload's key (a Deployment's pods under the Deployment)."""
+        found: dict[str, list[Pod]] = {}
+        for pod in self.pods:
+            workload = self.controller_of(pod)
+            if workload is not None:
+                found.setdefault(workload.key, []).append(pod)
+        return {key: tuple(pods) for key, pods in found.items()}
+
+
+def from_objects(objects: Iterable[ClusterObject], version: int = 1) -> Cluster:
+    """A cluster of these objects; of two with one key the later holds."""
+    kinds: dict[str, dict[str, ClusterObject]] = {}
+    for item in objects:
+        kinds.setdefault(kind_of(item), {})[item.key] = item
+    return Cluster(version=version, objects=MappingProxyType(kinds))
+
+
+def evolve(cluster: Cluster, event: ClusterSnapshot | ClusterDelta) -> Cluster:
+    """Fold one state event; pure: the cluster given is left as it is.
+
+    Snapshots replace everything. A delta at or below the folded version was folded already and changes nothing.
+
+    Raises:
+        StateGapError: the delta is not the next one.
+    """
+    if isinstance(event, ClusterSnapshot):
+        return from_objects(event.objects, event.version)
+    if event.version <= cluster.version:
+        return cluster
+    if event.version != cluster.version + 1:
+        raise StateGapError(cluster.version, event.version)
+    kinds = dict(cluster.objects)
+    touched: dict[str, dict[str, ClusterObject]] = {}
+
+    def of_kind(kind: str) -> dict[str, ClusterObject]:
+        if kind not in touched:
+            touched[kind] = kinds[kind] = dict(cluster.objects.get(kind, {}))
+        return touched[kind]
+
+    for gone in event.deletes:
+        of_kind(gone.kind).pop(gone.key, None)
+    for item in event.upserts:
+        of_kind(kind_of(item))[item.key] = item
+    return Cluster(version=event.version, objects=MappingProxyType({k: v for k, v in kinds.items() if v}))
+
+
+def all_objects(cluster: Cluster) -> Iterator[ClusterObject]:
+    """Every object, sorted by kind and key: the content of a snapshot."""
+    for kind in sorted(cluster.objects):
+        of_kind = cluster.objects[kind]
+        for key in sorted(of_kind):
+            yield of_kind[key]
+
+
+def difference(old: Cluster, new: Cluster) -> tuple[tuple[ClusterObject, ...], tuple[ObjectKey, ...]]:
+    """Upserts and deletes that lead from `old` to `new`, sorted by kind and key."""
+    upserts: list[ClusterObject] = []
+    deletes: list[ObjectKey] = []
+    for kind in sorted(set(old.objects) | set(new.objects)):
+        before, after = old.objects.get(kind, {}), new.objects.get(kind, {})
+        upserts += [after[key] for key in sorted(after) if before.get(key) != after[key]]
+        deletes += [ObjectKey(kind=kind, key=key) for key in sorted(before) if key not in after]
+    return tuple(upserts), tuple(deletes)

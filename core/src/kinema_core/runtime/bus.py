@@ -1,0 +1,173 @@
+"""The bus between the services: what it promises, for any implementation.
+
+Two streams hold all events: `STATE` (family state) and `LOG` (families plan, exec, control: one total order, so that a
+replay sees what every service saw). `DLQ` keeps what could not be handled. Positions are stream sequences, from 1.
+
+* Publishing is idempotent by event id: publishing the same event again stores nothing and succeeds. An ambiguous
+  publish (time-out, lost reply) is settled by reading the stream back, never by trusting the acknowledgement.
+* Deliveries of a durable consumer are at least once and in order, one at a time.
+* Reading (`read`, `head`, `last`) needs no consumer, changes nothing and sees everything acknowledged before the call.
+* Bodies above 32 KiB are compressed; above 512 KiB they are cut into chunks with a manifest last. Readers get whole
+  events only; a missing chunk or a wrong digest is a `Damaged` item, never a silent gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from kinema_core.events import Event
+
+StreamName: TypeAlias = Literal["STATE", "LOG", "DLQ"]
+STREAM_OF_FAMILY: dict[str, StreamName] = {
+    "state": "STATE",
+    "plan": "LOG",
+    "exec": "LOG",
+    "control": "LOG",
+    "dlq": "DLQ",
+}
+
+
+class BusError(Exception):
+    """Root of the bus's errors.
+
+    BusError
+    ├── BusUnavailableError   the broker cannot be reached or does not answer: try again later
+    ├── BusDeniedError        wrong credentials, or a right is missing: a person must act
+    ├── BusSetupError         a stream or consumer is missing: run `kinema setup`
+    ├── ConflictError         compare-and-set lost: somebody else wrote first
+    └── LeaseLostError        the lease is not ours any more: stop acting at once
+    """
+
+
+class BusUnavailableError(BusError):
+    """The broker cannot be reached or does not answer."""
+
+
+class BusDeniedError(BusError):
+    """The broker refuses these credentials, or this user lacks a right."""
+
+
+class BusSetupError(BusError):
+    """A stream, bucket or consumer does not exist."""
+
+
+class ConflictError(BusError):
+    """The subject's last sequence is not the expected one."""
+
+
+class LeaseLostError(BusError):
+    """The lease has expired or somebody else holds it."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An event with its place in the stream."""
+
+    stream: StreamName
+    sequence: int
+    subject: str
+    event: Event
+    size: int
+    """Bytes of the event as JSON, uncompressed."""
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A message that is no whole event: its place, a reason code, details, and its bytes as stored."""
+
+    stream: StreamName
+    sequence: int
+    subject: str
+    reason: str
+    """`bad-json`, `bad-envelope`, `unknown-type`, `bad-body`, `bad-digest`, `missing-chunk` or `bad-encoding`."""
+    detail: str
+    data: bytes
+
+
+class Delivery(Protocol):
+    """One message handed to a durable consumer, to be settled exactly once."""
+
+    @property
+    def item(self) -> Stored | Damaged:
+        """What was delivered."""
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first delivery."""
+
+    async def ack(self) -> None:
+        """Done: never deliver it again."""
+
+    async def nak(self, delay: float) -> None:
+        """Not now: deliver it again after `delay` real seconds."""
+
+    async def term(self) -> None:
+        """Never deliver it again, though it was not handled."""
+
+    async def in_progress(self) -> None:
+        """Still at it: do not redeliver yet."""
+
+
+class Lease(Protocol):
+    """A lease that this process holds. `revision` is the fencing token: it only ever grows with each holder."""
+
+    @property
+    def revision(self) -> int:
+        """Fencing token of this holder."""
+
+    def left(self) -> float:
+        """Real seconds for which acting under it is still safe (2/3 of its time to live since the last renewal)."""
+
+    async def renew(self) -> None:
+        """Extend it; raises LeaseLostError when somebody else holds it."""
+
+    async def release(self) -> None:
+        """Give it up at once."""
+
+
+class Bus(Protocol):
+    """A connection to the streams of one cluster's pipeline."""
+
+    async def publish(self, event: Event, *, expected_last: int | None = None) -> int:
+        """Store an event and return its sequence; storing the same id again returns the first one's sequence.
+
+        With `expected_last`, store only if the last sequence of the event's own subject is that one (0: none yet).
+
+        Raises:
+            ConflictError: another event came first. BusUnavailableError, BusDeniedError, BusSetupError.
+        """
+
+    def read(
+        self, stream: StreamName, *, start: int = 1, kinds: tuple[str, ...] = ()
+    ) -> AsyncIterator[Stored | Damaged]:
+        """Everything stored from sequence `start` on to the present head, in order; then end.
+
+        `kinds` restricts to these kinds of events (`cluster-delta`, …). Chunk messages are not seen by the caller.
+        """
+
+    async def head(self, stream: StreamName) -> int:
+        """The stream's last sequence, 0 when it is empty."""
+
+    async def last(self, stream: StreamName, kind: str) -> Stored | Damaged | None:
+        """The newest event of a kind."""
+
+    def deliveries(self, durable: str) -> AsyncIterator[Delivery]:
+        """Deliveries of a durable consumer on LOG, for ever, until the bus is closed.
+
+        Raises:
+            BusSetupError: the consumer does not exist. BusDeniedError.
+        """
+
+    async def position(self, durable: str) -> int:
+        """Sequence up to which the durable consumer has settled everything."""
+
+    async def acquire(self, name: str, ttl: float) -> Lease | None:
+        """Take the lease `name` for `ttl` real seconds, or None while somebody else holds it."""
+
+    def connected(self) -> bool:
+        """Whether the broker can be reached just now."""
+
+    async def close(self) -> None:
+        """Stop deliveries and disconnect."""

@@ -1,0 +1,71 @@
+"""Time as the services see it.
+
+`SystemClock` is the only place that reads the machine's clock. Its `speed` lets a demo live through an hour in
+minutes beside a simulated cluster of the same speed; event times and deadlines then are cluster time. Leases and
+back-off towards the broker always count real seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells the cluster's time and waits in it."""
+
+    def now(self) -> datetime:
+        """The time now, UTC, in whole microseconds; never goes back within a process."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait that many seconds of this clock."""
+
+
+class SystemClock:
+    """The machine's clock, or one that starts at `epoch` and runs `speed` times as fast.
+
+    Advances by the monotonic clock, so that a correction of the system time never turns events around.
+    """
+
+    def __init__(self, *, speed: float = 1.0, epoch: datetime | None = None, started: float | None = None) -> None:
+        """`started` is the wall time (Unix seconds) at which the cluster's time was `epoch`; both or neither."""
+        if speed <= 0:
+            message = f"clock speed is {speed}: it must be above 0"
+            raise ValueError(message)
+        wall = time.time()  # noqa: TID251 - the one place that reads the clock
+        origin = datetime.fromtimestamp(wall, UTC)
+        if epoch is not None and started is not None:
+            origin = epoch + timedelta(seconds=(wall - started) * speed)
+        self._origin = origin
+        self._monotonic = time.monotonic()
+        self.speed = speed
+
+    def now(self) -> datetime:
+        """The time now, UTC."""
+        return self._origin + timedelta(seconds=(time.monotonic() - self._monotonic) * self.speed)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait `seconds` of this clock, `seconds / speed` of the machine's."""
+        await asyncio.sleep(max(0.0, seconds) / self.speed)
+
+
+class ManualClock:
+    """A clock that stands still until told otherwise: for replays and tests."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+
+    def now(self) -> datetime:
+        """The time it was last set to."""
+        return self._now
+
+    def set(self, now: datetime) -> None:
+        """Jump to `now`."""
+        self._now = now
+
+    async def sleep(self, seconds: float) -> None:
+        """Jump ahead by `seconds`, letting others run once."""
+        self._now += timedelta(seconds=seconds)
+        await asyncio.sleep(0)

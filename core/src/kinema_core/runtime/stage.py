@@ -1,0 +1,77 @@
+"""What a stage of the pipeline is: the same object runs live (`serve`) and in a replay.
+
+A stage folds STATE events into a state of its own, remembers what it needs of LOG events, and answers some of them.
+All it may use for an answer is handed over: the event, the folded state at a known version, and the time. That is
+why a replay with the same three gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, TypeAlias, TypeVar
+
+from kinema_core.events import AnyBody, Event
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class AtVersion:
+    """The state folded up to and including this version, and not further."""
+
+    version: int
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The newest state there is when the event is handled; the answer records which."""
+
+
+@dataclass(frozen=True)
+class NoState:
+    """No state is needed."""
+
+
+Want: TypeAlias = AtVersion | Latest | NoState
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Under which circumstances an event is handled: the time, and where a recorded solve stopped (in a replay)."""
+
+    now: datetime
+    recorded: AnyBody | None = None
+    """In a replay the recorded answer, from which a solver takes its stop; None live."""
+
+
+class Stage(Protocol[S]):
+    """A service that answers events with events."""
+
+    @property
+    def name(self) -> str:
+        """The service's name: part of the ids of its events, and of its durable consumer."""
+
+    @property
+    def consumes(self) -> tuple[str, ...]:
+        """Kinds of LOG events that it wants to see."""
+
+    @property
+    def folds(self) -> tuple[str, ...]:
+        """Kinds of STATE events that it folds besides snapshots and deltas."""
+
+    def initial(self) -> S:
+        """The state before any event."""
+
+    def fold(self, state: S, event: Event) -> S:
+        """Fold one STATE event; pure."""
+
+    def recall(self, event: Event) -> None:
+        """Take note of a LOG event without answering it: at start for the past, and before each `handle`."""
+
+    def wants(self, event: Event) -> Want:
+        """Which state `handle` needs for this event."""
+
+    async def handle(self, event: Event, state: S | None, moment: Moment) -> Sequence[AnyBody]:
+        """Answer an event; at most one answer wherever possible, so that a crash cannot fall between two."""

@@ -1,0 +1,1 @@
+"""Decides whether a proposed plan pays and is still right."""

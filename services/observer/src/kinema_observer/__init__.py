@@ -1,0 +1,1 @@
+"""Watches a Kubernetes cluster and publishes its state as events."""

@@ -1,0 +1,1 @@
+"""Computes the cheapest set of nodes that still runs everything."""

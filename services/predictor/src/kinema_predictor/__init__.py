@@ -1,0 +1,1 @@
+"""Forecasts what workloads will use."""

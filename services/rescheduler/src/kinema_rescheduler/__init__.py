@@ -1,0 +1,1 @@
+"""Carries out an accepted plan without taking a service down."""
