@@ -76,6 +76,9 @@ from kinema_core.events.bodies import (
     Resumed as Resumed,
 )
 from kinema_core.events.bodies import (
+    ServiceStarted as ServiceStarted,
+)
+from kinema_core.events.bodies import (
     Step as Step,
 )
 from kinema_core.events.bodies import (

@@ -87,6 +87,8 @@ class Offer(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """`key[=value]:effect`."""
     available: int | None = None
     """How many more can be booted; None: no limit."""
+    pool: str = ""
+    """Offers of one pool share what is `available`, such as one machine type in several zones; empty: no pool."""
     watts: float | None = None
 
 
@@ -215,6 +217,19 @@ class PlanHeld(Body, frozen=True, kw_only=True):
     reason: str
     would_change: str
     figures: Figures = EMPTY
+
+
+class ServiceStarted(Body, frozen=True, kw_only=True):
+    """A service runs with these settings from here on. Published when they differ from its last ones.
+
+    `settings` is their JSON without the runtime section: a replay decides with the settings of then, not of now.
+    """
+
+    TYPE: ClassVar[str] = "service-started.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    service: str
+    settings: str
 
 
 # --- exec: what is being done
@@ -387,6 +402,7 @@ BODIES: tuple[type[Body] | type[Plan], ...] = (
     ClusterSnapshot,
     ClusterDelta,
     UsageSampled,
+    ServiceStarted,
     CatalogPublished,
     IterationStarted,
     IterationSkipped,
@@ -414,6 +430,7 @@ AnyBody: TypeAlias = (
     ClusterSnapshot
     | ClusterDelta
     | UsageSampled
+    | ServiceStarted
     | CatalogPublished
     | IterationStarted
     | IterationSkipped

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, cast
+from functools import lru_cache
+from typing import Any, Final, cast, get_args, get_origin
 
 import msgspec
 
@@ -57,24 +58,35 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
     body: msgspec.Raw
 
 
-def _freeze(kind: type, value: object) -> object:
-    if issubclass(kind, FrozenMap) and isinstance(value, dict):
-        return kind(value)
-    message = f"cannot decode {kind.__name__} from {type(value).__name__}"
-    raise TypeError(message)
+def _freeze(kind: Any, value: object) -> object:  # noqa: ANN401 - msgspec hands over the annotation as it stands
+    """Build the annotated FrozenMap; msgspec checks what is in its own containers, not what a hook makes."""
+    build, types = _frozen(kind)
+    if not isinstance(value, dict):
+        message = f"expected an object, got {type(value).__name__}"
+        raise TypeError(message)
+    if not types.issuperset(map(type, value.values())):
+        message = f"expected values of {' or '.join(sorted(each.__name__ for each in types))}"
+        raise TypeError(message)
+    return build(value)
 
 
-def _freeze_generic(kind: Any, value: object) -> object:  # noqa: ANN401 - msgspec hands over the annotation as it stands
-    return _freeze(getattr(kind, "__origin__", kind), value)
+@lru_cache
+def _frozen(kind: Any) -> tuple[type[FrozenMap[object]], frozenset[type]]:  # noqa: ANN401 - see above
+    """The map's class and the types that its values may have; a whole number is a float, too."""
+    build = get_origin(kind) or kind
+    if not issubclass(build, FrozenMap):
+        message = f"cannot decode {kind}"
+        raise TypeError(message)
+    [values] = get_args(kind)
+    types = frozenset(get_args(values) or (values,))
+    return build, types | {int} if float in types else types
 
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic", decimal_format="string")
 _ENVELOPES: Final = msgspec.json.Decoder(_Envelope)
 _RAW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _DECODERS: Final[dict[str, Callable[[bytes | msgspec.Raw], AnyBody]]] = {
-    body.TYPE: cast(
-        "Callable[[bytes | msgspec.Raw], AnyBody]", msgspec.json.Decoder(body, dec_hook=_freeze_generic).decode
-    )
+    body.TYPE: cast("Callable[[bytes | msgspec.Raw], AnyBody]", msgspec.json.Decoder(body, dec_hook=_freeze).decode)
     for body in BODIES
 }
 

@@ -1,0 +1,44 @@
+# The verbs of this repository. Each installs what it needs: Python ≥ 3.11 with venv and pip, make and git suffice.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+UV_VERSION := 0.13.9
+PYTHON ?= python3
+SYSTEM_UV := $(shell command -v uv 2>/dev/null)
+UV := $(if $(SYSTEM_UV),$(SYSTEM_UV),.tools/bin/uv)
+# One thread per process: scikit-learn's OpenMP fits vary from 0.2 s to 45 s when the count is left open.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+MEMBERS := $(wildcard core/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
+
+.PHONY: help demo test check bench clean
+help: ## list the verbs
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+.tools/bin/uv:
+	$(PYTHON) -m venv .tools
+	.tools/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/.ready: pyproject.toml uv.lock $(MEMBERS) | $(filter .tools/bin/uv,$(UV))
+	$(UV) sync --locked --quiet
+	touch $@
+
+demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/
+	.venv/bin/kinema demo --out out/demo
+
+test: .venv/.ready ## every test that this machine can run; says what it leaves out and why
+	.venv/bin/python -m pytest -q -m "not pipeline"
+	.venv/bin/python -m pytest -q -m pipeline
+
+check: .venv/.ready ## Ruff, mypy --strict, import contracts
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy core/src sim/src cli/src services/*/src
+	.venv/bin/mypy tests benchmarks tools
+	.venv/bin/lint-imports
+
+bench: .venv/.ready ## measure; results as JSON in out/bench/
+	.venv/bin/python -m benchmarks --out out/bench
+
+clean: ## remove what the verbs made
+	rm -rf .venv .tools .cache out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks --out DIR` measures and writes JSON; nothing here asserts a time."""

@@ -1,0 +1,45 @@
+"""Runs the benchmarks, each in a process of its own, and writes one JSON file per benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from benchmarks.machine import describe
+
+BENCHMARKS: Final = ("fold", "latency", "replay")
+
+
+def run_one(name: str) -> dict[str, object]:
+    """Measure in a fresh process, so that memory peaks do not mix."""
+    code = f"import json; from benchmarks.{name} import measure; print(json.dumps(measure()))"
+    done = subprocess.run(  # noqa: S603 - our own interpreter with our own module
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"benchmark {name} failed:\n{done.stderr}")
+    result: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def main() -> None:
+    """Entry point of `python -m benchmarks`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="directory for the JSON files")
+    parser.add_argument("--only", choices=BENCHMARKS, help="run a single benchmark")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name in BENCHMARKS if arguments.only is None else (arguments.only,):
+        result = {"benchmark": name, "machine": describe(), "result": run_one(name)}
+        path = arguments.out / f"{name}.json"
+        path.write_text(json.dumps(result, indent=2) + "\n")
+        print(json.dumps(result["result"], indent=2))
+        print(f"written to {path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

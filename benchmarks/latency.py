@@ -1,0 +1,172 @@
+"""Latency from an observed change to the decision on it, at 1,000 nodes and 10,000 pods, the solve aside.
+
+Predictor, optimizer and decider run their real loops over a real nats-server. Each round publishes one delta and one
+started iteration, as the observer does, and waits for the decision; the seconds that the solver reports are taken off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from benchmarks.synthetic import MEBIBYTE, cluster_objects
+from kinema_core.events import (
+    AnyBody,
+    CatalogPublished,
+    ClusterDelta,
+    ClusterSnapshot,
+    Event,
+    FrozenMap,
+    IterationStarted,
+    Offer,
+    Plan,
+    PlanAccepted,
+    PlanHeld,
+    PlanNone,
+    PlanRefused,
+    Pod,
+)
+from kinema_core.runtime.bus import Bus, Stored
+from kinema_core.runtime.embedded import NatsServer
+from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.health import Health
+from kinema_core.runtime.nats_bus import connect
+from kinema_core.runtime.serve import serve
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.setup import Layout, setup
+
+NODES: Final = 1_000
+PODS: Final = 10_000
+ROUNDS: Final = 20
+CLUSTER: Final = "bench"
+SOLVE_SECONDS: Final = 1.0
+WAIT_SECONDS: Final = 120.0
+
+
+def measure() -> dict[str, object]:
+    """Milliseconds from the change to the decision without the solve: median, 90th percentile, worst."""
+    with tempfile.TemporaryDirectory() as directory:
+        return asyncio.run(_measure(Path(directory)))
+
+
+async def _measure(directory: Path) -> dict[str, object]:
+    server = NatsServer(directory)
+    await asyncio.to_thread(server.start)
+    tasks: list[asyncio.Task[None]] = []
+    settings = RuntimeSettings(cluster=CLUSTER, nats_url=server.url, health_port=0)
+    buses: list[Bus] = []
+    try:
+        await setup(settings, Layout(clusters=(CLUSTER,)))
+        bus = await connect(settings)
+        buses.append(bus)
+        objects = cluster_objects(nodes=NODES, pods=PODS)
+        await _publish(bus, "snapshot-1", ClusterSnapshot(version=1, objects=objects))
+        await _publish(bus, "catalog-1", _catalog())
+        for stage in _stages():
+            buses.append(await connect(settings))
+            tasks.append(asyncio.create_task(serve(stage, buses[-1], settings.clock(), Health(stage.name, CLUSTER))))
+        pods = [item for item in objects if isinstance(item, Pod)][:20]
+        rounds = [await _round(bus, number, pods) for number in range(2, ROUNDS + 3)]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in buses:
+            await each.close()
+        await asyncio.to_thread(server.stop)
+    aside = sorted(total - solve for total, solve in rounds[1:])  # the first round builds every stage's state
+    return {
+        "nodes": NODES,
+        "pods": PODS,
+        "rounds": len(aside),
+        "p50_ms": round(median(aside) * 1000, 1),
+        "p90_ms": round(aside[int(len(aside) * 0.9)] * 1000, 1),
+        "worst_ms": round(aside[-1] * 1000, 1),
+        "first_ms": round((rounds[0][0] - rounds[0][1]) * 1000, 1),
+        "solve_seconds_median": round(median(solve for _, solve in rounds[1:]), 3),
+    }
+
+
+def _stages() -> list[Any]:
+    from kinema_decider.service import Decider
+    from kinema_decider.settings import Settings as DeciderSettings
+    from kinema_optimizer.service import Optimizer
+    from kinema_optimizer.settings import Settings as OptimizerSettings
+    from kinema_predictor.service import Predictor
+    from kinema_predictor.settings import Settings as PredictorSettings
+
+    runtime = RuntimeSettings(cluster=CLUSTER)
+    return [
+        Predictor(PredictorSettings(runtime=runtime)),
+        Optimizer(OptimizerSettings(runtime=runtime, time_limit_seconds=SOLVE_SECONDS)),
+        Decider(DeciderSettings(runtime=runtime)),
+    ]
+
+
+def _catalog() -> CatalogPublished:
+    offers = tuple(
+        Offer(
+            name=f"e2-standard-32/europe-west3-{zone}/on-demand",
+            machine_type="e2-standard-32",
+            zone=f"europe-west3-{zone}",
+            capacity_type="on-demand",
+            micro_usd_per_hour=1_380_000,
+            capacity=FrozenMap({"cpu": 32_000, "memory": 128 * 1024 * MEBIBYTE, "pods": 110}),
+            allocatable=FrozenMap({"cpu": 31_850, "memory": 120_000 * MEBIBYTE, "pods": 110}),
+            labels=FrozenMap({"topology.kubernetes.io/zone": f"europe-west3-{zone}"}),
+        )
+        for zone in "abc"
+    )
+    return CatalogPublished(source="benchmark", priced=None, offers=offers)
+
+
+async def _publish(bus: Bus, name: str, body: AnyBody, iteration: str = "") -> int:
+    event = origin(body, id_=f"{CLUSTER}/observer/{name}", cluster=CLUSTER, iteration=iteration, now=datetime.now(UTC))  # noqa: TID251 - measures real time
+    return await bus.publish(event)
+
+
+async def _round(bus: Bus, version: int, pods: list[Pod]) -> tuple[float, float]:
+    """Seconds from the change to the decision, and seconds of the solve."""
+    changed = tuple(_touched(pod, version) for pod in pods)
+    began = time.perf_counter()
+    await _publish(bus, f"delta-{version}", ClusterDelta(version=version, upserts=changed))
+    started = IterationStarted(mode="reschedule", version=version, reason="benchmark")
+    after = await _publish(bus, f"iteration-{version}", started, iteration=f"it-{version}")
+    solve = 0.0
+    while time.perf_counter() - began < WAIT_SECONDS:
+        async for item in bus.read("LOG", start=after + 1):
+            after = item.sequence
+            event: Event | None = item.event if isinstance(item, Stored) else None
+            match None if event is None else event.body:
+                case Plan() as plan:
+                    solve = plan.solve.seconds
+                case PlanAccepted() | PlanRefused() | PlanHeld():
+                    return time.perf_counter() - began, solve
+                case PlanNone() as none:
+                    raise RuntimeError(f"no plan: {none.reason} {none.figures}")
+                case _:
+                    pass
+        await asyncio.sleep(0.002)
+    raise TimeoutError(f"no decision on version {version} within {WAIT_SECONDS:g} s")
+
+
+def _touched(pod: Pod, version: int) -> Pod:
+    return Pod(
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        phase=pod.phase,
+        node=pod.node,
+        owner=pod.owner,
+        labels=pod.labels,
+        annotations=FrozenMap({"kinema.io/note": str(version)}),
+        requests=pod.requests,
+        ready=True,
+        created=pod.created,
+        started=pod.started,
+    )

@@ -1,0 +1,194 @@
+"""`kinema demo`: the whole pipeline on this machine, over a cluster left behind by a traffic peak."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.live import Live
+
+from kinema_cli.demo_summary import DemoResult, print_summary, summarise
+from kinema_cli.pipeline import LocalPipeline, PipelineOptions
+from kinema_cli.processes import Child, ChildError, first_line, stop_event
+from kinema_cli.progress import Progress
+from kinema_cli.record_command import record_to
+from kinema_cli.recording import read
+from kinema_cli.simulator import Simulator, SimulatorError
+from kinema_core.runtime.bus import BusError, Stored
+from kinema_core.runtime.embedded import ServerError
+
+CLUSTER: Final = "demo"
+SIMULATOR_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.5
+SETTLE_SECONDS: Final = 120.0
+"""Cluster seconds of calm before an iteration: eight readings of usage, where a forecast needs five."""
+
+
+SOLVE_SECONDS: Final = 20.0
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text says what failed and where to look."""
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """How the demo runs. `speed` is cluster seconds per second; `timeout` real seconds for the whole run."""
+
+    out: Path
+    seed: int = 0
+    speed: float = 10.0
+    timeout: float = 170.0
+    scenario: str = "after-peak"
+
+    @property
+    def recording(self) -> Path:
+        """Where the recording goes."""
+        return self.out / "recording.jsonl.zst"
+
+
+class SimulatorAddress(msgspec.Struct, frozen=True):
+    """What the simulator prints when it is ready."""
+
+    url: str
+    port: int
+
+
+def service_settings() -> dict[str, dict[str, object]]:
+    """How the demo's services differ from their defaults."""
+    return {
+        "observer": {"settle_seconds": SETTLE_SECONDS},
+        "optimizer": {"planning": {"time_limit_seconds": SOLVE_SECONDS}},
+    }
+
+
+def run_demo(options: DemoOptions) -> int:
+    """Run it; 0 when a plan was carried out without one violation, 1 otherwise."""
+    console = Console(stderr=True)
+    try:
+        result = asyncio.run(_demo(options, console))
+    except (DemoError, ChildError, ServerError, BusError, SimulatorError) as error:
+        console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
+        return 1
+    print_summary(Console(), result, options.out)
+    return 0 if result.good else 1
+
+
+async def _demo(options: DemoOptions, console: Console) -> DemoResult:
+    began = time.monotonic()
+    if options.out.exists():
+        shutil.rmtree(options.out)
+    options.out.mkdir(parents=True)
+    console.print("starting the simulated cluster: it lives through a traffic peak first …")
+    child = simulator_child(options)
+    pipeline: LocalPipeline | None = None
+    stopping = stop_event()
+    try:
+        await child.start(read_output=True)
+        address = msgspec.json.decode(await first_line(child, SIMULATOR_SECONDS), type=SimulatorAddress)
+        simulator = Simulator(address.url)
+        pipeline = await start_pipeline(options, simulator)
+        console.print("five services and nats-server are up")
+        try:
+            await _follow(options, pipeline, simulator, began=began, console=console, stopping=stopping)
+        finally:
+            # A demo that failed is worth looking at, too.
+            history = await simulator.history()
+            (options.out / "history.json").write_bytes(history)
+            await record_to(pipeline.bus, cluster=CLUSTER, out=options.recording)
+    finally:
+        if pipeline is not None:
+            await pipeline.stop()
+        await child.stop()
+    console.print("comparing with the literal model, and writing the report …")
+    recording = read(options.recording)
+    return summarise(recording, history, out=options.out, wall_seconds=time.monotonic() - began)
+
+
+def simulator_child(options: DemoOptions) -> Child:
+    """The simulated cluster as a child process."""
+    return Child(
+        name="simulator",
+        arguments=(
+            "-m",
+            "kinema_sim",
+            "--scenario",
+            options.scenario,
+            "--seed",
+            str(options.seed),
+            "--speed",
+            str(options.speed),
+            "--port",
+            "0",
+            "--kubeconfig",
+            str(options.out / "kubeconfig"),
+        ),
+        log=options.out / "logs" / "simulator.log",
+    )
+
+
+async def start_pipeline(
+    options: DemoOptions, simulator: Simulator, *, environment: dict[str, dict[str, str]] | None = None
+) -> LocalPipeline:
+    """Broker and services, on the simulator's time."""
+    reading = await simulator.clock()
+    pipeline = LocalPipeline(
+        PipelineOptions(
+            directory=options.out,
+            cluster=CLUSTER,
+            kubeconfig=options.out / "kubeconfig",
+            provider_url=simulator.url,
+            clock_speed=reading.speed,
+            clock_epoch=reading.now,
+            clock_started=time.time(),  # noqa: TID251 - ties the services' clocks to the simulator's
+            settings=service_settings(),
+            environment=environment or {},
+        )
+    )
+    try:
+        await pipeline.start()
+    except BaseException:
+        await pipeline.stop()
+        raise
+    return pipeline
+
+
+async def _follow(
+    options: DemoOptions,
+    pipeline: LocalPipeline,
+    simulator: Simulator,
+    *,
+    began: float,
+    console: Console,
+    stopping: asyncio.Event,
+) -> None:
+    """Show what happens until the pipeline has settled."""
+    progress = Progress()
+    position = 0
+    with Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live:
+        while not progress.settled:
+            if stopping.is_set():
+                raise DemoError("interrupted")
+            seconds = time.monotonic() - began
+            if seconds > options.timeout:
+                raise DemoError(
+                    f"not settled after {seconds:.0f} s, waiting {progress.waiting}: see the logs in {options.out}/logs"
+                )
+            looping = pipeline.supervisor.crash_looping()
+            if looping is not None:
+                raise DemoError(f"{looping.name} keeps ending; its log {looping.log} ends:\n{looping.tail()}")
+            with contextlib.suppress(BusError):  # a broker that restarts is asked again at the next turn
+                async for item in pipeline.bus.read("LOG", start=position + 1):
+                    position = item.sequence
+                    if isinstance(item, Stored):
+                        progress.fold(item.event)
+            live.update(progress.table(seconds=seconds, view=await simulator.view()))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), POLL_SECONDS)

@@ -1,0 +1,126 @@
+"""What the demo says at its end, and writes to `summary.json` and `report.html`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from kinema_cli.recording import Recording
+from kinema_cli.report.build import build_report
+from kinema_cli.report.data import ReportData
+from kinema_cli.report.from_run import run_report
+from kinema_cli.report.history import read_history
+from kinema_core.events import ExecutionAborted, ExecutionFinished, Plan, PlanAccepted
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """The figures of a demo."""
+
+    data: ReportData
+    plans: tuple[Plan, ...]
+    """Accepted plans, in order."""
+    finished: int
+    aborted: int
+    wall_seconds: float
+    recorded_seconds: float
+
+    @property
+    def good(self) -> bool:
+        """Whether plans were carried out whole and nobody was hurt."""
+        audit = self.data.audit
+        return self.finished > 0 and self.aborted == 0 and audit is not None and audit.violations == 0
+
+
+def plan_digest(plan: Plan) -> str:
+    """A fingerprint of what a plan decides: nodes, placements and costs, without measured seconds and versions."""
+    what = (plan.nodes, plan.placements, plan.cost, plan.unplaced, plan.held, plan.resizes)
+    return sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()[:16]
+
+
+def summarise(recording: Recording, history: bytes, *, out: Path, wall_seconds: float) -> DemoResult:
+    """Take the figures from recording and history, and write the report and `summary.json` beside it."""
+    log = [item.event for item in recording.log]
+    data = run_report([item.event for item in recording.state], log, read_history(history), title="Kinema demo")
+    proposals = {event.id: event.body for event in log if isinstance(event.body, Plan)}
+    result = DemoResult(
+        data=data,
+        plans=tuple(proposals[event.body.plan] for event in log if isinstance(event.body, PlanAccepted)),
+        finished=sum(isinstance(event.body, ExecutionFinished) for event in log),
+        aborted=sum(isinstance(event.body, ExecutionAborted) for event in log),
+        wall_seconds=wall_seconds,
+        recorded_seconds=recording.seconds,
+    )
+    build_report(data, out / "report.html")
+    (out / "summary.json").write_text(json.dumps(figures(result), indent=2) + "\n", encoding="utf-8")
+    return result
+
+
+def figures(result: DemoResult) -> dict[str, object]:
+    """The result as plain values."""
+    head, audit = result.data.headline, result.data.audit
+    return {
+        "nodes": {"before": head.nodes_before, "after": head.nodes_after},
+        "usd_per_hour": {"before": head.usd_before, "after": head.usd_after},
+        "lower_bound_usd_per_hour": head.lower_bound,
+        "gap": head.gap,
+        "moves": head.moves,
+        "restarts": head.restarts,
+        "moves_by_strategy": dict(head.strategies),
+        "plans": [plan_digest(plan) for plan in result.plans],
+        "executions": {"finished": result.finished, "aborted": result.aborted},
+        "violations": None if audit is None else audit.violations,
+        "unready_pod_seconds": None if audit is None else audit.unready_pod_seconds,
+        "wall_seconds": round(result.wall_seconds, 1),
+        "recorded_seconds": round(result.recorded_seconds, 1),
+    }
+
+
+def print_summary(console: Console, result: DemoResult, out: Path) -> None:
+    """Say it on the terminal."""
+    head = result.data.headline
+    moves = ", ".join(f"{count} by {name}" for name, count in sorted(head.strategies.items())) or "none"
+    gap = "unknown" if head.gap is None else f"{head.gap:.2%}"
+    bound = "none" if head.lower_bound is None else f"{head.lower_bound:.2f} USD/h"
+    console.print(f"nodes      {head.nodes_before} → {head.nodes_after}")
+    saved = f"{head.usd_saved_per_month:,.0f} USD a month less"
+    console.print(f"cost       {head.usd_before:.2f} → {head.usd_after:.2f} USD/h, {saved}")
+    console.print(f"bound      {bound}, gap {gap} ({head.status})")
+    console.print(f"moves      {head.moves} ({moves}); restarts in place {head.restarts}")
+    console.print(f"executed   {result.finished} finished, {result.aborted} aborted")
+    digests = Counter(plan_digest(plan) for plan in result.plans)
+    console.print(f"plans      {', '.join(digests)} (fingerprints: the same seed gives the same)")
+    _print_audit(console, result.data)
+    console.print(f"took       {result.wall_seconds:.0f} s; {result.recorded_seconds:,.0f} s of cluster time recorded")
+    console.print(f"report     {out / 'report.html'}", soft_wrap=True)
+    console.print(f"recording  {out / 'recording.jsonl.zst'}", soft_wrap=True)
+
+
+def _print_audit(console: Console, data: ReportData) -> None:
+    if data.audit is None:
+        console.print("audit      nothing was carried out")
+        return
+    table = Table(title="Disruption audit", title_justify="left")
+    table.add_column("workload")
+    table.add_column("moved by")
+    for heading in ("replicas", "least ready", "floor", "violations", "unready pod-s"):
+        table.add_column(heading, justify="right")
+    for item in data.audit.workloads:
+        table.add_row(
+            item.workload,
+            item.strategy,
+            str(item.replicas),
+            str(item.least_ready),
+            str(item.floor),
+            str(item.violations),
+            f"{item.unready_pod_seconds:.1f}",
+        )
+    console.print(table)
+    console.print(f"violations {data.audit.violations}; unready pod-seconds {data.audit.unready_pod_seconds:.1f}")

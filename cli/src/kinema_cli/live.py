@@ -1,0 +1,84 @@
+"""A snapshot of a live cluster: one list of every kind, read only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kinema_cli.snapshot import Snapshot, SnapshotError
+from kinema_core.events import ClusterObject
+from kinema_core.model.cluster import from_objects
+from kinema_core.runtime.clock import SystemClock
+from kinema_observer.adapters.kubernetes import Api
+from kinema_observer.adapters.reflector import PAGE, Resource
+from kinema_observer.adapters.source import RESOURCES
+from kinema_observer.errors import ApiDeniedError, ApiError, ApiExpiredError, ApiMissingError, UnreadableListError
+from kinema_observer.logic.kubernetes import Decoded, decode_list
+
+_ATTEMPTS: Final = 3
+"""Lists of a kind that the server may forget half-way."""
+
+
+class _Meta(msgspec.Struct):
+    continue_: str | None = msgspec.field(name="continue", default=None)
+
+
+class _Page(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+def live_snapshot(context: str) -> Snapshot:
+    """List the cluster of a kubeconfig's context, of `KUBECONFIG` or `~/.kube/config`.
+
+    Raises:
+        SnapshotError: the context cannot be used, or the server does not give what is needed.
+    """
+    kubeconfig = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    try:
+        return asyncio.run(_listed(kubeconfig, context, SystemClock().now()))
+    except (ApiError, UnreadableListError) as error:
+        raise SnapshotError(f"context {context!r}: {error}") from error
+
+
+async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
+    api = await Api.connect(kubeconfig=kubeconfig, context=context)
+    try:
+        objects: list[ClusterObject] = []
+        for resource in RESOURCES:
+            try:
+                objects += await _objects(api, resource)
+            except (ApiMissingError, ApiDeniedError) as error:
+                # A cluster without autoscalers or a user without rights to them can still be planned for.
+                if resource.essential and isinstance(error, ApiDeniedError):
+                    raise
+    finally:
+        await api.close()
+    cluster = from_objects(objects)
+    if not cluster.nodes:
+        raise SnapshotError(f"context {context!r}: the cluster has no nodes")
+    return Snapshot(cluster=cluster, now=now, ignored={})
+
+
+async def _objects(api: Api, resource: Resource) -> list[ClusterObject]:
+    """All objects of a kind, in one consistent state."""
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(ApiExpiredError):
+            return [item async for page in _pages(api, resource) for item in page.objects]
+    return [item async for page in _pages(api, resource) for item in page.objects]
+
+
+async def _pages(api: Api, resource: Resource) -> AsyncIterator[Decoded]:
+    token: str | None = None
+    while True:
+        body = await api.get(resource.path, {"limit": str(PAGE)} | ({"continue": token} if token else {}))
+        yield decode_list(body)
+        token = msgspec.json.decode(body, type=_Page).metadata.continue_
+        if not token:
+            return

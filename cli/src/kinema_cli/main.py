@@ -1,0 +1,154 @@
+"""The `kinema` command: registers its verbs; each loads what it needs when it is called, so that help is instant."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kinema_cli.plan_command import plan
+from kinema_cli.status_command import status
+
+app = typer.Typer(
+    name="kinema",
+    help="Makes Kubernetes clusters as cheap as they can safely be.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: importing rich for it doubles the start-up time
+    add_completion=True,
+)
+
+app.command()(plan)
+app.command()(status)
+
+OutDir = Annotated[Path, typer.Option("--out", help="Directory for recording, report and logs; made anew.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the simulated cluster and of the solver.")]
+
+
+Nats = Annotated[str, typer.Option("--nats", envvar="KINEMA_NATS", help="URL of the broker, with user and password.")]
+ClusterName = Annotated[str, typer.Option("--cluster", help="Name of the cluster.")]
+
+
+@app.command()
+def demo(
+    out: OutDir = Path("out/demo"),
+    seed: Seed = 0,
+    speed: Annotated[float, typer.Option("--speed", help="Cluster seconds per second.")] = 10.0,
+    timeout: Annotated[float, typer.Option("--timeout", help="Give up after this many seconds.")] = 170.0,
+) -> None:
+    """Run the whole pipeline on this machine, on a simulated cluster left behind by a traffic peak."""
+    from kinema_cli.demo import DemoOptions, run_demo
+
+    raise typer.Exit(run_demo(DemoOptions(out=out, seed=seed, speed=speed, timeout=timeout)))
+
+
+@app.command()
+def record(
+    nats: Nats,
+    cluster: ClusterName,
+    out: Annotated[Path, typer.Option("--out", help="File to write: .jsonl, .jsonl.gz or .jsonl.zst.")],
+) -> None:
+    """Write all events that the streams hold to a file."""
+    from kinema_cli.record_command import run_record
+
+    raise typer.Exit(run_record(nats=nats, cluster=cluster, out=out))
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="A recording made by `kinema record` or `kinema demo`.")],
+    stage: Annotated[
+        str | None, typer.Option("--stage", help="Only predictor, optimizer, decider or rescheduler.")
+    ] = None,
+    start: Annotated[int, typer.Option("--from", help="First sequence of the log to decide again.")] = 1,
+    end: Annotated[int | None, typer.Option("--to", help="Last sequence of the log to decide again.")] = None,
+    speed: Annotated[
+        float, typer.Option("--speed", help="Pace: 1 as recorded, 10 ten times as fast, 0 as fast as possible.")
+    ] = 0.0,
+    assert_: Annotated[bool, typer.Option("--assert", help="Exit 1 unless every decision is byte-equal.")] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show the first event that differs, field by field; exit 1.")
+    ] = False,
+) -> None:
+    """Decide again on recorded events, and compare with what was decided then."""
+    from kinema_cli.replay_command import run_replay
+
+    raise typer.Exit(
+        run_replay(file=file, stage=stage, start=start, end=end, speed=speed, strict=assert_, show_diff=diff)
+    )
+
+
+@app.command()
+def setup(
+    nats: Annotated[str, typer.Option("--nats", help="URL of the broker, with an administrator's credentials.")],
+    clusters: Annotated[list[str], typer.Option("--cluster", help="Name of a cluster; repeat for several.")],
+    replicas: Annotated[int, typer.Option("--replicas", help="Copies of each stream: 1, 3 or 5.")] = 1,
+) -> None:
+    """Make streams, consumers and the lease bucket; running it again changes nothing."""
+    from kinema_cli.setup_command import run_setup
+
+    raise typer.Exit(run_setup(nats=nats, clusters=clusters, replicas=replicas))
+
+
+@app.command()
+def up(
+    kubeconfig: Annotated[Path, typer.Option("--kubeconfig", envvar="KUBECONFIG", help="Which cluster to work on.")],
+    provider: Annotated[str, typer.Option("--provider-url", help="URL of the node provider.")],
+    cluster: Annotated[str, typer.Option("--cluster", help="Name of the cluster in events.")] = "local",
+    out: Annotated[Path, typer.Option("--out", help="Directory for settings and logs.")] = Path("out/up"),
+) -> None:
+    """Run the five services and a broker as processes of this machine, until interrupted."""
+    from kinema_cli.up_command import UpOptions, run_up
+
+    raise typer.Exit(run_up(UpOptions(kubeconfig=kubeconfig, provider=provider, cluster=cluster, out=out)))
+
+
+@app.command()
+def pause(nats: Nats, cluster: ClusterName, reason: Annotated[str, typer.Option("--reason")] = "") -> None:
+    """Let no new plan be carried out. What runs goes on."""
+    from kinema_cli.control_command import operator, say
+    from kinema_core.events import Paused
+
+    raise typer.Exit(say(nats=nats, cluster=cluster, word=Paused(by=operator(), reason=reason)))
+
+
+@app.command()
+def resume(nats: Nats, cluster: ClusterName) -> None:
+    """End a pause."""
+    from kinema_cli.control_command import operator, say
+    from kinema_core.events import Resumed
+
+    raise typer.Exit(say(nats=nats, cluster=cluster, word=Resumed(by=operator())))
+
+
+@app.command()
+def approve(
+    plan: Annotated[str, typer.Argument(help="Id of the plan, as `kinema status` shows it.")],
+    nats: Nats,
+    cluster: ClusterName,
+) -> None:
+    """Approve a plan that waits for it."""
+    from kinema_cli.control_command import operator, say
+    from kinema_core.events import Approved
+
+    raise typer.Exit(say(nats=nats, cluster=cluster, word=Approved(plan=plan, by=operator())))
+
+
+@app.command()
+def abort(nats: Nats, cluster: ClusterName, reason: Annotated[str, typer.Option("--reason")] = "") -> None:
+    """Give up the plan that is being carried out, and roll it back."""
+    from kinema_cli.control_command import operator, say
+    from kinema_core.events import AbortRequested
+
+    raise typer.Exit(say(nats=nats, cluster=cluster, word=AbortRequested(by=operator(), reason=reason)))
+
+
+def run() -> None:
+    """Entry point of `kinema` and `kubectl-kinema`."""
+    try:
+        app(prog_name=Path(sys.argv[0]).name)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)

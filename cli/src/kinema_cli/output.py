@@ -1,0 +1,45 @@
+"""Printing values as JSON or YAML, and consoles that suit terminals and pipes. Loads rich only when it prints."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPE_WIDTH = 160
+"""Columns of a table that no terminal shows: wide enough that nothing is cut."""
+
+
+class Format(StrEnum):
+    """How a command prints its result."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def printed(value: object, form: Format) -> None:
+    """Print a value that msgspec knows as JSON or YAML, to standard output."""
+    import msgspec
+
+    if form is Format.JSON:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    else:
+        sys.stdout.write(msgspec.yaml.encode(msgspec.to_builtins(value)).decode())
+
+
+def console() -> Console:
+    """A console on standard output; honours NO_COLOR, and cuts nothing when a pipe reads it."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def complain(message: str) -> None:
+    """One line on standard error."""
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False).print(message, markup=False, soft_wrap=True)

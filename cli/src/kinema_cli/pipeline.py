@@ -1,0 +1,128 @@
+"""The five services as processes of this machine, on a broker of their own or a given one.
+
+Used by `kinema demo`, `kinema up` and the tests: whoever starts a pipeline gets its settings files, its logs, an
+operator's connection to the bus, and a supervisor that restarts what dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kinema_cli.processes import Child, Supervisor
+from kinema_core.runtime.bus import Bus
+from kinema_core.runtime.embedded import NatsServer
+from kinema_core.runtime.nats_bus import connect
+from kinema_core.runtime.rights import USERS, authorization
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.setup import Layout, setup
+
+SERVICES: Final = ("observer", "predictor", "optimizer", "decider", "rescheduler")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineOptions:
+    """What a local pipeline works on, and how. Times are the cluster's: `clock_speed` of its seconds per second."""
+
+    directory: Path
+    cluster: str
+    kubeconfig: Path
+    provider_url: str
+    clock_speed: float = 1.0
+    clock_epoch: datetime | None = None
+    clock_started: float | None = None
+    settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Service → settings that differ from the defaults."""
+    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Service → environment variables to add."""
+
+
+class LocalPipeline:
+    """A broker and five services. `start` returns when all are started; `stop` ends what it started."""
+
+    def __init__(self, options: PipelineOptions) -> None:
+        self.options = options
+        self._passwords = {user: secrets.token_urlsafe(24) for user in USERS}
+        self.server = NatsServer(
+            options.directory / "nats", authorization=authorization(self._passwords, [options.cluster])
+        )
+        self._bus: Bus | None = None
+        self.supervisor = Supervisor([self._child(service) for service in SERVICES])
+
+    @property
+    def bus(self) -> Bus:
+        """The operator's connection; raises RuntimeError before `start`."""
+        if self._bus is None:
+            message = "the pipeline was not started"
+            raise RuntimeError(message)
+        return self._bus
+
+    def runtime(self, user: str) -> RuntimeSettings:
+        """Settings with which a user of the broker connects."""
+        options = self.options
+        return RuntimeSettings(
+            cluster=options.cluster,
+            nats_url=self.server.url,
+            nats_user=user,
+            nats_password=self._passwords[user],
+            health_port=0,
+            log_format="json",
+            clock_speed=options.clock_speed,
+            clock_epoch=options.clock_epoch,
+            clock_started=options.clock_started,
+        )
+
+    async def start(self) -> None:
+        """Start the broker, make streams and consumers, start the services."""
+        await asyncio.to_thread(self.server.start)
+        await setup(self.runtime("admin"), Layout(clusters=(self.options.cluster,)))
+        for service in SERVICES:
+            self._write_settings(service)
+        self._bus = await connect(self.runtime("operator"))
+        await self.supervisor.start()
+
+    async def stop(self) -> None:
+        """End services, connection and broker, in this order."""
+        await self.supervisor.stop()
+        if self._bus is not None:
+            await self._bus.close()
+        await asyncio.to_thread(self.server.stop)
+
+    def _settings_path(self, service: str) -> Path:
+        return self.options.directory / "settings" / f"{service}.json"
+
+    def _child(self, service: str) -> Child:
+        added = self.options.environment.get(service, {})
+        return Child(
+            name=service,
+            arguments=("-m", f"kinema_{service}", "--settings", str(self._settings_path(service))),
+            log=self.options.directory / "logs" / f"{service}.log",
+            environment={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **added},
+        )
+
+    def _write_settings(self, service: str) -> None:
+        merged = {
+            **self._places(service),
+            **self.options.settings.get(service, {}),
+            "runtime": msgspec.to_builtins(self.runtime(service)),
+        }
+        path = self._settings_path(service)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)  # it holds the password for the broker
+        path.write_text(json.dumps(merged, indent=2) + "\n", encoding="utf-8")
+
+    def _places(self, service: str) -> Mapping[str, object]:
+        options = self.options
+        if service == "observer":
+            return {"kubeconfig": str(options.kubeconfig)}
+        if service == "rescheduler":
+            return {"kubeconfig": str(options.kubeconfig), "provider_url": options.provider_url}
+        return {}

@@ -1,0 +1,132 @@
+"""Recordings: the streams of one cluster in a file that anyone can read.
+
+JSON lines: a header, then one line per event in the order of the streams, STATE first by need: a line holds the
+stream, the sequence and the event as it was published. Plain, `.gz` or `.zst` by the file's name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, cast
+
+import msgspec
+import zstandard
+
+from kinema_core.events import Event, EventError, decode, encode
+
+FORMAT: Final = "kinema.recording/v1"
+
+
+class RecordingError(Exception):
+    """The file is no recording that can be read; the text names line and reason."""
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """First line of a recording."""
+
+    format: str = FORMAT
+    cluster: str
+    kinema: str
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One event with its place."""
+
+    stream: Literal["STATE", "LOG", "DLQ"]
+    sequence: int
+    event: msgspec.Raw
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """An event of a recording and its place in its stream."""
+
+    stream: str
+    sequence: int
+    event: Event
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A whole recording, each stream in order."""
+
+    cluster: str
+    state: tuple[Recorded, ...]
+    log: tuple[Recorded, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Cluster time from the first event to the last."""
+        times = [item.event.time for item in (*self.state, *self.log)]
+        return (max(times) - min(times)).total_seconds() if times else 0.0
+
+
+def write(path: Path, *, cluster: str, version: str, events: Iterable[Recorded]) -> int:
+    """Write a recording and return how many events it holds. The file appears whole or not at all."""
+    parts = [msgspec.json.encode(Header(cluster=cluster, kinema=version))]
+    count = 0
+    for item in events:
+        line = Line(
+            stream=cast("Literal['STATE', 'LOG', 'DLQ']", item.stream),
+            sequence=item.sequence,
+            event=msgspec.Raw(encode(item.event)),
+        )
+        parts.append(msgspec.json.encode(line))
+        count += 1
+    data = b"\n".join(parts) + b"\n"
+    if path.suffix == ".zst":
+        data = zstandard.ZstdCompressor(level=6).compress(data)
+    elif path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".part")
+    partial.write_bytes(data)
+    partial.replace(path)
+    return count
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        data = path.read_bytes()
+        if path.suffix == ".zst":
+            with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
+                data = reader.read()
+        elif path.suffix == ".gz":
+            data = gzip.decompress(data)
+    except FileNotFoundError as error:
+        raise RecordingError(f"{path}: no such file") from error
+    except (OSError, EOFError, zstandard.ZstdError) as error:
+        raise RecordingError(f"{path}: cannot be unpacked: {error}") from error
+    yield from (line for line in data.split(b"\n") if line.strip())
+
+
+def read(path: Path) -> Recording:
+    """Read a recording.
+
+    Raises:
+        RecordingError: missing, damaged, of another format, or an event in it cannot be decoded; names the line.
+    """
+    lines = _lines(path)
+    try:
+        header = msgspec.json.decode(next(lines, b""), type=Header)
+    except msgspec.DecodeError as error:
+        raise RecordingError(f"{path}: line 1 is no header of a recording: {error}") from error
+    if header.format != FORMAT:
+        raise RecordingError(f"{path}: format {header.format!r} is not {FORMAT!r}: record again with this version")
+    streams: dict[str, list[Recorded]] = {"STATE": [], "LOG": [], "DLQ": []}
+    decoder = msgspec.json.Decoder(Line)
+    for number, text in enumerate(lines, start=2):
+        try:
+            line = decoder.decode(text)
+            event = decode(bytes(line.event))
+        except (msgspec.DecodeError, EventError) as error:
+            raise RecordingError(f"{path}: line {number}: {error}") from error
+        mine = streams[line.stream]
+        if mine and line.sequence <= mine[-1].sequence:
+            raise RecordingError(f"{path}: line {number}: sequence {line.sequence} of {line.stream} is out of order")
+        mine.append(Recorded(stream=line.stream, sequence=line.sequence, event=event))
+    return Recording(cluster=header.cluster, state=tuple(streams["STATE"]), log=tuple(streams["LOG"]))

@@ -1,0 +1,1 @@
+"""Deciding again on recorded events."""

@@ -1,0 +1,1 @@
+"""The HTML report: one file with pictures and tables that opens without a network."""

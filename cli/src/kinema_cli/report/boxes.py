@@ -1,0 +1,107 @@
+"""The plan as a picture: nodes as bars as long as their CPU, filled with their pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kinema_cli.report.colours import series
+from kinema_cli.report.data import NodeBox, PodBox
+from kinema_cli.report.svg import drawing, element, text, titled
+
+WIDTH: Final = 560
+_LABEL: Final = 14
+_BAR: Final = 26
+_MEMORY: Final = 5
+_ROW: Final = 62
+_FONT: Final = 9.5
+MOST_NODES: Final = 60
+"""More nodes make a picture that nobody reads; the rest is counted below it."""
+
+_NAMED: Final = 7
+
+
+def app_colours(boxes: Sequence[NodeBox]) -> Mapping[str, str]:
+    """A colour for each of the apps that take the most CPU; the rest share the last one."""
+    weight: dict[str, int] = {}
+    for box in boxes:
+        for pod in box.pods:
+            if pod.fate != "system":
+                weight[pod.app] = weight.get(pod.app, 0) + pod.cpu
+    ordered = sorted(weight, key=lambda app: (-weight[app], app))
+    return {app: series(min(index, _NAMED)) for index, app in enumerate(ordered)}
+
+
+def legend(colours: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(colour, app) for the apps with a colour of their own, and one entry for all others."""
+    named = list(colours.items())[:_NAMED]
+    others = [(series(_NAMED), "other apps")] if len(colours) > _NAMED else []
+    return [(colour, app) for app, colour in named] + others + [("var(--system)", "daemon sets")]
+
+
+def boxes_picture(boxes: Sequence[NodeBox], colours: Mapping[str, str], *, longest: int, label: str) -> str:
+    """Draw nodes below each other; `longest` is the CPU of a bar as wide as the picture (millicores)."""
+    shown = boxes[:MOST_NODES]
+    parts = [_row(box, colours, index * _ROW, longest) for index, box in enumerate(shown)]
+    height = len(shown) * _ROW
+    if len(boxes) > len(shown):
+        height += 20
+        rest = boxes[MOST_NODES:]
+        parts.append(text(f"and {len(rest)} more nodes", x=0, y=height - 6, css="muted"))
+    return drawing(parts, width=WIDTH, height=max(height, 1), label=label)
+
+
+def _row(box: NodeBox, colours: Mapping[str, str], top: float, longest: int) -> str:
+    scale = WIDTH / max(1, longest)
+    width = box.cpu * scale
+    bar = top + _LABEL + 4
+    where = box.machine_type if box.zone == "-" else f"{box.machine_type}, {box.zone}"
+    sign = {"keep": "", "boot": "new: ", "delete": "leaves: "}[box.action]
+    parts = [
+        text(f"{sign}{box.name}", x=0, y=top + _LABEL - 2, css=f"name {box.action}", room=34),
+        text(f"{where} · ${box.usd_per_hour:.2f}/h", x=WIDTH, y=top + _LABEL - 2, css="muted", anchor="end", room=34),
+        element("rect", **{"class": f"node {box.action}"}, x=0.5, y=bar, width=max(1.0, width - 1), height=_BAR, rx=3),
+    ]
+    left = 1.5
+    for pod in sorted(box.pods, key=lambda pod: (pod.fate == "system", pod.app, pod.pod)):
+        share = min(pod.cpu * scale, max(0.0, width - 1.5 - left))
+        parts.append(_pod(pod, colours, left=left, top=bar + 1.5, width=share))
+        left += share
+    parts.append(_memory(box, width, bar + _BAR + 2))
+    return "".join(parts)
+
+
+def _pod(pod: PodBox, colours: Mapping[str, str], *, left: float, top: float, width: float) -> str:
+    fill = "var(--system)" if pod.fate == "system" else colours.get(pod.app, series(_NAMED))
+    drawn = max(0.0, width - 1)
+    about = f"{pod.pod}: {pod.cpu} millicores, {pod.memory / 1024**2:.0f} MiB{_FATES[pod.fate]}"
+    parts = [
+        element("rect", x=left, y=top, width=drawn, height=_BAR - 3, rx=2, fill=fill, **{"class": f"pod {pod.fate}"})
+    ]
+    if pod.fate != "system":
+        parts.append(text(pod.app, x=left + 3, y=top + _BAR / 2 + 2, css="app", room=(drawn - 5) / _FONT))
+    return titled(about, parts)
+
+
+_FATES: Final = {
+    "stay": ", stays",
+    "move": ", moves",
+    "restart": ", restarts in place",
+    "schedule": ", was pending",
+    "system": ", belongs to the node",
+}
+
+
+def _memory(box: NodeBox, width: float, top: float) -> str:
+    taken = sum(pod.memory for pod in box.pods)
+    share = min(1.0, taken / box.memory) if box.memory else 0.0
+    cpu = sum(pod.cpu for pod in box.pods) / box.cpu if box.cpu else 0.0
+    return titled(
+        f"{box.name}: CPU {cpu:.0%} requested, memory {share:.0%} requested",
+        [
+            element("rect", **{"class": "trough"}, x=0.5, y=top, width=max(1.0, width - 1), height=_MEMORY, rx=2),
+            element(
+                "rect", **{"class": "memory"}, x=0.5, y=top, width=max(0.0, (width - 1) * share), height=_MEMORY, rx=2
+            ),
+        ],
+    )

@@ -1,0 +1,163 @@
+"""Write the report: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from kinema_cli.report.boxes import app_colours, boxes_picture, legend
+from kinema_cli.report.data import Headline, NodeBox, ReportData
+from kinema_cli.report.plots import cost_plot, load_plot, minutes, nodes_plot, ready_plot
+from kinema_cli.report.timeline import timeline
+
+MOST_STRIPS = 40
+"""Workloads in the plot of ready replicas; the caption says when there are more."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure of the summary; `tone` is `good`, `bad` or nothing."""
+
+    what: str
+    figure: str
+    note: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot with the words around it."""
+
+    caption: str
+    label: str
+    svg: str
+
+
+def build_report(data: ReportData, out: Path) -> Path:
+    """Write the report to `out`, making its directory, and return `out`. The same data gives the same bytes."""
+    environment = Environment(
+        loader=PackageLoader("kinema_cli", "report"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    colours = app_colours((*data.before, *data.after))
+    longest = max((box.cpu for box in (*data.before, *data.after)), default=1)
+    html = environment.get_template("report.html.j2").render(
+        data=data,
+        css=environment.get_template("report.css").render(),
+        tiles=_tiles(data),
+        before=_boxes(data.before, colours, longest, "Nodes and pods before the plan"),
+        after=_boxes(data.after, colours, longest, "Nodes and pods after the plan"),
+        apps=legend(colours),
+        plots=_plots(data),
+        moves=_moves(data),
+        short=lambda workload: workload.partition("/")[2] or workload,
+        clock=minutes,
+        span=lambda start, end: f"{minutes(start)} to {minutes(end)}",
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(html, encoding="utf-8")
+    return out
+
+
+def _boxes(boxes: Sequence[NodeBox], colours: Mapping[str, str], longest: int, label: str) -> str:
+    return boxes_picture(boxes, colours, longest=longest, label=label) if boxes else ""
+
+
+def _tiles(data: ReportData) -> list[Tile]:
+    head = data.headline
+    tiles = [
+        Tile("Nodes", f"{head.nodes_before} → {head.nodes_after}", _fewer(head)),
+        Tile("Cost per hour", f"${head.usd_before:.2f} → ${head.usd_after:.2f}", _percent(head)),
+        Tile("Saved per month", f"${head.usd_saved_per_month:,.0f}", "at 730 hours", _tone(head.usd_saved_per_month)),
+    ]
+    if head.lower_bound is not None:
+        tiles.append(Tile("Certified bound", f"${head.lower_bound:.2f}/h", _how_good(head)))
+    strategies = ", ".join(f"{count} {name}" for name, count in sorted(head.strategies.items()) if count)
+    restarts = f"{head.restarts} restarts in place" if head.restarts else ""
+    how = ", ".join(part for part in (strategies, restarts) if part)
+    tiles.append(Tile("Pods moved", str(head.moves), how or "none"))
+    if data.audit is not None:
+        tone = "bad" if data.audit.violations else "good"
+        note = f"{data.audit.unready_pod_seconds:.0f} unready pod-seconds"
+        tiles.append(Tile("Disruptions", str(data.audit.violations), note, tone))
+    return tiles
+
+
+def _fewer(head: Headline) -> str:
+    fewer = head.nodes_before - head.nodes_after
+    return "no change" if not fewer else f"{fewer} fewer" if fewer > 0 else f"{-fewer} more"
+
+
+def _how_good(head: Headline) -> str:
+    if head.status == "infeasible":
+        return "no plan fits the limits"
+    if head.gap is None:
+        return "gap unknown"
+    return "gap 0: plan proven cheapest" if head.gap <= 0 else f"gap {head.gap:.2%} at most"
+
+
+def _percent(head: Headline) -> str:
+    if head.usd_before <= 0 or head.usd_after == head.usd_before:
+        return "no change"
+    share = (head.usd_before - head.usd_after) / head.usd_before
+    return f"{share:.0%} less" if share > 0 else f"{-share:.0%} more"
+
+
+def _tone(saved: float) -> str:
+    return "good" if saved > 0 else ""
+
+
+def _plots(data: ReportData) -> list[Plot]:
+    if len(data.samples) < 2:
+        return []
+    samples, window = data.samples, data.window
+    names = sorted({name for sample in samples for name in sample.workloads}, key=lambda name: name.partition("/")[2])
+    shown = names[:MOST_STRIPS]
+    more = f" (first {MOST_STRIPS} of {len(names)} workloads)" if len(names) > len(shown) else ""
+    first, last = samples[0], samples[-1]
+    plots = [
+        Plot(
+            "Nodes by machine type",
+            f"Nodes over time, from {sum(first.machines.values())} to {sum(last.machines.values())}",
+            nodes_plot(samples, window),
+        ),
+        Plot(
+            "Cost, and the bound that no plan can beat",
+            f"Cost per hour over time, from {first.usd_per_hour:.2f} to {last.usd_per_hour:.2f} USD",
+            cost_plot(samples, window, data.headline.lower_bound),
+        ),
+        Plot(
+            "CPU and memory: allocatable, requested and used",
+            "CPU and memory of the cluster over time: allocatable, requested by pods and used by them",
+            load_plot(samples, window),
+        ),
+    ]
+    if shown:
+        worst = min(r.ready - r.desired for s in samples for r in s.workloads.values())
+        plots.append(
+            Plot(
+                f"Ready pods against replicas{more}",
+                f"Ready pods of each workload against its replicas over time; at worst {max(0, -worst)} missing",
+                ready_plot(samples, window, shown),
+            )
+        )
+    return plots
+
+
+def _moves(data: ReportData) -> str:
+    if not data.pod_spans and not data.node_spans:
+        return ""
+    lives = [(span.created, span.ready, span.gone) for span in data.pod_spans]
+    lives += [(span.created, span.ready, span.gone) for span in data.node_spans]
+    moments = [moment for life in lives for moment in life if moment is not None and moment >= 0]
+    start, end = min(moments, default=0.0), max(moments, default=1.0)
+    if data.window is not None:
+        start, end = min(start, data.window[0]), max(end, data.window[1])
+    room = (end - start) * 0.03 + 1
+    return timeline(data.node_spans, data.pod_spans, start=max(0.0, start - room), end=end + room)

@@ -1,0 +1,153 @@
+"""What a report shows, whatever it was taken from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kinema_cli.audit import Audit
+
+HOURS_PER_MONTH = 730
+"""A year's 8,760 hours over twelve, as the clouds bill a month."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """One resource of the whole cluster; `used` is None where nobody measured it."""
+
+    requested: int
+    allocatable: int
+    used: int | None = None
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Replicas that a workload's owner asks for, and the pods of it that are ready."""
+
+    desired: int
+    ready: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The cluster at one moment: `at` in seconds since the record began, CPU in millicores, memory in bytes."""
+
+    at: float
+    machines: Mapping[str, int]
+    """Machine type → nodes that are paid for."""
+    usd_per_hour: float
+    cpu: Load
+    memory: Load
+    workloads: Mapping[str, Replicas]
+
+
+@dataclass(frozen=True)
+class PodSpan:
+    """Life of one pod, in seconds since the record began; None: not within the record."""
+
+    workload: str
+    pod: str
+    node: str
+    created: float
+    ready: float | None
+    leaving: float | None
+    """When its deletion was asked for."""
+    gone: float | None
+    role: Literal["old", "new"]
+
+
+@dataclass(frozen=True)
+class NodeSpan:
+    """Life of a node that was booted or deleted, in seconds since the record began."""
+
+    name: str
+    machine_type: str
+    created: float
+    ready: float | None
+    gone: float | None
+    role: Literal["old", "new"]
+
+
+@dataclass(frozen=True)
+class PodBox:
+    """A pod in the picture of a node; `fate` says what the plan does with it."""
+
+    pod: str
+    app: str
+    cpu: int
+    memory: int
+    fate: Literal["stay", "move", "restart", "schedule", "system"] = "stay"
+
+
+@dataclass(frozen=True)
+class NodeBox:
+    """A node in the picture of a plan."""
+
+    name: str
+    machine_type: str
+    zone: str
+    usd_per_hour: float
+    action: Literal["keep", "boot", "delete"]
+    cpu: int
+    memory: int
+    pods: tuple[PodBox, ...]
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """One line of the protocol: `at` in seconds since the record began, or None in a report without a record."""
+
+    at: float | None
+    service: str
+    event: str
+    text: str
+    refusal: bool = False
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The figures on top. Money in USD per hour; `gap` and `lower_bound` None where no plan gave them."""
+
+    nodes_before: int
+    nodes_after: int
+    usd_before: float
+    usd_after: float
+    lower_bound: float | None
+    gap: float | None
+    status: str
+    moves: int
+    restarts: int
+    strategies: Mapping[str, int] = field(default_factory=dict)
+    """Moved or restarted pods by strategy."""
+
+    @property
+    def usd_saved_per_month(self) -> float:
+        """What the change saves in a month of 730 hours."""
+        return (self.usd_before - self.usd_after) * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything in a report. Parts that were not observed are empty, and their sections are left out."""
+
+    title: str
+    subtitle: str
+    headline: Headline
+    before: tuple[NodeBox, ...] = ()
+    after: tuple[NodeBox, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    node_spans: tuple[NodeSpan, ...] = ()
+    pod_spans: tuple[PodSpan, ...] = ()
+    audit: Audit | None = None
+    window: tuple[float, float] | None = None
+    """When the plan was carried out, seconds since the record began."""
+    events: tuple[EventRow, ...] = ()
+    held: tuple[tuple[str, str, int], ...] = ()
+    """Code, one reason with that code, and how many pods it holds."""
+    unplaced: tuple[tuple[str, str, str], ...] = ()
+    """Pod, code and reason of each pod that the plan places nowhere."""
+    quarantined: tuple[tuple[str, str, str], ...] = ()
+    """Object, path and reason of each object that could not be read."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """Name and value of what is worth knowing about how this came about."""

@@ -1,0 +1,164 @@
+"""Events in a line each, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from kinema_cli.report.data import EventRow
+from kinema_core.events import (
+    AbortRequested,
+    AnyBody,
+    Approved,
+    CatalogPublished,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    Figures,
+    ForecastMade,
+    IterationSkipped,
+    IterationStarted,
+    NodeDeletionRequested,
+    Paused,
+    Plan,
+    PlanAccepted,
+    PlanHeld,
+    PlanNone,
+    PlanRefused,
+    Resumed,
+    ServiceStarted,
+    Step,
+    StepDone,
+    StepFailed,
+    StepIntended,
+    kind_of_type,
+)
+
+_REFUSALS = (IterationSkipped, PlanNone, PlanRefused, PlanHeld, StepFailed, ExecutionAborted)
+_PUBLISHED: Final[Mapping[str, tuple[type, ...]]] = {
+    "predictor": (ForecastMade,),
+    "optimizer": (Plan, PlanNone),
+    "decider": (PlanAccepted, PlanRefused, PlanHeld),
+    "rescheduler": (CatalogPublished, StepIntended, StepDone, StepFailed, ExecutionFinished, ExecutionAborted),
+}
+
+
+def rows(log: Sequence[Event], start: datetime) -> tuple[EventRow, ...]:
+    """A line for every event of the log; times count from `start`."""
+    return tuple(
+        EventRow(
+            at=(event.time - start).total_seconds(),
+            service=service_of(event.body),
+            event=kind_of_type(event.type),
+            text=in_a_line(event.body),
+            refusal=isinstance(event.body, _REFUSALS),
+        )
+        for event in log
+    )
+
+
+def service_of(body: AnyBody) -> str:
+    """Who publishes such an event."""
+    match body:
+        case ServiceStarted(service=service):
+            return service
+        case Paused(by=by) | Resumed(by=by) | Approved(by=by) | AbortRequested(by=by):
+            return f"operator ({by})"
+        case _:
+            return next((name for name, kinds in _PUBLISHED.items() if isinstance(body, kinds)), "observer")
+
+
+def in_a_line(body: AnyBody) -> str:
+    """What the event says, as one line."""
+    match body:
+        case IterationStarted(mode=mode, version=version, reason=reason, figures=figures):
+            return f"{mode} at state {version}: {_told(reason, figures)}"
+        case IterationSkipped(reason=reason, figures=figures):
+            return _told(reason, figures)
+        case NodeDeletionRequested(node=node):
+            return f"{node} runs no evictable workload any more"
+        case Paused(reason=reason) | AbortRequested(reason=reason):
+            return reason or "no reason given"
+        case Approved(plan=plan):
+            return plan
+        case _:
+            return _plan_in_a_line(body)
+
+
+def _plan_in_a_line(body: AnyBody) -> str:
+    match body:
+        case ForecastMade():
+            return _forecast(body)
+        case Plan(cost=cost):
+            gap = "unknown" if cost.gap is None else f"{cost.gap:.2%}"
+            return f"{body.status}: {cost.before:.2f} → {cost.after:.2f} USD/h, {body.moves} moves, gap {gap}"
+        case PlanNone(reason=reason, figures=figures):
+            return _told(reason, figures)
+        case PlanAccepted(version=version, figures=figures):
+            return _told(f"judged on state {version}", figures)
+        case PlanRefused() | PlanHeld():
+            told = _told(f"{body.rule}: {body.reason}", body.figures)
+            return f"{told}. Would change it: {body.would_change}" if body.would_change else told
+        case _:
+            return _rest_in_a_line(body)
+
+
+def _rest_in_a_line(body: AnyBody) -> str:
+    match body:
+        case StepIntended(step=step, attempt=attempt):
+            return f"{step_in_a_line(step)}{'' if attempt == 1 else f', attempt {attempt}'}"
+        case StepDone(step=step_id, outcome=outcome, figures=figures):
+            return _told(f"{step_id} {outcome}", figures)
+        case StepFailed():
+            told = _told(f"{body.step}: {body.reason}: {body.detail}", body.figures)
+            return f"{told}; {'will be tried again' if body.retry else 'given up'}"
+        case ExecutionFinished(figures=figures):
+            return _told("plan carried out", figures)
+        case ExecutionAborted():
+            left = f"; left behind: {', '.join(body.leftovers)}" if body.leftovers else ""
+            return _told(f"{body.reason}: {body.detail}", body.figures) + left
+        case _:
+            return _setting_in_a_line(body)
+
+
+def _setting_in_a_line(body: AnyBody) -> str:
+    match body:
+        case ServiceStarted():
+            return "runs with new settings"
+        case CatalogPublished(source=source, offers=offers):
+            return f"{len(offers)} offers from {source}"
+        case _:
+            return ""
+
+
+def step_in_a_line(step: Step) -> str:
+    """What a step does, and to what."""
+    parts = [step.kind, step.target]
+    if step.replicas_from != step.replicas_to:
+        parts.append(f"{step.replicas_from} → {step.replicas_to} replicas")
+    if step.offer:
+        parts.append(f"as {step.offer}")
+    if step.pods:
+        parts.append(f"for {len(step.pods)} pods")
+    return " ".join(parts)
+
+
+def figures_in_a_line(figures: Figures) -> str:
+    """`name value` of every figure, by name."""
+    return ", ".join(
+        f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
+        for name, value in sorted(figures.items())
+    )
+
+
+def _told(said: str, figures: Figures) -> str:
+    return f"{said} ({figures_in_a_line(figures)})" if figures else said
+
+
+def _forecast(body: ForecastMade) -> str:
+    refused = Counter(item.reason for item in body.refused)
+    reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items()))
+    none = f", none for {len(body.refused)} ({reasons})" if refused else ""
+    return f"new requests for {len(body.forecasts)} workloads{none}"

@@ -1,0 +1,356 @@
+"""What the streams say about the pipeline's present state, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, TypeVar
+
+import msgspec
+
+from kinema_core.events import (
+    ClusterDelta,
+    ClusterSnapshot,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    Figures,
+    ForecastMade,
+    IterationSkipped,
+    IterationStarted,
+    Paused,
+    Plan,
+    PlanAccepted,
+    PlanHeld,
+    PlanNone,
+    PlanRefused,
+    Resumed,
+    Step,
+    StepDone,
+    StepFailed,
+    StepIntended,
+)
+from kinema_core.events.frozen import EMPTY
+from kinema_core.runtime.bus import Bus, Damaged, Stored, StreamName
+
+T = TypeVar("T")
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the parts of a status."""
+
+
+class StateStatus(_Part, frozen=True, kw_only=True):
+    """The newest observed state."""
+
+    version: int
+    observed: datetime
+    age_seconds: float
+
+
+class IterationStatus(_Part, frozen=True, kw_only=True):
+    """The newest iteration and how far it is."""
+
+    id: str
+    mode: str
+    started: datetime
+    version: int
+    reason: str
+    stage: str
+    """`forecasting`, `optimizing`, `deciding`, `held`, `executing` or `over`."""
+    outcome: str = ""
+    """Why it is over, or what it waits for."""
+
+
+class PlanStatus(_Part, frozen=True, kw_only=True):
+    """The newest plan and what became of it."""
+
+    id: str
+    proposed: datetime
+    status: str
+    usd_per_hour_before: float
+    usd_per_hour_after: float
+    lower_bound: float
+    gap: float | None
+    moves: int
+    fate: str
+    """`undecided`, `accepted`, `refused` or `held`."""
+    rule: str = ""
+    reason: str = ""
+    would_change: str = ""
+    figures: Figures = EMPTY
+
+
+class FailedStep(_Part, frozen=True, kw_only=True):
+    """A step that did not succeed so far."""
+
+    step: str
+    reason: str
+    detail: str
+    retry: bool
+
+
+class ExecutionStatus(_Part, frozen=True, kw_only=True):
+    """The newest execution."""
+
+    plan: str
+    accepted: datetime
+    outcome: str
+    """`running`, `finished` or `aborted`."""
+    done: int
+    running: tuple[Step, ...]
+    failed: tuple[FailedStep, ...]
+    reason: str = ""
+    leftovers: tuple[str, ...] = ()
+    figures: Figures = EMPTY
+
+
+class PauseStatus(_Part, frozen=True, kw_only=True):
+    """Whether the operator has paused the pipeline."""
+
+    paused: bool
+    by: str = ""
+    reason: str = ""
+    since: datetime | None = None
+
+
+class SkipStatus(_Part, frozen=True, kw_only=True):
+    """Why no iteration began when the observer last looked."""
+
+    at: datetime
+    reason: str
+    figures: Figures = EMPTY
+
+
+class Status(_Part, frozen=True, kw_only=True):
+    """Everything; a part that nothing is known of is None."""
+
+    cluster: str
+    now: datetime
+    pause: PauseStatus
+    state: StateStatus | None = None
+    iteration: IterationStatus | None = None
+    skipped: SkipStatus | None = None
+    plan: PlanStatus | None = None
+    execution: ExecutionStatus | None = None
+    damaged: tuple[str, ...] = ()
+    """Kinds whose newest message is no whole event."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether no service has said anything yet."""
+        return self.state is None and self.iteration is None and self.skipped is None
+
+
+_LOG_KINDS: Final = (
+    "iteration-started",
+    "iteration-skipped",
+    "forecast-made",
+    "plan-proposed",
+    "plan-none",
+    "plan-accepted",
+    "plan-refused",
+    "plan-held",
+    "execution-finished",
+    "execution-aborted",
+    "paused",
+    "resumed",
+)
+_STAGES: Final[Mapping[type, str]] = {
+    ForecastMade: "optimizing",
+    Plan: "deciding",
+    PlanHeld: "held",
+    PlanAccepted: "executing",
+    PlanNone: "over",
+    PlanRefused: "over",
+    ExecutionFinished: "over",
+    ExecutionAborted: "over",
+}
+"""Where an iteration is after such an event."""
+
+_STATE_KINDS: Final = ("cluster-delta", "cluster-snapshot")
+_STEP_KINDS: Final = ("step-intended", "step-done", "step-failed")
+
+
+async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:
+    """Read what is needed: the newest event of each kind, and the steps of the newest execution."""
+    newest: dict[str, Stored] = {}
+    damaged: list[str] = []
+    streams: dict[StreamName, tuple[str, ...]] = {"LOG": _LOG_KINDS, "STATE": _STATE_KINDS}
+    for stream, kinds in streams.items():
+        for kind in kinds:
+            item = await bus.last(stream, kind)
+            if isinstance(item, Damaged):
+                damaged.append(kind)
+            elif item is not None:
+                newest[kind] = item
+    steps: list[Event] = []
+    accepted = newest.get("plan-accepted")
+    if accepted is not None:
+        found = bus.read("LOG", start=accepted.sequence, kinds=_STEP_KINDS)
+        steps = [item.event async for item in found if isinstance(item, Stored)]
+    return status_of(newest, steps, cluster=cluster, now=now, damaged=tuple(damaged))
+
+
+def status_of(
+    newest: Mapping[str, Stored], steps: list[Event], *, cluster: str, now: datetime, damaged: tuple[str, ...] = ()
+) -> Status:
+    """The status that follows from the newest event of each kind and the steps since the last acceptance; pure."""
+    return Status(
+        cluster=cluster,
+        now=now,
+        pause=_pause(newest),
+        state=_state(newest, now),
+        iteration=_iteration(newest),
+        skipped=_skipped(newest),
+        plan=_plan(newest),
+        execution=_execution(newest, steps),
+        damaged=damaged,
+    )
+
+
+def _of(newest: Mapping[str, Stored], kind: str, body: type[T]) -> tuple[Stored, T] | None:
+    item = newest.get(kind)
+    return (item, item.event.body) if item is not None and isinstance(item.event.body, body) else None
+
+
+def _latest(newest: Mapping[str, Stored], *kinds: str) -> Stored | None:
+    """The one of these kinds that came last."""
+    return max((newest[kind] for kind in kinds if kind in newest), key=lambda item: item.sequence, default=None)
+
+
+def _pause(newest: Mapping[str, Stored]) -> PauseStatus:
+    last = _latest(newest, "paused", "resumed")
+    match last.event.body if last is not None else None:
+        case Paused(by=by, reason=reason) if last is not None:
+            return PauseStatus(paused=True, by=by, reason=reason, since=last.event.time)
+        case Resumed(by=by) if last is not None:
+            return PauseStatus(paused=False, by=by, since=last.event.time)
+        case _:
+            return PauseStatus(paused=False)
+
+
+def _state(newest: Mapping[str, Stored], now: datetime) -> StateStatus | None:
+    last = _latest(newest, *_STATE_KINDS)
+    if last is None or not isinstance(last.event.body, ClusterSnapshot | ClusterDelta):
+        return None
+    observed = last.event.time
+    return StateStatus(
+        version=last.event.body.version, observed=observed, age_seconds=max(0.0, (now - observed).total_seconds())
+    )
+
+
+def _iteration(newest: Mapping[str, Stored]) -> IterationStatus | None:
+    found = _of(newest, "iteration-started", IterationStarted)
+    if found is None:
+        return None
+    started, body = found
+    mine = [item for item in newest.values() if item.event.iteration == started.event.iteration]
+    last = max((item for item in mine if item.sequence >= started.sequence), key=lambda item: item.sequence)
+    stage, outcome = _stage(last.event, body.mode)
+    return IterationStatus(
+        id=started.event.iteration,
+        mode=body.mode,
+        started=started.event.time,
+        version=body.version,
+        reason=body.reason,
+        stage=stage,
+        outcome=outcome,
+    )
+
+
+def _stage(last: Event, mode: str) -> tuple[str, str]:
+    stage = _STAGES.get(type(last.body), "optimizing" if mode == "autoscale" else "forecasting")
+    match last.body:
+        case ExecutionFinished():
+            return stage, "plan carried out"
+        case PlanNone(reason=reason) | PlanRefused(reason=reason) | PlanHeld(reason=reason):
+            return stage, reason
+        case ExecutionAborted(reason=reason, detail=detail):
+            return stage, f"{reason}: {detail}"
+        case _:
+            return stage, ""
+
+
+def _skipped(newest: Mapping[str, Stored]) -> SkipStatus | None:
+    found = _of(newest, "iteration-skipped", IterationSkipped)
+    if found is None:
+        return None
+    item, body = found
+    later = _latest(newest, "iteration-started")
+    if later is not None and later.sequence > item.sequence:
+        return None
+    return SkipStatus(at=item.event.time, reason=body.reason, figures=body.figures)
+
+
+def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
+    found = _of(newest, "plan-proposed", Plan)
+    if found is None:
+        return None
+    item, plan = found
+    verdicts = [newest[kind] for kind in ("plan-accepted", "plan-refused", "plan-held") if kind in newest]
+    mine = [other for other in verdicts if getattr(other.event.body, "plan", None) == item.event.id]
+    last = max(mine, key=lambda other: other.sequence, default=None)
+    verdict = last.event.body if last is not None else None
+    proposal = PlanStatus(
+        id=item.event.id,
+        proposed=item.event.time,
+        status=plan.status,
+        usd_per_hour_before=plan.cost.before,
+        usd_per_hour_after=plan.cost.after,
+        lower_bound=plan.cost.lower_bound,
+        gap=plan.cost.gap,
+        moves=plan.moves,
+        fate="undecided",
+    )
+    match verdict:
+        case PlanAccepted(figures=figures):
+            return msgspec.structs.replace(proposal, fate="accepted", figures=figures)
+        case PlanRefused() | PlanHeld():
+            return msgspec.structs.replace(
+                proposal,
+                fate="refused" if isinstance(verdict, PlanRefused) else "held",
+                rule=verdict.rule,
+                reason=verdict.reason,
+                would_change=verdict.would_change,
+                figures=verdict.figures,
+            )
+        case _:
+            return proposal
+
+
+def _execution(newest: Mapping[str, Stored], steps: list[Event]) -> ExecutionStatus | None:
+    found = _of(newest, "plan-accepted", PlanAccepted)
+    if found is None:
+        return None
+    item, accepted = found
+    intended: dict[str, Step] = {}
+    settled: dict[str, StepDone | StepFailed] = {}
+    for event in steps:
+        match event.body:
+            case StepIntended(plan=accepted.plan, step=step):
+                intended[step.id] = step
+                # A new attempt makes an old failure history.
+                settled.pop(step.id, None)
+            case StepDone(plan=accepted.plan) | StepFailed(plan=accepted.plan):
+                settled[event.body.step] = event.body
+            case _:
+                pass
+    failed = [body for body in settled.values() if isinstance(body, StepFailed)]
+    end = _latest(newest, "execution-finished", "execution-aborted")
+    ended = end.event.body if end is not None and end.sequence > item.sequence else None
+    aborted = ended if isinstance(ended, ExecutionAborted) else None
+    over = isinstance(ended, ExecutionFinished | ExecutionAborted)
+    return ExecutionStatus(
+        plan=accepted.plan,
+        accepted=item.event.time,
+        outcome="aborted" if aborted is not None else "finished" if over else "running",
+        done=sum(isinstance(body, StepDone) for body in settled.values()),
+        running=() if over else tuple(step for key, step in intended.items() if key not in settled),
+        failed=tuple(
+            FailedStep(step=body.step, reason=body.reason, detail=body.detail, retry=body.retry) for body in failed
+        ),
+        reason=f"{aborted.reason}: {aborted.detail}" if aborted is not None else "",
+        leftovers=aborted.leftovers if aborted is not None else (),
+        figures=ended.figures if isinstance(ended, ExecutionFinished | ExecutionAborted) else EMPTY,
+    )

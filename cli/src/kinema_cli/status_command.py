@@ -1,0 +1,148 @@
+"""`kinema status`: what the pipeline is doing, and why it is not doing more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kinema_cli.output import Format
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kinema_cli.status import ExecutionStatus, PlanStatus, Status
+    from kinema_core.events import Figures
+    from kinema_core.runtime.settings import RuntimeSettings
+
+NOTHING_FOUND = 3
+
+
+def status(
+    nats: Annotated[
+        str, typer.Option("--nats", envvar="KINEMA_NATS", help="Broker: nats://user:password@host:port.")
+    ] = "nats://127.0.0.1:4222",
+    cluster: Annotated[str, typer.Option("--cluster", envvar="KINEMA_CLUSTER", help="Name of the cluster.")] = "local",
+    output: Annotated[Format, typer.Option("--output", "-o", help="How to print it.")] = Format.TABLE,
+) -> None:
+    """Show state, iteration, plan, execution and pause of a running pipeline."""
+    raise typer.Exit(run_status(nats=nats, cluster=cluster, output=output))
+
+
+def run_status(*, nats: str, cluster: str, output: Format) -> int:
+    """Print the status; returns 0, 1 (broker cannot be read), 2 (no address) or 3 (nothing was said yet)."""
+    import asyncio
+
+    from kinema_cli.broker import AddressError, settings_for
+    from kinema_cli.output import complain, console, printed
+    from kinema_core.runtime.bus import BusError
+
+    try:
+        settings = settings_for(nats, cluster)
+    except AddressError as error:
+        complain(str(error))
+        return 2
+    try:
+        found = asyncio.run(_read(settings))
+    except BusError as error:
+        complain(f"the broker cannot be read: {error}")
+        return 1
+    if found.empty:
+        complain(f"no service of cluster {cluster!r} has said anything yet: is its name right, and is the observer up?")
+        return NOTHING_FOUND
+    if output is Format.TABLE:
+        console().print(status_tables(found))
+    else:
+        printed(found, output)
+    return 0
+
+
+async def _read(settings: RuntimeSettings) -> Status:
+    from kinema_cli.status import read_status
+    from kinema_core.runtime.nats_bus import connect
+
+    bus = await connect(settings)
+    try:
+        return await read_status(bus, cluster=settings.cluster, now=settings.clock().now())
+    finally:
+        await bus.close()
+
+
+def status_tables(found: Status) -> RenderableType:
+    """The status for a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [("cluster", found.cluster), *_state_rows(found)]
+    if found.plan is not None:
+        rows += _plan_rows(found.plan)
+    if found.execution is not None:
+        rows += _execution_rows(found.execution)
+    if found.damaged:
+        rows.append(("damaged", f"the newest {', '.join(found.damaged)} cannot be read"))
+    table = Table(title="Kinema", title_justify="left", show_header=False)
+    table.add_column("what", style="bold")
+    table.add_column("now", overflow="fold")
+    for what, said in rows:
+        table.add_row(what, Text(said))
+    return table
+
+
+def _state_rows(found: Status) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if found.state is not None:
+        age = _lasting(found.state.age_seconds)
+        rows.append(("state", f"version {found.state.version}, last change {age} ago"))
+    pause = found.pause
+    if pause.paused:
+        why = f": {pause.reason}" if pause.reason else ""
+        rows.append(("paused", f"by {pause.by} since {pause.since:%Y-%m-%d %H:%M:%S}{why}"))
+    if found.iteration is not None:
+        item = found.iteration
+        outcome = f": {item.outcome}" if item.outcome else ""
+        rows.append(("iteration", f"{item.id}, {item.mode} on state {item.version}, {item.stage}{outcome}"))
+    if found.skipped is not None:
+        rows.append(("waiting", _with_figures(found.skipped.reason, found.skipped.figures)))
+    return rows
+
+
+def _plan_rows(plan: PlanStatus) -> list[tuple[str, str]]:
+    gap = "unknown" if plan.gap is None else f"{plan.gap:.2%}"
+    cost = f"{plan.usd_per_hour_before:.4f} → {plan.usd_per_hour_after:.4f} USD/h"
+    rows = [
+        ("plan", plan.id),
+        ("", f"{plan.status}: {cost}, {plan.moves} moves, gap {gap}"),
+        ("", _with_figures(": ".join(part for part in (plan.fate, plan.rule, plan.reason) if part), plan.figures)),
+    ]
+    if plan.would_change:
+        rows.append(("", f"would change it: {plan.would_change}"))
+    return rows
+
+
+def _execution_rows(execution: ExecutionStatus) -> list[tuple[str, str]]:
+    from kinema_cli.report.protocol import step_in_a_line
+
+    counts = f"{execution.done} steps done, {len(execution.running)} running, {len(execution.failed)} failed"
+    rows = [("execution", _with_figures(f"{execution.outcome}, {counts}", execution.figures))]
+    rows += [("", f"running: {step_in_a_line(step)}") for step in execution.running]
+    rows += [
+        ("", f"failed: {item.step}: {item.reason}: {item.detail}{'; will be tried again' if item.retry else ''}")
+        for item in execution.failed
+    ]
+    if execution.reason:
+        rows.append(("", execution.reason))
+    if execution.leftovers:
+        rows.append(("left behind", ", ".join(execution.leftovers)))
+    return rows
+
+
+def _with_figures(said: str, figures: Figures) -> str:
+    from kinema_cli.report.protocol import figures_in_a_line
+
+    return f"{said} ({figures_in_a_line(figures)})" if figures else said
+
+
+def _lasting(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

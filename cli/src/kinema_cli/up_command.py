@@ -1,0 +1,75 @@
+"""`kinema up`: the five services as processes of this machine, on a cluster of yours."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from kinema_cli.pipeline import LocalPipeline, PipelineOptions
+from kinema_cli.processes import Child, stop_event
+from kinema_core.runtime.bus import BusError
+from kinema_core.runtime.embedded import ServerError
+
+LOOK_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """What to run on."""
+
+    kubeconfig: Path
+    provider: str
+    cluster: str
+    out: Path
+
+
+def run_up(options: UpOptions) -> int:
+    """Run until interrupted; 0 then, 1 when something cannot run."""
+    console = Console(stderr=True)
+    if not options.kubeconfig.is_file():
+        console.print(f"{options.kubeconfig}: no such file: name the kubeconfig of the cluster", markup=False)
+        return 2
+    try:
+        return asyncio.run(_up(options, console))
+    except (BusError, ServerError, OSError) as error:
+        console.print(str(error), markup=False, soft_wrap=True)
+        return 1
+
+
+async def _up(options: UpOptions, console: Console) -> int:
+    shutil.rmtree(options.out / "settings", ignore_errors=True)
+    pipeline = LocalPipeline(
+        PipelineOptions(
+            directory=options.out,
+            cluster=options.cluster,
+            kubeconfig=options.kubeconfig.resolve(),
+            provider_url=options.provider,
+        )
+    )
+    stopping = stop_event()
+    try:
+        await pipeline.start()
+        console.print(f"five services run; logs in {options.out / 'logs'}; Ctrl-C ends them", soft_wrap=True)
+        operator = pipeline.runtime("operator")
+        address = operator.nats_url.replace("nats://", f"nats://{operator.nats_user}:{operator.nats_password}@")
+        console.print(f"kinema status --nats {address} --cluster {options.cluster}", markup=False, soft_wrap=True)
+        while not stopping.is_set():
+            looping = pipeline.supervisor.crash_looping()
+            if looping is not None:
+                return _gave_up(console, looping)
+            try:
+                await asyncio.wait_for(stopping.wait(), LOOK_SECONDS)
+            except TimeoutError:
+                continue
+        return 0
+    finally:
+        await pipeline.stop()
+
+
+def _gave_up(console: Console, child: Child) -> int:
+    console.print(f"{child.name} keeps ending; its log {child.log} ends:\n{child.tail()}", markup=False, soft_wrap=True)
+    return 1

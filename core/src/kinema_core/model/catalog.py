@@ -1,0 +1,229 @@
+"""Machines on sale, and what live nodes cost.
+
+A catalog's rows become offers, one for each zone; what a live node of a type has for pods is known better than any
+formula and wins over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Final
+
+from kinema_core.events import Amounts, FrozenMap, Labels, Node, Offer
+from kinema_core.model.catalog_file import GIB, CatalogError, CatalogRow, micro_usd, parse_catalog
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.match import HOSTNAME
+from kinema_core.model.resources import limited
+from kinema_core.model.vocabulary import CAPACITY_TYPE, PRICE, SPOT_VALUES
+
+__all__ = [
+    "CatalogError",
+    "CatalogRow",
+    "PriceError",
+    "gke_allocatable",
+    "machine_of",
+    "new_node_labels",
+    "node_prices",
+    "offers_from",
+    "parse_catalog",
+]
+
+INSTANCE_TYPE: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+UNKNOWN: Final = "-"
+_MAX_PODS: Final = 110
+_SHARED_CORE: Final = ("e2-micro", "e2-small", "e2-medium")
+_SHARED_CORE_ALLOCATABLE: Final = 940
+"""Millicores for pods on a shared-core e2 machine of 2 vCPUs: GKE keeps 1060 there, whatever the formula says."""
+
+_CPU_STEPS: Final = ((0, "0.06"), (1, "0.01"), (2, "0.005"), (4, "0.0025"))
+"""Share of each core that GKE keeps for itself, from this core on."""
+
+_MEMORY_STEPS: Final = ((0, "0.25"), (4, "0.20"), (8, "0.10"), (16, "0.06"), (128, "0.02"))
+"""Share of memory that GKE keeps for itself, from this many GiB on."""
+
+_SMALL_RESERVE: Final = 255 * 2**20
+_EVICTION: Final = 100 * 2**20
+
+
+class PriceError(ValueError):
+    """Live nodes have no price; names all of them."""
+
+
+def gke_allocatable(vcpus: Decimal | Fraction | int | str, memory_bytes: int) -> tuple[int, int]:
+    """Millicores and bytes that GKE leaves to pods on a machine, rounded down.
+
+    Source: GKE's documentation of node allocatable. CPU: 6 % of the first core, 1 % of the second, 0.5 % of the next
+    two, 0.25 % of the rest is kept. Memory: 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the
+    next 112, 2 % of the rest (255 MiB below 1 GiB), and 100 MiB as eviction threshold.
+    """
+    cores = Fraction(vcpus)
+    memory = Fraction(memory_bytes)
+    kept_cpu = _progressive(cores, [(Fraction(at), Fraction(share)) for at, share in _CPU_STEPS])
+    steps = [(Fraction(at) * GIB, Fraction(share)) for at, share in _MEMORY_STEPS]
+    kept_memory = Fraction(_SMALL_RESERVE) if memory < GIB else _progressive(memory, steps)
+    return max(0, int((cores - kept_cpu) * 1000)), max(0, int(memory - kept_memory - _EVICTION))
+
+
+def _progressive(amount: Fraction, steps: list[tuple[Fraction, Fraction]]) -> Fraction:
+    """Sum over the brackets of the share times the part of the amount inside the bracket."""
+    ends = [at for at, _ in steps[1:]] + [max(amount, steps[-1][0])]
+    brackets = zip(steps, ends, strict=True)
+    return sum((share * max(Fraction(0), min(amount, end) - at) for (at, share), end in brackets), Fraction(0))
+
+
+def machine_of(node: Node) -> tuple[str, str, str]:
+    """Machine type, zone and capacity type by a live node's labels; `-` where type or zone is not known."""
+    return (
+        machine_type(node.labels),
+        _first(node.labels, ZONE),
+        "spot" if _is_spot(node.labels) else "on-demand",
+    )
+
+
+def machine_type(labels: Labels) -> str:
+    """The machine type that a node's labels tell, `-` when they do not."""
+    return _first(labels, INSTANCE_TYPE)
+
+
+def _first(labels: Labels, keys: Iterable[str]) -> str:
+    return next((labels[key] for key in keys if labels.get(key)), UNKNOWN)
+
+
+def _is_spot(labels: Labels) -> bool:
+    """Our own label decides where it is; else any provider's that says spot."""
+    own = labels.get(CAPACITY_TYPE)
+    if own is not None:
+        return own.lower() == "spot"
+    return any(labels.get(key, "").lower() == value for key, value in SPOT_VALUES.items())
+
+
+def new_node_labels(offer: Offer, name: str) -> Labels:
+    """The labels that a node of this offer and name will have."""
+    return FrozenMap({HOSTNAME: name, **offer.labels})
+
+
+def offers_from(rows: Iterable[CatalogRow], cluster: Cluster) -> tuple[Offer, ...]:
+    """The offers of a catalog for this cluster, in file order; a row without zone is offered in every live zone.
+
+    Offers of one name get `#2`, `#3` in file order.
+    """
+    zones = sorted({zone for node in cluster.nodes if (zone := machine_of(node)[1]) != UNKNOWN})
+    live = _live_allocatable(cluster)
+    counts: dict[str, int] = {}
+    offers: list[Offer] = []
+    for row in rows:
+        places = [row.zone] if row.zone is not None else zones or [UNKNOWN]
+        for zone in places:
+            base = f"{row.machine_type}/{zone}/{row.capacity_type}"
+            counts[base] = counts.get(base, 0) + 1
+            name = base if counts[base] == 1 else f"{base}#{counts[base]}"
+            shared = row.available is not None and len(places) > 1
+            pool = f"{row.machine_type}/*/{row.capacity_type}@{row.line}" if shared else ""
+            offers.append(_offer(row, name=name, zone=zone, pool=pool, live=live.get(row.machine_type, {})))
+    return tuple(offers)
+
+
+def _offer(row: CatalogRow, *, name: str, zone: str, pool: str, live: Mapping[str, int]) -> Offer:
+    labels = {
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        INSTANCE_TYPE[0]: row.machine_type,
+        **({ZONE[0]: zone} if zone != UNKNOWN else {}),
+        CAPACITY_TYPE: row.capacity_type,
+        **row.labels,
+    }
+    pods = _MAX_PODS if row.max_pods is None else row.max_pods
+    capacity = {"cpu": int(row.vcpus * 1000), "memory": row.memory, "pods": pods, **row.extended}
+    return Offer(
+        name=name,
+        machine_type=row.machine_type,
+        zone=zone,
+        capacity_type=row.capacity_type,
+        micro_usd_per_hour=row.micro_usd_per_hour,
+        capacity=FrozenMap(capacity),
+        allocatable=_allocatable(row, live),
+        labels=FrozenMap(labels),
+        taints=row.taints,
+        available=row.available,
+        pool=pool,
+        watts=row.watts,
+    )
+
+
+def _allocatable(row: CatalogRow, live: Mapping[str, int]) -> Amounts:
+    """What a new node has for pods: as written in the row, else as live nodes of the type have, else by the formula.
+
+    Devices only as written: that a live node has some does not say that a new one is bought with them. Storage and
+    volume limits of live nodes hold for new ones too.
+    """
+    cpu, memory = gke_allocatable(row.vcpus, row.memory)
+    if row.machine_type in _SHARED_CORE and row.vcpus == 2:
+        cpu = min(cpu, _SHARED_CORE_ALLOCATABLE)
+    formula = {"cpu": cpu, "memory": memory, "pods": _MAX_PODS}
+    seen = {name: amount for name, amount in live.items() if name in formula or not limited(name)}
+    written = {"cpu": row.allocatable_cpu, "memory": row.allocatable_memory, "pods": row.max_pods}
+    stated = {name: amount for name, amount in written.items() if amount is not None}
+    return FrozenMap({**formula, **seen, **stated, **row.extended})
+
+
+def _live_allocatable(cluster: Cluster) -> dict[str, dict[str, int]]:
+    """The smallest allocatable of each resource over the live nodes of each machine type.
+
+    0 is no amount to learn from: a node reports it while it is broken.
+    """
+    smallest: dict[str, dict[str, int]] = {}
+    for node in cluster.nodes:
+        seen = smallest.setdefault(machine_of(node)[0], {})
+        for name, amount in node.allocatable.items():
+            if amount > 0:
+                seen[name] = min(amount, seen.get(name, amount))
+    smallest.pop(UNKNOWN, None)
+    return smallest
+
+
+def node_prices(cluster: Cluster, offers: Iterable[Offer]) -> Mapping[str, int]:
+    """Micro-USD per hour of every live node: its annotation, else the first offer of its type, zone and capacity type.
+
+    Raises:
+        PriceError: nodes have neither, or an annotation that is no price; all of them are named.
+    """
+    on_sale: dict[tuple[str, str, str], int] = {}
+    anywhere: dict[tuple[str, str], set[int]] = {}
+    for offer in offers:
+        on_sale.setdefault((offer.machine_type, offer.zone, offer.capacity_type), offer.micro_usd_per_hour)
+        anywhere.setdefault((offer.machine_type, offer.capacity_type), set()).add(offer.micro_usd_per_hour)
+    prices: dict[str, int] = {}
+    problems: list[str] = []
+    for node in cluster.nodes:
+        try:
+            prices[node.name] = _node_price(node, on_sale, anywhere)
+        except PriceError as error:
+            problems.append(str(error))
+    if problems:
+        raise PriceError(f"{len(problems)} of {len(cluster.nodes)} nodes have no price: {'; '.join(problems)}")
+    return MappingProxyType(prices)
+
+
+def _node_price(
+    node: Node, on_sale: Mapping[tuple[str, str, str], int], anywhere: Mapping[tuple[str, str], set[int]]
+) -> int:
+    annotation = node.annotations.get(PRICE)
+    if annotation is not None:
+        try:
+            return micro_usd(annotation.strip())
+        except ValueError as error:
+            raise PriceError(f"{node.name} (annotation {PRICE} is {annotation!r}: {error})") from error
+    machine, zone, capacity_type = machine_of(node)
+    price = on_sale.get((machine, zone, capacity_type))
+    if price is not None:
+        return price
+    everywhere = anywhere.get((machine, capacity_type), set())
+    if zone == UNKNOWN and len(everywhere) == 1:
+        return next(iter(everywhere))
+    raise PriceError(
+        f"{node.name} (add {machine}/{zone}/{capacity_type} to the catalog, or annotate the node with {PRICE})"
+    )

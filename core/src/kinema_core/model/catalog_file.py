@@ -1,0 +1,256 @@
+"""Reading a price catalog: CSV with a header, each cell checked and named in what goes wrong."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal, TypeVar
+
+from kinema_core.events import EMPTY, Amounts, FrozenMap, Labels
+from kinema_core.model.match import parse_taint, taint_text
+from kinema_core.model.quantity import LIMIT, QuantityError, parse_count
+
+T = TypeVar("T")
+
+GIB: Final = 2**30
+MICRO: Final = 10**6
+REQUIRED: Final = ("machine_type", "vcpus", "memory_gib", "usd_per_hour")
+OPTIONAL: Final = (
+    "zone",
+    "capacity_type",
+    "gpus",
+    "gpu_resource",
+    "labels",
+    "taints",
+    "allocatable_cpu_m",
+    "allocatable_memory_bytes",
+    "max_pods",
+    "watts",
+    "available",
+    "extended",
+)
+_DECIMAL: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}")
+_WHOLE: Final = re.compile(r"[0-9]{1,19}")
+_RESOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_NAME: Final = re.compile(r"[^\s/#,;=]+")
+
+
+class CatalogError(ValueError):
+    """A catalog cannot be used: names line, column and what to do."""
+
+
+@dataclass(frozen=True)
+class CatalogRow:
+    """One row: a machine, its price in micro-USD per hour, and what is said of it beyond the provider's formula.
+
+    `zone` None: every zone. `vcpus` is exact, as shared cores are fractions. `extended` holds GPUs too.
+    """
+
+    line: int
+    machine_type: str
+    vcpus: Fraction
+    memory: int
+    micro_usd_per_hour: int
+    zone: str | None = None
+    capacity_type: Literal["on-demand", "spot"] = "on-demand"
+    labels: Labels = EMPTY
+    taints: tuple[str, ...] = ()
+    allocatable_cpu: int | None = None
+    allocatable_memory: int | None = None
+    max_pods: int | None = None
+    watts: float | None = None
+    available: int | None = None
+    extended: Amounts = EMPTY
+
+
+def parse_catalog(text: str) -> tuple[CatalogRow, ...]:
+    """The rows of a catalog, in file order.
+
+    Raises:
+        CatalogError: a column is missing, unknown or doubled, or a cell cannot be read.
+    """
+    lines = _cells(text)
+    header = next(lines, None)
+    if header is None:
+        raise CatalogError(f"the catalog is empty: its first line names the columns, at least {', '.join(REQUIRED)}")
+    columns = [name.strip() for name in header[1]]
+    _check_header(columns)
+    return tuple(_row(line, columns, cells) for line, cells in lines)
+
+
+def _cells(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Line number and cells of each line that is not blank."""
+    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise CatalogError(f"catalog line {reader.line_num}: {error}: write comma-separated values") from error
+
+
+def _check_header(columns: list[str]) -> None:
+    known = (*REQUIRED, *OPTIONAL)
+    for problem, names in (
+        ("lacks the column", [name for name in REQUIRED if name not in columns]),
+        ("has the unknown column", sorted({name for name in columns if name not in known})),
+        ("has twice the column", sorted({name for name in columns if columns.count(name) > 1})),
+    ):
+        if names:
+            raise CatalogError(f"the catalog {problem} {', '.join(map(repr, names))}: known are {', '.join(known)}")
+
+
+def _row(line: int, columns: list[str], cells: list[str]) -> CatalogRow:
+    if len(cells) != len(columns):
+        raise CatalogError(f"catalog line {line} has {len(cells)} cells, the header {len(columns)}: make them equal")
+    row = _Row(line, {name: cell.strip() for name, cell in zip(columns, cells, strict=True)})
+    gpus = row.optional("gpus", _whole) or 0
+    device = row.optional("gpu_resource", _resource) or "nvidia.com/gpu"
+    extended = {**({device: gpus} if gpus else {}), **(row.optional("extended", _extended) or {})}
+    return CatalogRow(
+        line=line,
+        machine_type=row.required("machine_type", _name),
+        vcpus=row.required("vcpus", _positive),
+        memory=row.required("memory_gib", _gibibytes),
+        micro_usd_per_hour=row.required("usd_per_hour", _price),
+        zone=row.optional("zone", _name),
+        capacity_type=row.optional("capacity_type", _capacity_type) or "on-demand",
+        labels=row.optional("labels", _labels) or EMPTY,
+        taints=row.optional("taints", _taints) or (),
+        allocatable_cpu=row.optional("allocatable_cpu_m", _whole),
+        allocatable_memory=row.optional("allocatable_memory_bytes", _whole),
+        max_pods=row.optional("max_pods", _whole),
+        watts=row.optional("watts", _watts),
+        available=row.optional("available", _whole),
+        extended=FrozenMap(extended) if extended else EMPTY,
+    )
+
+
+class _Row:
+    """The cells of one line by column; an empty cell is no value."""
+
+    def __init__(self, line: int, cells: Mapping[str, str]) -> None:
+        self._line = line
+        self._cells = cells
+
+    def optional(self, column: str, read: Callable[[str], T]) -> T | None:
+        text = self._cells.get(column, "")
+        if not text:
+            return None
+        try:
+            return read(text)
+        except ValueError as error:
+            raise CatalogError(f"catalog line {self._line}, column {column}: {text!r}: {error}") from error
+
+    def required(self, column: str, read: Callable[[str], T]) -> T:
+        value = self.optional(column, read)
+        if value is None:
+            raise CatalogError(f"catalog line {self._line}, column {column} is empty: give every machine one")
+        return value
+
+
+# --- one reader per form of cell; each raises ValueError with what to write instead
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError("write a name without spaces and without any of / # , ; =")
+    return text
+
+
+def _resource(text: str) -> str:
+    if not _RESOURCE.fullmatch(text):
+        raise ValueError("write a resource's name such as nvidia.com/gpu")
+    return text
+
+
+def decimal(text: str) -> Fraction:
+    """A plain decimal number of 0 or more, exact.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError("write a plain decimal number such as 0.25")
+    return Fraction(text)
+
+
+def _positive(text: str) -> Fraction:
+    number = decimal(text)
+    if not number:
+        raise ValueError("write a number above 0")
+    return number
+
+
+def _gibibytes(text: str) -> int:
+    return int(_positive(text) * GIB)
+
+
+def micro_usd(text: str) -> int:
+    """USD as whole micro-USD, rounded half up.
+
+    Raises:
+        ValueError: the text is no plain decimal number of 0 or more.
+    """
+    return int(decimal(text) * MICRO + Fraction(1, 2))
+
+
+def _price(text: str) -> int:
+    price = micro_usd(text)
+    if not price:
+        raise ValueError("a price of 0 would make every plan want this machine: write USD per hour above 0")
+    return price
+
+
+def _whole(text: str) -> int:
+    if not _WHOLE.fullmatch(text) or int(text) > LIMIT:
+        raise ValueError("write a whole number of 0 or more")
+    return int(text)
+
+
+def _watts(text: str) -> float:
+    return float(decimal(text))
+
+
+def _capacity_type(text: str) -> Literal["on-demand", "spot"]:
+    if text == "on-demand":
+        return "on-demand"
+    if text == "spot":
+        return "spot"
+    raise ValueError("write on-demand or spot")
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(";") if part.strip()]
+
+
+def _pair(part: str) -> tuple[str, str]:
+    key, equals, value = part.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"{part!r} is no name=value")
+    return key.strip(), value.strip()
+
+
+def _labels(text: str) -> Labels:
+    return FrozenMap(dict(_pair(part) for part in _parts(text)))
+
+
+def _taints(text: str) -> tuple[str, ...]:
+    return tuple(taint_text(parse_taint(part)) for part in _parts(text))
+
+
+def _extended(text: str) -> Amounts:
+    found: dict[str, int] = {}
+    for part in _parts(text):
+        name, amount = _pair(part)
+        if name in ("cpu", "memory", "pods"):
+            raise ValueError(f"{name} has its own column")
+        try:
+            found[_resource(name)] = parse_count(amount)
+        except QuantityError as error:
+            raise ValueError(str(error)) from error
+    return FrozenMap(found)

@@ -1,0 +1,128 @@
+"""Checks of a plan's lists of pods: everybody once, described as they are, moved only as they may be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kinema_core.events import Amounts, Placement, Pod
+from kinema_core.model.checks.view import Seat, View, Violation, expected_requests
+
+
+def check_lists(view: View) -> Iterator[Violation]:
+    """Every listed pod is placed or unplaced, exactly once, and nobody else is."""
+    named = Counter([item.pod for item in view.plan.placements] + [item.pod for item in view.plan.unplaced])
+    for key, pod in view.pods.items():
+        if named[key] != 1:
+            code = "pod-missing" if named[key] == 0 else "pod-duplicate"
+            yield Violation(code, pod.key, f"named {named[key]} times in placements and unplaced")
+    for key in sorted(named):
+        if key not in view.pods:
+            what = "it goes with its node or is terminating" if view.cluster.pod(key) else "no such pod"
+            yield Violation("pod-unknown", key, what)
+    yield from _unplaced(view)
+
+
+def _unplaced(view: View) -> Iterator[Violation]:
+    for item in view.plan.unplaced:
+        pod = view.pods.get(item.pod)
+        if pod is None:
+            continue
+        if item.uid != pod.uid:
+            yield Violation("uid-mismatch", item.pod, f"{item.uid}, it has {pod.uid}")
+        if not item.code or not item.reason:
+            yield Violation("unplaced-reason", item.pod, "an unplaced pod has a code and a reason")
+        if pod.node is not None and view.plan.status != "infeasible":
+            yield Violation("running-unplaced", item.pod, f"it runs on {pod.node} and cannot be left without a node")
+
+
+def check_placements(view: View) -> Iterator[Violation]:
+    """Each placement tells the truth about its pod, and its strategy is the one for that pod."""
+    for item in view.plan.placements:
+        pod = view.pods.get(item.pod)
+        if pod is None:
+            continue
+        workload = view.workload_key(pod) or ""
+        yield from _facts(item, pod, view.resized.get(workload))
+        expected = _expected(view, item, pod, workload)
+        if item.strategy != expected:
+            detail = f"{item.strategy} from {pod.node} to {item.to}, expected {expected}"
+            yield Violation("strategy-mismatch", item.pod, detail)
+
+
+def _expected(view: View, item: Placement, pod: Pod, workload: str) -> str:
+    """The strategy that the pod moves by. A rolling update restarts a whole workload or nobody of it."""
+    allowed = view.mobility.strategy.get(pod.key, item.strategy)
+    if pod.node is None:
+        return "schedule"
+    if workload in view.resized or (workload in view.rolled and allowed == "rolling"):
+        return "rolling"
+    return "stay" if item.to == pod.node else allowed
+
+
+def _facts(item: Placement, pod: Pod, resized: Amounts | None) -> Iterator[Violation]:
+    if item.uid != pod.uid:
+        yield Violation("uid-mismatch", item.pod, f"{item.uid}, it has {pod.uid}")
+    if item.source != pod.node:
+        yield Violation("from-mismatch", item.pod, f"from {item.source}, it is on {pod.node}")
+    expected = expected_requests(pod, resized)
+    if item.requests != expected:
+        yield Violation("requests-mismatch", item.pod, f"{dict(item.requests)}, it requests {dict(expected)}")
+
+
+def check_held(view: View) -> Iterator[Violation]:
+    """Who may not move stays, and who may not be placed is not."""
+    for seat in view.seats:
+        held = view.mobility.held.get(seat.pod.key)
+        if held is not None and (seat.arrives or view.workload_key(seat.pod) in view.rolled):
+            yield Violation(_held_code(seat), seat.pod.key, f"{held.code}: {held.reason}")
+
+
+def _held_code(seat: Seat) -> str:
+    if seat.pod.node is None:
+        return "held-placed"
+    return "held-restarted" if seat.to == seat.pod.node else "held-moved"
+
+
+def check_reports(view: View) -> Iterator[Violation]:
+    """The lists of held pods and of unreadable objects are complete and true."""
+    held = {key: item for key, item in view.mobility.held.items() if view.pods[key].node is not None}
+    said = {item.pod: item for item in view.plan.held}
+    for key in sorted(held.keys() | said.keys()):
+        if key not in said or key not in held:
+            yield Violation("held-list", key, "not listed as held" if key in held else "listed as held, but it is not")
+        elif said[key].code != held[key].code:
+            yield Violation("held-list", key, f"held by {said[key].code}, expected {held[key].code}")
+    frozen = {item.object for item in view.cluster.quarantined}
+    named = {item.object for item in view.plan.quarantined}
+    for name in sorted(frozen ^ named):
+        what = "not listed as quarantined" if name in frozen else "listed as quarantined, but it is not"
+        yield Violation("quarantined-list", name, what)
+    for resize in view.plan.resizes:
+        if view.cluster.workload(resize.workload) is None:
+            yield Violation("resize-unknown", resize.workload, "no such workload")
+
+
+def check_counts(view: View) -> Iterator[Violation]:
+    """Moves and restarts are as many as the placements say."""
+    moves = sum(1 for item in view.plan.placements if item.source is not None and item.source != item.to)
+    restarts = sum(1 for item in view.plan.placements if item.strategy == "rolling" and item.source == item.to)
+    if view.plan.moves != moves:
+        yield Violation("moves", "moves", f"{view.plan.moves}, the placements hold {moves}")
+    if view.plan.restarts != restarts:
+        yield Violation("restarts", "restarts", f"{view.plan.restarts}, the placements hold {restarts}")
+
+
+def check_promises(view: View) -> Iterator[Violation]:
+    """What status and mode promise: `nothing-better` changes nothing, `autoscale` only adds."""
+    deleted = [node.name for node in view.plan.nodes if node.action == "delete"]
+    booted = [node.name for node in view.plan.nodes if node.action == "boot"]
+    moved = [seat.pod.key for seat in view.seats if seat.pod.node is not None and seat.arrives]
+    if view.plan.mode == "autoscale":
+        yield from (Violation("autoscale-deletes", name, "an autoscale plan only adds nodes") for name in deleted)
+        yield from (Violation("autoscale-moves", key, "an autoscale plan moves no running pod") for key in moved)
+    if view.plan.status == "nothing-better":
+        changed = [*booted, *deleted, *moved]
+        yield from (
+            Violation("nothing-better", name, "a plan that finds nothing better changes it") for name in changed
+        )

@@ -1,0 +1,184 @@
+"""Checks of the rules between pods: what holds now still holds, and what is broken does not get worse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kinema_core.events import Labels, NodeTerm, PlacementRules, Pod, Spread, Taint, Toleration
+from kinema_core.model.checks.view import View, Violation
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import is_resident
+from kinema_core.model.match import node_admits
+from kinema_core.model.neighbours import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
+
+
+class _Spot(NamedTuple):
+    """A node as the rules see it."""
+
+    labels: Labels
+    taints: tuple[Taint, ...]
+
+
+class _Eligible(NamedTuple):
+    """Which nodes count for a spread constraint."""
+
+    topology_key: str
+    node_selector: Labels | None
+    node_terms: tuple[NodeTerm, ...] | None
+    tolerations: tuple[Toleration, ...] | None
+
+
+class _Group(NamedTuple):
+    """Spread constraints that are evaluated as one."""
+
+    scope: Scope
+    eligible: _Eligible
+    max_skew: int
+    min_domains: int
+
+
+@dataclass
+class _World:
+    """Where everybody is, before or after the plan."""
+
+    cluster: Cluster
+    nodes: Mapping[str, _Spot]
+    where: Mapping[str, str]
+    _counts: dict[tuple[Scope, str], Counter[str]] = field(default_factory=dict)
+    _domains: dict[_Eligible, frozenset[str]] = field(default_factory=dict)
+
+    def domain_of(self, key: str, topology_key: str) -> str | None:
+        """The domain that a pod is in."""
+        node = self.nodes.get(self.where.get(key, ""))
+        return None if node is None else domain(node.labels, topology_key)
+
+    def counts(self, scope: Scope, topology_key: str) -> Counter[str]:
+        """Pods in scope per domain."""
+        if (scope, topology_key) not in self._counts:
+            found = (self.domain_of(pod.key, topology_key) for pod in pod_index(self.cluster).select(scope))
+            self._counts[scope, topology_key] = Counter(place for place in found if place is not None)
+        return self._counts[scope, topology_key]
+
+    def domains(self, eligible: _Eligible) -> frozenset[str]:
+        """The domains of the nodes that count."""
+        if eligible not in self._domains:
+            rules = PlacementRules(
+                node_selector=eligible.node_selector or Labels(),
+                node_terms=eligible.node_terms,
+                tolerations=eligible.tolerations or (),
+            )
+            self._domains[eligible] = frozenset(
+                node.labels[eligible.topology_key]
+                for name, node in self.nodes.items()
+                if eligible.topology_key in node.labels
+                and node_admits(
+                    rules, name=name, labels=node.labels, taints=() if eligible.tolerations is None else node.taints
+                )
+                is None
+            )
+        return self._domains[eligible]
+
+
+def check_rules(view: View) -> Iterator[Violation]:
+    """Required pod affinity and anti-affinity in both directions, and enforced topology spread."""
+    ruled = [pod for pod in view.cluster.pods if _has_rules(pod) and not pod.terminating]
+    if not ruled:
+        return
+    now, after = _now(view), _after(view)
+    for pod in ruled:
+        if pod.key in after.where:
+            yield from _affinity(view.cluster, pod, now, after)
+            yield from _anti_affinity(view.cluster, pod, now, after)
+    yield from _spread(ruled, now, after)
+
+
+def _has_rules(pod: Pod) -> bool:
+    rules = pod.rules
+    return bool(rules.affinity or rules.anti_affinity or rules.spread)
+
+
+def _now(view: View) -> _World:
+    nodes = {node.name: _Spot(node.labels, node.taints) for node in view.cluster.nodes}
+    where = {pod.key: pod.node for pod in view.cluster.pods if pod.node is not None and not pod.terminating}
+    return _World(view.cluster, nodes, where)
+
+
+def _after(view: View) -> _World:
+    nodes = {name: _Spot(site.labels, site.taints) for name, site in view.sites.items()}
+    where = {
+        pod.key: pod.node
+        for pod in view.cluster.pods
+        if pod.node in nodes and not pod.terminating and is_resident(view.cluster, pod)
+    }
+    return _World(view.cluster, nodes, {**where, **{seat.pod.key: seat.to for seat in view.seats}})
+
+
+def _affinity(cluster: Cluster, pod: Pod, now: _World, after: _World) -> Iterator[Violation]:
+    for term in required(pod.rules.affinity):
+        scope = term_scope(cluster, pod, term)
+        if not _alone(after, pod, scope, term.topology_key):
+            continue
+        if pod.key not in now.where or not _alone(now, pod, scope, term.topology_key):
+            yield Violation("affinity-broken", pod.key, f"nobody it needs shares its {term.topology_key}")
+
+
+def _alone(world: _World, pod: Pod, scope: Scope, topology_key: str) -> bool:
+    """Whether nobody in scope shares the pod's domain. The first of pods that need each other needs nobody."""
+    counts = world.counts(scope, topology_key)
+    place = world.domain_of(pod.key, topology_key)
+    itself = int(place is not None and selects(scope, pod))
+    if place is not None and counts[place] > itself:
+        return False
+    return not (itself and counts.total() == itself)
+
+
+def _anti_affinity(cluster: Cluster, pod: Pod, now: _World, after: _World) -> Iterator[Violation]:
+    for term in required(pod.rules.anti_affinity):
+        scope = term_scope(cluster, pod, term)
+        before = _others(now, pod, scope, term.topology_key)
+        if _others(after, pod, scope, term.topology_key) > before:
+            yield Violation("anti-affinity-broken", pod.key, f"pods it keeps away share its {term.topology_key}")
+
+
+def _others(world: _World, pod: Pod, scope: Scope, topology_key: str) -> int:
+    place = world.domain_of(pod.key, topology_key)
+    if place is None:
+        return 0
+    return world.counts(scope, topology_key)[place] - int(selects(scope, pod))
+
+
+def _spread(ruled: list[Pod], now: _World, after: _World) -> Iterator[Violation]:
+    groups: dict[_Group, str] = {}
+    for pod in ruled:
+        for spread in enforced(pod.rules.spread):
+            groups.setdefault(_group(pod, spread), pod.key)
+    for group, key in groups.items():
+        skew = _skew(after, group)
+        if skew > max(group.max_skew, _skew(now, group)):
+            detail = f"skew {skew} over {group.eligible.topology_key}, at most {group.max_skew} is wanted"
+            yield Violation("spread-broken", key, detail)
+
+
+def _group(pod: Pod, spread: Spread) -> _Group:
+    rules = pod.rules
+    honored = spread.node_affinity_policy == "Honor"
+    eligible = _Eligible(
+        topology_key=spread.topology_key,
+        node_selector=rules.node_selector if honored else None,
+        node_terms=rules.node_terms if honored else None,
+        tolerations=rules.tolerations if spread.node_taints_policy == "Honor" else None,
+    )
+    return _Group(spread_scope(pod, spread), eligible, spread.max_skew, spread.min_domains)
+
+
+def _skew(world: _World, group: _Group) -> int:
+    """Most pods in a domain less fewest, over the nodes that remain; too few domains count as an empty one more."""
+    domains = world.domains(group.eligible)
+    counts = world.counts(group.scope, group.eligible.topology_key)
+    here = [counts[place] for place in domains]
+    if not here:
+        return 0
+    return max(here) - (0 if len(domains) < group.min_domains else min(here))

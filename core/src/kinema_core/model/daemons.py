@@ -1,0 +1,165 @@
+"""What goes with every node: pods of daemon sets and mirrors of static pods.
+
+They are in no list of a plan. Each takes room on its node, also on a node that does not exist yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kinema_core.events import (
+    Amounts,
+    FrozenMap,
+    Labels,
+    Node,
+    NodeTerm,
+    PlacementRules,
+    Pod,
+    Taint,
+    Toleration,
+)
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.derived import derived
+from kinema_core.model.match import node_admits
+from kinema_core.model.resources import add, largest, total
+
+_TOLERATED: Final = tuple(
+    Toleration(key=f"node.kubernetes.io/{name}", operator="Exists")
+    for name in (
+        "not-ready",
+        "unreachable",
+        "disk-pressure",
+        "memory-pressure",
+        "pid-pressure",
+        "unschedulable",
+        "network-unavailable",
+    )
+)
+"""What the daemon set controller adds to its pods' tolerations, and to no template."""
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """One daemon set: what each of its pods requests, and where they may be. `key` is its workload key."""
+
+    key: str
+    requests: Amounts
+    rules: PlacementRules
+
+
+@dataclass(frozen=True)
+class Residents:
+    """The daemon sets of a cluster, and what the mirror pods that every node has request together."""
+
+    daemons: tuple[Daemon, ...]
+    mirrors: Amounts
+
+
+def is_resident(cluster: Cluster, pod: Pod) -> bool:
+    """Whether the pod goes with its node: a mirror of a static pod, or a daemon set's."""
+    owner = pod.owner
+    return pod.mirror or (owner is not None and owner.kind in ("DaemonSet", "Node"))
+
+
+def daemon_key(pod: Pod) -> str | None:
+    """The workload key of the daemon set that owns the pod; None for any other pod."""
+    if pod.owner is None or pod.owner.kind != "DaemonSet":
+        return None
+    return f"DaemonSet/{pod.namespace}/{pod.owner.name}"
+
+
+def daemon_requests(cluster: Cluster, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> Amounts:
+    """What the daemon sets that match and the mirror pods that all nodes have take on a new node like this.
+
+    `pods` counts them too.
+    """
+    residents = residents_of(cluster)
+    landing = [
+        daemon.requests
+        for daemon in residents.daemons
+        if node_admits(daemon.rules, name=name, labels=labels, taints=taints) is None
+    ]
+    return add(total(landing), residents.mirrors)
+
+
+def resident_requests(cluster: Cluster, node: Node) -> Amounts:
+    """What goes with this live node: its daemon set and mirror pods, and those of matching daemon sets yet to come."""
+    here = [pod for pod in cluster.pods_by_node.get(node.name, ()) if is_resident(cluster, pod)]
+    present = {daemon_key(pod) for pod in here}
+    coming = [
+        daemon.requests
+        for daemon in residents_of(cluster).daemons
+        if daemon.key not in present
+        and node_admits(daemon.rules, name=node.name, labels=node.labels, taints=node.taints) is None
+    ]
+    return total([*(pod.requests for pod in here), *coming])
+
+
+def residents_of(cluster: Cluster) -> Residents:
+    """Daemon sets and common mirror pods of a cluster; worked out once for each cluster value."""
+    return derived(cluster, _residents)
+
+
+def _residents(cluster: Cluster) -> Residents:
+    return Residents(daemons=tuple(_daemons(cluster)), mirrors=_common_mirrors(cluster))
+
+
+def _daemons(cluster: Cluster) -> Iterable[Daemon]:
+    """Daemon sets by key. Where only pods of a set are known (a list without daemon sets), they speak for it."""
+    orphans: dict[str, list[Pod]] = {}
+    for pod in cluster.pods:
+        key = daemon_key(pod)
+        if key is not None and cluster.workload(key) is None:
+            orphans.setdefault(key, []).append(pod)
+    known = [
+        Daemon(key=set_.key, requests=_with_pod(set_.template_requests), rules=_tolerant(set_.template_rules))
+        for set_ in cluster.workloads
+        if set_.type == "DaemonSet"
+    ]
+    inferred = [
+        Daemon(key=key, requests=_with_pod(largest(pod.requests for pod in pods)), rules=_anywhere(pods[0].rules))
+        for key, pods in orphans.items()
+    ]
+    return sorted([*known, *inferred], key=lambda daemon: daemon.key)
+
+
+def _with_pod(requests: Amounts) -> Amounts:
+    """The requests of one pod: it counts as one whether or not the template says so."""
+    return FrozenMap({**requests, "pods": 1})
+
+
+def _tolerant(rules: PlacementRules) -> PlacementRules:
+    return msgspec.structs.replace(rules, tolerations=(*rules.tolerations, *_TOLERATED))
+
+
+def _anywhere(rules: PlacementRules) -> PlacementRules:
+    """The rules of a daemon set's pod without the pin to its own node, which its controller adds."""
+    if rules.node_terms is None:
+        return _tolerant(rules)
+    unpinned = [msgspec.structs.replace(term, fields=()) for term in rules.node_terms]
+    free = any(not term.expressions for term in unpinned)
+    return _tolerant(msgspec.structs.replace(rules, node_terms=None if free else _distinct(unpinned)))
+
+
+def _distinct(terms: Iterable[NodeTerm]) -> tuple[NodeTerm, ...]:
+    return tuple(dict.fromkeys(terms))
+
+
+def _common_mirrors(cluster: Cluster) -> Amounts:
+    """Requests of the mirror pods that every readable node has: same name but for the node's suffix.
+
+    A node with an unreadable pod may have the mirror that it seems to lack.
+    """
+    unsure = {item.node for item in cluster.quarantined}
+    nodes = {node.name for node in cluster.nodes}
+    found: dict[tuple[str, str], dict[str, Amounts]] = {}
+    for pod in cluster.pods:
+        suffix = f"-{pod.node}"
+        if pod.mirror and pod.node in nodes and pod.name.endswith(suffix):
+            base = (pod.namespace, pod.name.removesuffix(suffix))
+            found.setdefault(base, {})[pod.node] = _with_pod(pod.requests)
+    return total(largest(seen.values()) for seen in found.values() if nodes - unsure <= seen.keys())

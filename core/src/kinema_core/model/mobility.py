@@ -1,0 +1,133 @@
+"""What does not move, and why; and by which strategy the rest moves.
+
+The rules are those of people's annotations, of disruption budgets, of controllers that could not replace a pod, and of
+whatever restricts placement in a way that we do not model. Whatever could not be read is taken as forbidding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+
+from kinema_core.events import Held, Node, Pod, Strategy
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import is_resident
+from kinema_core.model.derived import derived
+from kinema_core.model.peers import peers
+from kinema_core.model.pod_rules import Facts, MobilityOptions, facts_of, listed, verdict_on
+from kinema_core.model.strategy import asks_for_spot, strategy_of
+from kinema_core.model.vocabulary import (
+    CONTROL_PLANE,
+    DO_NOT_DISRUPT,
+    FOREIGN_DELETION_TAINTS,
+    SCALE_DOWN_DISABLED,
+    is_true,
+    protection,
+)
+
+__all__ = ["Mobility", "MobilityOptions", "is_resident", "listed", "mobility", "spot_allowed"]
+
+_DEFAULTS: Final = MobilityOptions()
+
+
+@dataclass(frozen=True)
+class Mobility:
+    """Who may move, by pod key and node name.
+
+    `held`: bound pods that may not move, and pending pods that may not be placed because their rules are not
+    modelled. `deletable`: every node, with the reason why it may not be deleted or None. `open_nodes`: nodes that may
+    take pods. `strategy`: how each movable bound pod moves. Pods that go with their node and terminating ones appear
+    nowhere.
+    """
+
+    held: Mapping[str, Held]
+    deletable: Mapping[str, str | None]
+    open_nodes: frozenset[str]
+    strategy: Mapping[str, Strategy]
+
+
+def mobility(cluster: Cluster, now: datetime, options: MobilityOptions = _DEFAULTS) -> Mobility:
+    """What may move in this cluster at the time `now`; near-linear in pods, nodes and budgets.
+
+    Asked again at once for the same cluster, time and options, it answers from memory.
+    """
+    last = derived(cluster, _last_answer)
+    question = (now, options)
+    if question not in last:
+        last.clear()
+        last[question] = _mobility(cluster, now, options)
+    return last[question]
+
+
+def _last_answer(_: Cluster) -> dict[tuple[datetime, MobilityOptions], Mobility]:
+    """Holds one answer at most: a state that does not change for hours is asked about every few seconds."""
+    return {}
+
+
+def _mobility(cluster: Cluster, now: datetime, options: MobilityOptions) -> Mobility:
+    facts = facts_of(cluster, now, options)
+    bound_to_stay = derived(cluster, peers)
+    held: dict[str, Held] = {}
+    for pod in listed(cluster):
+        verdict = verdict_on(facts, pod) or bound_to_stay.get(pod.key)
+        if verdict is not None:
+            held[pod.key] = Held(pod=pod.key, code=verdict[0], reason=verdict[1])
+    movable = [pod for pod in listed(cluster) if pod.node is not None and pod.key not in held]
+    return Mobility(
+        held=MappingProxyType(held),
+        deletable=MappingProxyType(_deletable(facts, held)),
+        open_nodes=frozenset(node.name for node in cluster.nodes if _open(facts, node)),
+        strategy=MappingProxyType({pod.key: strategy_of(cluster, pod) for pod in movable}),
+    )
+
+
+def spot_allowed(
+    cluster: Cluster,
+    pod: Pod,
+    *,
+    taint_keys: frozenset[str] = frozenset(),
+    options: MobilityOptions = _DEFAULTS,
+) -> bool:
+    """Whether the pod may be put on spot capacity where it is not yet; `taint_keys`: of the offer's own taints."""
+    return options.allow_spot or asks_for_spot(cluster, pod, taint_keys)
+
+
+def _deletable(facts: Facts, held: Mapping[str, Held]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for node in facts.cluster.nodes:
+        pins = (held[pod.key] for pod in facts.cluster.pods_by_node.get(node.name, ()) if pod.key in held)
+        pin = next(pins, None)
+        found[node.name] = _kept(facts, node) or (f"pod {pin.pod} may not move: {pin.code}" if pin else None)
+    return found
+
+
+def _kept(facts: Facts, node: Node) -> str | None:
+    """The rule of the node's own by which it may not be deleted."""
+    if node.name in facts.quarantine.nodes:
+        return f"{facts.quarantine.nodes[node.name]} could not be read"
+    if is_true(node.annotations, SCALE_DOWN_DISABLED):
+        return f"{SCALE_DOWN_DISABLED} is true"
+    protected = protection(node.annotations.get(DO_NOT_DISRUPT), start=node.created, now=facts.now)
+    if protected is not None:
+        return protected
+    if any(role in node.labels for role in CONTROL_PLANE):
+        return "it is a control-plane node"
+    foreign = _foreign_deletion(node)
+    return None if foreign is None else f"another autoscaler is about to delete it: taint {foreign}"
+
+
+def _foreign_deletion(node: Node) -> str | None:
+    return next((taint.key for taint in node.taints if taint.key in FOREIGN_DELETION_TAINTS), None)
+
+
+def _open(facts: Facts, node: Node) -> bool:
+    """Whether the node may take pods: Ready, not cordoned, everything on it known, and nobody is deleting it."""
+    return (
+        node.ready
+        and not node.unschedulable
+        and node.name not in facts.quarantine.nodes
+        and _foreign_deletion(node) is None
+    )

@@ -1,0 +1,224 @@
+"""The rules by which a pod may not move, each with a code and a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from kinema_core.events import Pod
+from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import is_resident
+from kinema_core.model.derived import derived
+from kinema_core.model.neighbours import enforced, required
+from kinema_core.model.quarantine import Quarantine, quarantine_of
+from kinema_core.model.strategy import (
+    CHOICES,
+    KNOWN_CONTROLLERS,
+    annotations_of,
+    chain_of,
+    chosen_strategy,
+    evades_budgets,
+)
+from kinema_core.model.vocabulary import (
+    DO_NOT_DISRUPT,
+    DO_NOT_MOVE,
+    PREFER_NO_EVICTION,
+    SAFE_TO_EVICT,
+    STRATEGY,
+    is_true,
+    protection,
+)
+
+_SCHEDULER: Final = "default-scheduler"
+
+
+@dataclass(frozen=True)
+class MobilityOptions:
+    """What the operator allows beyond the defaults."""
+
+    move_jobs: bool = False
+    allow_spot: bool = False
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules look at besides the pod itself."""
+
+    cluster: Cluster
+    now: datetime
+    options: MobilityOptions
+    quarantine: Quarantine
+    ending: frozenset[str]
+    """Namespaces that are being deleted."""
+    owned: Mapping[str, int]
+    """Pods per uid of their owner, for owners that are not in the state."""
+
+
+def listed(cluster: Cluster) -> tuple[Pod, ...]:
+    """The pods that a plan has to list, by key: neither going with their node nor terminating."""
+    return derived(cluster, _listed)
+
+
+def _listed(cluster: Cluster) -> tuple[Pod, ...]:
+    return tuple(pod for pod in cluster.pods if not pod.terminating and not is_resident(cluster, pod))
+
+
+def facts_of(cluster: Cluster, now: datetime, options: MobilityOptions) -> Facts:
+    """What the rules need, gathered once."""
+    owned: dict[str, int] = {}
+    for pod in listed(cluster):
+        if pod.owner is not None:
+            owned[pod.owner.uid] = owned.get(pod.owner.uid, 0) + 1
+    return Facts(
+        cluster=cluster,
+        now=now,
+        options=options,
+        quarantine=quarantine_of(cluster),
+        ending=frozenset(space.name for space in cluster.namespaces if space.terminating),
+        owned=owned,
+    )
+
+
+# --- pods: each rule gives a code and a reason, or None
+
+Verdict: TypeAlias = tuple[str, str]
+"""A rule's code and its reason in this case."""
+
+Rule: TypeAlias = Callable[[Facts, Pod], Verdict | None]
+
+
+def verdict_on(facts: Facts, pod: Pod) -> Verdict | None:
+    """The first rule that holds the pod: a bound one where it is, a pending one from being placed."""
+    rules = _PLACEMENT_RULES if pod.node is None else _RULES
+    return next((found for rule in rules if (found := rule(facts, pod)) is not None), None)
+
+
+def _unreadable(facts: Facts, pod: Pod) -> Verdict | None:
+    what = facts.quarantine
+    if pod.node is not None and pod.node in what.nodes:
+        return "quarantined-node", f"node {pod.node} is frozen: {what.nodes[pod.node]} could not be read"
+    if pod.namespace in what.namespaces:
+        return "frozen-namespace", f"namespace {pod.namespace}: {what.namespaces[pod.namespace]} could not be read"
+    for key in chain_of(facts.cluster, pod).keys:
+        if key in what.controllers:
+            return "quarantined-controller", f"its controller {what.controllers[key]} could not be read"
+    return None
+
+
+def _placeless(facts: Facts, pod: Pod) -> Verdict | None:
+    if facts.cluster.node(pod.node or "") is None:
+        return "unknown-node", f"its node {pod.node} is not in the cluster's state"
+    if pod.namespace in facts.ending:
+        return "namespace-terminating", f"namespace {pod.namespace} is being deleted"
+    return None
+
+
+def _controller(facts: Facts, pod: Pod) -> Verdict | None:
+    if pod.owner is None:
+        return "bare-pod", "no controller would replace it"
+    chosen = chosen_strategy(facts.cluster, pod)
+    if pod.owner.kind not in KNOWN_CONTROLLERS and chosen != "evict":
+        return (
+            "unknown-controller",
+            f"Kinema does not know how a {pod.owner.kind} replaces pods: {STRATEGY}: evict allows",
+        )
+    if pod.owner.kind == "Job" and not facts.options.move_jobs:
+        return "job", "a job's pod would lose its work"
+    return None
+
+
+def _strategy_rule(facts: Facts, pod: Pod) -> Verdict | None:
+    chosen = chosen_strategy(facts.cluster, pod)
+    if chosen == "none":
+        return "strategy-none", f"{STRATEGY} is none"
+    if chosen is not None and chosen not in CHOICES:
+        return "strategy-unknown", f"{STRATEGY} is {chosen!r}: write one of {', '.join(CHOICES)}"
+    return None
+
+
+def _replicas(facts: Facts, pod: Pod) -> int:
+    """Desired replicas of the pod's set; where the state lacks the set, its pods are counted."""
+    chain = chain_of(facts.cluster, pod)
+    if chain.workloads and chain.workloads[0].key == chain.keys[0]:
+        return chain.workloads[0].replicas
+    return facts.owned.get(pod.owner.uid if pod.owner else "", 1)
+
+
+def _single(facts: Facts, pod: Pod) -> Verdict | None:
+    kind = chain_of(facts.cluster, pod).top_kind
+    if kind not in ("ReplicaSet", "ReplicationController", "StatefulSet") or _replicas(facts, pod) > 1:
+        return None
+    chosen = chosen_strategy(facts.cluster, pod)
+    if chosen is None or (kind == "StatefulSet" and chosen == "surge"):
+        return "single-replica", f"the only replica of a {kind} would be away: {STRATEGY}: evict allows"
+    return None
+
+
+def _annotated(facts: Facts, pod: Pod) -> Verdict | None:
+    protected = protection(pod.annotations.get(DO_NOT_DISRUPT), start=pod.started, now=facts.now)
+    if protected is not None:
+        return "do-not-disrupt", protected
+    if any(is_true(annotations, DO_NOT_MOVE) for annotations in annotations_of(facts.cluster, pod)):
+        return "do-not-move", f"{DO_NOT_MOVE} is true"
+    safe = pod.annotations.get(SAFE_TO_EVICT)
+    if safe is not None and not is_true(pod.annotations, SAFE_TO_EVICT):
+        return "safe-to-evict", f"{SAFE_TO_EVICT} is {safe}"
+    if PREFER_NO_EVICTION in pod.annotations:
+        return "prefer-no-eviction", f"{PREFER_NO_EVICTION} is set"
+    return None
+
+
+def _host_path(facts: Facts, pod: Pod) -> Verdict | None:
+    if pod.host_path and not is_true(pod.annotations, SAFE_TO_EVICT):
+        return "host-path", f"it uses a directory of its node: {SAFE_TO_EVICT}: true allows"
+    return None
+
+
+def _budgeted(facts: Facts, pod: Pod) -> Verdict | None:
+    budgets = budgets_by_pod(facts.cluster).get(pod.key, ())
+    if not budgets or evades_budgets(facts.cluster, pod):
+        return None
+    if len(budgets) > 1:
+        names = ", ".join(budget.key for budget in budgets)
+        return "two-budgets", f"more than one disruption budget selects it ({names}): no eviction can succeed"
+    reason = blocking_budgets(facts.cluster).get(budgets[0].key)
+    return None if reason is None else ("pdb-never", f"disruption budget {budgets[0].key} never allows it: {reason}")
+
+
+def _unmodelled(facts: Facts, pod: Pod) -> Verdict | None:
+    rules = pod.rules
+    found = (
+        ("volume", "volumes", bool(rules.claims)),
+        ("affinity", "required pod affinity", bool(required(rules.affinity))),
+        ("anti-affinity", "required pod anti-affinity", bool(required(rules.anti_affinity))),
+        ("spread", "an enforced topology spread", bool(enforced(rules.spread))),
+        ("scheduler", f"scheduler {rules.scheduler}", rules.scheduler != _SCHEDULER),
+        ("field", ", ".join(rules.unmodelled), bool(rules.unmodelled)),
+    )
+    for code, what, present in found:
+        if present:
+            return f"unmodelled-{code}", f"its placement depends on {what}, which this version does not model"
+    return None
+
+
+def _gated(facts: Facts, pod: Pod) -> Verdict | None:
+    return ("gated", "a scheduling gate holds it back") if pod.rules.gated else None
+
+
+_PLACEMENT_RULES: Final[tuple[Rule, ...]] = (_gated, _unmodelled)
+"""For pending pods: nobody is disturbed by placing one."""
+
+_RULES: Final[tuple[Rule, ...]] = (
+    _unreadable,
+    _placeless,
+    _annotated,
+    _strategy_rule,
+    _controller,
+    _host_path,
+    _single,
+    _budgeted,
+    _unmodelled,
+)

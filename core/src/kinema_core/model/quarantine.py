@@ -1,0 +1,63 @@
+"""What unreadable objects freeze: nothing that could not be read is taken to be harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from kinema_core.events import Quarantined
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.derived import derived
+
+_CONTROLLERS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job")
+_HARMLESS: Final = (
+    "Pod",  # bound, it freezes its node; pending, there is nothing to disturb
+    "DaemonSet",  # its pods go with their nodes, and speak for it
+    "HorizontalPodAutoscaler",
+    "VerticalPodAutoscaler",
+    "PriorityClass",
+    "StorageClass",
+    "PersistentVolume",  # pods with claims do not move anyway
+    "PersistentVolumeClaim",
+)
+"""Kinds that forbid no pod of their namespace to move."""
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """What is frozen, each with the name of the object to blame: nodes, namespaces, controllers' `Kind/ns/name`."""
+
+    nodes: Mapping[str, str]
+    namespaces: Mapping[str, str]
+    controllers: Mapping[str, str]
+
+
+def quarantine_of(cluster: Cluster) -> Quarantine:
+    """What the cluster's unreadable objects freeze; worked out once for each cluster value."""
+    return derived(cluster, _quarantine_of)
+
+
+def _quarantine_of(cluster: Cluster) -> Quarantine:
+    nodes: dict[str, str] = {}
+    namespaces: dict[str, str] = {}
+    controllers: dict[str, str] = {}
+    for item in cluster.quarantined:
+        kind, _, key = item.object.partition(" ")
+        node = item.node or (key if kind == "Node" else None)
+        space = _namespace(item, kind, key)
+        if node:
+            nodes.setdefault(node, item.object)
+        elif kind in _CONTROLLERS:
+            controllers.setdefault(f"{kind}/{key}", item.object)
+        elif space and kind not in _HARMLESS:
+            namespaces.setdefault(space, item.object)
+    return Quarantine(MappingProxyType(nodes), MappingProxyType(namespaces), MappingProxyType(controllers))
+
+
+def _namespace(item: Quarantined, kind: str, key: str) -> str | None:
+    if kind == "Namespace":
+        return key
+    space, slash, _ = key.partition("/")
+    return item.namespace or (space if slash else None)

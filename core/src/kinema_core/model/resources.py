@@ -1,0 +1,67 @@
+"""Arithmetic on amounts of resources: integers by resource name, never floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kinema_core.events import EMPTY, Amounts, FrozenMap
+
+
+def limited(resource: str) -> bool:
+    """Whether a node that does not name the resource has none of it.
+
+    Ephemeral storage and volume attachments are the exception: where a node or an offer says nothing about them,
+    they are not limited there.
+    """
+    return resource != "ephemeral-storage" and not resource.startswith("attachable-volumes-")
+
+
+def add(a: Amounts, b: Amounts) -> Amounts:
+    """The sum, over every resource that either names."""
+    return FrozenMap({**a, **{name: a.get(name, 0) + amount for name, amount in b.items()}})
+
+
+def subtract(a: Amounts, b: Amounts) -> Amounts:
+    """What `b` leaves of the room `a`; negative where it is overdrawn.
+
+    A resource that is not limited in `a` stays so.
+    """
+    taken = {name: a.get(name, 0) - amount for name, amount in b.items() if name in a or limited(name)}
+    return FrozenMap({**a, **taken})
+
+
+def total(items: Iterable[Amounts]) -> Amounts:
+    """The sum of all; empty for none."""
+    summed: dict[str, int] = {}
+    for item in items:
+        for name, amount in item.items():
+            summed[name] = summed.get(name, 0) + amount
+    return FrozenMap(summed) if summed else EMPTY
+
+
+def largest(items: Iterable[Amounts]) -> Amounts:
+    """The largest amount of each resource over all items."""
+    found: dict[str, int] = {}
+    for item in items:
+        for name, amount in item.items():
+            found[name] = max(found.get(name, 0), amount)
+    return FrozenMap(found) if found else EMPTY
+
+
+def scaled(a: Amounts, n: int) -> Amounts:
+    """`n` times the amounts."""
+    return FrozenMap({name: amount * n for name, amount in a.items()})
+
+
+def lacking(request: Amounts, room: Amounts) -> tuple[str, ...]:
+    """Resources of which the request asks more than there is room for, by name; asking for 0 always fits."""
+    return tuple(
+        name
+        for name in sorted(request)
+        if request[name] > 0 and (name in room or limited(name)) and request[name] > room.get(name, 0)
+    )
+
+
+def fits(request: Amounts, room: Amounts) -> bool:
+    """Whether the room holds the request in every resource."""
+    return not lacking(request, room)

@@ -1,0 +1,108 @@
+"""How a pod moves: by its controller, unless an annotation on pod, set or Deployment says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kinema_core.events import Labels, Pod, Strategy, Workload
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.derived import derived
+from kinema_core.model.vocabulary import SPOT, SPOT_VALUES, STRATEGY
+
+CHOICES: Final = ("surge", "rolling", "evict", "none")
+"""What the strategy annotation may say."""
+
+KNOWN_CONTROLLERS: Final = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
+_SETS: Final = ("ReplicaSet", "ReplicationController")
+
+
+class Chain(NamedTuple):
+    """The controllers above a pod, the nearest first."""
+
+    keys: tuple[str, ...]
+    """Workload keys of the owner and of the one behind it, whether or not the state has them."""
+    workloads: tuple[Workload, ...]
+    """Those that the state has."""
+    top_kind: str
+    """The kind that decides: `Deployment` for a Deployment's replica set; empty for a bare pod."""
+
+
+_BARE: Final = Chain((), (), "")
+
+
+def chain_of(cluster: Cluster, pod: Pod) -> Chain:
+    """The controllers above a pod; worked out once for each owner."""
+    owner = pod.owner
+    if owner is None:
+        return _BARE
+    chains = derived(cluster, _chains)
+    key = f"{owner.kind}/{pod.namespace}/{owner.name}"
+    if key not in chains:
+        chains[key] = _chain(cluster, key, owner.kind)
+    return chains[key]
+
+
+def _chains(_: Cluster) -> dict[str, Chain]:
+    return {}
+
+
+def _chain(cluster: Cluster, key: str, kind: str) -> Chain:
+    owner = cluster.workload(key)
+    behind = None if owner is None else owner.owner
+    if owner is None or behind is None:
+        return Chain((key,), () if owner is None else (owner,), kind)
+    above = f"{behind.kind}/{owner.namespace}/{behind.name}"
+    top = cluster.workload(above)
+    decides = "Deployment" if behind.kind == "Deployment" else kind
+    return Chain((key, above), (owner,) if top is None else (owner, top), decides)
+
+
+def annotations_of(cluster: Cluster, pod: Pod) -> Iterator[Labels]:
+    """Annotations of pod, set and Deployment: the nearest first; empty ones are left out."""
+    if pod.annotations:
+        yield pod.annotations
+    for workload in chain_of(cluster, pod).workloads:
+        if workload.annotations:
+            yield workload.annotations
+
+
+def chosen_strategy(cluster: Cluster, pod: Pod) -> str | None:
+    """What the strategy annotation nearest to the pod says, None without one."""
+    for given in annotations_of(cluster, pod):
+        if STRATEGY in given:
+            return given[STRATEGY].strip()
+    return None
+
+
+def strategy_of(cluster: Cluster, pod: Pod) -> Strategy:
+    """How the pod moves, if it may.
+
+    A Deployment surges by default. A set without one can surge when told to, but has no rollout. A stateful set knows
+    neither a surge nor a choice of pods to take away: it is evicted from.
+    """
+    kind, chosen = chain_of(cluster, pod).top_kind, chosen_strategy(cluster, pod)
+    if kind == "Deployment":
+        return "evict" if chosen == "evict" else "rolling" if chosen == "rolling" else "surge"
+    return "surge" if kind in _SETS and chosen in ("surge", "rolling") else "evict"
+
+
+def evades_budgets(cluster: Cluster, pod: Pod) -> bool:
+    """Whether the pod was chosen to move in a way that disruption budgets do not limit."""
+    return chosen_strategy(cluster, pod) in ("surge", "rolling") and strategy_of(cluster, pod) != "evict"
+
+
+def asks_for_spot(cluster: Cluster, pod: Pod, taint_keys: frozenset[str] = frozenset()) -> bool:
+    """Whether the pod asks for spot capacity: by annotation, node selector, required affinity or toleration.
+
+    `taint_keys` are the keys of the offer's own taints. A toleration of everything asks for nothing.
+    """
+    if any(given.get(SPOT, "").strip().lower() == "allow" for given in annotations_of(cluster, pod)):
+        return True
+    keys = taint_keys | SPOT_VALUES.keys()
+    rules = pod.rules
+    return (
+        not keys.isdisjoint(rules.node_selector)
+        or any(req.key in keys for term in rules.node_terms or () for req in term.expressions)
+        or any(item.key in keys for item in rules.tolerations)
+    )

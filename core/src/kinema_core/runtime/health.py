@@ -1,0 +1,161 @@
+"""Probes and metrics of a service, over HTTP.
+
+`/livez` asks the event loop alone: whoever restarts us for a broker that is away makes things worse. `/readyz` names
+what is missing. Ready does not mean leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Final
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+Probe = Callable[[], "str | None"]
+"""Says what is wrong with a part, None when nothing is."""
+
+_BEAT_SECONDS: Final = 1.0
+_DEAD_SECONDS: Final = 30.0
+_PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class HealthError(Exception):
+    """Probes cannot be served; the text names host and port."""
+
+
+class Metrics:
+    """The metrics that every service has; labels are few and short."""
+
+    def __init__(self, registry: CollectorRegistry, service: str, cluster: str) -> None:
+        labels = ("service", "cluster")
+        values = {"service": service, "cluster": cluster}
+
+        events = Counter("kinema_events_total", "Events handled", (*labels, "kind", "outcome"), registry=registry)
+        dead = Counter("kinema_dlq_total", "Events given up", (*labels, "reason"), registry=registry)
+        duration = Histogram(
+            "kinema_stage_duration_seconds",
+            "Real time that a handler took",
+            (*labels, "kind"),
+            buckets=(0.005, 0.02, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
+            registry=registry,
+        )
+        lag = Gauge("kinema_event_lag_seconds", "Age of the last event when handled", labels, registry=registry)
+        loop = Gauge("kinema_loop_lag_seconds", "How late the event loop's last beat was", labels, registry=registry)
+        build = Gauge("kinema_build_info", "Version of the service", (*labels, "version"), registry=registry)
+        build.labels(**values, version=version("kinema-core")).set(1)
+        self._events, self._dead, self._duration, self._values = events, dead, duration, values
+        self.lag = lag.labels(**values)
+        self.loop_lag = loop.labels(**values)
+
+    def handled(self, kind: str, outcome: str, seconds: float) -> None:
+        """Count an event: `answered`, `nothing`, `failed`, `dead-letter` or `skipped`."""
+        self._events.labels(**self._values, kind=kind, outcome=outcome).inc()
+        self._duration.labels(**self._values, kind=kind).observe(seconds)
+
+    def dead_letter(self, reason: str) -> None:
+        """Count an event that was given up."""
+        self._dead.labels(**self._values, reason=reason).inc()
+
+
+class Health:
+    """What a service says about itself. Other metrics may be registered on `registry`."""
+
+    def __init__(self, service: str, cluster: str) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry, service, cluster)
+        self._probes: dict[str, Probe] = {}
+        self._problems: dict[str, str] = {}
+        self._started = False
+        self._beat = time.monotonic()
+        self._beating: asyncio.Task[None] | None = None
+        self._runner: web.AppRunner | None = None
+
+    def started(self) -> None:
+        """Say that the service has what it needs to begin."""
+        self._started = True
+
+    def report(self, part: str, problem: str | None) -> None:
+        """Say what is wrong with a part, or None when it is well: the service is ready when all parts are."""
+        if problem is None:
+            self._problems.pop(part, None)
+        else:
+            self._problems[part] = problem
+
+    def watch(self, part: str, probe: Probe) -> None:
+        """Ask a part whenever somebody wants to know."""
+        self._probes[part] = probe
+
+    def problems(self) -> dict[str, str]:
+        """What is wrong just now, by part; empty when ready."""
+        found = dict(self._problems)
+        if not self._started:
+            found["start"] = "not started yet"
+        for part, probe in self._probes.items():
+            problem = probe()
+            if problem is not None:
+                found[part] = problem
+        return found
+
+    async def start(self, host: str, port: int) -> int:
+        """Serve probes and metrics; gives the port. Raises HealthError when it cannot be had."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/livez", self._livez),
+                web.get("/readyz", self._readyz),
+                web.get("/startupz", self._startupz),
+                web.get("/metrics", self._metrics),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise HealthError(
+                f"health_host and health_port: cannot listen on {host}:{port}: {error.strerror}"
+            ) from error
+        self._beating = asyncio.create_task(self._keep_beating())
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        if self._beating is not None:
+            self._beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._beating
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await asyncio.sleep(_BEAT_SECONDS)
+            now = time.monotonic()
+            self.metrics.loop_lag.set(max(0.0, now - self._beat - _BEAT_SECONDS))
+            self._beat = now
+
+    async def _livez(self, _: web.Request) -> web.Response:
+        silent = time.monotonic() - self._beat
+        return _answer({} if silent < _DEAD_SECONDS else {"loop": f"no beat for {silent:.0f} s"})
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return _answer(self.problems())
+
+    async def _startupz(self, _: web.Request) -> web.Response:
+        return _answer({} if self._started else {"start": "not started yet"})
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self.registry), headers={"Content-Type": _PLAIN})
+
+
+def _answer(problems: dict[str, str]) -> web.Response:
+    body = msgspec.json.encode({"ok": not problems, "problems": problems})
+    return web.Response(status=503 if problems else 200, body=body, content_type="application/json")

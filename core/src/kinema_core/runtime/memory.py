@@ -1,0 +1,109 @@
+"""What a stage remembers of the LOG: rebuilt at start, kept up to date before every event (order: `recall.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from kinema_core.events import Event
+from kinema_core.runtime.bus import Bus, Damaged, Stored
+from kinema_core.runtime.recall import is_answer_of
+
+_LOG = structlog.get_logger()
+
+_SMALL_BYTES: Final = 64 * 1024
+"""Answers up to this size are kept while rebuilding; larger ones are read again when their turn comes."""
+
+
+@dataclass(frozen=True)
+class _Given:
+    """An answer of ours in the LOG."""
+
+    sequence: int
+    event: Event | None
+
+
+class Memory:
+    """Feeds a stage's `recall` and knows which answers it has given already."""
+
+    def __init__(self, service: str, bus: Bus, recall: Callable[[Event], None]) -> None:
+        self._service = service
+        self._bus = bus
+        self._recall = recall
+        self._given: dict[str, list[_Given]] = {}
+        """Answers by the id of their cause, until the cause is settled."""
+        self._answers_recalled: set[str] = set()
+        """Ids of the answers recalled since the last event that is no answer."""
+        self.recalled = 0
+        """Sequence up to which everything was recalled."""
+
+    async def rebuild(self, position: int) -> None:
+        """Recall everything up to a sequence, and find all answers given; may be repeated after an error."""
+        self._given.clear()
+        async for item in self._bus.read("LOG"):
+            if isinstance(item, Stored) and is_answer_of(item.event, self._service):
+                kept = item.event if item.size <= _SMALL_BYTES else None
+                self._given.setdefault(item.event.cause, []).append(_Given(item.sequence, kept))
+        await self.catch_up(position)
+
+    async def catch_up(self, end: int) -> None:
+        """Recall everything up to a sequence that was not recalled yet."""
+        if end <= self.recalled:
+            return
+        async for item in self._bus.read("LOG", start=self.recalled + 1):
+            if item.sequence > end:
+                break
+            answers = await self.answers_to(item.event.id) if isinstance(item, Stored) else []
+            self.recall(item)
+            for given in answers:
+                self.recall_answer(given)
+            if isinstance(item, Stored):
+                self.forget(item.event.id)
+
+    def recall(self, item: Stored | Damaged) -> None:
+        """Have the stage recall an event, once, unless it is an answer of its own."""
+        if item.sequence <= self.recalled:
+            return
+        self.recalled = item.sequence
+        if isinstance(item, Damaged):
+            _LOG.warning("damaged event not recalled", seq=item.sequence, reason=item.reason, detail=item.detail)
+        elif not is_answer_of(item.event, self._service):
+            self._answers_recalled.clear()
+            self._call(item.event)
+
+    def recall_answer(self, event: Event) -> None:
+        """Have the stage recall an answer of its own, once."""
+        if event.id not in self._answers_recalled:
+            self._answers_recalled.add(event.id)
+            self._call(event)
+
+    async def answers_to(self, cause: str) -> list[Event]:
+        """Answers that were given to an event before, as they are stored."""
+        found: list[Event] = []
+        for given in self._given.get(cause, []):
+            event = given.event or await self._stored(given.sequence)
+            if event is not None:
+                found.append(event)
+        return found
+
+    def note(self, sequence: int, event: Event) -> None:
+        """Note an answer just given: it counts as given if its event is delivered again."""
+        self._given.setdefault(event.cause, []).append(_Given(sequence, event))
+
+    def forget(self, cause: str) -> None:
+        """The event is settled: nobody will ask for its answers again."""
+        self._given.pop(cause, None)
+
+    async def _stored(self, sequence: int) -> Event | None:
+        async for item in self._bus.read("LOG", start=sequence):
+            return item.event if isinstance(item, Stored) and item.sequence == sequence else None
+        return None
+
+    def _call(self, event: Event) -> None:
+        try:
+            self._recall(event)
+        except Exception:  # noqa: BLE001 - whatever it is: said aloud, and what comes after goes on
+            _LOG.exception("event could not be recalled", event_id=event.id, kind=event.type)

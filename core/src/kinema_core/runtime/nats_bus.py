@@ -1,0 +1,82 @@
+"""The bus over NATS JetStream.
+
+Reads and writes with the rights of one service only: it creates no stream and no consumer (`setup` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from kinema_core.events import Event
+from kinema_core.runtime.bus import Damaged, Delivery, Lease, Stored, StreamName
+from kinema_core.runtime.nats_connection import Connection
+from kinema_core.runtime.nats_deliveries import Puller
+from kinema_core.runtime.nats_lease import LeaseKeeper
+from kinema_core.runtime.nats_publisher import Publisher
+from kinema_core.runtime.nats_reader import Reader
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.topology import STREAMS, subject
+
+
+class NatsBus:
+    """A connection to the streams of one cluster's pipeline; made by `connect`."""
+
+    def __init__(self, connection: Connection, cluster: str) -> None:
+        self._connection = connection
+        self._cluster = cluster
+        self._reader = Reader(connection, cluster)
+        self._publisher = Publisher(connection, self._reader)
+        self._puller = Puller(connection, self._reader, cluster)
+        self._leases = LeaseKeeper(connection, self._reader, cluster)
+
+    async def publish(self, event: Event, *, expected_last: int | None = None) -> int:
+        """Store an event and return its sequence; see `Bus.publish`."""
+        return await self._publisher.publish(event, expected_last)
+
+    async def read(
+        self, stream: StreamName, *, start: int = 1, kinds: tuple[str, ...] = ()
+    ) -> AsyncIterator[Stored | Damaged]:
+        """Everything stored from sequence `start` on to the present head, in order; then end."""
+        end = await self.head(stream)
+        async for item in self._reader.items(stream, start=start, end=end, kinds=kinds):
+            yield item
+
+    async def head(self, stream: StreamName) -> int:
+        """The stream's last sequence, 0 when it is empty."""
+        return await self._reader.head(STREAMS[stream])
+
+    async def last(self, stream: StreamName, kind: str) -> Stored | Damaged | None:
+        """The newest event of a kind."""
+        raw = await self._reader.last(STREAMS[stream], subject(self._cluster, kind))
+        return None if raw is None else await self._reader.whole(stream, raw)
+
+    def deliveries(self, durable: str) -> AsyncIterator[Delivery]:
+        """Deliveries of a durable consumer on LOG, for ever, until the bus is closed."""
+        return self._puller.deliveries(durable)
+
+    async def position(self, durable: str) -> int:
+        """Sequence up to which the durable consumer has settled everything."""
+        return await self._puller.position(durable)
+
+    async def acquire(self, name: str, ttl: float) -> Lease | None:
+        """Take the lease `name` for `ttl` real seconds, or None while somebody else holds it."""
+        return await self._leases.acquire(name, ttl)
+
+    def connected(self) -> bool:
+        """Whether the broker can be reached just now."""
+        return self._connection.connected
+
+    async def close(self) -> None:
+        """Stop deliveries and disconnect."""
+        await self._connection.close()
+
+
+async def connect(settings: RuntimeSettings) -> NatsBus:
+    """Connect to the broker that the settings name.
+
+    Raises:
+        BusDeniedError: wrong credentials. BusUnavailableError: nobody answered within `nats_connect_seconds`.
+    """
+    connection = Connection(settings.nats_user or "kinema")
+    await connection.open(settings)
+    return NatsBus(connection, settings.cluster)

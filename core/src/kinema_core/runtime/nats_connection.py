@@ -1,0 +1,292 @@
+"""A connection to the broker: how it is made, kept, and how its errors get a name.
+
+The client reports a missing right only to its error callback while the caller runs into a time-out, and goes on trying
+a wrong password for ever. Here both become errors of the call that caused them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from kinema_core.runtime.bus import (
+    BusDeniedError,
+    BusError,
+    BusSetupError,
+    BusUnavailableError,
+    ConflictError,
+)
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.topology import inbox_prefix
+
+REQUEST_SECONDS: Final = 5.0
+"""How long one request may take; longer than an election of a new stream leader usually does."""
+_RECONNECT_SECONDS: Final = 0.5
+_DENIED: Final = "permissions violation"
+_UNAUTHORIZED: Final = ("authorization violation", "authentication", "user authentication expired")
+
+
+class NoResponderError(BusUnavailableError):
+    """Nobody listens on the subject: there is no such stream, or it has no leader just now."""
+
+
+class AmbiguousError(BusUnavailableError):
+    """The request was sent and no answer came: it may or may not have been carried out."""
+
+
+class ApiFault(msgspec.Struct, frozen=True):
+    """The error part of a JetStream answer."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    error: ApiFault | None = None
+
+
+_SETUP_CODES: Final = frozenset({10014, 10039, 10059, 10076})
+"""Consumer, account, stream, JetStream itself: not there."""
+_CONFLICT_CODES: Final = frozenset({10071, 10164})
+"""Wrong last sequence, and the clustered broker's other number for it."""
+NO_MESSAGE: Final = 10037
+IN_FLIGHT: Final = 10158
+"""The same message id is being stored just now."""
+
+
+def fault_error(fault: ApiFault, what: str) -> BusError:
+    """The bus's name for an error that JetStream answered."""
+    text = f"{what}: {fault.description} ({fault.err_code})"
+    if fault.err_code in _SETUP_CODES:
+        return BusSetupError(f"{text}: run `kinema setup`")
+    if fault.err_code in _CONFLICT_CODES:
+        return ConflictError(text)
+    return BusUnavailableError(text)
+
+
+class Connection:
+    """One connection to the broker, kept for ever; made by `open_connection`."""
+
+    def __init__(self, name: str) -> None:
+        self.client = Client()
+        self._name = name
+        self._waiting: list[tuple[str, asyncio.Future[Msg]]] = []
+        """Subjects of the requests under way, and how to interrupt each."""
+        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._refusal = ""
+        self._last_error = ""
+        self._closing = False
+        self._wakened: list[asyncio.Queue[Msg | None]] = []
+
+    # --- life
+
+    async def open(self, settings: RuntimeSettings) -> None:
+        """Connect; raises BusDeniedError for wrong credentials, BusUnavailableError when nobody answers in time."""
+        servers = [url.strip() for url in settings.nats_url.split(",")]
+        connecting = asyncio.ensure_future(
+            self.client.connect(
+                servers=servers,
+                name=self._name,
+                user=settings.nats_user or None,
+                password=settings.password() or None,
+                inbox_prefix=inbox_prefix(settings.nats_user).encode(),
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=_RECONNECT_SECONDS,  # type: ignore[arg-type]  # any number of seconds works
+                connect_timeout=3,
+                ping_interval=5,
+                max_outstanding_pings=2,
+                # Nothing is kept back while disconnected: a command sent minutes later is worse than an error.
+                pending_size=0,
+                error_cb=self._on_error,
+                closed_cb=self._on_closed,
+                disconnected_cb=self._on_disconnected,
+                reconnected_cb=self._on_reconnected,
+            )
+        )
+        try:
+            await asyncio.wait(
+                {connecting, self._refused},
+                timeout=settings.nats_connect_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            if not connecting.done():
+                connecting.cancel()
+                await asyncio.wait({connecting})
+        if self._refused.done():
+            await self.close()
+            message = f"{settings.nats_url} refuses user {settings.nats_user!r}: {self._last_error}"
+            raise BusDeniedError(message)
+        if connecting.cancelled() or connecting.exception() is not None:
+            await self.close()
+            message = f"{settings.nats_url} cannot be reached: {self._last_error or connecting.exception()}"
+            raise BusUnavailableError(message)
+
+    async def close(self) -> None:
+        """Disconnect. `drain` would raise while reconnecting, so nothing is drained."""
+        self._closing = True
+        if not self.client.is_closed:
+            await self.client.close()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker is connected just now."""
+        return self.client.is_connected
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection was closed, by us or for good by the broker."""
+        return self._closing or self.client.is_closed
+
+    def on_wake(self, queue: asyncio.Queue[Msg | None]) -> None:
+        """Have None put into the queue after every reconnect, and when the connection ends."""
+        self._wakened.append(queue)
+
+    def off_wake(self, queue: asyncio.Queue[Msg | None]) -> None:
+        """End `on_wake`."""
+        self._wakened.remove(queue)
+
+    def check_refused(self) -> None:
+        """Raise BusDeniedError if the broker refused our credentials since."""
+        if self._refused.done():
+            message = f"the broker refuses our credentials: {self._refusal}"
+            raise BusDeniedError(message)
+
+    def check(self) -> None:
+        """Raise what stands in the way of a request just now, if anything does."""
+        self.check_refused()
+        if self.closed:
+            message = f"the connection is closed{self._because()}"
+            raise BusUnavailableError(message)
+        if not self.client.is_connected:
+            message = f"not connected to the broker{self._because()}"
+            raise BusUnavailableError(message)
+
+    # --- requests
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = REQUEST_SECONDS,
+    ) -> Msg:
+        """Send a request and wait for its answer.
+
+        Raises:
+            BusUnavailableError: not connected. NoResponderError. AmbiguousError: no answer. BusDeniedError.
+        """
+        self.check()
+        sending = asyncio.ensure_future(
+            self.client.request(subject, payload, timeout=seconds, headers=dict(headers) if headers else None)
+        )
+        with self.interruption(subject) as interrupted:
+            try:
+                await asyncio.wait({sending, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not sending.done():
+                    sending.cancel()
+            if not sending.done() or sending.cancelled():
+                return interrupted.result()
+        return self._answer(sending, subject, seconds)
+
+    @contextmanager
+    def interruption(self, subject: str) -> Iterator[asyncio.Future[Msg]]:
+        """A future that fails when the broker says that we may not publish on the subject, or goes away."""
+        interrupted: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._waiting.append((subject, interrupted))
+        try:
+            yield interrupted
+        finally:
+            interrupted.cancel()
+            self._waiting.remove((subject, interrupted))
+
+    async def send(self, subject: str, payload: bytes, *, reply: str = "") -> None:
+        """Send a message that is not confirmed; raises BusUnavailableError when that is impossible just now."""
+        self.check()
+        try:
+            await self.client.publish(subject, payload, reply=reply)
+        except (nats.errors.Error, OSError) as error:
+            message = f"{subject}: {error or type(error).__name__}{self._because()}"
+            raise BusUnavailableError(message) from error
+
+    def _answer(self, sending: asyncio.Future[Msg], subject: str, seconds: float) -> Msg:
+        try:
+            return sending.result()
+        except nats.errors.NoRespondersError as error:
+            message = f"{subject}: nobody answers"
+            raise NoResponderError(message) from error
+        except nats.errors.TimeoutError as error:
+            message = f"{subject}: no answer within {seconds:g} s{self._because()}"
+            if "for subscription" in self._last_error:
+                raise BusDeniedError(message) from error
+            raise AmbiguousError(message) from error
+        except (nats.errors.Error, OSError, asyncio.CancelledError) as error:
+            message = f"{subject}: {error or type(error).__name__}{self._because()}"
+            raise AmbiguousError(message) from error
+
+    async def api(self, name: str, body: object = None) -> bytes:
+        """Call the JetStream API and give its answer as it came, errors included."""
+        return (await self.request(f"$JS.API.{name}", msgspec.json.encode(body) if body is not None else b"")).data
+
+    # --- callbacks of the client
+
+    async def _on_error(self, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        self._last_error = text.removeprefix("nats: ").strip("'")
+        if any(sign in text.lower() for sign in _UNAUTHORIZED) and not self._refused.done():
+            self._refusal = self._last_error
+            self._refused.set_result(None)
+            self._wake()
+        if _DENIED in text:
+            self._deny(text)
+
+    def _deny(self, text: str) -> None:
+        for subject, interrupted in self._waiting:
+            # The client hands over errors in lower case.
+            if f'"{subject.lower()}"' in text:
+                _interrupt(interrupted, BusDeniedError(f"{self._name} has no right to publish on {subject}"))
+
+    async def _on_disconnected(self) -> None:
+        """Whatever was under way will not be answered any more."""
+        for subject, interrupted in self._waiting:
+            _interrupt(interrupted, AmbiguousError(f"{subject}: the connection broke before the answer came"))
+        self._wake()
+
+    async def _on_reconnected(self) -> None:
+        self._last_error = ""
+        self._wake()
+
+    async def _on_closed(self) -> None:
+        self._wake()
+
+    def _wake(self) -> None:
+        for queue in self._wakened:
+            queue.put_nowait(None)
+
+    def _because(self) -> str:
+        return f" (last error: {self._last_error})" if self._last_error else ""
+
+
+def _interrupt(interrupted: asyncio.Future[Msg], error: BusError) -> None:
+    if not interrupted.done():
+        interrupted.set_exception(error)
+        interrupted.exception()  # counts as seen: the waiting side may have got its answer already
+
+
+def fault_of(data: bytes, what: str) -> ApiFault | None:
+    """The error that an answer holds; raises BusUnavailableError for bytes that are no answer of JetStream."""
+    try:
+        return msgspec.json.decode(data, type=_Answer).error
+    except msgspec.DecodeError as error:
+        message = f"{what}: the answer cannot be read: {error}"
+        raise BusUnavailableError(message) from error

@@ -1,0 +1,148 @@
+"""Leases in the key-value bucket: one key, written by compare-and-set, that expires by itself.
+
+The revision under which a holder first wrote the key is its fencing token: revisions only ever grow.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from math import ceil
+from typing import Final
+
+import msgspec
+
+from kinema_core.runtime.bus import BusUnavailableError, ConflictError, LeaseLostError
+from kinema_core.runtime.nats_connection import (
+    AmbiguousError,
+    ApiFault,
+    Connection,
+    NoResponderError,
+    fault_error,
+    fault_of,
+)
+from kinema_core.runtime.nats_publisher import EXPECTED_LAST
+from kinema_core.runtime.nats_reader import Raw, Reader
+from kinema_core.runtime.topology import LEASE_BUCKET, lease_subject
+
+STREAM: Final = f"KV_{LEASE_BUCKET}"
+_TTL: Final = "Nats-TTL"
+_TRIES: Final = 3
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    """Value of a lease's key. An empty holder has given it up."""
+
+    holder: str = ""
+
+
+class _Ack(msgspec.Struct, frozen=True):
+    seq: int = 0
+    error: ApiFault | None = None
+
+
+class NatsLease:
+    """A lease held on the broker; made by `acquire`."""
+
+    def __init__(self, keeper: LeaseKeeper, name: str, *, holder: str, revision: int, ttl: float, since: float) -> None:
+        self._keeper = keeper
+        self._name = name
+        self._holder = holder
+        self._revision = self._last = revision
+        self._ttl = ttl
+        self._since = since
+
+    @property
+    def revision(self) -> int:
+        """Fencing token of this holder."""
+        return self._revision
+
+    def left(self) -> float:
+        """Real seconds for which acting under it is still safe: 2/3 of its time, from before the last renewal."""
+        return self._ttl * 2 / 3 - (time.monotonic() - self._since)
+
+    async def renew(self) -> None:
+        """Extend it; raises LeaseLostError when it expired or somebody else holds it."""
+        since = time.monotonic()
+        self._last = await self._keeper.renew(self._name, holder=self._holder, last=self._last, ttl=self._ttl)
+        self._since = since
+
+    async def release(self) -> None:
+        """Give it up at once."""
+        self._since = float("-inf")
+        await self._keeper.release(self._name, last=self._last)
+
+
+class LeaseKeeper:
+    """Takes, renews and gives up the leases of one cluster."""
+
+    def __init__(self, connection: Connection, reader: Reader, cluster: str) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._cluster = cluster
+
+    async def acquire(self, name: str, ttl: float) -> NatsLease | None:
+        """Take a lease, or None while somebody else holds it."""
+        if ttl < 1:
+            message = f"lease {name!r} for {ttl} s: the broker counts whole seconds, use 1 or more"
+            raise ValueError(message)
+        holder = secrets.token_hex(8)
+        expected = 0
+        for _ in range(_TRIES):
+            since = time.monotonic()
+            try:
+                revision = await self._write(name, _Holder(holder), expected=expected, ttl=ttl)
+            except (ConflictError, AmbiguousError, NoResponderError):
+                found = await self._reader.last(STREAM, lease_subject(self._cluster, name))
+                revision, expected = _settle(found, holder)
+            if revision:
+                return NatsLease(self, name, holder=holder, revision=revision, ttl=ttl, since=since)
+            if expected < 0:
+                return None
+        return None
+
+    async def renew(self, name: str, *, holder: str, last: int, ttl: float) -> int:
+        """Extend a lease; gives the key's new sequence."""
+        try:
+            return await self._write(name, _Holder(holder), expected=last, ttl=ttl)
+        except (ConflictError, AmbiguousError, NoResponderError) as error:
+            found = await self._reader.last(STREAM, lease_subject(self._cluster, name))
+            if found is not None and _holder_of(found) == holder:
+                if found.sequence > last:
+                    return found.sequence
+                raise BusUnavailableError(f"lease {name!r} was not renewed: {error}") from error
+            message = f"lease {name!r} has expired or was taken over"
+            raise LeaseLostError(message) from error
+
+    async def release(self, name: str, *, last: int) -> None:
+        """Give up a lease, unless it is somebody else's by now."""
+        try:
+            await self._write(name, _Holder(), expected=last, ttl=1)
+        except ConflictError:
+            return
+
+    async def _write(self, name: str, value: _Holder, *, expected: int, ttl: float) -> int:
+        subject = lease_subject(self._cluster, name)
+        headers = {EXPECTED_LAST: str(expected), _TTL: f"{ceil(ttl)}s"}
+        answer = await self._connection.request(subject, msgspec.json.encode(value), headers=headers)
+        fault = fault_of(answer.data, f"lease {name!r}")
+        if fault is not None:
+            raise fault_error(fault, f"lease {name!r}")
+        return msgspec.json.decode(answer.data, type=_Ack).seq
+
+
+def _holder_of(raw: Raw) -> str:
+    try:
+        return msgspec.json.decode(raw.data, type=_Holder).holder
+    except msgspec.DecodeError:
+        return "?"
+
+
+def _settle(found: Raw | None, holder: str) -> tuple[int, int]:
+    """(revision, 0) when the lease is ours after all, (0, sequence to expect) when it is free, (0, -1) when taken."""
+    if found is None:
+        return 0, 0
+    who = _holder_of(found)
+    if who == holder:
+        return found.sequence, 0
+    return (0, found.sequence) if not who else (0, -1)

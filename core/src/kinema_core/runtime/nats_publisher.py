@@ -1,0 +1,219 @@
+"""Publishing with an exact outcome.
+
+The acknowledgement is never the last word. A lost reply, a conflict or "duplicate" is settled by reading the subject
+back from the leader and comparing event ids; that also recognises an event whose message id the broker has forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kinema_core.events import Event, subject_of
+from kinema_core.runtime.bus import BusError, BusSetupError, BusUnavailableError, ConflictError
+from kinema_core.runtime.faultpoint import faultpoint, register
+from kinema_core.runtime.framing import HEADER_ID, Framed, frame, header_id
+from kinema_core.runtime.nats_connection import (
+    IN_FLIGHT,
+    AmbiguousError,
+    ApiFault,
+    Connection,
+    NoResponderError,
+    fault_error,
+    fault_of,
+)
+from kinema_core.runtime.nats_reader import Raw, Reader
+from kinema_core.runtime.topology import STREAMS, chunk_subject, stream_of
+
+TRIES: Final = 4
+RACES: Final = 50
+"""Each race that we lose was won by somebody else: with few writers there are few."""
+_PAUSE_SECONDS: Final = 0.25
+EXPECTED_LAST: Final = "Nats-Expected-Last-Subject-Sequence"
+
+register("publish-before", "publish-after-chunks", "publish-after")
+
+
+class _RaceError(BusUnavailableError):
+    """Others published on the subject between our look at it and our try."""
+
+
+class _Ack(msgspec.Struct, frozen=True):
+    seq: int = 0
+    duplicate: bool = False
+    error: ApiFault | None = None
+
+
+@dataclass
+class _Message:
+    """A message on its way, and how it will be recognised when read back."""
+
+    stream: str
+    subject: str
+    headers: Mapping[str, str]
+    payload: bytes
+    mine: str
+    """The event's id as it stands in headers."""
+    first: int
+    """The subject's last sequence before the first try: if we were stored, it was after it."""
+    expected: int
+    fixed: bool
+    """Whether the caller asked for `expected`; else it follows what others publish."""
+
+
+class Publisher:
+    """Publishes the events of one cluster.
+
+    Every try is a compare-and-set on its subject. A broker of several servers that lost its majority keeps what it was
+    sent, forgets the message id in time, and stores it when the majority is back: a retry without the comparison would
+    then be stored beside it.
+    """
+
+    def __init__(self, connection: Connection, reader: Reader) -> None:
+        self._connection = connection
+        self._reader = reader
+
+    async def publish(self, event: Event, expected_last: int | None) -> int:
+        """Store an event once and return its sequence; see `Bus.publish`."""
+        framed = frame(event)
+        subject = subject_of(event)
+        stream = STREAMS[stream_of(event.body.FAMILY)]
+        mine = header_id(event)
+        before = await self._reader.last(stream, subject)
+        if before is not None and before.headers.get(HEADER_ID) == mine:
+            return before.sequence
+        last = before.sequence if before is not None else 0
+        message = _Message(
+            stream=stream,
+            subject=subject,
+            headers=framed.headers,
+            payload=framed.payload,
+            mine=mine,
+            first=last if expected_last is None else min(last, expected_last),
+            expected=last if expected_last is None else expected_last,
+            fixed=expected_last is not None,
+        )
+        if message.expected != last:
+            return await self._lost(message)
+        faultpoint("publish-before")
+        await self._store_chunks(event, framed)
+        faultpoint("publish-after-chunks")
+        sequence = await self._store(message)
+        faultpoint("publish-after")
+        return sequence
+
+    async def _lost(self, message: _Message) -> int:
+        """Another event came first, unless ours is among those that came."""
+        found = await self._find(message)
+        if found is not None:
+            return found.sequence
+        raise ConflictError(
+            f"{message.subject}: the last sequence is not {message.expected}: somebody else published first"
+        )
+
+    async def _store_chunks(self, event: Event, framed: Framed) -> None:
+        """Chunks are stored without a comparison: one that is there twice does no harm."""
+        subject = chunk_subject(event.cluster, event.body.FAMILY, framed.digest)
+        for chunk in framed.chunks:
+            await self._retry(subject, chunk.headers, chunk.payload)
+
+    async def _retry(self, subject: str, headers: Mapping[str, str], payload: bytes) -> int:
+        for attempt in range(1, TRIES + 1):
+            try:
+                return (await self._try(subject, headers, payload)).seq
+            except (AmbiguousError, NoResponderError):
+                if attempt == TRIES:
+                    raise
+                await self._pause(attempt)
+        raise AssertionError(subject)
+
+    async def _store(self, message: _Message) -> int:
+        """Store the event's own message, whatever comes in between."""
+        attempt = races = 0
+        while True:
+            try:
+                headers = {**message.headers, EXPECTED_LAST: str(message.expected)}
+                ack = await self._try(message.subject, headers, message.payload)
+                if not ack.duplicate:
+                    return ack.seq
+                problem: BusError = BusUnavailableError(f"{message.subject}: taken for a duplicate, but not found")
+                found = await self._duplicate_of(message, ack.seq)
+            except (AmbiguousError, NoResponderError, ConflictError) as error:
+                problem = await self._explain(error, message.stream)
+                found = await self._find_soon(message)
+            if found is not None:
+                return found.sequence
+            if isinstance(problem, ConflictError):
+                problem = await self._after_conflict(message, problem)
+                races += isinstance(problem, _RaceError)
+                if isinstance(problem, _RaceError) and races <= RACES:
+                    continue
+            attempt += 1
+            if isinstance(problem, ConflictError | BusSetupError) or attempt == TRIES:
+                raise problem
+            await self._pause(attempt)
+
+    async def _after_conflict(self, message: _Message, problem: ConflictError) -> BusError:
+        """What a conflict means when our event is not stored: others were quicker, or it is still on its way."""
+        last = await self._reader.last(message.stream, message.subject)
+        now = last.sequence if last is not None else 0
+        if now == message.expected:
+            return BusUnavailableError(f"{message.subject}: a publish is still on its way ({problem})")
+        if message.fixed:
+            return problem
+        message.expected = now
+        return _RaceError(f"{message.subject}: others keep publishing")
+
+    async def _try(self, subject: str, headers: Mapping[str, str], payload: bytes) -> _Ack:
+        answer = await self._connection.request(subject, payload, headers=headers)
+        what = f"publishing on {subject}"
+        fault = fault_of(answer.data, what)
+        if fault is None:
+            return msgspec.json.decode(answer.data, type=_Ack)
+        if fault.err_code == IN_FLIGHT:
+            raise AmbiguousError(f"{what}: {fault.description}")
+        raise fault_error(fault, what)
+
+    async def _duplicate_of(self, message: _Message, sequence: int) -> Raw | None:
+        found = await self._reader.from_leader(message.stream, {"seq": sequence})
+        return found if found is not None and found.headers.get(HEADER_ID) == message.mine else None
+
+    async def _find(self, message: _Message) -> Raw | None:
+        """Our event among those stored on its subject since before the first try, read from the leader."""
+        following = message.first + 1
+        while True:
+            query = {"seq": following, "next_by_subj": message.subject}
+            raw = await self._reader.from_leader(message.stream, query)
+            if raw is None or raw.headers.get(HEADER_ID) == message.mine:
+                return raw
+            following = raw.sequence + 1
+
+    async def _find_soon(self, message: _Message) -> Raw | None:
+        """`_find`, waiting a little for the connection or the leader to come back."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                return await self._find(message)
+            except BusUnavailableError:
+                if attempt == TRIES:
+                    raise
+                await self._pause(attempt)
+        return None
+
+    async def _explain(self, error: BusError, stream: str) -> BusError:
+        """Where nobody answered, tell a missing stream from one without a leader."""
+        if not isinstance(error, NoResponderError):
+            return error
+        try:
+            await self._reader.head(stream)
+        except BusSetupError as setup:
+            return setup
+        except BusUnavailableError:
+            pass  # no leader just now, which is what the first error says already
+        return error
+
+    async def _pause(self, attempt: int) -> None:
+        await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)

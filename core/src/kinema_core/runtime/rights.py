@@ -1,0 +1,107 @@
+"""Who may do what on the broker: one user per service, with exactly the rights that it needs. Pure.
+
+NATS checks rights by subject. Reading goes through API subjects that name a stream, so a service may read all events of
+the pipeline's streams; it may publish nothing but its own kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kinema_core.runtime.topology import (
+    CONSUMES,
+    LEASE_BUCKET,
+    LEASES,
+    PUBLISHES,
+    STREAMS,
+    chunk_subject,
+    consumer_name,
+    inbox_prefix,
+    kinds_of,
+    lease_subject,
+    stream_of,
+    subject,
+)
+
+ADMIN: Final = "admin"
+"""Creates streams and consumers; publishes no event."""
+OPERATOR: Final = "operator"
+"""The command line: reads everything, publishes the operator's word."""
+USERS: Final[tuple[str, ...]] = (*PUBLISHES, ADMIN)
+
+
+def authorization(passwords: Mapping[str, str], clusters: Sequence[str]) -> dict[str, object]:
+    """The `authorization` block of a nats-server's configuration (JSON is valid there).
+
+    Args:
+        passwords: by user; a bcrypt hash (`nats server passwd`) is taken as such by the server.
+        clusters: names of the clusters whose pipelines the users serve.
+
+    Raises:
+        ValueError: a user has no password.
+    """
+    missing = [user for user in USERS if not passwords.get(user)]
+    if missing:
+        message = f"no password for {', '.join(missing)}: every user of the broker needs one"
+        raise ValueError(message)
+    return {
+        "users": [
+            {
+                "user": user,
+                "password": passwords[user],
+                "permissions": {
+                    "publish": {"allow": publish_rights(user, clusters)},
+                    "subscribe": {"allow": [f"{inbox_prefix(user)}.>"]},
+                },
+            }
+            for user in USERS
+        ]
+    }
+
+
+def publish_rights(user: str, clusters: Sequence[str]) -> list[str]:
+    """Subjects that a user may publish on, API calls included, sorted."""
+    if user == ADMIN:
+        return ["$JS.API.>"]
+    rights = set(_reading(user))
+    for cluster in clusters:
+        rights.update(_publishing(user, cluster))
+        rights.update(_consuming(user, cluster))
+        if user in LEASES:
+            rights.add(lease_subject(cluster, user))
+            rights.add(f"$JS.API.STREAM.MSG.GET.KV_{LEASE_BUCKET}")
+    return sorted(rights)
+
+
+def _reading(user: str) -> list[str]:
+    streams = [STREAMS["STATE"], STREAMS["LOG"]]
+    if user == OPERATOR:
+        streams.append(STREAMS["DLQ"])
+    calls = ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET")
+    rights = [f"$JS.API.{call}.{stream}" for stream in streams for call in calls]
+    if user == OPERATOR:
+        rights.append(f"$JS.API.CONSUMER.INFO.{STREAMS['LOG']}.*")
+    return rights
+
+
+def _publishing(user: str, cluster: str) -> list[str]:
+    bodies = PUBLISHES[user]
+    rights = [subject(cluster, kind) for kind in kinds_of(bodies)]
+    for family in sorted({body.FAMILY for body in bodies}):
+        stream = STREAMS[stream_of(family)]
+        rights.append(chunk_subject(cluster, family, "*"))
+        # An ambiguous publish is settled by reading the subject back.
+        rights += [f"$JS.API.STREAM.MSG.GET.{stream}", f"$JS.API.STREAM.INFO.{stream}"]
+    return rights
+
+
+def _consuming(user: str, cluster: str) -> list[str]:
+    if user not in CONSUMES:
+        return []
+    log, consumer = STREAMS["LOG"], consumer_name(user, cluster)
+    return [
+        f"$JS.API.CONSUMER.INFO.{log}.{consumer}",
+        f"$JS.API.CONSUMER.MSG.NEXT.{log}.{consumer}",
+        f"$JS.ACK.{log}.{consumer}.>",
+    ]

@@ -1,0 +1,249 @@
+"""The loop that makes a stage a service.
+
+Rebuilds what the stage remembers from the LOG, then handles one delivered event after the other: recall, fold the
+state that it wants, handle, publish, acknowledge. Killed at any point, it goes on where it was, and what it had
+published already is not published again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from datetime import datetime
+from hashlib import sha256
+from typing import Final, Generic, TypeVar
+
+import structlog
+
+from kinema_core.events import DeadLetter, Event, encode, kind_of_type, untoken
+from kinema_core.runtime.bus import Bus, BusError, BusUnavailableError, Damaged, Delivery, Stored
+from kinema_core.runtime.clock import Clock
+from kinema_core.runtime.envelope import answer, origin
+from kinema_core.runtime.faultpoint import faultpoint, register
+from kinema_core.runtime.follow import Follower, StateLostError
+from kinema_core.runtime.health import Health
+from kinema_core.runtime.memory import Memory
+from kinema_core.runtime.stage import AtVersion, Latest, Moment, NoState, Stage
+from kinema_core.runtime.topology import kind_in
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+MAX_ATTEMPTS: Final = 5
+"""After so many failures an event is given up, with a copy in DLQ."""
+_BEAT_SECONDS: Final = 3.0
+"""A third of the time after which the broker delivers again."""
+_DATA_BYTES: Final = 64 * 1024
+_PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+register("serve-before-handle", "serve-after-handle", "serve-between-answers", "serve-before-ack", "serve-after-ack")
+
+_LOG = structlog.get_logger()
+
+
+async def serve(stage: Stage[S], bus: Bus, clock: Clock, health: Health) -> None:
+    """Run a stage until cancelled, or until the bus is closed.
+
+    Raises:
+        BusDeniedError, BusSetupError: a person must act. An unreachable broker is waited for.
+    """
+    await _Loop(stage, bus, clock, health).run()
+
+
+async def patiently(call: Callable[[], Awaitable[R]]) -> R:
+    """The result of a call to the bus, tried again for as long as the broker cannot be reached."""
+    tries = 0
+    while True:
+        try:
+            return await call()
+        except BusUnavailableError as error:
+            pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
+            if tries % 10 == 0:
+                _LOG.warning("broker unreachable", error=str(error), tries=tries)
+            tries += 1
+            await asyncio.sleep(pause)
+
+
+class _Loop(Generic[S]):
+    def __init__(self, stage: Stage[S], bus: Bus, clock: Clock, health: Health) -> None:
+        self._stage = stage
+        self._bus = bus
+        self._clock = clock
+        self._health = health
+        self._follower: Follower[S] = Follower(bus, stage.initial(), stage.fold, stage.folds)
+        self._memory = Memory(stage.name, bus, stage.recall)
+        self._settled = 0
+        """Sequence of the last delivery that was settled by this process."""
+
+    async def run(self) -> None:
+        name = self._stage.name
+        position = await patiently(lambda: self._bus.position(name))
+        await patiently(lambda: self._memory.rebuild(position))
+        self._settled = position
+        self._health.started()
+        _LOG.info("started", position=position, recalled=self._memory.recalled)
+        deliveries = self._bus.deliveries(name)
+        async with AsyncExitStack() as stack:
+            if isinstance(deliveries, AsyncGenerator):
+                stack.push_async_callback(deliveries.aclose)
+            async for delivery in deliveries:
+                await self._deal_with(delivery)
+
+    async def _deal_with(self, delivery: Delivery) -> None:
+        """Settle one delivery in one way or another; on cancellation it is given back at once."""
+        beating = asyncio.create_task(_beat(delivery))
+        try:
+            await self._settle(delivery)
+        except asyncio.CancelledError:
+            with suppress(BusError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await delivery.nak(0)
+            raise
+        finally:
+            beating.cancel()
+
+    async def _settle(self, delivery: Delivery) -> None:
+        item = delivery.item
+        if item.sequence <= self._settled:
+            # Handled before; the broker has missed our acknowledgement.
+            await _confirm(delivery.ack)
+            return
+        begun = time.monotonic()
+        if isinstance(item, Damaged):
+            await self._give_up(delivery, item.reason, item.detail)
+            outcome = "dead-letter"
+        else:
+            await patiently(lambda: self._memory.catch_up(item.sequence - 1))
+            self._memory.recall(item)
+            outcome = await self._attempt(delivery, item, begun)
+        self._health.metrics.handled(kind_in(item.subject), outcome, time.monotonic() - begun)
+        if outcome != "failed":
+            self._settled = item.sequence
+            if isinstance(item, Stored):
+                self._memory.forget(item.event.id)
+
+    async def _attempt(self, delivery: Delivery, item: Stored, begun: float) -> str:
+        """Handle the event once and settle its delivery; gives the outcome."""
+        event = item.event
+        log = _LOG.bind(event_id=event.id, kind=kind_of_type(event.type), seq=item.sequence, attempt=delivery.attempt)
+        if delivery.attempt > MAX_ATTEMPTS:
+            await self._give_up(delivery, "handler-died", f"the process died {delivery.attempt - 1} times handling it")
+            log.error("given up", reason="handler-died")
+            return "dead-letter"
+        try:
+            answers = await self._handle(event)
+        except BusError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a stage that fails on one event must not stop the others
+            return await self._failed(delivery, error, log)
+        await _confirm(delivery.ack)
+        faultpoint("serve-after-ack")
+        lag = (self._clock.now() - event.time).total_seconds()
+        self._health.metrics.lag.set(lag)
+        log.info(
+            "handled",
+            iteration=event.iteration,
+            trace_id=event.traceparent.split("-")[1] if event.traceparent.count("-") == 3 else "",
+            answers=[kind_of_type(given.type) for given in answers],
+            state=answers[0].state if answers else 0,
+            seconds=round(time.monotonic() - begun, 4),
+            lag=round(lag, 3),
+        )
+        return "answered" if answers else "nothing"
+
+    async def _failed(self, delivery: Delivery, error: Exception, log: structlog.typing.FilteringBoundLogger) -> str:
+        reason = "state-lost" if isinstance(error, StateLostError) else "handler-failed"
+        # The text of a lost state says it all; a bug needs its traceback.
+        trace = None if isinstance(error, StateLostError) else error
+        if delivery.attempt < MAX_ATTEMPTS:
+            log.warning("failed", reason=reason, error=str(error), exc_info=trace)
+            await _confirm(lambda: delivery.nak(_PAUSES[min(delivery.attempt, len(_PAUSES)) - 1]))
+            return "failed"
+        log.error("given up", reason=reason, error=str(error), exc_info=trace)
+        await self._give_up(delivery, reason, f"{type(error).__name__}: {error}")
+        return "dead-letter"
+
+    async def _handle(self, event: Event) -> list[Event]:
+        """Let the stage answer and publish what it says; gives all answers, those published before included."""
+        before = await patiently(lambda: self._memory.answers_to(event.id))
+        now = before[0].time if before else self._clock.now()
+        state, version = await self._state_for(event, before)
+        faultpoint("serve-before-handle")
+        moment = Moment(now=now, recorded=before[0].body if before else None)
+        bodies = await self._stage.handle(event, state, moment)
+        faultpoint("serve-after-handle")
+        answers: list[Event] = []
+        for n, body in enumerate(bodies):
+            given = answer(body, cause=event, service=self._stage.name, n=n, now=now, state=version)
+            answers.append(await self._publish(given, before))
+            faultpoint("serve-between-answers")
+        faultpoint("serve-before-ack")
+        return answers
+
+    async def _publish(self, given: Event, before: list[Event]) -> Event:
+        """Publish an answer unless it was published before, and recall it; gives the one that is stored."""
+        for old in before:
+            if old.id == given.id:
+                self._memory.recall_answer(old)
+                return old
+        self._memory.note(await patiently(lambda: self._bus.publish(given)), given)
+        self._memory.recall_answer(given)
+        return given
+
+    async def _state_for(self, event: Event, before: list[Event]) -> tuple[S | None, int]:
+        want = self._stage.wants(event)
+        match want:
+            case NoState():
+                return None, 0
+            case AtVersion(version):
+                return await patiently(lambda: self._follower.at(version)), version
+            case Latest():
+                if before:
+                    return await patiently(lambda: self._follower.at(before[0].state)), before[0].state
+                return await patiently(self._follower.latest)
+
+    async def _give_up(self, delivery: Delivery, reason: str, detail: str) -> None:
+        """Copy the event to DLQ and have it never delivered again."""
+        letter = dead_letter(self._stage.name, delivery.item, reason=reason, detail=detail, now=self._clock.now())
+        await patiently(lambda: self._bus.publish(letter))
+        self._health.metrics.dead_letter(reason)
+        await _confirm(delivery.term)
+
+
+def dead_letter(service: str, item: Stored | Damaged, *, reason: str, detail: str, now: datetime) -> Event:
+    """The event that records that a service gave up on a message, with the message's first 64 KiB."""
+    data = encode(item.event) if isinstance(item, Stored) else item.data
+    body = DeadLetter(
+        service=service,
+        stream=item.stream,
+        sequence=item.sequence,
+        subject=item.subject,
+        reason=reason,
+        detail=detail,
+        data=data[:_DATA_BYTES],
+    )
+    if isinstance(item, Stored):
+        return answer(body, cause=item.event, service=service, n="dead", now=now, state=0)
+    # A stream that begins anew counts from 1 again: the bytes tell one dead letter from the other.
+    id_ = f"{item.stream}/{item.sequence}/{sha256(data).hexdigest()[:16]}/{service}/dead"
+    return origin(body, id_=id_, cluster=untoken(item.subject.split(".")[2]), iteration="", now=now)
+
+
+async def _beat(delivery: Delivery) -> None:
+    """Tell the broker again and again that the delivery is being handled."""
+    while True:
+        await asyncio.sleep(_BEAT_SECONDS)
+        try:
+            await delivery.in_progress()
+        except BusUnavailableError:
+            continue  # said again at the next beat; too late means that the event is delivered once more
+
+
+async def _confirm(settle: Callable[[], Awaitable[None]]) -> None:
+    """Settle a delivery, once: if the broker misses it, it delivers again, and that is recognised."""
+    try:
+        await settle()
+    except BusUnavailableError as error:
+        _LOG.warning("delivery not settled", error=str(error))

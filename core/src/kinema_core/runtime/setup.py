@@ -1,0 +1,197 @@
+"""Creates the streams, consumers and the bucket of leases. Run by a person or a job, never by a service.
+
+Running it again creates what is missing and changes nothing that is there; what differs from the wanted layout is
+reported as drift.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from kinema_core.events import PREFIX
+from kinema_core.runtime.bus import BusSetupError, BusUnavailableError
+from kinema_core.runtime.nats_connection import ApiFault, Connection, fault_error, fault_of
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.topology import CONSUMES, LEASE_BUCKET, STREAMS, consumer_name, kinds_of, subject
+
+_NOT_FOUND: Final = frozenset({10014, 10059})
+_NO_PEERS: Final = frozenset({10005, 10008, 10009})
+"""Servers of the broker's cluster do not see each other, just now."""
+_TRIES: Final = 40
+_PAUSE_SECONDS: Final = 0.5
+_SECOND: Final = 1_000_000_000
+_MEBIBYTE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What shall exist on the broker.
+
+    The sum of the sizes must fit the broker's `max_file_store`; keep it under 80 % of the volume.
+    """
+
+    clusters: tuple[str, ...]
+    replicas: int = 1
+    state_bytes: int = 2048 * _MEBIBYTE
+    log_bytes: int = 2048 * _MEBIBYTE
+    dlq_bytes: int = 64 * _MEBIBYTE
+    dedup_seconds: float = 120.0
+    ack_wait_seconds: float = 10.0
+    """A handler that runs longer says so in between."""
+    max_deliver: int = 100
+    """Services give up an event long before, with a copy in DLQ; this is for one that dies before it can."""
+
+
+@dataclass(frozen=True)
+class SetupReport:
+    """What a run of `setup` created, and what it found to be otherwise than wanted."""
+
+    created: tuple[str, ...]
+    drift: tuple[str, ...]
+
+
+class _Config(msgspec.Struct, frozen=True):
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    error: ApiFault | None = None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A stream or a consumer: how to ask for it, how to create it, and what it shall be."""
+
+    what: str
+    info: str
+    create: str
+    body: Mapping[str, Any]
+    wanted: Mapping[str, Any]
+
+
+@dataclass
+class _Builder:
+    connection: Connection
+    created: list[str] = field(default_factory=list)
+    drift: list[str] = field(default_factory=list)
+
+    async def ensure(self, part: _Part) -> None:
+        """Create a part unless it is there; compare it with what is wanted if it is."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return await self._ensure(part)
+            except BusUnavailableError:
+                # A broker of several servers that has just started is still looking for its peers.
+                if attempt == _TRIES:
+                    raise
+                await asyncio.sleep(_PAUSE_SECONDS)
+        return None
+
+    async def _ensure(self, part: _Part) -> None:
+        data = await self.connection.api(part.info)
+        fault = fault_of(data, part.what)
+        if fault is None:
+            have = msgspec.json.decode(data, type=_Config).config
+            self.drift += [
+                f"{part.what}: {key} is {have.get(key)!r}, wanted {value!r}"
+                for key, value in part.wanted.items()
+                if have.get(key) != value
+            ]
+            return
+        if fault.err_code not in _NOT_FOUND:
+            raise fault_error(fault, part.what)
+        fault = fault_of(await self.connection.api(part.create, part.body), part.what)
+        if fault is not None and fault.err_code in _NO_PEERS:
+            raise BusUnavailableError(f"{part.what} cannot be created yet: {fault.description} ({fault.err_code})")
+        if fault is not None:
+            raise BusSetupError(f"{part.what} cannot be created: {fault.description} ({fault.err_code})")
+        self.created.append(part.what)
+
+
+async def setup(settings: RuntimeSettings, layout: Layout) -> SetupReport:
+    """Create what the layout wants; `settings` name the broker and its admin user.
+
+    Raises:
+        BusDeniedError: wrong credentials, or not the admin's. BusUnavailableError. BusSetupError: the broker refuses.
+    """
+    connection = Connection("kinema-setup")
+    await connection.open(settings)
+    try:
+        builder = _Builder(connection)
+        for part in _parts(layout):
+            await builder.ensure(part)
+        return SetupReport(created=tuple(builder.created), drift=tuple(builder.drift))
+    finally:
+        await connection.close()
+
+
+def _parts(layout: Layout) -> Iterator[_Part]:
+    for config in stream_configs(layout):
+        name = config["name"]
+        yield _Part(f"stream {name}", f"STREAM.INFO.{name}", f"STREAM.CREATE.{name}", config, config)
+    log = STREAMS["LOG"]
+    for config in consumer_configs(layout):
+        name = config["durable_name"]
+        body = {"stream_name": log, "config": config, "action": "create"}
+        yield _Part(f"consumer {name}", f"CONSUMER.INFO.{log}.{name}", f"CONSUMER.CREATE.{log}.{name}", body, config)
+
+
+def stream_configs(layout: Layout) -> list[dict[str, Any]]:
+    """Configurations of the streams and of the bucket, as the broker's API takes them."""
+    families = {
+        "STATE": (["state"], layout.state_bytes),
+        "LOG": (["plan", "exec", "control"], layout.log_bytes),
+        "DLQ": (["dlq"], layout.dlq_bytes),
+    }
+    common: dict[str, Any] = {
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": layout.replicas,
+        "allow_direct": True,
+    }
+    streams: list[dict[str, Any]] = [
+        {
+            **common,
+            "name": STREAMS[name],  # type: ignore[index]  # the keys above are the stream names
+            "subjects": [f"{PREFIX}.*.{family}.>" for family in of],
+            "max_bytes": size,
+            "discard": "old",
+            "duplicate_window": int(layout.dedup_seconds * _SECOND),
+        }
+        for name, (of, size) in families.items()
+    ]
+    bucket = {
+        **common,
+        "name": f"KV_{LEASE_BUCKET}",
+        "subjects": [f"$KV.{LEASE_BUCKET}.>"],
+        "max_bytes": _MEBIBYTE,
+        "max_msgs_per_subject": 1,
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        # Expiry of a holder's key without a marker left in its place: the marker would look like a value.
+        "allow_msg_ttl": True,
+    }
+    return [*streams, bucket]
+
+
+def consumer_configs(layout: Layout) -> list[dict[str, Any]]:
+    """Configurations of the durable consumers: one per cluster and service that answers events."""
+    return [
+        {
+            "durable_name": consumer_name(service, cluster),
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(layout.ack_wait_seconds * _SECOND),
+            "max_deliver": layout.max_deliver,
+            # One at a time: events are answered in their order.
+            "max_ack_pending": 1,
+            "replay_policy": "instant",
+            "filter_subjects": [subject(cluster, kind) for kind in kinds_of(bodies)],
+            "num_replicas": layout.replicas,
+        }
+        for cluster in layout.clusters
+        for service, bodies in CONSUMES.items()
+    ]

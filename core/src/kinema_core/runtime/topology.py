@@ -1,0 +1,136 @@
+"""Who publishes and who consumes what: the table behind streams, consumers and rights.
+
+Names on the broker: streams `KINEMA_STATE`, `KINEMA_LOG`, `KINEMA_DLQ`, bucket `kinema_lease`, and one durable consumer
+`<service>-<cluster token>` for every service that answers events.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kinema_core.events import (
+    BODIES,
+    PREFIX,
+    AbortRequested,
+    Approved,
+    Body,
+    CatalogPublished,
+    ClusterDelta,
+    ClusterSnapshot,
+    DeadLetter,
+    ExecutionAborted,
+    ExecutionFinished,
+    ForecastMade,
+    IterationSkipped,
+    IterationStarted,
+    NodeDeletionRequested,
+    Paused,
+    Plan,
+    PlanAccepted,
+    PlanHeld,
+    PlanNone,
+    PlanRefused,
+    Resumed,
+    ServiceStarted,
+    StepDone,
+    StepFailed,
+    StepIntended,
+    UsageSampled,
+    kind_of_type,
+    token,
+)
+from kinema_core.runtime.bus import STREAM_OF_FAMILY, StreamName
+
+_EVERY_SERVICE: Final[tuple[type[Body], ...]] = (ServiceStarted, DeadLetter)
+
+PUBLISHES: Final[dict[str, tuple[type[Body] | type[Plan], ...]]] = {
+    "observer": (
+        ClusterSnapshot,
+        ClusterDelta,
+        UsageSampled,
+        IterationStarted,
+        IterationSkipped,
+        NodeDeletionRequested,
+        *_EVERY_SERVICE,
+    ),
+    "predictor": (ForecastMade, *_EVERY_SERVICE),
+    "optimizer": (Plan, PlanNone, *_EVERY_SERVICE),
+    "decider": (PlanAccepted, PlanRefused, PlanHeld, *_EVERY_SERVICE),
+    "rescheduler": (
+        CatalogPublished,
+        StepIntended,
+        StepDone,
+        StepFailed,
+        ExecutionFinished,
+        ExecutionAborted,
+        *_EVERY_SERVICE,
+    ),
+    "operator": (Paused, Resumed, Approved, AbortRequested),
+}
+"""Bodies that each user of the broker may publish."""
+
+CONSUMES: Final[dict[str, tuple[type[Body] | type[Plan], ...]]] = {
+    "predictor": (IterationStarted,),
+    "optimizer": (ForecastMade, IterationStarted),
+    "decider": (Plan, Approved),
+}
+"""Bodies delivered to the durable consumer of each service that answers events."""
+
+LEASES: Final[tuple[str, ...]] = ("observer", "rescheduler")
+"""Services of which only one process may act: each may write the lease of its own name."""
+
+STREAMS: Final[dict[StreamName, str]] = {"STATE": "KINEMA_STATE", "LOG": "KINEMA_LOG", "DLQ": "KINEMA_DLQ"}
+LEASE_BUCKET: Final = "kinema_lease"
+CHUNK: Final = "chunk"
+
+_FAMILY_OF_KIND: Final[dict[str, str]] = {kind_of_type(body.TYPE): body.FAMILY for body in BODIES}
+
+
+def kinds_of(bodies: tuple[type[Body] | type[Plan], ...]) -> tuple[str, ...]:
+    """Kinds of these bodies, as they stand in subjects."""
+    return tuple(kind_of_type(body.TYPE) for body in bodies)
+
+
+def stream_of(family: str) -> StreamName:
+    """The stream that holds a family's events."""
+    return STREAM_OF_FAMILY[family]
+
+
+def subject(cluster: str, kind: str) -> str:
+    """The subject of a kind in a cluster; raises ValueError for a kind that nobody publishes."""
+    family = _FAMILY_OF_KIND.get(kind)
+    if family is None:
+        message = f"{kind!r} is no kind of event: use one of {', '.join(sorted(_FAMILY_OF_KIND))}"
+        raise ValueError(message)
+    return f"{PREFIX}.{token(cluster)}.{family}.{kind}"
+
+
+def all_events(cluster: str) -> str:
+    """The wildcard over all events of a cluster. Chunks have one token more and stay outside."""
+    return f"{PREFIX}.{token(cluster)}.*.*"
+
+
+def chunk_subject(cluster: str, family: str, digest: str) -> str:
+    """Where the chunks of a big event lie; `*` as digest gives the wildcard over all of them."""
+    return f"{PREFIX}.{token(cluster)}.{family}.{CHUNK}.{digest[:32]}"
+
+
+def kind_in(subject_: str) -> str:
+    """The kind that stands in a subject, empty where there is none."""
+    tokens = subject_.split(".")
+    return tokens[4] if len(tokens) == 5 else ""
+
+
+def consumer_name(service: str, cluster: str) -> str:
+    """Name of a service's durable consumer for a cluster."""
+    return f"{service}-{token(cluster)}"
+
+
+def lease_subject(cluster: str, name: str) -> str:
+    """Subject of a lease; keys take no `%`, so tokens are written with `=` in its place."""
+    return f"$KV.{LEASE_BUCKET}.{token(cluster).replace('%', '=')}.{token(name).replace('%', '=')}"
+
+
+def inbox_prefix(user: str) -> str:
+    """Prefix of the reply subjects that a user may listen on."""
+    return f"_INBOX_{user or 'kinema'}"

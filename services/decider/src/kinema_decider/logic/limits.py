@@ -1,0 +1,74 @@
+"""The limits that a plan must keep, as an operator sets them."""
+
+from __future__ import annotations
+
+from datetime import datetime, time
+from typing import Literal
+
+import msgspec
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A daily span in UTC in which reschedule plans may be carried out; it runs past midnight when end ≤ start."""
+
+    days: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)
+    """Weekdays on which it opens, 0 is Monday."""
+    start: time
+    end: time
+
+    def contains(self, now: datetime) -> bool:
+        """Whether the window is open at `now` (UTC)."""
+        today, clock = now.weekday(), now.time()
+        if self.start < self.end:
+            return today in self.days and self.start <= clock < self.end
+        yesterday = (today - 1) % 7
+        return (today in self.days and clock >= self.start) or (yesterday in self.days and clock < self.end)
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a plan must keep to be carried out. Seconds count cluster time; shares run from 0 to 1."""
+
+    min_saving: float = 0.10
+    """Least saving as a share of the current cost (thesis, algorithm 7)."""
+    max_drift: float = 0.05
+    """Share of pods and nodes that came or went since the plan's state; the plan must stay strictly under it."""
+    cooldown_seconds: float = 60.0
+    """Rest between the end of one execution and the next reschedule plan."""
+    max_plan_age_seconds: float = 300.0
+    """A proposal older than this is stale."""
+    approval_seconds: float = 3600.0
+    """How long a held plan may be approved."""
+    approval: Literal["auto", "required"] = "auto"
+    """`required`: every reschedule plan waits for an operator."""
+    plan_life_seconds: float = 3600.0
+    """How long the new node set is expected to pay before the next change."""
+    transition_seconds: float = 300.0
+    """How long old and new nodes are expected to run side by side."""
+    restart_price_micro_usd: int = 100
+    """What one restarted pod is taken to cost."""
+    max_moves_share: float = 1.0
+    """Most pods moved or restarted by one plan, as a share of all pods it places."""
+    move_jobs: bool = False
+    """Pods of Jobs may be moved: as the optimizer was told."""
+    allow_spot: bool = False
+    """Pods may be put on spot capacity without asking for it: as the optimizer was told."""
+    windows: tuple[Window, ...] = ()
+    """When reschedule plans may be carried out; none: at any time."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("min_saving", 0, 1), ("max_drift", 0, 1), ("max_moves_share", 0, 1)):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                message = f"limits.{name} is {value}: give a share from {low} to {high}"
+                raise ValueError(message)
+        for name in (
+            "cooldown_seconds",
+            "max_plan_age_seconds",
+            "approval_seconds",
+            "plan_life_seconds",
+            "transition_seconds",
+            "restart_price_micro_usd",
+        ):
+            if getattr(self, name) < 0:
+                message = f"limits.{name} is {getattr(self, name)}: give 0 or more"
+                raise ValueError(message)

@@ -1,0 +1,108 @@
+"""What the decider remembers of the log: a fold, so that it is the same after a restart and in a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+
+from kinema_core.events import (
+    CatalogPublished,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    Offer,
+    Paused,
+    Plan,
+    PlanAccepted,
+    PlanHeld,
+    PlanRefused,
+    Resumed,
+)
+
+REMEMBERED: Final = (
+    "plan-proposed",
+    "plan-accepted",
+    "plan-refused",
+    "plan-held",
+    "catalog-published",
+    "execution-finished",
+    "execution-aborted",
+    "paused",
+    "resumed",
+    "approved",
+)
+"""Kinds of log events that the decider wants to see."""
+
+_PROPOSALS_KEPT: Final = 16
+"""Proposals kept for a later approval: an older one is stale by far."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A proposed plan and when it was proposed."""
+
+    id: str
+    plan: Plan
+    time: datetime
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The log so far, as far as decisions need it."""
+
+    offers: tuple[Offer, ...] | None = None
+    """What the provider sells; None before the first catalog."""
+    paused: Paused | None = None
+    executing: str | None = None
+    """Id of the proposal that was accepted and has not ended."""
+    ended: datetime | None = None
+    """When the last execution ended."""
+    proposals: Mapping[str, Proposal] = field(default_factory=lambda: MappingProxyType({}))
+    """Proposals neither accepted nor refused, oldest first."""
+    held: frozenset[str] = frozenset()
+    settled: tuple[str, ...] = ()
+    """The last proposals accepted or refused: approving one of them again means nothing."""
+
+
+def remember(memory: Memory, event: Event) -> Memory:
+    """Fold one log event; events that mean nothing here leave the memory as it is."""
+    match event.body:
+        case Plan() as plan:
+            memory = _proposed(memory, Proposal(id=event.id, plan=plan, time=event.time))
+        case PlanAccepted(plan=plan_id):
+            memory = replace(_settled(memory, plan_id), executing=plan_id)
+        case PlanRefused(plan=plan_id):
+            memory = _settled(memory, plan_id)
+        case PlanHeld(plan=plan_id):
+            memory = replace(memory, held=memory.held | {plan_id})
+        case CatalogPublished(offers=offers):
+            memory = replace(memory, offers=offers)
+        case ExecutionFinished(plan=plan_id) | ExecutionAborted(plan=plan_id) if plan_id == memory.executing:
+            memory = replace(memory, executing=None, ended=event.time)
+        case Paused() as pause:
+            memory = replace(memory, paused=pause)
+        case Resumed():
+            memory = replace(memory, paused=None)
+        case _:
+            pass
+    return memory
+
+
+def _proposed(memory: Memory, proposal: Proposal) -> Memory:
+    kept = {**memory.proposals, proposal.id: proposal}
+    for oldest in list(kept)[: max(0, len(kept) - _PROPOSALS_KEPT)]:
+        del kept[oldest]
+    return replace(memory, proposals=MappingProxyType(kept), held=memory.held & kept.keys())
+
+
+def _settled(memory: Memory, plan_id: str) -> Memory:
+    kept = {key: value for key, value in memory.proposals.items() if key != plan_id}
+    return replace(
+        memory,
+        proposals=MappingProxyType(kept),
+        held=memory.held - {plan_id},
+        settled=(*(other for other in memory.settled if other != plan_id), plan_id)[-_PROPOSALS_KEPT:],
+    )

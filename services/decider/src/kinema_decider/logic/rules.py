@@ -1,0 +1,354 @@
+"""The rules that decide on a plan, in order: the first that objects is the answer.
+
+The source is algorithm 7 of the thesis (saving, drift); the rest guards what the thesis leaves open. An autoscale plan
+brings room for pods that wait: it need not save, pay back, keep windows or rest, but it must still be feasible.
+Money is compared in whole micro-USD and shares as fractions, so that a boundary falls the same way everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from functools import cached_property
+from typing import TypeAlias
+
+from kinema_core.events import Figures, FrozenMap, Plan
+from kinema_core.model.catalog import PriceError, node_prices
+from kinema_core.model.check import check_drifted
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import MobilityOptions
+from kinema_decider.logic.adapt import Adapted, adapt
+from kinema_decider.logic.limits import Limits
+from kinema_decider.logic.memory import Memory
+
+
+@dataclass(frozen=True)
+class Objection:
+    """Why a plan is not carried out now, the figures behind it, and what would change the answer."""
+
+    rule: str
+    reason: str
+    would_change: str
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan before the rules, with all that they may look at."""
+
+    id: str
+    plan: Plan
+    proposed: datetime
+    approved: bool
+    memory: Memory
+    cluster: Cluster
+    now: datetime
+    limits: Limits
+
+    @property
+    def saves(self) -> bool:
+        """Whether the plan's point is money (and not room for pods that wait)."""
+        return self.plan.mode == "reschedule"
+
+    @cached_property
+    def prices(self) -> dict[str, int]:
+        """Micro-USD per hour of every live node; raises PriceError."""
+        return dict(node_prices(self.cluster, self.memory.offers or ()))
+
+    @cached_property
+    def offer_prices(self) -> dict[str, int]:
+        """Micro-USD per hour of every offer on sale."""
+        return {offer.name: offer.micro_usd_per_hour for offer in self.memory.offers or ()}
+
+    @cached_property
+    def adapted(self) -> Adapted:
+        """The plan carried over to the state of now."""
+        return adapt(self.plan, self.cluster, self.prices, self.offer_prices)
+
+    @cached_property
+    def boots_micro_usd(self) -> int:
+        """Micro-USD per hour of what the plan boots."""
+        return sum(self.offer_prices[node.offer] for node in self.plan.nodes if node.action == "boot")
+
+    @cached_property
+    def cost_now(self) -> int:
+        """Micro-USD per hour of the cluster as it is."""
+        return sum(self.prices.values())
+
+    @cached_property
+    def cost_new(self) -> int:
+        """Micro-USD per hour of the cluster once the plan is carried out."""
+        deleted = {node.name for node in self.adapted.plan.nodes if node.action == "delete"}
+        kept = sum(price for name, price in self.prices.items() if name not in deleted)
+        return kept + self.boots_micro_usd
+
+    @cached_property
+    def seconds_since_proposal(self) -> float:
+        """Age of the proposal."""
+        return (self.now - self.proposed).total_seconds()
+
+
+Rule: TypeAlias = Callable[[Case], Objection | None]
+
+
+def share(value: float) -> Fraction:
+    """A share as it was written: 0.1 is exactly one tenth."""
+    return Fraction(str(value))
+
+
+def usd(micro: int | Fraction) -> float:
+    """Micro-USD as USD with six decimals, for people."""
+    return round(float(micro) / 1e6, 6)
+
+
+def _object(rule: str, reason: str, would_change: str, **figures: float | str) -> Objection:
+    return Objection(rule=rule, reason=reason, would_change=would_change, figures=FrozenMap(figures))
+
+
+def nothing_to_do(case: Case) -> Objection | None:
+    """The plan is a solution and changes something."""
+    plan = case.plan
+    boots = sum(1 for node in plan.nodes if node.action == "boot")
+    deletes = sum(1 for node in plan.nodes if node.action == "delete")
+    changes = boots + deletes + plan.moves + plan.restarts
+    if plan.status in {"optimal", "feasible"} and changes:
+        return None
+    return _object(
+        "nothing-to-do",
+        f"the plan is {plan.status} and changes {changes} things",
+        "a state for which a cheaper cluster can be found",
+        status=plan.status,
+        boots=boots,
+        deletes=deletes,
+        moves=plan.moves,
+        restarts=plan.restarts,
+    )
+
+
+def paused(case: Case) -> Objection | None:
+    """The operator has not stopped everything."""
+    pause = case.memory.paused
+    if pause is None:
+        return None
+    why = f": {pause.reason}" if pause.reason else ""
+    return _object("paused", f"paused by {pause.by}{why}", "kinema resume", by=pause.by)
+
+
+def executing(case: Case) -> Objection | None:
+    """Only one plan at a time is carried out."""
+    other = case.memory.executing
+    if other is None or other == case.id:
+        return None
+    return _object("executing", f"plan {other} is being carried out", "its end, or kinema abort", executing=other)
+
+
+def cooldown(case: Case) -> Objection | None:
+    """The cluster rests after each execution, so that its effect shows before the next one."""
+    ended, rest = case.memory.ended, case.limits.cooldown_seconds
+    if ended is None or not case.saves:
+        return None
+    passed = (case.now - ended).total_seconds()
+    if passed >= rest:
+        return None
+    return _object(
+        "cooldown",
+        f"the last execution ended {passed:.0f} s ago",
+        f"{rest - passed:.0f} s more rest, or a smaller cooldown_seconds",
+        passed_seconds=round(passed, 3),
+        cooldown_seconds=rest,
+    )
+
+
+def age(case: Case) -> Objection | None:
+    """A plan is not carried out on old knowledge; an operator may take longer to approve."""
+    limit = case.limits.approval_seconds if case.approved else case.limits.max_plan_age_seconds
+    passed = case.seconds_since_proposal
+    if passed <= limit:
+        return None
+    name = "approval_seconds" if case.approved else "max_plan_age_seconds"
+    return _object(
+        "age",
+        f"the plan is {passed:.0f} s old",
+        f"a plan made anew, or a larger {name}",
+        age_seconds=round(passed, 3),
+        limit_seconds=limit,
+    )
+
+
+def priced(case: Case) -> Objection | None:
+    """What the rules below compare is known: a price for every live node, every node to boot still on sale."""
+    if case.memory.offers is None:
+        return _object("priced", "no catalog was published yet", "the provider's catalog")
+    try:
+        live = len(case.prices)
+    except PriceError as error:
+        return _object("priced", str(error), "a catalog row or an annotation kinema.io/usd-per-hour for these nodes")
+    missing = sorted({n.offer for n in case.plan.nodes if n.action == "boot" and n.offer not in case.offer_prices})
+    if not missing:
+        return None
+    return _object(
+        "priced",
+        f"not on sale any more: {', '.join(missing)}",
+        "a plan made anew with the present catalog",
+        live_nodes=live,
+        missing_offers=len(missing),
+    )
+
+
+def drift(case: Case) -> Objection | None:
+    """The cluster is still nearly the one that was planned on.
+
+    What comes while pods wait for an autoscale plan is no drift for it: only what it relied on and is gone counts.
+    """
+    found = case.adapted.drift
+    changed = found.changed if case.saves else found.lost
+    drifted = Fraction(changed, found.base) if found.base else Fraction(min(changed, 1))
+    if drifted < share(case.limits.max_drift) or changed == 0:
+        return None
+    return _object(
+        "drift",
+        f"{changed} pods and nodes came or went since the plan's state of {found.base}",
+        "a plan made on the present state",
+        drift=round(float(drifted), 6),
+        max_drift=case.limits.max_drift,
+        pods_appeared=found.pods_appeared,
+        pods_gone=found.pods_gone,
+        nodes_appeared=found.nodes_appeared,
+        nodes_gone=found.nodes_gone,
+        base=found.base,
+    )
+
+
+def saving(case: Case) -> Objection | None:
+    """The new cost is at most (1 − min_saving) × the cost of now (thesis, algorithm 7)."""
+    if not case.saves:
+        return None
+    most = (1 - share(case.limits.min_saving)) * case.cost_now
+    if case.cost_new <= most:
+        return None
+    return _object(
+        "saving",
+        f"{usd(case.cost_new):.6f} USD/h after the plan against {usd(case.cost_now):.6f} now saves too little",
+        f"a plan of at most {usd(most):.6f} USD/h, or a smaller min_saving",
+        cost_now_usd_per_hour=usd(case.cost_now),
+        cost_new_usd_per_hour=usd(case.cost_new),
+        min_saving=case.limits.min_saving,
+    )
+
+
+def feasible(case: Case) -> Objection | None:
+    """The plan, carried over to the state of now, breaks no rule there."""
+    adapted = case.adapted
+    if adapted.stranded:
+        return _object(
+            "feasible",
+            f"new pods on nodes to be deleted have no place: {', '.join(adapted.stranded[:5])}",
+            "a plan made on the present state",
+            stranded=len(adapted.stranded),
+        )
+    options = MobilityOptions(move_jobs=case.limits.move_jobs, allow_spot=case.limits.allow_spot)
+    violations = check_drifted(adapted.plan, case.cluster, case.memory.offers or (), case.now, options)
+    if not violations:
+        return None
+    shown = "; ".join(f"{item.code} {item.subject}: {item.detail}" for item in violations[:3])
+    return _object(
+        "feasible",
+        f"on the present state the plan breaks rules: {shown}",
+        "a plan made on the present state",
+        violations=len(violations),
+        first=violations[0].code,
+    )
+
+
+def payback(case: Case) -> Objection | None:
+    """What the change costs (nodes side by side, restarts) comes back while the plan is expected to last."""
+    if not case.saves:
+        return None
+    limits, plan = case.limits, case.plan
+    restarts = plan.moves + plan.restarts
+    saved = (case.cost_now - case.cost_new) * share(limits.plan_life_seconds) / 3600
+    double_run = case.boots_micro_usd * share(limits.transition_seconds) / 3600
+    price = double_run + restarts * limits.restart_price_micro_usd
+    if saved >= price:
+        return None
+    return _object(
+        "payback",
+        f"the change costs {usd(price):.6f} USD and saves {usd(saved):.6f} USD before the next one",
+        "a larger saving, fewer moves, or a longer plan_life_seconds",
+        saved_usd=usd(saved),
+        double_run_usd=usd(double_run),
+        restarts_usd=usd(restarts * limits.restart_price_micro_usd),
+        restarts=restarts,
+        plan_life_seconds=limits.plan_life_seconds,
+    )
+
+
+def window(case: Case) -> Objection | None:
+    """Changes that can wait keep to the operator's windows."""
+    windows = case.limits.windows
+    if not case.saves or not windows or any(item.contains(case.now) for item in windows):
+        return None
+    return _object(
+        "window",
+        f"{case.now:%a %H:%M} UTC is in none of the {len(windows)} windows",
+        "the opening of a window: " + ", ".join(f"{item.start:%H:%M}-{item.end:%H:%M}" for item in windows),
+        windows=len(windows),
+    )
+
+
+def budget(case: Case) -> Objection | None:
+    """One plan touches at most a share of the pods."""
+    pods = len(case.plan.placements)
+    touched = case.plan.moves + case.plan.restarts
+    if not case.saves or touched <= share(case.limits.max_moves_share) * pods:
+        return None
+    return _object(
+        "budget",
+        f"the plan moves or restarts {touched} of {pods} pods",
+        f"fewer moves (at most {case.limits.max_moves_share:.0%}), or a larger max_moves_share",
+        touched=touched,
+        pods=pods,
+        max_moves_share=case.limits.max_moves_share,
+    )
+
+
+def approval(case: Case) -> Objection | None:
+    """Where an operator wants to see every change, it waits for approval."""
+    if case.approved or case.limits.approval == "auto" or not case.saves:
+        return None
+    return _object(
+        "approval",
+        "every change waits for an operator",
+        f"kinema approve {case.id}",
+        saving_usd_per_hour=usd(case.cost_now - case.cost_new),
+        moves=case.plan.moves,
+        restarts=case.plan.restarts,
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    nothing_to_do,  # a plan that changes nothing needs no further thought
+    paused,  # the operator's word comes first
+    executing,  # a single active plan
+    cooldown,  # let the last change show
+    age,  # no decision on old knowledge
+    priced,  # nothing can be compared without prices
+    drift,  # still the cluster that was planned on
+    saving,  # worth it by the hour
+    feasible,  # right on the present state
+    payback,  # worth it with the cost of the change itself
+    window,  # at a time the operator likes
+    budget,  # not too much at once
+    approval,  # last: an operator only sees what is otherwise good
+)
+
+
+def first_objection(case: Case) -> Objection | None:
+    """The first rule that objects; None when the plan shall be carried out."""
+    for rule in RULES:
+        objection = rule(case)
+        if objection is not None:
+            return objection
+    return None

@@ -1,0 +1,121 @@
+"""The decider as a stage: it judges every proposed plan, and held ones again once they are approved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from kinema_core.events import (
+    AnyBody,
+    Approved,
+    ClusterDelta,
+    ClusterSnapshot,
+    Event,
+    FrozenMap,
+    Plan,
+    PlanAccepted,
+    PlanHeld,
+    PlanRefused,
+)
+from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.runtime.stage import Latest, Moment, NoState, Want
+from kinema_decider.logic.memory import REMEMBERED, Memory, Proposal, remember
+from kinema_decider.logic.rules import Case, Objection, first_objection, usd
+from kinema_decider.settings import Settings
+
+NAME: Final = "decider"
+
+
+class Decider:
+    """Accept a proposed plan, hold it for the operator, or say why not."""
+
+    name = NAME
+    consumes = REMEMBERED
+    folds: tuple[str, ...] = ()
+
+    def __init__(self, settings: Settings) -> None:
+        """`settings.limits` are what a plan must keep."""
+        self._limits = settings.limits
+        self._memory = Memory()
+
+    def initial(self) -> Cluster:
+        """The cluster before any event."""
+        return Cluster()
+
+    def fold(self, state: Cluster, event: Event) -> Cluster:
+        """Fold one state event."""
+        if isinstance(event.body, ClusterSnapshot | ClusterDelta):
+            return evolve(state, event.body)
+        return state
+
+    def recall(self, event: Event) -> None:
+        """Take note of a log event."""
+        self._memory = remember(self._memory, event)
+
+    def wants(self, event: Event) -> Want:
+        """Plans are judged on the newest state there is."""
+        return Latest() if isinstance(event.body, Plan | Approved) else NoState()
+
+    async def handle(self, event: Event, state: Cluster | None, moment: Moment) -> Sequence[AnyBody]:
+        """Judge a proposal, or a held one that was approved; everything else was recalled already."""
+        cluster = state or Cluster()
+        match event.body:
+            case Plan() as plan:
+                proposal = Proposal(id=event.id, plan=plan, time=event.time)
+                return (self._judge(proposal, cluster, moment.now, approved=False),)
+            case Approved() as approved:
+                return self._approved(approved, cluster, moment.now)
+            case _:
+                return ()
+
+    def _approved(self, approved: Approved, cluster: Cluster, now: datetime) -> Sequence[AnyBody]:
+        memory = self._memory
+        if approved.plan in memory.settled or approved.plan == memory.executing:
+            return ()
+        if approved.plan in memory.held:
+            return (self._judge(memory.proposals[approved.plan], cluster, now, approved=True),)
+        return (
+            PlanRefused(
+                plan=approved.plan,
+                version=cluster.version,
+                rule="not-held",
+                reason=f"{approved.by} approved a plan that does not wait for approval",
+                would_change="the id of a plan that kinema plans shows as held",
+            ),
+        )
+
+    def _judge(self, proposal: Proposal, cluster: Cluster, now: datetime, *, approved: bool) -> AnyBody:
+        case = Case(
+            id=proposal.id,
+            plan=proposal.plan,
+            proposed=proposal.time,
+            approved=approved,
+            memory=self._memory,
+            cluster=cluster,
+            now=now,
+            limits=self._limits,
+        )
+        return _body(case, first_objection(case))
+
+
+def _body(case: Case, objection: Objection | None) -> PlanAccepted | PlanHeld | PlanRefused:
+    version = case.cluster.version
+    if objection is None:
+        figures = {
+            "cost_now_usd_per_hour": usd(case.cost_now),
+            "cost_new_usd_per_hour": usd(case.cost_new),
+            "moves": case.plan.moves,
+            "restarts": case.plan.restarts,
+            "drifted": case.adapted.drift.changed,
+        }
+        return PlanAccepted(plan=case.id, version=version, figures=FrozenMap(figures))
+    kind = PlanHeld if objection.rule == "approval" else PlanRefused
+    return kind(
+        plan=case.id,
+        version=version,
+        rule=objection.rule,
+        reason=objection.reason,
+        would_change=objection.would_change,
+        figures=objection.figures,
+    )

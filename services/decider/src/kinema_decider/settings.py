@@ -1,0 +1,15 @@
+"""What an operator can set for the decider."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_decider.logic.limits import Limits
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the decider; the same names stand in the chart's values."""
+
+    runtime: RuntimeSettings
+    limits: Limits = Limits()

@@ -1,0 +1,1 @@
+"""The Kubernetes API as the observer reads it."""

@@ -1,0 +1,227 @@
+"""Requests to the Kubernetes API.
+
+The official client reads kubeconfig or service account and keeps the credentials fresh; requests go through our own
+session, as its models take a hundred times the time and memory of what we need. Its exceptions end here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import aiohttp
+import msgspec
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+from kinema_observer.errors import (
+    ApiDeniedError,
+    ApiError,
+    ApiExpiredError,
+    ApiMissingError,
+    ApiProtocolError,
+    ApiSetupError,
+    ApiUnavailableError,
+)
+
+CONNECT_SECONDS: Final = 10.0
+REQUEST_SECONDS: Final = 60.0
+_LONGEST_LINE: Final = 32 * 1024 * 1024
+"""Bytes of one watch event that are taken; etcd refuses objects above a few MiB."""
+_LONGEST_ERROR: Final = 64 * 1024
+_HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
+"""Within a cluster unpacking costs more than the bytes it saves."""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: float | None = None
+
+
+class Status(msgspec.Struct, rename="camel"):
+    """Kubernetes' `Status` object."""
+
+    message: str | None = None
+    reason: str | None = None
+    code: int | None = None
+    details: _Details | None = None
+
+
+class Api:
+    """A connection to one API server."""
+
+    def __init__(self, configuration: Configuration, *, kubeconfig: str, context: str) -> None:
+        self._configuration = configuration
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=_tls(configuration)),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            headers=_HEADERS,
+            read_bufsize=2**18,
+        )
+
+    @classmethod
+    async def connect(cls, *, kubeconfig: str, context: str) -> Api:
+        """Read the credentials: of a kubeconfig file and context, or of the pod's service account when it is empty.
+
+        Raises:
+            ApiSetupError: they cannot be used.
+        """
+        configuration = Configuration()
+        await _load(configuration, kubeconfig, context)
+        return cls(configuration, kubeconfig=kubeconfig, context=context)
+
+    @property
+    def host(self) -> str:
+        """The API server's address."""
+        return str(self._configuration.host)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def get(self, path: str, parameters: Mapping[str, str], *, seconds: float = REQUEST_SECONDS) -> bytes:
+        """The body of one answer, within `seconds` in all.
+
+        Raises:
+            ApiError: one of its kinds.
+        """
+        try:
+            async with asyncio.timeout(seconds), self._request(path, parameters) as response:
+                return await response.read()
+        except TimeoutError as error:
+            raise ApiUnavailableError(path, f"no answer from {self.host} within {seconds:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiUnavailableError(path, f"cannot reach {self.host}: {error or type(error).__name__}") from error
+
+    async def follow(
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        *,
+        silence: float,
+        opened: Callable[[], None],
+        take: Callable[[bytes], None],
+    ) -> None:
+        """Read an answer that goes on, until the server ends it: `opened` once it is accepted, `take` for each line.
+
+        Raises:
+            ApiProtocolError: no whole line came for `silence` seconds, or one is too long. ApiError.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(silence) as watchdog, self._request(path, parameters) as response:
+                opened()
+                async for line in _split(path, response.content):
+                    watchdog.reschedule(loop.time() + silence)
+                    take(line)
+        except TimeoutError as error:
+            raise ApiProtocolError(path, f"neither event nor bookmark for {silence:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiUnavailableError(
+                path, f"connection to {self.host} lost: {error or type(error).__name__}"
+            ) from error
+
+    @asynccontextmanager
+    async def _request(self, path: str, parameters: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        for fresh in (False, True):
+            async with self._session.get(
+                self.host + path,
+                params=parameters,
+                headers=await self._credentials(renew=fresh),
+                proxy=self._configuration.proxy,
+                server_hostname=self._configuration.tls_server_name,
+            ) as response:
+                if response.status == 401 and not fresh:
+                    continue
+                if response.status != 200:
+                    raise fault(path, response.status, await response.content.read(_LONGEST_ERROR), response.headers)
+                yield response
+                return
+
+    async def _credentials(self, *, renew: bool) -> dict[str, str]:
+        """The authorization header. Service account tokens renew themselves; a kubeconfig is read again on demand."""
+        if renew:
+            await _load(self._configuration, self._kubeconfig, self._context)
+        try:
+            settings = await self._configuration.auth_settings()
+        except (ConfigException, OSError) as error:
+            raise ApiSetupError("credentials", str(error)) from error
+        bearer = settings.get("BearerToken")
+        return {"Authorization": str(bearer["value"])} if bearer and bearer["value"] else {}
+
+
+async def _load(configuration: Configuration, kubeconfig: str, context: str) -> None:
+    where = f"kubeconfig {kubeconfig}" if kubeconfig else "service account of this pod"
+    try:
+        if kubeconfig:
+            await load_kube_config(  # type: ignore[no-untyped-call]  # the client has no types here
+                config_file=kubeconfig,
+                context=context or None,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+        else:
+            load_incluster_config(  # type: ignore[no-untyped-call]  # the client has no types here
+                client_configuration=configuration
+            )
+    # The client raises whatever its YAML reader, its file access or its own checks come upon.
+    except Exception as error:
+        hint = "" if kubeconfig else " (outside a cluster, set `kubeconfig` in the settings)"
+        raise ApiSetupError(where, f"{error or type(error).__name__}{hint}") from error
+
+
+def _tls(configuration: Configuration) -> ssl.SSLContext:
+    try:
+        context: ssl.SSLContext = RESTClientObject(configuration).ssl_context
+    except (OSError, ValueError) as error:
+        raise ApiSetupError("TLS certificates", str(error)) from error
+    return context
+
+
+async def _split(path: str, content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Whole lines. The reader's own `readline` refuses what is longer than its buffer, and objects can be.
+
+    What stands behind the last line end was cut off with the connection and is dropped.
+    """
+    parts: list[bytes] = []
+    held = 0
+    async for chunk in content.iter_any():
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            line = b"".join((*parts, end))
+            parts.clear()
+            held = 0
+            if line.strip():
+                yield line
+        if rest:
+            parts.append(rest)
+            held += len(rest)
+        if held > _LONGEST_LINE:
+            raise ApiProtocolError(path, f"an event of more than {_LONGEST_LINE} bytes")
+
+
+_KINDS: Final[Mapping[int, type[ApiError]]] = {
+    401: ApiDeniedError,
+    403: ApiDeniedError,
+    404: ApiMissingError,
+    410: ApiExpiredError,
+    429: ApiUnavailableError,
+}
+
+
+def fault(subject: str, status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
+    """The error for an answer that is no success, or for an error inside a watch."""
+    try:
+        told = msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        told = Status(message=body[:200].decode(errors="replace"))
+    kind = _KINDS.get(status, ApiUnavailableError if status >= 500 else ApiProtocolError)
+    wait = told.details.retry_after_seconds if told.details is not None else None
+    after = headers.get("Retry-After", "")
+    seconds = float(after) if after.isdecimal() else wait
+    return kind(subject, told.message or told.reason or "no reason given", status=status, retry_after=seconds)

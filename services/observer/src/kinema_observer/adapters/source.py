@@ -1,0 +1,69 @@
+"""All kinds together: one reflector each."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from kinema_core.events import ClusterObject
+from kinema_observer.adapters.kubernetes import Api
+from kinema_observer.adapters.reflector import Patience, Reflector, Resource
+from kinema_observer.logic.changes import Changes
+
+RESOURCES: Final = (
+    Resource("Node", "/api/v1/nodes"),
+    Resource("Pod", "/api/v1/pods"),
+    Resource("Namespace", "/api/v1/namespaces"),
+    Resource("PersistentVolume", "/api/v1/persistentvolumes"),
+    Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
+    Resource("ReplicationController", "/api/v1/replicationcontrollers", essential=False),
+    Resource("Deployment", "/apis/apps/v1/deployments"),
+    Resource("ReplicaSet", "/apis/apps/v1/replicasets"),
+    Resource("StatefulSet", "/apis/apps/v1/statefulsets"),
+    Resource("DaemonSet", "/apis/apps/v1/daemonsets"),
+    Resource("Job", "/apis/batch/v1/jobs"),
+    Resource("HorizontalPodAutoscaler", "/apis/autoscaling/v2/horizontalpodautoscalers"),
+    Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
+    Resource("StorageClass", "/apis/storage.k8s.io/v1/storageclasses", essential=False),
+    Resource("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", essential=False),
+    Resource("VerticalPodAutoscaler", "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers", essential=False),
+)
+"""What is watched. Without what is not essential, pods that depend on it do not move, or nothing is lost."""
+
+
+class KubernetesSource:
+    """The cluster as the API server tells it."""
+
+    def __init__(
+        self, api: Api, *, patience: Patience, chance: random.Random, resources: tuple[Resource, ...] = RESOURCES
+    ) -> None:
+        self.reflectors = tuple(Reflector(item, api, patience=patience, chance=chance) for item in resources)
+
+    async def run(self) -> None:
+        """Follow all kinds, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors:
+                group.create_task(reflector.run(), name=f"reflector {reflector.resource.kind}")
+
+    def listed(self) -> bool:
+        """Whether every kind has been listed since the start, or is left out."""
+        return all(item.listed or item.off for item in self.reflectors)
+
+    def missing(self) -> tuple[str, ...]:
+        """The kinds whose copy may be out of date just now, and why."""
+        return tuple(
+            f"{item.resource.kind}: {item.problem}"
+            for item in self.reflectors
+            if item.problem is not None and not item.off
+        )
+
+    def drain(self) -> Changes:
+        """What changed in all kinds since the last call."""
+        return {identity: item for reflector in self.reflectors for identity, item in reflector.drain().items()}
+
+    def contents(self) -> Iterator[ClusterObject]:
+        """All objects of all kinds as last seen."""
+        return chain.from_iterable(reflector.contents() for reflector in self.reflectors)

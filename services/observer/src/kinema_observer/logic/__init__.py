@@ -1,0 +1,1 @@
+"""Pure logic of the observer: reading Kubernetes objects, and deciding when an iteration begins."""

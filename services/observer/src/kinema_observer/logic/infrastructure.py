@@ -1,0 +1,144 @@
+"""Nodes, storage, and what else placement depends on."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from kinema_core.events import (
+    Namespace,
+    Node,
+    NodeTerm,
+    PriorityClass,
+    Requirement,
+    StorageClass,
+    Taint,
+    Volume,
+    VolumeClaim,
+)
+from kinema_observer.errors import UnreadableFieldError
+from kinema_observer.logic import wire
+from kinema_observer.logic.reading import (
+    amounts_of,
+    annotations_of,
+    condition_holds,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+from kinema_observer.logic.rules import selector_terms_of
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def node_of(found: wire.Node) -> Node:
+    """The node; one that is being deleted takes no more pods, as if cordoned.
+
+    Raises:
+        UnreadableFieldError: a part cannot be read.
+    """
+    meta, spec, status = found.metadata, found.spec or wire.NodeSpec(), found.status or wire.NodeStatus()
+    allocatable = (
+        amounts_of(status.capacity, "status.capacity")
+        if status.allocatable is None
+        else amounts_of(status.allocatable, "status.allocatable")
+    )
+    return Node(
+        name=name_of(meta),
+        uid=uid_of(meta),
+        labels=labels_of(meta.labels),
+        annotations=annotations_of(meta.annotations)[0],
+        taints=tuple(_taint(item, f"spec.taints[{index}]") for index, item in enumerate(spec.taints or ())),
+        unschedulable=bool(spec.unschedulable) or meta.deletion_timestamp is not None,
+        ready=condition_holds(status.conditions, "Ready"),
+        allocatable=allocatable,
+        created=meta.creation_timestamp,
+    )
+
+
+def _taint(found: wire.Taint, path: str) -> Taint:
+    if found.effect not in _EFFECTS:
+        raise UnreadableFieldError(f"{path}.effect", f"{found.effect!r} is none of {', '.join(_EFFECTS)}")
+    return Taint(key=found.key, value=found.value or "", effect=cast("Literal['NoSchedule']", found.effect))
+
+
+def volume_of(found: wire.Volume) -> Volume:
+    """The persistent volume.
+
+    Raises:
+        UnreadableFieldError: its node affinity cannot be read.
+    """
+    meta, spec = found.metadata, found.spec
+    claim = spec.claim_ref
+    path = "spec.nodeAffinity.required"
+    return Volume(
+        name=name_of(meta),
+        uid=uid_of(meta),
+        node_terms=selector_terms_of(spec.node_affinity.required, path) if spec.node_affinity is not None else None,
+        claim=f"{claim.namespace or 'default'}/{claim.name}" if claim is not None and claim.name else None,
+        driver=spec.csi.driver if spec.csi is not None else "",
+    )
+
+
+def claim_of(found: wire.Claim) -> VolumeClaim:
+    """The persistent volume claim.
+
+    Raises:
+        UnreadableFieldError: it has no name.
+    """
+    meta, spec = found.metadata, found.spec or wire.ClaimSpec()
+    return VolumeClaim(
+        name=name_of(meta),
+        namespace=namespace_of(meta),
+        uid=uid_of(meta),
+        volume=spec.volume_name or None,
+        storage_class=spec.storage_class_name,
+    )
+
+
+def storage_class_of(found: wire.StorageClass) -> StorageClass:
+    """The storage class.
+
+    Raises:
+        UnreadableFieldError: it has no name.
+    """
+    terms = tuple(
+        NodeTerm(
+            expressions=tuple(
+                Requirement(key=item.key, operator="In", values=tuple(item.values or ()))
+                for item in term.match_label_expressions or ()
+            )
+        )
+        for term in found.allowed_topologies or ()
+    )
+    return StorageClass(
+        name=name_of(found.metadata),
+        uid=uid_of(found.metadata),
+        wait_for_consumer=found.volume_binding_mode == "WaitForFirstConsumer",
+        node_terms=terms or None,
+    )
+
+
+def priority_class_of(found: wire.PriorityClass) -> PriorityClass:
+    """The priority class.
+
+    Raises:
+        UnreadableFieldError: it has no name.
+    """
+    return PriorityClass(name=name_of(found.metadata), uid=uid_of(found.metadata), value=found.value or 0)
+
+
+def namespace_object_of(found: wire.Namespace) -> Namespace:
+    """The namespace.
+
+    Raises:
+        UnreadableFieldError: a label is no text.
+    """
+    meta = found.metadata
+    phase = found.status.phase if found.status is not None else None
+    return Namespace(
+        name=name_of(meta),
+        uid=uid_of(meta),
+        labels=labels_of(meta.labels),
+        terminating=meta.deletion_timestamp is not None or phase == "Terminating",
+    )

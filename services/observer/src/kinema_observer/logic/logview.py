@@ -1,0 +1,186 @@
+"""What the observer remembers of the log: iterations and how far they are. Nothing but a fold over LOG events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+from kinema_core.events import (
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    IterationSkipped,
+    IterationStarted,
+    Mode,
+    NodeDeletionRequested,
+    PlanAccepted,
+    PlanHeld,
+    PlanNone,
+    PlanRefused,
+    StepDone,
+    StepFailed,
+    StepIntended,
+    kind_of_type,
+)
+from kinema_observer.logic.settings import LoopSettings
+
+Phase: TypeAlias = Literal["planning", "held", "executing"]
+
+BODIES: Final = (
+    IterationStarted,
+    IterationSkipped,
+    NodeDeletionRequested,
+    PlanNone,
+    PlanRefused,
+    PlanHeld,
+    PlanAccepted,
+    StepIntended,
+    StepDone,
+    StepFailed,
+    ExecutionFinished,
+    ExecutionAborted,
+)
+KINDS: Final = tuple(kind_of_type(body.TYPE) for body in BODIES)
+"""Kinds of LOG events that matter here."""
+
+_FORGET: Final = timedelta(days=2)
+"""Iterations and requests older than this are dropped: whoever knew their end is gone."""
+_KEPT_ENDS: Final = 64
+"""Ended autoscale iterations remembered; each matters for a minute or so."""
+_NODE_OPERATIONS: Final = ("boot", "delete")
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration that has not ended: since when it is in its phase, and its node operations in flight."""
+
+    id: str
+    mode: Mode
+    version: int
+    pods: frozenset[str]
+    phase: Phase
+    since: datetime
+    operations: frozenset[str] = frozenset()
+
+    def deadline(self, settings: LoopSettings) -> datetime:
+        """When it counts as given up, unless something happens."""
+        seconds = {
+            "planning": settings.iteration_deadline_seconds,
+            "held": settings.approval_seconds,
+            "executing": settings.execution_deadline_seconds,
+        }[self.phase]
+        return self.since + timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An autoscale iteration that ended, and the pods it covered."""
+
+    at: datetime
+    pods: frozenset[str]
+
+
+@dataclass(frozen=True)
+class LogView:
+    """The log up to `sequence`, as far as the observer needs it."""
+
+    sequence: int = 0
+    iterations: Mapping[str, Iteration] = field(default_factory=lambda: MappingProxyType({}))
+    """Iterations that have not ended, by id."""
+    rescheduled: datetime | None = None
+    """When a reschedule iteration last ended."""
+    autoscaled: tuple[Ended, ...] = ()
+    skipped: tuple[str, datetime] | None = None
+    """Reason and time of the last refusal since the last start."""
+    requested: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
+    """When the deletion of a node, by its uid, was last asked for."""
+    started: tuple[int, int] = (0, 0)
+    """The last version that an iteration began on, and how many did."""
+
+    def running(self, now: datetime, settings: LoopSettings) -> tuple[Iteration, ...]:
+        """Iterations that are neither ended nor given up, oldest first."""
+        alive = (item for item in self.iterations.values() if now < item.deadline(settings))
+        return tuple(sorted(alive, key=lambda item: (item.since, item.id)))
+
+
+def fold(view: LogView, sequence: int, event: Event) -> LogView:
+    """Take one LOG event into the view; pure."""
+    view = replace(view, sequence=max(view.sequence, sequence))
+    match event.body:
+        case IterationStarted() as body:
+            view = _start(view, event, body)
+        case IterationSkipped(reason=reason):
+            view = replace(view, skipped=(reason, event.time))
+        case NodeDeletionRequested(uid=uid):
+            recent = {key: time for key, time in view.requested.items() if event.time - time < _FORGET}
+            view = replace(view, requested=MappingProxyType({**recent, uid: event.time}))
+        case PlanNone() | PlanRefused() | ExecutionFinished() | ExecutionAborted():
+            view = _end(view, event)
+        case PlanHeld():
+            view = _enter(view, event, "held")
+        case PlanAccepted():
+            view = _enter(view, event, "executing")
+        case StepIntended() | StepDone() | StepFailed():
+            view = _step(view, event)
+        case _:
+            pass
+    return view
+
+
+def _start(view: LogView, event: Event, body: IterationStarted) -> LogView:
+    version, count = view.started
+    alive = {key: item for key, item in view.iterations.items() if event.time - item.since < _FORGET}
+    alive[event.iteration] = Iteration(
+        id=event.iteration,
+        mode=body.mode,
+        version=body.version,
+        pods=frozenset(body.pods),
+        phase="planning",
+        since=event.time,
+    )
+    return replace(
+        view,
+        iterations=MappingProxyType(alive),
+        skipped=None,
+        started=(body.version, count + 1 if body.version == version else 1),
+    )
+
+
+def _end(view: LogView, event: Event) -> LogView:
+    ended = view.iterations.get(event.iteration)
+    if ended is None:
+        return view
+    left = {key: item for key, item in view.iterations.items() if key != ended.id}
+    view = replace(view, iterations=MappingProxyType(left))
+    if ended.mode == "reschedule":
+        return replace(view, rescheduled=event.time)
+    return replace(view, autoscaled=(*view.autoscaled, Ended(event.time, ended.pods))[-_KEPT_ENDS:])
+
+
+def _enter(view: LogView, event: Event, phase: Phase) -> LogView:
+    found = view.iterations.get(event.iteration)
+    return view if found is None else _with(view, replace(found, phase=phase, since=event.time))
+
+
+def _step(view: LogView, event: Event) -> LogView:
+    """Node operations begin with their intent and end with their outcome; one that will be tried again goes on."""
+    found = view.iterations.get(event.iteration)
+    if found is None:
+        return view
+    match event.body:
+        case StepIntended(step=step) if step.kind in _NODE_OPERATIONS:
+            operations = found.operations | {step.id}
+        case StepDone(step=done):
+            operations = found.operations - {done}
+        case StepFailed(step=failed, retry=False):
+            operations = found.operations - {failed}
+        case _:
+            return view
+    return _with(view, replace(found, operations=operations))
+
+
+def _with(view: LogView, item: Iteration) -> LogView:
+    return replace(view, iterations=MappingProxyType({**view.iterations, item.id: item}))

@@ -1,0 +1,222 @@
+"""The observer loop: what to ask for at one tick, and why not more.
+
+Pure: the folded cluster, the folded log, the time and what the last tick remembered go in, a decision comes out.
+Source: algorithms 3 and 4 of the thesis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from kinema_core.events import FrozenMap, IterationSkipped, IterationStarted, Node, NodeDeletionRequested, Pod
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import is_resident
+from kinema_core.model.derived import derived
+from kinema_observer.logic.logview import Iteration, LogView
+from kinema_observer.logic.settings import LoopSettings
+from kinema_observer.logic.stability import Refusal, refusal, unrest
+
+EXPIRY: Final = "kinema.io/expiry"
+"""Label of the nodes that a running plan empties."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one tick hands to the next: since when the cluster has been seen stable. A restart begins to count anew."""
+
+    stable_since: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to publish, in this order, and what to remember. At most one of `start` and `skip` is there."""
+
+    memory: Memory
+    deletions: tuple[NodeDeletionRequested, ...] = ()
+    iteration: str = ""
+    """Id of the iteration that begins."""
+    start: IterationStarted | None = None
+    skip: IterationSkipped | None = None
+
+
+@dataclass(frozen=True)
+class _Moment:
+    cluster: Cluster
+    view: LogView
+    now: datetime
+    settings: LoopSettings
+    running: tuple[Iteration, ...]
+
+
+def tick(
+    cluster: Cluster,
+    view: LogView,
+    *,
+    now: datetime,
+    memory: Memory,
+    settings: LoopSettings,
+    blind: tuple[str, ...] = (),
+) -> Decision:
+    """Decide at `now`. `blind` names what the source cannot see just now: then nothing is decided."""
+    moment = _Moment(cluster, view, now, settings, view.running(now, settings))
+    if blind:
+        return Decision(Memory(), skip=_told(moment, refusal("state-unknown", missing=", ".join(blind))))
+    restless = unrest(cluster, moment.running, settings.autoscaler_tolerance)
+    memory = Memory() if restless is not None else Memory(memory.stable_since or now)
+    empty, occupied = _expiry_nodes(cluster)
+    deletions = _deletions(moment, empty)
+    if occupied is not None:
+        return Decision(memory, deletions, skip=_told(moment, occupied))
+    start = _autoscale(moment)
+    if start is None:
+        obstacle = _obstacle(moment, restless, memory)
+        if obstacle is not None:
+            return Decision(memory, deletions, skip=_told(moment, obstacle))
+        start = _reschedule(moment, memory)
+    return Decision(memory, deletions, iteration=_iteration_id(view, cluster.version), start=start)
+
+
+def _iteration_id(view: LogView, version: int) -> str:
+    """`it-<version>`, with a number behind it from the second one on the same version on."""
+    last, count = view.started
+    return f"it-{version}-{count + 1}" if last == version else f"it-{version}"
+
+
+def _told(moment: _Moment, why: Refusal) -> IterationSkipped | None:
+    """The refusal as an event; None while the same reason was told recently."""
+    if moment.view.skipped is not None:
+        reason, at = moment.view.skipped
+        repeat = timedelta(seconds=moment.settings.skip_repeat_seconds)
+        if reason == why.reason and moment.now - at < repeat:
+            return None
+    return IterationSkipped(version=moment.cluster.version, reason=why.reason, figures=why.figures)
+
+
+# --- expiry nodes
+
+
+def _expiry_nodes(cluster: Cluster) -> tuple[tuple[Node, ...], Refusal | None]:
+    """Expiry nodes without evictable workload; and, where there is one with, the refusal that it causes.
+
+    Terminating pods count: they still run. So does a pod that could not be read.
+    """
+    marked = [node for node in cluster.nodes if EXPIRY in node.labels]
+    if not marked:
+        return (), None
+    unreadable = {item.node for item in cluster.quarantined}
+    left = {
+        node.name: sum(not is_resident(cluster, pod) for pod in cluster.pods_by_node.get(node.name, ()))
+        + (node.name in unreadable)
+        for node in marked
+    }
+    occupied = [node for node in marked if left[node.name]]
+    empty = tuple(node for node in marked if not left[node.name])
+    if not occupied:
+        return empty, None
+    first = occupied[0].name
+    return empty, refusal("expiry-node-occupied", node=first, pods=left[first], nodes=len(occupied))
+
+
+def _deletions(moment: _Moment, nodes: tuple[Node, ...]) -> tuple[NodeDeletionRequested, ...]:
+    repeat = timedelta(seconds=moment.settings.deletion_repeat_seconds)
+    asked = moment.view.requested
+    return tuple(
+        NodeDeletionRequested(node=node.name, uid=node.uid, version=moment.cluster.version)
+        for node in nodes
+        if node.uid not in asked or moment.now - asked[node.uid] >= repeat
+    )
+
+
+# --- autoscale
+
+
+def _autoscale(moment: _Moment) -> IterationStarted | None:
+    """An autoscale iteration for the unschedulable pods that none covers, nor has covered a moment ago."""
+    waiting = derived(moment.cluster, _unschedulable)
+    if not waiting:
+        return None
+    retry = timedelta(seconds=moment.settings.autoscale_retry_seconds)
+    covered = {pod for item in moment.running if item.mode == "autoscale" for pod in item.pods}
+    recent = {pod for item in moment.view.autoscaled if moment.now - item.at < retry for pod in item.pods}
+    pods = tuple(pod for pod in waiting if pod not in covered and pod not in recent)
+    if not pods:
+        return None
+    figures = {"unschedulable": len(waiting), "uncovered": len(pods)}
+    return IterationStarted(
+        mode="autoscale",
+        version=moment.cluster.version,
+        reason="unschedulable-pods",
+        figures=FrozenMap(figures),
+        pods=pods,
+    )
+
+
+def _unschedulable(cluster: Cluster) -> tuple[str, ...]:
+    """Pods that the scheduler has tried and found no place for, sorted.
+
+    A pod for which others are being preempted has its place; a daemon set's pod gains nothing from another node.
+    """
+    pods = (item for item in cluster.objects.get(Pod.__name__, {}).values() if isinstance(item, Pod))
+    return tuple(
+        sorted(
+            pod.key
+            for pod in pods
+            if pod.unschedulable
+            and not (pod.node or pod.nominated or pod.terminating or pod.rules.gated)
+            and not is_resident(cluster, pod)
+        )
+    )
+
+
+# --- reschedule
+
+
+def _obstacle(moment: _Moment, restless: Refusal | None, memory: Memory) -> Refusal | None:
+    """What keeps a reschedule iteration from beginning, in the order in which it is told."""
+    return _iteration_running(moment) or restless or _settling(moment, memory) or _too_soon(moment)
+
+
+def _iteration_running(moment: _Moment) -> Refusal | None:
+    if not moment.running:
+        return None
+    first = moment.running[0]
+    return refusal(
+        "iteration-running",
+        iteration=first.id,
+        mode=first.mode,
+        phase=first.phase,
+        phase_seconds=_seconds_since(first.since, moment.now) or 0.0,
+        iterations=len(moment.running),
+    )
+
+
+def _settling(moment: _Moment, memory: Memory) -> Refusal | None:
+    stable = _seconds_since(memory.stable_since, moment.now)
+    if stable is not None and stable >= moment.settings.settle_seconds:
+        return None
+    return refusal("settling", stable_seconds=stable or 0.0, settle_seconds=moment.settings.settle_seconds)
+
+
+def _too_soon(moment: _Moment) -> Refusal | None:
+    passed = _seconds_since(moment.view.rescheduled, moment.now)
+    if passed is None or passed >= moment.settings.reschedule_interval_seconds:
+        return None
+    interval = moment.settings.reschedule_interval_seconds
+    return refusal("reschedule-recent", passed_seconds=passed, interval_seconds=interval)
+
+
+def _reschedule(moment: _Moment, memory: Memory) -> IterationStarted:
+    figures = {
+        "stable_seconds": _seconds_since(memory.stable_since, moment.now) or 0.0,
+        "nodes": len(moment.cluster.nodes),
+        "pods": len(moment.cluster.objects.get(Pod.__name__, {})),
+    }
+    return IterationStarted(
+        mode="reschedule", version=moment.cluster.version, reason="stable", figures=FrozenMap(figures)
+    )
+
+
+def _seconds_since(then: datetime | None, now: datetime) -> float | None:
+    return None if then is None else round((now - then).total_seconds(), 3)

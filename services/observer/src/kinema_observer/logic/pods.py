@@ -1,0 +1,228 @@
+"""Pods and pod templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from operator import attrgetter
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from kinema_core.events import EMPTY, NO_RULES, Amounts, HostPort, Labels, PlacementRules, Pod
+from kinema_observer.errors import UnreadableFieldError
+from kinema_observer.logic import wire_pods as wire
+from kinema_observer.logic.reading import (
+    annotations_of,
+    condition_holds,
+    controller_of,
+    fault_of,
+    labels_of,
+    mentions,
+    name_of,
+    namespace_of,
+    text_of,
+    uid_of,
+)
+from kinema_observer.logic.requests import requests_of
+from kinema_observer.logic.rules import rules_of
+from kinema_observer.logic.wire import Condition
+
+FINISHED: Final = ("Succeeded", "Failed")
+Phase: TypeAlias = Literal["Pending", "Running", "Unknown"]
+_PORTS: Final = msgspec.json.Decoder(list[wire.Port])
+_VOLUMES: Final = msgspec.json.Decoder(list[wire.PodVolume])
+_TEMPLATE_SPECS: Final = msgspec.json.Decoder(wire.PodSpec)
+_PLACING: Final = (
+    b'"persistentVolumeClaim"',
+    b'"ephemeral"',
+    b'"hostPath"',
+    b'"gcePersistentDisk"',
+    b'"awsElasticBlockStore"',
+    b'"azureDisk"',
+    b'"iscsi"',
+    b'"rbd"',
+)
+"""Volume sources that bind a pod to a place; most pods have none of them and their volumes are not parsed."""
+
+
+_DISKS: Final[Mapping[str, Callable[[wire.PodVolume], msgspec.Raw]]] = {
+    "gcePersistentDisk": attrgetter("gce_persistent_disk"),
+    "awsElasticBlockStore": attrgetter("aws_elastic_block_store"),
+    "azureDisk": attrgetter("azure_disk"),
+    "iscsi": attrgetter("iscsi"),
+    "rbd": attrgetter("rbd"),
+}
+
+
+class Template(NamedTuple):
+    """What a controller's pods will be like."""
+
+    labels: Labels = EMPTY
+    requests: Amounts = EMPTY
+    rules: PlacementRules = NO_RULES
+
+
+class _Volumes(NamedTuple):
+    claims: tuple[str, ...] = ()
+    host_path: bool = False
+    unmodelled: tuple[str, ...] = ()
+
+
+def pod_of(found: wire.Pod) -> Pod | None:
+    """The pod; None when it has finished: then it is no part of the state.
+
+    Raises:
+        UnreadableFieldError: a part cannot be read.
+    """
+    meta, spec, status = found.metadata, found.spec, found.status or wire.PodStatus()
+    if status.phase in FINISHED:
+        return None
+    name = name_of(meta)
+    owner = controller_of(meta.owner_references)
+    annotations, mirror = annotations_of(meta.annotations)
+    volumes = _volumes(text_of(spec.volumes), name)
+    statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    scheduled = _condition(status.conditions, "PodScheduled")
+    return Pod(
+        name=name,
+        namespace=namespace_of(meta),
+        uid=uid_of(meta),
+        phase=_phase(status.phase),
+        node=spec.node_name or None,
+        nominated=status.nominated_node_name or None,
+        owner=owner,
+        labels=labels_of(meta.labels),
+        annotations=annotations,
+        requests=requests_of(spec, statuses),
+        rules=rules_of(
+            spec,
+            host_ports=_host_ports(spec),
+            claims=volumes.claims,
+            unmodelled=(*volumes.unmodelled, *_unmodelled(spec)),
+        ),
+        priority=spec.priority or 0,
+        ready=condition_holds(status.conditions, "Ready"),
+        unschedulable=scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable",
+        terminating=meta.deletion_timestamp is not None,
+        mirror=mirror or (owner is not None and owner.kind == "Node"),
+        host_path=volumes.host_path,
+        created=meta.creation_timestamp,
+        started=status.start_time,
+        restarts=sum(item.restart_count or 0 for item in statuses),
+        last_restart=max(_abnormal_ends(statuses), default=None),
+    )
+
+
+def template_of(found: wire.Template | None) -> Template:
+    """Labels, requests and rules of a pod template.
+
+    Raises:
+        UnreadableFieldError: a part cannot be read; its path begins at `spec.template`.
+    """
+    if found is None:
+        return Template()
+    labels = labels_of(found.metadata.labels, "spec.template.metadata.labels") if found.metadata else EMPTY
+    text = text_of(found.spec)
+    if not text:
+        return Template(labels=labels)
+    try:
+        requests, rules = _template(text)
+    except UnreadableFieldError as error:
+        raise error.under("spec.template") from error
+    return Template(labels, requests, rules)
+
+
+@lru_cache(maxsize=16384)
+def _template(text: bytes) -> tuple[Amounts, PlacementRules]:
+    try:
+        spec = _TEMPLATE_SPECS.decode(text)
+    except msgspec.DecodeError as error:
+        raise fault_of(error).under("spec") from error
+    volumes = _volumes(text_of(spec.volumes), "")
+    # The admission of a pod merges its runtime class's node selector into it; a template does not show that yet.
+    runtime = ("spec.runtimeClassName",) if spec.runtime_class_name else ()
+    unmodelled = (*volumes.unmodelled, *_unmodelled(spec), *runtime)
+    rules = rules_of(spec, host_ports=_host_ports(spec), claims=volumes.claims, unmodelled=unmodelled)
+    return requests_of(spec), rules
+
+
+def _phase(phase: str | None) -> Phase:
+    match phase:
+        case None | "" | "Pending":
+            return "Pending"
+        case "Running":
+            return "Running"
+        case _:
+            return "Unknown"
+
+
+def _condition(conditions: Sequence[Condition] | None, type_: str) -> Condition | None:
+    return next((item for item in conditions or () if item.type == type_), None)
+
+
+def _abnormal_ends(statuses: Sequence[wire.ContainerStatus]) -> Iterator[datetime]:
+    for status in statuses:
+        for state in (status.state, status.last_state):
+            end = state.terminated if state is not None else None
+            if end is not None and end.finished_at is not None and (end.exit_code or end.reason == "OOMKilled"):
+                yield end.finished_at
+
+
+def _host_ports(spec: wire.PodSpec) -> tuple[HostPort, ...]:
+    """Ports taken on the node, of containers and sidecars; on the host's network every port is one."""
+    found = []
+    sidecars = (item for item in spec.init_containers or () if item.restart_policy == "Always")
+    for index, container in enumerate((*(spec.containers or ()), *sidecars)):
+        text = text_of(container.ports)
+        if not text or not (spec.host_network or b"hostPort" in text):
+            continue
+        try:
+            ports = _PORTS.decode(text)
+        except msgspec.DecodeError as error:
+            raise fault_of(error).under(f"spec.containers[{index}].ports") from error
+        for port in ports:
+            number = port.host_port or (port.container_port if spec.host_network else 0)
+            if number:
+                found.append(
+                    HostPort(
+                        port=number, protocol=port.protocol or "TCP", host_ip=port.host_ip or HostPort(port=0).host_ip
+                    )
+                )
+    return tuple(found)
+
+
+def _volumes(text: bytes, pod: str) -> _Volumes:
+    """Claims, host paths, and disks named in the pod itself, whose zone and exclusiveness we do not model."""
+    if not text or not mentions(text, _PLACING):
+        return _Volumes()
+    try:
+        volumes = _VOLUMES.decode(text)
+    except msgspec.DecodeError as error:
+        raise fault_of(error).under("spec.volumes") from error
+    claims = [item.persistent_volume_claim.claim_name for item in volumes if item.persistent_volume_claim is not None]
+    # The claim of an ephemeral volume is named after its pod and the volume.
+    claims += [f"{pod}-{item.name}" for item in volumes if text_of(item.ephemeral)]
+    named = sorted(name for name, raw in _DISKS.items() if any(text_of(raw(item)) for item in volumes))
+    return _Volumes(
+        claims=tuple(claims),
+        # An empty hostPath is still one; only null is none.
+        host_path=any(bytes(item.host_path) not in (b"", b"null") for item in volumes),
+        unmodelled=tuple(f"spec.volumes.{name}" for name in named),
+    )
+
+
+def _unmodelled(spec: wire.PodSpec) -> tuple[str, ...]:
+    """Fields that restrict placement beyond what we model."""
+    system = spec.os.name if spec.os is not None else None
+    return tuple(
+        path
+        for path, there in (
+            ("spec.resourceClaims", bool(spec.resource_claims)),
+            ("spec.schedulingGroup", bool(text_of(spec.scheduling_group))),
+            ("spec.workloadRef", bool(text_of(spec.workload_ref))),
+            ("spec.os", system not in (None, "", "linux")),
+        )
+        if there
+    )

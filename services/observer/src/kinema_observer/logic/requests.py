@@ -1,0 +1,156 @@
+"""What a pod requests, counted as kube-scheduler counts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from kinema_core.events import EMPTY, Amounts, FrozenMap
+from kinema_observer.errors import UnreadableFieldError
+from kinema_observer.logic.reading import amounts_of, fault_of, meaning
+from kinema_observer.logic.wire import Scalar
+from kinema_observer.logic.wire_pods import ContainerStatus, PodSpec, Resources
+
+_RESOURCES: Final = msgspec.json.Decoder(Resources)
+_AMOUNTS: Final = msgspec.json.Decoder(dict[str, Scalar])
+
+
+def requests_of(spec: PodSpec, statuses: Sequence[ContainerStatus] = ()) -> Amounts:
+    """Requests of a whole pod, and `pods: 1`; pods with equal texts share one map.
+
+    Containers and sidecars run together; each other init container runs alone beside the sidecars started before it,
+    so the largest of these moments counts. Requests written for the pod as a whole replace the sum; overhead comes on
+    top. While a container is being resized, the larger of wanted, allocated and actual requests counts.
+
+    Raises:
+        UnreadableFieldError: a quantity cannot be read; its path begins at `spec` or `status`.
+    """
+    return _counted(
+        tuple([(item.name, bytes(item.resources)) for item in spec.containers or ()]),
+        tuple(
+            [(item.name, bytes(item.resources), item.restart_policy == "Always") for item in spec.init_containers or ()]
+        ),
+        (bytes(spec.resources), bytes(spec.overhead)),
+        tuple([(item.name, bytes(item.allocated_resources), bytes(item.resources)) for item in statuses]),
+    )
+
+
+@lru_cache(maxsize=32768)
+def _counted(
+    containers: tuple[tuple[str, bytes], ...],
+    inits: tuple[tuple[str, bytes, bool], ...],
+    whole: tuple[bytes, bytes],
+    statuses: tuple[tuple[str, bytes, bytes], ...],
+) -> Amounts:
+    live = _live(statuses)
+    running: dict[str, int] = {}
+    for index, (name, text) in enumerate(containers):
+        _add(running, _container(text, f"spec.containers[{index}]", live.get(name)))
+    peak: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for index, (name, text, sidecar) in enumerate(inits):
+        requests = _container(text, f"spec.initContainers[{index}]", live.get(name))
+        if sidecar:
+            _add(running, requests)
+            _add(sidecars, requests)
+            _raise(peak, sidecars)
+        else:
+            alone = dict(sidecars)
+            _add(alone, requests)
+            _raise(peak, alone)
+    _raise(running, peak)
+    pod_level, overhead = whole
+    _override(running, meaning(pod_level))
+    _add(running, _amounts(meaning(overhead), "spec.overhead"))
+    running["pods"] = 1
+    return _shared(tuple(sorted(running.items())))
+
+
+@lru_cache(maxsize=16384)
+def _shared(items: tuple[tuple[str, int], ...]) -> Amounts:
+    """One map for all pods that request the same."""
+    return FrozenMap(items)
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise(floor: dict[str, int], other: Mapping[str, int]) -> None:
+    for name, amount in other.items():
+        if amount > floor.get(name, 0):
+            floor[name] = amount
+
+
+def _container(text: bytes, path: str, live: Amounts | None) -> Mapping[str, int]:
+    try:
+        wanted = _requests(meaning(text))
+    except UnreadableFieldError as error:
+        raise error.under(f"{path}.resources") from error
+    if live is None or live == wanted:
+        return wanted
+    largest = dict(wanted)
+    _raise(largest, live)
+    return largest
+
+
+@lru_cache(maxsize=16384)
+def _requests(text: bytes) -> Amounts:
+    """Requests in a `resources` text; a limit without a request is its request, as the API fills in for pods."""
+    if not text:
+        return EMPTY
+    try:
+        found = _RESOURCES.decode(text)
+    except msgspec.DecodeError as error:
+        raise fault_of(error) from error
+    limits, requests = amounts_of(found.limits, "limits"), amounts_of(found.requests, "requests")
+    unsaid = {name: amount for name, amount in limits.items() if name not in (found.requests or {})}
+    return FrozenMap({**requests, **unsaid}) if unsaid else requests
+
+
+def _live(statuses: Iterable[tuple[str, bytes, bytes]]) -> Mapping[str, Amounts]:
+    """What the kubelet has allocated and set, by container; where both are told, the larger."""
+    found: dict[str, Amounts] = {}
+    for index, (name, allocated, actual) in enumerate(statuses):
+        if not allocated and not actual:
+            continue
+        try:
+            largest = dict(_requests(meaning(actual)))
+            _raise(largest, _amounts(meaning(allocated), "allocatedResources"))
+        except UnreadableFieldError as error:
+            raise error.under(f"status.containerStatuses[{index}]") from error
+        found[name] = FrozenMap(largest)
+    return found
+
+
+def _amounts(text: bytes, path: str) -> Amounts:
+    try:
+        return amounts_of(_AMOUNTS.decode(text), path) if text else EMPTY
+    except msgspec.DecodeError as error:
+        raise fault_of(error).under(path) from error
+
+
+def _override(running: dict[str, int], text: bytes) -> None:
+    """Pod-level resources: cpu, memory and huge pages written for the whole pod replace the containers' sum.
+
+    A pod-level limit alone counts where no container says anything.
+    """
+    if not text:
+        return
+    try:
+        found = _RESOURCES.decode(text)
+    except msgspec.DecodeError as error:
+        raise fault_of(error).under("spec.resources") from error
+    for name, amount in amounts_of(found.limits, "spec.resources.limits").items():
+        if _pod_level(name):
+            running.setdefault(name, amount)
+    requests = amounts_of(found.requests, "spec.resources.requests")
+    running.update({name: amount for name, amount in requests.items() if _pod_level(name)})
+
+
+def _pod_level(name: str) -> bool:
+    return name in ("cpu", "memory") or name.startswith("hugepages-")

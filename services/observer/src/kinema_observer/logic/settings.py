@@ -1,0 +1,28 @@
+"""What the observer loop can be told. All times are seconds of the cluster's clock."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When an iteration may begin, and when one counts as given up."""
+
+    settle_seconds: float = 30.0
+    """How long the cluster must have been stable before a reschedule iteration."""
+    autoscaler_tolerance: float = 0.0
+    """By which part of its target an HPA's metric may exceed it and still count as calm (Kubernetes acts above 0.1)."""
+    reschedule_interval_seconds: float = 60.0
+    """Least time between the end of one reschedule iteration and the next one."""
+    autoscale_retry_seconds: float = 60.0
+    """How long pods that an ended autoscale iteration covered wait before they are the reason for another."""
+    iteration_deadline_seconds: float = 900.0
+    """An iteration without a decision after this time counts as given up."""
+    approval_seconds: float = 3600.0
+    """How long a plan that waits for approval keeps new iterations from beginning."""
+    execution_deadline_seconds: float = 14400.0
+    """An accepted plan without an end after this time counts as given up."""
+    skip_repeat_seconds: float = 300.0
+    """How often an unchanged reason for not beginning is told again."""
+    deletion_repeat_seconds: float = 600.0
+    """How often the deletion of an empty expiry node is asked for again."""

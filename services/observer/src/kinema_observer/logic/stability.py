@@ -1,0 +1,79 @@
+"""Whether a cluster is at rest: only then is it worth computing a better one.
+
+Source: algorithms 3 and 4 of the thesis: no autoscaler above its target, every replica set has what it wants, and no
+node is being booted or deleted. How long that has held is the loop's to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kinema_core.events import EMPTY, Autoscaler, Figures, FrozenMap, Workload
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.derived import derived
+from kinema_observer.logic.logview import Iteration
+
+_COUNTED: Final = ("ReplicaSet", "ReplicationController", "StatefulSet")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why no iteration begins: a reason code and the figures behind it."""
+
+    reason: str
+    figures: Figures = EMPTY
+
+
+def refusal(reason: str, **figures: int | float | str) -> Refusal:
+    """A refusal with its figures by name."""
+    return Refusal(reason, FrozenMap(figures))
+
+
+def unrest(cluster: Cluster, running: Sequence[Iteration], tolerance: float) -> Refusal | None:
+    """The first thing that keeps the cluster from being stable; None when nothing does."""
+    return _autoscaler_above(cluster, tolerance) or derived(cluster, _replicas_missing) or _node_operation(running)
+
+
+def _autoscaler_above(cluster: Cluster, tolerance: float) -> Refusal | None:
+    """A metric without a reading says nothing and disturbs nobody."""
+    above = [item for item in cluster.autoscalers if any(_above(item, tolerance))]
+    if not above:
+        return None
+    first = above[0]
+    metric = first.metrics[_above(first, tolerance).index(True)]
+    return refusal(
+        "autoscaler-above-target",
+        autoscaler=first.key,
+        metric=metric.name,
+        current=metric.current or 0,
+        target=metric.target,
+        autoscalers=len(above),
+    )
+
+
+def _above(item: Autoscaler, tolerance: float) -> list[bool]:
+    """For each metric whether it is above its target. Per mille of the tolerance, so that integers are compared."""
+    allowed = 1000 + round(tolerance * 1000)
+    return [metric.current is not None and metric.current * 1000 > metric.target * allowed for metric in item.metrics]
+
+
+def _replicas_missing(cluster: Cluster) -> Refusal | None:
+    counted = (item for item in cluster.objects.get(Workload.__name__, {}).values() if isinstance(item, Workload))
+    missing = sorted(
+        (item for item in counted if item.type in _COUNTED and item.replicas != item.ready), key=lambda item: item.key
+    )
+    if not missing:
+        return None
+    first = missing[0]
+    return refusal(
+        "replicas-not-ready", workload=first.key, desired=first.replicas, ready=first.ready, workloads=len(missing)
+    )
+
+
+def _node_operation(running: Sequence[Iteration]) -> Refusal | None:
+    steps = sorted(step for item in running for step in item.operations)
+    if not steps:
+        return None
+    return refusal("node-operation", step=steps[0], operations=len(steps))

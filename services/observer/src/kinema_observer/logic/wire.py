@@ -1,0 +1,180 @@
+"""Partial structs of Kubernetes JSON: the fields that we use and no others.
+
+The API server leaves out what is empty, and may send `null` where the models want a list or a number. So every field
+has a default and takes null; what is missing is given its Kubernetes default where it is converted. Parts that many
+objects share (labels, affinity, resources …) stay raw: they are parsed once per distinct text.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+NOTHING = msgspec.Raw()
+Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+Scalar: TypeAlias = str | int | float
+"""Quantities are strings; hand-written files also have numbers."""
+
+
+class Wire(msgspec.Struct, rename="camel", gc=False):
+    """Base of the partial structs."""
+
+
+class OwnerReference(Wire):
+    """An entry of `metadata.ownerReferences`."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Meta(Wire):
+    """`metadata`."""
+
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    generation: int | None = None
+    labels: msgspec.Raw = NOTHING
+    annotations: msgspec.Raw = NOTHING
+    owner_references: list[OwnerReference] | None = None
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+
+
+class Object(Wire):
+    """Base of whole objects."""
+
+    metadata: Meta
+
+
+class Condition(Wire):
+    """An entry of `status.conditions`."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+
+
+# --- nodes
+
+
+class Taint(Wire):
+    """An entry of `spec.taints`."""
+
+    key: str
+    effect: str
+    value: str | None = None
+
+
+class NodeSpec(Wire):
+    """`spec` of a node."""
+
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(Wire):
+    """`status` of a node."""
+
+    allocatable: dict[str, Scalar] | None = None
+    capacity: dict[str, Scalar] | None = None
+    conditions: list[Condition] | None = None
+
+
+class Node(Object):
+    """A node."""
+
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+# --- storage and the rest
+
+
+class NodeSelector(Wire):
+    """A node selector, kept raw: rules parse it."""
+
+    required: msgspec.Raw = NOTHING
+
+
+class Driver(Wire):
+    """`spec.csi`."""
+
+    driver: str = ""
+
+
+class ClaimReference(Wire):
+    """`spec.claimRef`."""
+
+    name: str | None = None
+    namespace: str | None = None
+
+
+class VolumeSpec(Wire):
+    """`spec` of a PersistentVolume."""
+
+    node_affinity: NodeSelector | None = None
+    claim_ref: ClaimReference | None = None
+    csi: Driver | None = None
+
+
+class Volume(Object):
+    """A PersistentVolume."""
+
+    spec: VolumeSpec
+
+
+class ClaimSpec(Wire):
+    """`spec` of a PersistentVolumeClaim."""
+
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+
+
+class Claim(Object):
+    """A PersistentVolumeClaim."""
+
+    spec: ClaimSpec | None = None
+
+
+class TopologyExpression(Wire):
+    """An entry of `matchLabelExpressions`."""
+
+    key: str
+    values: list[str] | None = None
+
+
+class TopologyTerm(Wire):
+    """An entry of `allowedTopologies`."""
+
+    match_label_expressions: list[TopologyExpression] | None = None
+
+
+class StorageClass(Object):
+    """A StorageClass."""
+
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[TopologyTerm] | None = None
+
+
+class PriorityClass(Object):
+    """A PriorityClass."""
+
+    value: int | None = None
+
+
+class NamespaceStatus(Wire):
+    """`status` of a namespace."""
+
+    phase: str | None = None
+
+
+class Namespace(Object):
+    """A namespace."""
+
+    status: NamespaceStatus | None = None

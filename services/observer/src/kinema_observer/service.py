@@ -1,0 +1,173 @@
+"""The observer: publishes what the cluster is and decides when an iteration begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from kinema_core.events import AnyBody, ClusterObject, IterationSkipped, IterationStarted, NodeDeletionRequested
+from kinema_core.model.cluster import Cluster
+from kinema_core.runtime.bus import Bus, BusUnavailableError, ConflictError, Stored
+from kinema_core.runtime.clock import Clock
+from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.faultpoint import faultpoint, register
+from kinema_core.runtime.health import Health
+from kinema_observer.logic.changes import Changes
+from kinema_observer.logic.logview import KINDS, LogView, fold
+from kinema_observer.logic.loop import Memory, tick
+from kinema_observer.publishing import StatePublisher
+from kinema_observer.settings import Settings
+
+register("observer.iteration.before-publish", "observer.iteration.published")
+
+
+class ClusterSource(Protocol):
+    """Where the cluster's objects come from: the Kubernetes API, or a simulated cluster in the same process."""
+
+    def listed(self) -> bool:
+        """Whether everything has been listed since the start."""
+
+    def missing(self) -> tuple[str, ...]:
+        """What cannot be seen just now, and why; empty when everything can."""
+
+    def drain(self) -> Changes:
+        """What changed since the last call."""
+
+    def contents(self) -> Iterator[ClusterObject]:
+        """Everything as last seen."""
+
+
+class Observer:
+    """One tick: publish what changed, read the log, decide. What it remembers are folds over both streams."""
+
+    def __init__(self, *, bus: Bus, source: ClusterSource, clock: Clock, health: Health, settings: Settings) -> None:
+        self._bus = bus
+        self._source = source
+        self._clock = clock
+        self._health = health
+        self._settings = settings
+        self._name = settings.runtime.cluster
+        self._publisher = StatePublisher(
+            bus, cluster=self._name, every=settings.snapshot_deltas, seconds=settings.snapshot_seconds
+        )
+        self._restored = False
+        self._followed = False
+        self._view = LogView()
+        self._read = 0
+        self._memory = Memory()
+        self._log = structlog.get_logger()
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The state as published."""
+        return self._publisher.cluster
+
+    async def run(self) -> None:
+        """Tick for ever."""
+        while True:
+            await self.tick()
+            await self._clock.sleep(self._settings.tick_seconds)
+
+    async def tick(self) -> None:
+        """One tick. A broker that is away, or another writer, means to begin from the streams next time.
+
+        Raises:
+            BusDeniedError, BusSetupError: a person must mend something.
+        """
+        try:
+            await self._observe()
+            await self._decide()
+            self._health.started()
+            self._health.report("streams", None)
+        except (BusUnavailableError, ConflictError) as error:
+            self._restored = self._followed = False
+            if "streams" not in self._health.problems():
+                self._log.warning("streams cannot be written", problem=str(error))
+            self._health.report("streams", str(error))
+
+    async def _observe(self) -> None:
+        """Publish what the source saw. Nothing before all kinds are listed: what is missing would seem deleted."""
+        missing = self._source.missing()
+        self._health.report("kubernetes", "; ".join(missing) or None)
+        if not self._restored:
+            await self._publisher.restore()
+            self._restored = True
+        if not self._source.listed():
+            return
+        changes = self._source.drain()
+        if self._followed:
+            await self._publisher.publish_changes(changes, self._clock.now())
+        else:
+            await self._publisher.publish_contents(self._source.contents, self._clock.now())
+            self._followed = True
+
+    async def _decide(self) -> None:
+        await self._follow_log()
+        cluster = self._publisher.cluster
+        if cluster is None:
+            return
+        now = self._clock.now()
+        decision = tick(
+            cluster,
+            self._view,
+            now=now,
+            memory=self._memory,
+            settings=self._settings,
+            blind=self._source.missing(),
+        )
+        self._memory = decision.memory
+        # The position in the log is part of an id where the same may be told again later.
+        for deletion in decision.deletions:
+            await self._publish(deletion, f"delete-{deletion.uid}-{self._view.sequence}", now)
+        if decision.start is not None:
+            faultpoint("observer.iteration.before-publish")
+            start, iteration = decision.start, decision.iteration
+            if start.mode == "reschedule":
+                start = msgspec.structs.replace(start, version=await self._publisher.mark(now))
+                iteration = f"it-{start.version}"
+            await self._publish(start, iteration, now, iteration=iteration)
+            faultpoint("observer.iteration.published")
+        if decision.skip is not None:
+            await self._publish(decision.skip, f"skip-{decision.skip.version}-{self._view.sequence}", now)
+
+    async def _follow_log(self) -> None:
+        """Fold what is new in the log. A damaged event is passed over: deadlines end what it would have ended."""
+        head = await self._bus.head("LOG")
+        if head < self._read:
+            self._log.warning(
+                "the log begins anew: iterations of the old one are forgotten", head=head, read=self._read
+            )
+            self._view, self._read = LogView(), 0
+        if head == self._read:
+            return
+        async for item in self._bus.read("LOG", start=self._read + 1, kinds=KINDS):
+            if isinstance(item, Stored):
+                self._view = fold(self._view, item.sequence, item.event)
+        self._read = max(head, self._view.sequence)
+
+    async def _publish(
+        self,
+        body: IterationStarted | IterationSkipped | NodeDeletionRequested,
+        name: str,
+        now: datetime,
+        *,
+        iteration: str = "",
+    ) -> None:
+        event = origin(
+            body,
+            id_=f"{self._name}/observer/{name}",
+            cluster=self._name,
+            iteration=iteration,
+            now=now,
+            state=body.version,
+        )
+        await self._bus.publish(event)
+        self._log.info("published", event_type=event.type, id=event.id, reason=_reason(body))
+
+
+def _reason(body: AnyBody) -> str:
+    return body.reason if isinstance(body, (IterationStarted, IterationSkipped)) else ""

@@ -1,0 +1,22 @@
+"""Start the optimizer: `python -m kinema_optimizer --settings FILE`."""
+
+from __future__ import annotations
+
+from kinema_core.runtime.run import Runtime, run_service
+from kinema_core.runtime.serve import serve
+from kinema_optimizer.service import NAME, Optimizer
+from kinema_optimizer.settings import Settings
+
+
+async def start(settings: Settings, runtime: Runtime) -> None:
+    """Propose plans until told to stop."""
+    await serve(Optimizer(settings), runtime.bus, runtime.clock, runtime.health)
+
+
+def main() -> None:
+    """Entry point."""
+    run_service(NAME, Settings, start)
+
+
+if __name__ == "__main__":
+    main()

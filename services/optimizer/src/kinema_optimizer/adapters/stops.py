@@ -1,0 +1,98 @@
+"""When to stop a solve: by the clock, by an amount of work, or where a recorded solve stopped.
+
+Every rule counts the solver's own callbacks, which come at the same places in every run of the same model with the same
+seed on one thread. A solve that the clock ended at callback k therefore ends in the same state when it is ended at
+callback k without a clock: that is how a replay repeats it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal, Protocol, TypeAlias
+
+from kinema_core.events import Solve
+
+StopReason: TypeAlias = Literal["time-limit", "work-limit"]
+
+SHARES = {"relaxation": 0.3, "unplaced": 0.4, "cost": 0.6, "bound": 0.4, "moves": 0.7}
+"""Part of the time left that a phase may take; the last phase takes all."""
+
+
+class StopRule(Protocol):
+    """Decides at every callback whether a phase of the solve ends there."""
+
+    @property
+    def recorded(self) -> Solve | None:
+        """The recorded solve that is repeated, None when this one is new."""
+
+    def begin(self, phase: str) -> None:
+        """A phase begins; its callbacks are counted from 1."""
+
+    def ends(self, iteration: int) -> StopReason | None:
+        """Why the phase ends at this callback, or None when it goes on."""
+
+    def cancel(self) -> None:
+        """End everything at the next callback: nobody wants the result any more. May come from another thread."""
+
+
+class _Rule:
+    def __init__(self, recorded: Solve | None = None) -> None:
+        self.recorded = recorded
+        self._cancelled = False
+        self._phase = ""
+
+    def begin(self, phase: str) -> None:
+        """See `StopRule`."""
+        self._phase = phase
+
+    def cancel(self) -> None:
+        """See `StopRule`."""
+        self._cancelled = True
+
+
+class ClockStop(_Rule):
+    """Ends after `seconds` in all; every phase gets its share of what is left when it begins."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._deadline = time.monotonic() + seconds
+        self._phase_deadline = self._deadline
+
+    def begin(self, phase: str) -> None:
+        """See `StopRule`."""
+        super().begin(phase)
+        now = time.monotonic()
+        self._phase_deadline = now + max(0.0, self._deadline - now) * SHARES.get(phase, 1.0)
+
+    def ends(self, iteration: int) -> StopReason | None:
+        """See `StopRule`."""
+        return "time-limit" if self._cancelled or time.monotonic() >= self._phase_deadline else None
+
+
+class WorkStop(_Rule):
+    """Ends every phase after this many callbacks: repeatable without a recording."""
+
+    def __init__(self, iterations: int) -> None:
+        super().__init__()
+        self._iterations = iterations
+
+    def ends(self, iteration: int) -> StopReason | None:
+        """See `StopRule`."""
+        return "work-limit" if self._cancelled or iteration >= self._iterations else None
+
+
+class RecordedStop(_Rule):
+    """Ends every phase where a recorded solve ended it, and leaves the others alone."""
+
+    def __init__(self, recorded: Solve) -> None:
+        super().__init__(recorded)
+        self._stops = {stop.phase: stop for stop in recorded.stops}
+
+    def ends(self, iteration: int) -> StopReason | None:
+        """See `StopRule`."""
+        stop = self._stops.get(self._phase)
+        if self._cancelled:
+            return "time-limit"
+        if stop is None or stop.reason in {"optimal", "infeasible"} or iteration < stop.iteration:
+            return None
+        return "time-limit" if stop.reason == "time-limit" else "work-limit"

@@ -1,0 +1,1 @@
+"""How usage becomes requests: history, regression and the bounded step; pure."""

@@ -1,0 +1,167 @@
+"""From history to new requests: refusals, prediction, bounded step and floors.
+
+Source: the Kinema thesis, algorithm 5, with the step taken as a bound on the change, not as a factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinema_core.events import Amounts, ForecastRefused, FrozenMap, Pod, Workload, WorkloadForecast
+from kinema_core.model.cluster import Cluster
+from kinema_predictor.logic.history import Batch, History, Usage
+from kinema_predictor.logic.regression import mean_ahead
+
+ADJUSTMENT: Final = "kinema.io/adjustment"
+RESOURCES: Final = ("cpu", "memory")
+MIN_SAMPLES: Final = 5
+CPU_FLOOR: Final = 10
+"""Millicores."""
+MEMORY_MARGIN: Final = Fraction(11, 10)
+"""Above the largest sample of the peak window."""
+WORTH: Final = Fraction(1, 100)
+"""A smaller change of every resource is not worth a restart."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an operator may set; times in seconds of the cluster."""
+
+    learning: timedelta = timedelta(minutes=15)
+    horizon: timedelta = timedelta(minutes=15)
+    adjustment: Fraction = Fraction(1, 10)
+    """Most that a request changes in one iteration, as a part of itself."""
+    peaks: timedelta = timedelta(hours=24)
+
+
+class _RefusedError(Exception):
+    """No forecast for this workload."""
+
+    def __init__(self, reason: str, **figures: float | str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.figures = figures
+
+
+def forecasts(
+    cluster: Cluster, history: History, now: datetime, rules: Rules
+) -> tuple[tuple[WorkloadForecast, ...], tuple[ForecastRefused, ...]]:
+    """A forecast or a refusal for every workload with pods that no other workload stands above, by key."""
+    made: list[WorkloadForecast] = []
+    refused: list[ForecastRefused] = []
+    for workload in cluster.workloads:
+        pods = cluster.pods_by_workload.get(workload.key, ())
+        if not pods:
+            continue
+        try:
+            made.append(_forecast(workload, pods, history.of(workload.key), now=now, rules=rules))
+        except _RefusedError as error:
+            figures = FrozenMap(dict(sorted(error.figures.items())))
+            refused.append(ForecastRefused(workload=workload.key, reason=error.reason, figures=figures))
+    return tuple(made), tuple(refused)
+
+
+def _forecast(
+    workload: Workload, pods: Sequence[Pod], usage: Usage, *, now: datetime, rules: Rules
+) -> WorkloadForecast:
+    adjustment = _adjustment(workload, rules)
+    current = workload.template_requests
+    _refuse_unfit(workload, pods, current)
+    batches = [batch for batch in usage.recent if now - rules.learning < batch.sampled <= now]
+    count = sum(len(batch.cpu) for batch in batches)
+    _refuse_disturbed(pods, count, now=now, rules=rules)
+    cpu, memory = _predicted(batches, now, rules)
+    peak = max((peak.memory for peak in usage.peaks if now - rules.peaks < peak.sampled <= now), default=0)
+    floors = {"cpu": CPU_FLOOR, "memory": _up(peak * MEMORY_MARGIN)}
+    predicted = {"cpu": cpu, "memory": memory}
+    after = {
+        name: max(stepped(current[name], predicted[name], adjustment), floors[name])
+        for name in RESOURCES
+        if current.get(name, 0) > 0
+    }
+    worth = any(abs(amount - current[name]) >= WORTH * current[name] for name, amount in after.items())
+    return WorkloadForecast(
+        workload=workload.key,
+        requests_before=current,
+        requests_after=FrozenMap({**current, **after}) if worth else current,
+        predicted=FrozenMap(predicted),
+        samples=count,
+    )
+
+
+def stepped(current: int, predicted: int, adjustment: Fraction) -> int:
+    """The current request moved towards the prediction, by at most `adjustment` of itself (rounded down)."""
+    most = int(current * adjustment)
+    return current + max(-most, min(most, predicted - current))
+
+
+def _adjustment(workload: Workload, rules: Rules) -> Fraction:
+    text = workload.annotations.get(ADJUSTMENT)
+    if text is None:
+        adjustment = rules.adjustment
+    else:
+        try:
+            adjustment = Fraction(text.strip())
+        except (ValueError, ZeroDivisionError) as error:
+            raise _RefusedError("adjustment-unreadable", annotation=ADJUSTMENT, value=text) from error
+    if not 0 <= adjustment <= 1:
+        raise _RefusedError("adjustment-unreadable", annotation=ADJUSTMENT, value=text or str(adjustment))
+    if adjustment == 0:
+        raise _RefusedError("turned-off")
+    return adjustment
+
+
+def _refuse_unfit(workload: Workload, pods: Sequence[Pod], current: Amounts) -> None:
+    """Only what a rolling update of a settled Deployment can change is worth a forecast."""
+    if workload.type != "Deployment":
+        raise _RefusedError("not-a-deployment", type=workload.type)
+    if not any(current.get(name, 0) for name in RESOURCES):
+        raise _RefusedError("no-requests")
+    others = sum(any(pod.requests.get(name, 0) != current.get(name, 0) for name in RESOURCES) for pod in pods)
+    if others:
+        # A roll-out is under way, or somebody adds to the pods what their template does not say.
+        raise _RefusedError("requests-differ-from-template", pods=others)
+
+
+def _refuse_disturbed(pods: Sequence[Pod], count: int, *, now: datetime, rules: Rules) -> None:
+    if count == 0:
+        raise _RefusedError("no-data")
+    if count < MIN_SAMPLES:
+        raise _RefusedError("few-samples", samples=count, needed=MIN_SAMPLES)
+    for pod in pods:
+        if pod.last_restart is not None and pod.last_restart > now - rules.learning:
+            ago = (now - pod.last_restart).total_seconds()
+            raise _RefusedError("restarted", pod=pod.key, ago_seconds=ago)
+
+
+def _predicted(batches: Sequence[Batch], now: datetime, rules: Rules) -> tuple[int, int]:
+    """Mean prediction per pod over the horizon: millicores and bytes."""
+    times = [(batch.sampled - now).total_seconds() for batch in batches]
+    seconds = np.repeat(np.array(times), [len(batch.cpu) for batch in batches])
+    usage: NDArray[np.float64] = np.stack(
+        [
+            np.concatenate([batch.cpu for batch in batches]).astype(np.float64),
+            np.concatenate([batch.memory for batch in batches]).astype(np.float64),
+        ],
+        axis=1,
+    )
+    ahead = mean_ahead(seconds, usage, rules.horizon.total_seconds())
+    if not np.isfinite(ahead).all():
+        raise _RefusedError("not-a-number")
+    return _nearest(float(ahead[0])), _nearest(float(ahead[1]))
+
+
+def _nearest(amount: float) -> int:
+    """The nearest whole amount, halves up, never below 0."""
+    return max(0, int(Fraction(amount) + Fraction(1, 2)))
+
+
+def _up(amount: Fraction) -> int:
+    return -(-amount.numerator // amount.denominator)

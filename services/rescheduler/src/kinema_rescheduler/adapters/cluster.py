@@ -1,0 +1,54 @@
+"""Writing to a cluster: what the rescheduler needs of it, for any implementation.
+
+Every effect reads afresh what it depends on (uid, replicas, readiness) and is refused when that is not as the step
+says. Made twice, it is made once: the second time it is found made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from kinema_core.events import EMPTY, Figures, Step
+
+Outcome: TypeAlias = Literal["done", "adopted", "void"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """One step to be made real."""
+
+    step: Step
+    plan: str
+    """Id of the plan's proposal: it marks what is ours."""
+    iteration: str
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class Made:
+    """An effect was made, found made (`adopted`), or found needless (`void`).
+
+    A changed workload's `generation` is in the figures: the state shows the change from that generation on.
+    """
+
+    outcome: Outcome = "done"
+    figures: Figures = EMPTY
+
+
+class ClusterWriter(Protocol):
+    """Makes steps real in one cluster."""
+
+    async def perform(self, order: Order) -> Made:
+        """Make the effect of any step but `boot` and `delete`.
+
+        Raises:
+            PassingError, FinalError: it was not made.
+        """
+
+    async def check_deletable(self, order: Order) -> bool:
+        """Whether the node of a `delete` step is there; False when it is gone already.
+
+        Raises:
+            PassingError: `not-empty`, pods run on it. FinalError: `changed`, it is not the node that was marked.
+        """

@@ -1,0 +1,45 @@
+"""The cluster writer over the Kubernetes API."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from kinema_core.events import StepKind
+from kinema_rescheduler.adapters.cluster import Made, Order
+from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi
+from kinema_rescheduler.adapters.kubernetes_nodes import check_deletable, mark, steer, unmark, unsteer
+from kinema_rescheduler.adapters.kubernetes_pods import evict, restore, surge_down, surge_up
+from kinema_rescheduler.adapters.kubernetes_roll import roll, roll_finish
+from kinema_rescheduler.errors import FinalError
+
+_EFFECTS: Final[Mapping[StepKind, Callable[[KubernetesApi, Order], Awaitable[Made]]]] = {
+    "mark": mark,
+    "unmark": unmark,
+    "steer": steer,
+    "unsteer": unsteer,
+    "surge-up": surge_up,
+    "surge-down": surge_down,
+    "roll": roll,
+    "roll-finish": roll_finish,
+    "evict": evict,
+    "restore": restore,
+}
+
+
+class KubernetesWriter:
+    """Makes steps real through an API server."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+
+    async def perform(self, order: Order) -> Made:
+        """Make the effect of a step on the cluster."""
+        effect = _EFFECTS.get(order.step.kind)
+        if effect is None:
+            raise FinalError("invalid", f"a {order.step.kind} is no effect on the cluster")
+        return await effect(self._api, order)
+
+    async def check_deletable(self, order: Order) -> bool:
+        """Whether the node of a `delete` step is there, ours and empty."""
+        return await check_deletable(self._api, order)

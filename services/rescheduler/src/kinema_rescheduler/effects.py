@@ -1,0 +1,95 @@
+"""Making steps real: nodes with the provider, everything else with the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Final
+
+from kinema_core.events import Offer
+from kinema_core.runtime.clock import Clock
+from kinema_rescheduler.adapters.cluster import ClusterWriter, Made, Order
+from kinema_rescheduler.adapters.provider import Operation, Provider
+from kinema_rescheduler.errors import FinalError, PassingError
+
+_UNREACHABLE: Final = frozenset({"unavailable", "throttled"})
+_POLL_SECONDS: Final = 2.0
+"""Pause between two looks at a provider's operation, in cluster time."""
+
+
+def operation_id(order: Order) -> str:
+    """Name of a provider's operation: the same after a restart, another one for another attempt."""
+    return "op-" + sha256(f"{order.plan}/{order.step.id}/{order.attempt}".encode()).hexdigest()[:24]
+
+
+class Effects:
+    """Performs steps of any kind."""
+
+    def __init__(self, *, writer: ClusterWriter, provider: Provider, clock: Clock) -> None:
+        self._writer = writer
+        self._provider = provider
+        self._clock = clock
+
+    async def perform(self, order: Order, deadline: datetime, offers: Mapping[str, Offer]) -> Made:
+        """Make a step's effect, waiting for the provider where it takes time.
+
+        While the other side cannot be reached it is asked again until the deadline: that costs no attempt.
+
+        Raises:
+            PassingError, FinalError: it was not made.
+        """
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._once(order, deadline, offers)
+            except PassingError as error:
+                pause = min(30.0, 2.0**tries)
+                out_of_time = self._clock.now() + timedelta(seconds=pause) > deadline
+                if error.reason not in _UNREACHABLE or out_of_time:
+                    raise
+            await self._clock.sleep(pause)
+
+    async def _once(self, order: Order, deadline: datetime, offers: Mapping[str, Offer]) -> Made:
+        match order.step.kind:
+            case "boot":
+                return await self._boot(order, deadline, offers)
+            case "delete":
+                return await self._delete(order, deadline)
+            case _:
+                return await self._writer.perform(order)
+
+    async def _boot(self, order: Order, deadline: datetime, offers: Mapping[str, Offer]) -> Made:
+        step = order.step
+        offer = offers.get(step.offer)
+        if offer is None:
+            raise FinalError("not-found", f"offer {step.offer} is not in the catalog any more")
+        known = step.target in await self._provider.nodes()
+        await self._until_done(await self._provider.boot(step.target, offer, operation_id(order)), deadline)
+        return Made("adopted" if known else "done")
+
+    async def _delete(self, order: Order, deadline: datetime) -> Made:
+        """Delete the machine also where its node object is gone: what is paid for is the machine."""
+        await self._writer.check_deletable(order)
+        try:
+            operation = await self._provider.delete(order.step.target, operation_id(order))
+        except FinalError as error:
+            if error.reason != "not-found":
+                raise
+            return Made("adopted")
+        await self._until_done(operation, deadline)
+        return Made("done")
+
+    async def _until_done(self, operation: Operation, deadline: datetime) -> None:
+        while operation.state == "running":
+            if self._clock.now() > deadline:
+                raise PassingError("time-out", f"operation {operation.id} on node {operation.node} does not end")
+            await self._clock.sleep(_POLL_SECONDS)
+            try:
+                operation = await self._provider.operation(operation.id)
+            except PassingError:
+                continue  # asked again: the operation goes on without us
+        if operation.state == "failed":
+            kind = PassingError if operation.reason in {"transient", ""} else FinalError
+            raise kind(operation.reason or "transient", operation.message)

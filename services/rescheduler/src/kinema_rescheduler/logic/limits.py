@@ -1,0 +1,81 @@
+"""How fast, how long and how often: what an operator can set for executions."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kinema_core.events import StepKind
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of an execution. Seconds count cluster time."""
+
+    execution_seconds: float = 7200.0
+    """Deadline of the whole plan."""
+    start_seconds: float = 300.0
+    """A plan that was accepted longer ago and never begun is stale."""
+    boot_seconds: float = 900.0
+    """Deadline of the provider's operation that boots a node."""
+    node_ready_seconds: float = 900.0
+    """How long a booted node may take until it is Ready."""
+    pods_ready_seconds: float = 600.0
+    """How long new pods may take until they are Ready."""
+    roll_seconds: float = 3600.0
+    """How long a rolling update may take."""
+    evict_seconds: float = 900.0
+    """How long an eviction may be refused by a disruption budget."""
+    delete_seconds: float = 600.0
+    """Deadline of deleting a node, and of its vanishing from the cluster."""
+    write_seconds: float = 120.0
+    """Deadline of every other single write to the cluster."""
+    blocked_seconds: float = 600.0
+    """How long a move may wait for a healthy workload or for room while nothing else goes on."""
+    terminating_seconds: float = 600.0
+    """How long a node waits for terminating pods."""
+    observed_seconds: float = 60.0
+    """After this long, what we did must be visible in the cluster state."""
+    steer_seconds: float = 2.0
+    """How long the admission policy takes to see where new pods shall go."""
+    retry_seconds: float = 5.0
+    """First pause before a step is tried again; it doubles up to a minute."""
+    attempts: int = 3
+    """How often a step is tried."""
+    rounds: int = 5
+    """How many moves of one workload may be in vain (its autoscaler took the new pods back, say)."""
+    max_parallel_moves: int = 8
+    """How many workloads move at the same time."""
+    max_parallel_marks: int = 32
+    """How many nodes are marked at the same time."""
+    move_jobs: bool = False
+    """Pods of Jobs may be moved: as the optimizer was told."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would stop every plan."""
+        for name in self.__struct_fields__:
+            if getattr(self, name) < 0:
+                message = f"limits.{name} is {getattr(self, name)}: give 0 or more"
+                raise ValueError(message)
+        for name in ("attempts", "rounds", "max_parallel_moves", "max_parallel_marks"):
+            if getattr(self, name) < 1:
+                message = f"limits.{name} is {getattr(self, name)}: give 1 or more"
+                raise ValueError(message)
+
+    def deadline_seconds(self, kind: StepKind) -> float:
+        """How long a step of that kind may take, with what it waits for."""
+        match kind:
+            case "boot":
+                return self.boot_seconds
+            case "surge-up":
+                return self.pods_ready_seconds
+            case "roll":
+                return self.roll_seconds
+            case "evict":
+                return self.evict_seconds
+            case "delete":
+                return self.delete_seconds
+            case "mark" | "steer" | "surge-down" | "roll-finish" | "unmark" | "unsteer" | "restore":
+                return self.write_seconds
+
+    def pause_seconds(self, attempt: int) -> float:
+        """Pause after the `attempt`th try (1, 2, …)."""
+        return min(60.0, self.retry_seconds * 2.0 ** min(attempt - 1, 10))

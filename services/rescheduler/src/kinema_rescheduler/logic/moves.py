@@ -1,0 +1,212 @@
+"""Which moves go on and which begin: many workloads side by side, each with one move at a time, only into free room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kinema_core.events import Amounts, Pod
+from kinema_rescheduler.logic.evict import evict
+from kinema_rescheduler.logic.execution import Progress
+from kinema_rescheduler.logic.names import unit_id
+from kinema_rescheduler.logic.roll import begin_roll, roll, rolled
+from kinema_rescheduler.logic.room import Room
+from kinema_rescheduler.logic.scene import Decision, Scene
+from kinema_rescheduler.logic.surge import restoring, surge, unfinished
+from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, fail, skip, steering
+from kinema_rescheduler.logic.workloads import Movers, group_key, movers
+
+_UNIT_KINDS: Final = ("roll", "evict", "surge-up", "steer")
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What the moves do next, and whether all of them have ended."""
+
+    bodies: tuple[Decision, ...]
+    over: bool
+
+
+def advance(scene: Scene) -> Moves:
+    """Go on with every move, then begin as many as there is room for."""
+    bodies: list[Decision] = []
+    running: list[Movers] = []
+    idle: list[Movers] = []
+    over = True
+    for item in movers(scene):
+        turn = abandon(scene, item.key) if scene.skipped(item.key) else _go_on(scene, item)
+        bodies += turn.bodies
+        if not turn.over:
+            running.append(item)
+        elif not scene.skipped(item.key) and _left(scene, item):
+            idle.append(item)
+    over = not running and not idle
+    bodies += _begin(scene, running, idle)
+    return Moves(tuple(bodies), over)
+
+
+def _left(scene: Scene, item: Movers) -> bool:
+    """Whether a workload still has to move something."""
+    if item.strategy == "rolling":
+        return scene.unit("roll", item.key, 1) is None
+    return bool(item.victims)
+
+
+def _go_on(scene: Scene, item: Movers) -> Turn:
+    """The move in progress; over when there is none."""
+    number = scene.units.get(item.key, 0)
+    if number == 0:
+        return OVER
+    if scene.unit("roll", item.key, 1) is not None:
+        return roll(scene, item)
+    if scene.unit("evict", item.key, number) is not None or item.strategy == "evict":
+        return evict(scene, item, number)
+    return surge(scene, item, number)
+
+
+def _begin(scene: Scene, running: list[Movers], idle: list[Movers]) -> list[Decision]:
+    """Begin moves, larger pods first, until slots or room are used up.
+
+    Rolling updates come last: their pods go where the scheduler puts them, not where the plan says, and would take the
+    room of those that are steered.
+    """
+    steered = [item for item in idle if item.strategy != "rolling"]
+    idle = steered or ([] if any(item.strategy != "rolling" for item in running) else idle)
+    if not idle:
+        return []
+    closed = {*scene.deletes}
+    room = Room(scene.cluster, sorted(name for name in scene.mobility.open_nodes if name not in closed))
+    for item in running:
+        _reserve(scene, room, item)
+    bodies: list[Decision] = []
+    slots = scene.limits.max_parallel_moves - len(running)
+    for item in sorted(idle, key=_larger_first):
+        if slots <= 0:
+            break
+        turn = _begin_one(scene, room, item)
+        bodies += turn.bodies
+        slots -= 1 if turn.bodies else 0
+    return bodies
+
+
+def _larger_first(item: Movers) -> tuple[int, int, str]:
+    requests = _requests(item)
+    return (-requests.get("cpu", 0), -requests.get("memory", 0), item.key)
+
+
+def _sample(item: Movers) -> Pod | None:
+    return next(iter(item.victims or item.pods), None)
+
+
+def _requests(item: Movers) -> Amounts:
+    pod = _sample(item)
+    return pod.requests if pod is not None else Amounts()
+
+
+def _reserve(scene: Scene, room: Room, item: Movers) -> None:
+    """Take the room of new pods that a running move asked for and that are bound to no node yet."""
+    pod, number = _sample(item), scene.units.get(item.key, 0)
+    if pod is None:
+        return
+    steer, up = scene.unit("steer", item.key, number), scene.unit("surge-up", item.key, number)
+    bound = sum(1 for other in item.pods if other.node is not None)
+    if up is not None and not up.lost:
+        missing = max(0, up.step.replicas_to - bound)
+    elif steer is not None and up is None:
+        missing = len(steer.step.pods)
+    else:
+        missing = max(0, item.replicas - bound)
+    nodes = steer.step.nodes if steer is not None else ()
+    room.take(pod, pod.requests, nodes[0] if nodes else "", missing)
+
+
+def _begin_one(scene: Scene, room: Room, item: Movers) -> Turn:
+    if item.strategy == "stay":
+        return skip(scene, item, "held", "its pods may not move by the rules of now")
+    vain = _in_vain(scene, item)
+    if vain:
+        last = vain[-1]
+        if len(vain) >= scene.limits.rounds:
+            reason = last.result if last.state == "failed" else "taken-back"
+            return fail(scene, item, reason, f"{len(vain)} moves were in vain, the last: {last.detail or reason}")
+        if last.state == "failed" and not scene.passed(last.ended, scene.limits.pause_seconds(len(vain))):
+            return WAIT
+    if not item.healthy:
+        return _blocked(scene, item, "not-ready", "not all of its pods are Ready and up to date")
+    if item.strategy == "rolling":
+        return _begin_roll(scene, room, item)
+    return _begin_unit(scene, room, item)
+
+
+def _in_vain(scene: Scene, item: Movers) -> list[Progress]:
+    """Ended moves of the workload whose pods still have to leave."""
+    leaving = {pod.uid for pod in item.victims}
+    found: list[Progress] = []
+    for number in range(1, scene.units.get(item.key, 0) + 1):
+        for kind in ("surge-up", "evict"):
+            progress = scene.progress(unit_id(kind, item.key, number))
+            if progress is not None and leaving.intersection(progress.step.pods):
+                found.append(progress)
+    return found
+
+
+def _blocked(scene: Scene, item: Movers, reason: str, detail: str) -> Turn:
+    """Wait while anything else goes on; then leave the workload alone."""
+    if scene.passed(scene.last_event, scene.limits.blocked_seconds):
+        return skip(scene, item, reason, detail)
+    return WAIT
+
+
+def _begin_roll(scene: Scene, room: Room, item: Movers) -> Turn:
+    workload, pod = item.workload, _sample(item)
+    if workload is None or workload.type != "Deployment":
+        return skip(scene, item, "held", "only a Deployment can be rolled")
+    if pod is not None and not room.take(pod, item.requests or pod.requests, "", 1):
+        return _blocked(scene, item, "no-room", "no open node has room for one more of its pods")
+    return begin_roll(scene, item, workload)
+
+
+def _begin_unit(scene: Scene, room: Room, item: Movers) -> Turn:
+    """Victims with one planned target move together, as many as there is room for; evictions go one by one."""
+    target = min((item.targets[pod.uid] for pod in item.victims if pod.uid in item.targets), default="")
+    group = [pod for pod in item.victims if item.targets.get(pod.uid, "") == target]
+    if item.strategy == "evict":
+        group = group[:1]
+    nodes = room.take(group[0], group[0].requests, target, len(group))
+    if not nodes:
+        return _blocked(scene, item, "no-room", f"no open node has room for {group[0].key}")
+    pods = tuple(sorted(pod.uid for pod in group[: len(nodes)]))
+    number = scene.units.get(item.key, 0) + 1
+    return steering(scene, item, number, pods, tuple(dict.fromkeys(nodes)))
+
+
+def abandon(scene: Scene, key: str) -> Turn:
+    """Take back what an unfinished move of this workload left; over once that has ended."""
+    number = scene.units.get(key, 0)
+    touched = any(
+        (progress := scene.unit(kind, key, number)) is not None and progress.state == "open" for kind in _UNIT_KINDS
+    )
+    if touched:
+        return WAIT
+    if number == 0 or not (unfinished(scene, key, number) or rolled(scene, key)):
+        return OVER
+    return restored(scene, key)
+
+
+def restored(scene: Scene, key: str) -> Turn:
+    """Restore a workload; over once that is done or has failed for good."""
+    before = scene.progress(f"restore/{key}")
+    if before is not None:
+        return OVER if before.over else Turn(scene.intend(before.step))
+    pods = tuple(pod for pod in scene.alive.values() if group_key(scene.cluster, pod) == key)
+    return Turn(scene.intend(restoring(scene, key, pods)))
+
+
+def surges_left(scene: Scene) -> tuple[str, ...]:
+    """Workloads with a deletion cost of ours on a living pod, or with a surge that never came to its end, sorted."""
+    costs = {
+        progress.step.target
+        for progress in scene.execution.steps.values()
+        if progress.step.kind == "surge-up" and any(uid in scene.alive for uid in progress.step.pods)
+    }
+    return tuple(sorted(costs | {key for key, number in scene.units.items() if unfinished(scene, key, number)}))

@@ -1,0 +1,75 @@
+"""The marks that an execution leaves on a cluster while it runs, and the ids of its steps."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Final
+
+OPTIMIZED: Final = "kinema.io/optimized"
+"""Label of nodes that stay or were booted; its value is the iteration."""
+EXPIRY: Final = "kinema.io/expiry"
+"""Label and NoSchedule taint of nodes that shall go; its value is the iteration."""
+PLAN: Final = "kinema.io/plan"
+"""Annotation of whatever carries a mark of ours: id of the plan's proposal."""
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+"""Kubernetes' own annotation: of equally ready pods, the cheapest are deleted first."""
+COST_BEFORE: Final = "kinema.io/pod-deletion-cost-before"
+"""The deletion cost that a pod had before ours; empty when it had none."""
+CHEAPEST: Final = "-2147483647"
+"""Nearly the least deletion cost that Kubernetes takes (it is a 32-bit integer)."""
+FLOOR_BEFORE: Final = "kinema.io/replicas-limits-before"
+"""Annotation of an autoscaler during a surge: the limits that it had before ours, as JSON."""
+ROLLED: Final = "kinema.io/rolled"
+"""Annotation of a workload under our rolling update: what its template and strategy were before, as JSON."""
+STEERING_NAMESPACE: Final = "kube-system"
+STEERING_NAME: Final = "kinema-steering"
+"""The ConfigMap that the admission policy reads: controller uid → names of the nodes that its new pods prefer."""
+
+_LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+
+
+def label_value(iteration: str) -> str:
+    """The iteration as a label value: itself where Kubernetes takes it, else a hash of it."""
+    if _LABEL.fullmatch(iteration):
+        return iteration
+    return "i-" + sha256(iteration.encode()).hexdigest()[:16]
+
+
+def optimize_id(node: str) -> str:
+    """Step that labels a node as one to stay."""
+    return f"optimize/{node}"
+
+
+def expire_id(node: str) -> str:
+    """Step that labels and taints a node as one to go."""
+    return f"expire/{node}"
+
+
+def expires(step_id: str) -> bool:
+    """Whether a `mark` step marks its node as one to go."""
+    return step_id.startswith("expire/")
+
+
+def unit_id(kind: str, workload: str, number: int) -> str:
+    """Step of the `number`th move of a workload, from 1."""
+    return f"{kind}/{workload}/{number}"
+
+
+ABORT: Final = "abort"
+"""Verdict: the plan is given up."""
+
+
+def skip_id(workload: str) -> str:
+    """Verdict: this workload is not moved any further."""
+    return f"skip/{workload}"
+
+
+def keep_id(node: str) -> str:
+    """Verdict: this node is not deleted."""
+    return f"keep/{node}"
+
+
+def is_verdict(step_id: str) -> bool:
+    """Whether a `step-failed` is a decision of ours and not the outcome of an effect."""
+    return step_id == ABORT or step_id.startswith(("skip/", "keep/"))

@@ -1,0 +1,67 @@
+"""Replacing all pods of a workload by a rolling update: the thesis's way, and the way to new requests."""
+
+from __future__ import annotations
+
+from kinema_core.events import EMPTY, Amounts, FrozenMap, Step, Workload
+from kinema_rescheduler.logic.execution import Progress
+from kinema_rescheduler.logic.names import unit_id
+from kinema_rescheduler.logic.scene import Scene
+from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, fail, skip
+from kinema_rescheduler.logic.workloads import Movers, settled
+
+
+def begin_roll(scene: Scene, movers: Movers, workload: Workload) -> Turn:
+    """Patch the template."""
+    step = Step(
+        id=unit_id("roll", movers.key, 1),
+        kind="roll",
+        target=movers.key,
+        uid=workload.uid,
+        replicas_from=workload.replicas,
+        replicas_to=workload.replicas,
+        requests=_new_requests(movers, workload),
+    )
+    return Turn(scene.intend(step))
+
+
+def _new_requests(movers: Movers, workload: Workload) -> Amounts:
+    """Only what changes: a template keeps what a forecast says nothing about."""
+    after = movers.requests or EMPTY
+    before = workload.template_requests
+    return FrozenMap(
+        {name: after[name] for name in ("cpu", "memory") if name in after and after[name] != before.get(name)}
+    )
+
+
+def roll(scene: Scene, movers: Movers) -> Turn:  # noqa: PLR0911 - a state machine: one return per state
+    """Go on with a rolling update."""
+    workload = movers.workload
+    if workload is None:
+        return skip(scene, movers, "gone", "its controller does not exist any more")
+    patched = scene.unit("roll", movers.key, 1)
+    assert patched is not None
+    if patched.state == "open":
+        return WAIT
+    if patched.state == "failed":
+        return _refused(scene, movers, patched)
+    finish = scene.unit("roll-finish", movers.key, 1)
+    if finish is not None:
+        if finish.lost:
+            return fail(scene, movers, finish.result, finish.detail)
+        return OVER if finish.over else Turn(scene.intend(finish.step))
+    if workload.generation >= int(patched.figures.get("generation", 0)) and settled(workload) and not movers.victims:
+        step = Step(id=unit_id("roll-finish", movers.key, 1), kind="roll-finish", target=movers.key, uid=workload.uid)
+        return Turn(scene.intend(step))
+    if scene.now > patched.deadline:
+        detail = f"{workload.updated} of {workload.replicas} pods are new, {workload.ready} Ready"
+        return Turn(scene.give_up("roll-stuck", f"{movers.key}: {detail}"))
+    return WAIT
+
+
+def _refused(scene: Scene, movers: Movers, patched: Progress) -> Turn:
+    return Turn(scene.intend(patched.step)) if patched.retry else fail(scene, movers, patched.result, patched.detail)
+
+
+def rolled(scene: Scene, workload: str) -> bool:
+    """Whether a rolling update was begun and not finished."""
+    return scene.unit("roll", workload, 1) is not None and not scene.done(unit_id("roll-finish", workload, 1))

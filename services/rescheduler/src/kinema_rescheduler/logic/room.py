@@ -1,0 +1,56 @@
+"""Free room on open nodes, and whether pods in flight fit into it (capacity comes before disruption)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from kinema_core.events import Amounts, Node, Pod
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import is_resident, resident_requests
+from kinema_core.model.derived import derived
+from kinema_core.model.match import node_admits
+from kinema_core.model.resources import add, fits, subtract, total
+
+
+def free_room(cluster: Cluster) -> Mapping[str, Amounts]:
+    """What each node has left beside its pods, terminating ones included, and the daemons that it has or will get."""
+    return derived(cluster, _free_room)
+
+
+def _free_room(cluster: Cluster) -> Mapping[str, Amounts]:
+    room: dict[str, Amounts] = {}
+    for node in cluster.nodes:
+        pods = [pod.requests for pod in cluster.pods_by_node.get(node.name, ()) if not is_resident(cluster, pod)]
+        room[node.name] = subtract(node.allocatable, add(total(pods), resident_requests(cluster, node)))
+    return MappingProxyType(room)
+
+
+class Room:
+    """Room that is handed out during one decision: what one move takes, the next does not see."""
+
+    def __init__(self, cluster: Cluster, open_nodes: Sequence[str]) -> None:
+        """`open_nodes` may take pods; the order given breaks ties."""
+        free = free_room(cluster)
+        self._cluster = cluster
+        self._free = {name: free[name] for name in open_nodes if name in free}
+
+    def take(self, pod: Pod, requests: Amounts, preferred: str, count: int) -> tuple[str, ...]:
+        """Place up to `count` pods like `pod`, each with `requests`: on the preferred node, then wherever they fit.
+
+        Returns the node of each pod that was placed; their room is taken.
+        """
+        names = [preferred, *(name for name in self._free if name != preferred)]
+        nodes = [node for name in names if name in self._free and (node := self._cluster.node(name)) is not None]
+        placed: list[str] = []
+        for node in nodes:
+            if not _admits(node, pod):
+                continue
+            while len(placed) < count and fits(requests, self._free[node.name]):
+                self._free[node.name] = subtract(self._free[node.name], requests)
+                placed.append(node.name)
+        return tuple(placed)
+
+
+def _admits(node: Node, pod: Pod) -> bool:
+    return node_admits(pod.rules, name=node.name, labels=node.labels, taints=node.taints) is None

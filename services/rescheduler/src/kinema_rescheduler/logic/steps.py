@@ -1,0 +1,182 @@
+"""What an execution does next: one pure function of the journal, the cluster state and the time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from kinema_core.events import (
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    Figures,
+    FrozenMap,
+    NodeDeletionRequested,
+    StepFailed,
+)
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import is_resident
+from kinema_rescheduler.logic.execution import Execution, Journal, of_request
+from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.logic.moves import advance
+from kinema_rescheduler.logic.names import EXPIRY
+from kinema_rescheduler.logic.phases import (
+    Phase,
+    await_ready,
+    boot,
+    clean,
+    delete,
+    leftovers,
+    mark,
+    needs_marks,
+    off_limits,
+)
+from kinema_rescheduler.logic.rollback import reason_to_abort, roll_back
+from kinema_rescheduler.logic.scene import Decision, Scene
+from kinema_rescheduler.logic.workloads import group_key
+
+
+def current(journal: Journal, cluster: Cluster) -> Execution | None:
+    """The execution to go on with: the active one, else a requested deletion that is still right."""
+    if journal.active is not None:
+        return journal.active
+    for name in sorted(journal.requests):
+        event = journal.requests[name]
+        if _still_right(event, cluster):
+            return of_request(event)
+    return None
+
+
+def _still_right(event: Event, cluster: Cluster) -> bool:
+    """The node is the one that was meant, still carries the expiry label, and nothing runs on it."""
+    request = event.body
+    assert isinstance(request, NodeDeletionRequested)
+    node = cluster.node(request.node)
+    if node is None or node.uid != request.uid or EXPIRY not in node.labels:
+        return False
+    return all(is_resident(cluster, pod) for pod in cluster.pods_by_node.get(node.name, ()))
+
+
+def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits, fencing: int) -> tuple[Decision, ...]:
+    """The next intents and verdicts of the current execution, or its end; nothing while it can only wait.
+
+    Args:
+        journal: fold of the log.
+        cluster: fold of the state; which version is recorded with the answer.
+        now: cluster time; recorded with the answer.
+        limits: what the operator set.
+        fencing: lease revision of the process that decides, stamped on everything.
+    """
+    execution = current(journal, cluster)
+    if execution is None or cluster.version == 0:
+        return ()
+    plan = execution.plan
+    if plan is None:
+        return (_aborted(execution, fencing, "unknown-plan", "its proposal is not in the log"),)
+    scene = Scene(execution=execution, plan=plan, cluster=cluster, now=now, limits=limits, fencing=fencing)
+    if not execution.steps:
+        stale = _stale(scene)
+        if stale is not None:
+            return (stale,)
+    cause = reason_to_abort(scene)
+    if cause is None:
+        phase = _forward(scene)
+        return phase.bodies if phase.bodies or not phase.over else (_end(scene),)
+    phase = roll_back(scene)
+    if phase.bodies or not phase.over:
+        return phase.bodies
+    return (_aborted(execution, fencing, cause.reason, cause.detail, leftovers(scene), _figures(scene)),)
+
+
+def _stale(scene: Scene) -> ExecutionAborted | None:
+    """A plan that nobody began in time was made for another cluster."""
+    cause = scene.execution.cause.time
+    if not scene.passed(cause, scene.limits.start_seconds):
+        return None
+    detail = f"accepted at {cause.isoformat()} and never begun"
+    return _aborted(scene.execution, scene.fencing, "stale", detail)
+
+
+def _forward(scene: Scene) -> Phase:
+    """The phases in order; nodes are deleted while others are still being emptied."""
+    for phase in (boot(scene), await_ready(scene), mark(scene)):
+        if phase.bodies or not phase.over:
+            return phase
+    if needs_marks(scene):
+        kept = off_limits(scene)
+        if kept:
+            return Phase(kept)  # a verdict changes what the rest would be decided on
+        moves = advance(scene)
+        if any(isinstance(body, StepFailed) for body in moves.bodies):
+            return Phase(moves.bodies)
+        deletes = delete(scene, moved=moves.over)
+        bodies = (*moves.bodies, *deletes.bodies)
+        if bodies or not (moves.over and deletes.over):
+            return Phase(bodies)
+    return clean(scene)
+
+
+def _end(scene: Scene) -> ExecutionFinished | ExecutionAborted:
+    left = leftovers(scene)
+    if left:
+        detail = "the plan was carried out, but not everything of ours could be taken back"
+        return _aborted(scene.execution, scene.fencing, "leftovers", detail, left, _figures(scene))
+    return ExecutionFinished(plan=scene.execution.plan_id, fencing=scene.fencing, figures=_figures(scene))
+
+
+def _aborted(
+    execution: Execution,
+    fencing: int,
+    reason: str,
+    detail: str,
+    left: tuple[str, ...] = (),
+    figures: Figures | None = None,
+) -> ExecutionAborted:
+    return ExecutionAborted(
+        plan=execution.plan_id,
+        fencing=fencing,
+        reason=reason,
+        detail=detail,
+        leftovers=left,
+        figures=figures if figures is not None else FrozenMap(),
+    )
+
+
+def _figures(scene: Scene) -> Figures:
+    """What was done, counted from the journal; misses from where the pods are."""
+    steps = scene.execution.steps.values()
+    done = [progress.step for progress in steps if progress.state == "done"]
+    surged = sum(step.replicas_from - step.replicas_to for step in done if step.kind == "surge-down")
+    verdicts = scene.execution.verdicts
+    started = next((progress.intended for progress in steps), scene.now)
+    return FrozenMap(
+        {
+            "booted": sum(1 for step in done if step.kind == "boot"),
+            "deleted": sum(1 for step in done if step.kind == "delete"),
+            "moves_surge": surged,
+            "moves_evict": sum(1 for step in done if step.kind == "evict"),
+            "moves_rolling": sum(step.replicas_to for step in done if step.kind == "roll"),
+            "placement_misses": _misses(scene),
+            "workloads_skipped": sum(1 for name in verdicts if name.startswith("skip/")),
+            "nodes_kept": sum(
+                1 for name in scene.deletes if not scene.done(f"delete/{name}") and scene.cluster.node(name) is not None
+            ),
+            "seconds": round((scene.now - started).total_seconds(), 3),
+        }
+    )
+
+
+def _misses(scene: Scene) -> int:
+    """Pods of moved workloads that the plan wants on a node and that are not there."""
+    moved = scene.units.keys()
+    wanted: dict[tuple[str, str], int] = {}
+    here: dict[tuple[str, str], int] = {}
+    owners = {pod.key.rpartition("-")[0]: group_key(scene.cluster, pod) for pod in scene.alive.values()}
+    for place in scene.plan.placements:
+        workload = owners.get(place.pod.rpartition("-")[0])
+        if workload in moved:
+            wanted[workload, place.to] = wanted.get((workload, place.to), 0) + 1
+    for pod in scene.alive.values():
+        workload = group_key(scene.cluster, pod)
+        if workload in moved and pod.node is not None:
+            here[workload, pod.node] = here.get((workload, pod.node), 0) + 1
+    return sum(max(0, count - here.get(place, 0)) for place, count in wanted.items())

@@ -1,0 +1,64 @@
+"""What a move in progress does next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kinema_core.events import Step
+from kinema_rescheduler.logic.names import skip_id, unit_id
+from kinema_rescheduler.logic.scene import Decision, Scene
+from kinema_rescheduler.logic.workloads import Movers
+
+HARMLESS: Final = frozenset({"changed", "conflict", "gone", "not-ready", "budget", "taken-back", "throttled"})
+"""Reasons for which only the workload concerned is left alone; any other ends the plan."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Bodies to publish now, and whether the move has ended."""
+
+    bodies: tuple[Decision, ...] = ()
+    over: bool = False
+
+
+WAIT: Final = Turn()
+OVER: Final = Turn(over=True)
+
+
+def skip(scene: Scene, movers: Movers, reason: str, detail: str) -> Turn:
+    """Leave this workload where it is."""
+    return Turn(scene.verdict(skip_id(movers.key), reason, detail))
+
+
+def fail(scene: Scene, movers: Movers, reason: str, detail: str) -> Turn:
+    """A step failed for good: leave the workload alone, or give the plan up where that would not help."""
+    if reason in HARMLESS:
+        return skip(scene, movers, reason, detail)
+    return Turn(scene.give_up(reason, f"{movers.key}: {detail}"))
+
+
+def steering(scene: Scene, movers: Movers, number: int, pods: tuple[str, ...], nodes: tuple[str, ...]) -> Turn:
+    """Begin the `number`th move of a workload: say where its new pods shall go."""
+    owner = next(pod.owner for pod in movers.victims if pod.uid in pods)
+    step = Step(
+        id=unit_id("steer", movers.key, number),
+        kind="steer",
+        target=movers.key,
+        uid=owner.uid if owner is not None else "",
+        pods=pods,
+        nodes=nodes,
+    )
+    return Turn(scene.intend(step))
+
+
+def steered(scene: Scene, movers: Movers, number: int) -> Turn:
+    """Whether new pods are steered by now (`over`). Steering that failed is done without: it fails open."""
+    steer = scene.unit("steer", movers.key, number)
+    if steer is None:
+        return OVER
+    if not steer.over:
+        return Turn(scene.intend(steer.step))
+    if steer.result == "done" and not scene.passed(steer.ended, scene.limits.steer_seconds):
+        return WAIT  # found made, it has been in effect for long
+    return OVER

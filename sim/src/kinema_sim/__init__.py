@@ -1,0 +1,1 @@
+"""A deterministic simulated cluster and cloud."""

@@ -1,0 +1,56 @@
+"""Serve a simulated cluster: `python -m kinema_sim --scenario after-peak --speed 10 --kubeconfig FILE`."""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+
+from kinema_sim.front.kubeconfig import write_kubeconfig
+from kinema_sim.front.server import Server
+from kinema_sim.scenarios.registry import SCENARIOS
+
+
+def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m kinema_sim", description="Serve a simulated cluster on loopback.")
+    parser.add_argument("--scenario", choices=sorted(SCENARIOS), default="after-peak", help="where to start")
+    parser.add_argument("--seed", type=int, default=0, help="decides names, uids and delays")
+    parser.add_argument("--speed", type=float, default=10.0, help="virtual seconds per wall second")
+    parser.add_argument("--port", type=int, default=0, help="TCP port, 0 for any free one")
+    parser.add_argument("--kubeconfig", type=Path, help="where to write a kubeconfig")
+    parser.add_argument("--token", default="", help="bearer token that callers must show")
+    return parser.parse_args(arguments)
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signum, stop.set)
+    cluster = SCENARIOS[options.scenario](options.seed)
+    server = Server(cluster, speed=options.speed, token=options.token)
+    address = await server.start(options.port)
+    if options.kubeconfig is not None:
+        write_kubeconfig(options.kubeconfig, url=address.url, token=options.token or "none")
+    sys.stdout.write(json.dumps({"url": address.url, "port": address.port}) + "\n")
+    sys.stdout.flush()
+    await stop.wait()
+    await server.stop()
+
+
+def main() -> int:
+    """Serve until SIGTERM or SIGINT."""
+    options = _arguments()
+    if options.speed <= 0:
+        sys.stderr.write(f"--speed must be positive, not {options.speed}\n")
+        return 2
+    try:
+        asyncio.run(_serve(options))
+    except OSError as error:
+        sys.stderr.write(f"cannot serve: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""What the Kubernetes API does with a request, without HTTP."""

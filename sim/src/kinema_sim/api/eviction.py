@@ -1,0 +1,105 @@
+"""The Eviction API: a deletion that asks the disruption budgets first."""
+
+from kinema_sim.api.errors import ApiError, about, conflict
+from kinema_sim.api.kube import KubeApi
+from kinema_sim.engine.kinds import PDB, POD
+from kinema_sim.engine.objects import (
+    Obj,
+    is_finished,
+    is_ready,
+    is_terminating,
+    key_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    phase_of,
+    set_condition,
+    uid_of,
+)
+from kinema_sim.engine.selectors import matches
+from kinema_sim.engine.store import Store
+
+_TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+_NO_ROOM = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def budgets_of(store: Store, pod: Obj) -> list[Obj]:
+    """Give the disruption budgets that select a pod, by name."""
+    namespace = namespace_of(pod)
+    return [
+        budget for budget in store.sorted(PDB, namespace) if matches(budget["spec"].get("selector"), labels_of(pod))
+    ]
+
+
+def evict(api: KubeApi, namespace: str, name: str, *, body: Obj) -> Obj:
+    """Evict a pod as its budgets allow; gives a Status of success.
+
+    Raises:
+        ApiError: 404 gone, 409 another uid, 429 the budget does not allow it now, 500 two budgets select the pod.
+    """
+    pod = api.get(POD, namespace, name)
+    options: Obj = body.get("deleteOptions") or {}
+    wanted = (options.get("preconditions") or {}).get("uid")
+    if wanted and wanted != uid_of(pod):
+        text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid_of(pod)}"
+        raise conflict(POD, name, text)
+    dry_run = bool(options.get("dryRun") or body.get("dryRun"))
+    if not _bypasses(pod):
+        _ask_budget(api.store, pod, dry_run=dry_run)
+    if not dry_run:
+        now = api.store.loop.now
+        disrupted = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+        }
+        marked = api.store.edit(POD, key_of(pod), lambda draft: set_condition(draft, disrupted, now))
+        api.delete_pod(marked or pod, grace=options.get("gracePeriodSeconds"))
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _bypasses(pod: Obj) -> bool:
+    """Pods that serve nobody are outside the budgets."""
+    return is_finished(pod) or phase_of(pod) == "Pending" or is_terminating(pod)
+
+
+def _ask_budget(store: Store, pod: Obj, *, dry_run: bool) -> None:
+    budgets = budgets_of(store, pod)
+    if len(budgets) > 1:
+        raise ApiError(500, _TWO_BUDGETS)
+    if not budgets:
+        return
+    budget = budgets[0]
+    status: Obj = budget.get("status") or {}
+    if not is_ready(pod) and _frees_unready(budget, status):
+        return
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 1):
+        text = f"The disruption budget {name_of(budget)} is still being processed by the server."
+        raise _refusal(pod, text, retry_after=10)
+    if status.get("disruptionsAllowed", 0) <= 0:
+        need, have = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        text = f"The disruption budget {name_of(budget)} needs {need} healthy pods and has {have} currently"
+        raise _refusal(pod, text, retry_after=0)
+    if not dry_run:
+        now = store.loop.now
+
+        def take_one(draft: Obj) -> None:
+            draft["status"]["disruptionsAllowed"] -= 1
+            draft["status"].setdefault("disruptedPods", {})[name_of(pod)] = now
+
+        store.edit(PDB, key_of(budget), take_one)
+
+
+def _frees_unready(budget: Obj, status: Obj) -> bool:
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    desired, current = int(status.get("desiredHealthy", 0)), int(status.get("currentHealthy", 0))
+    return 0 < desired <= current
+
+
+def _refusal(pod: Obj, text: str, *, retry_after: int) -> ApiError:
+    details = {**about(POD, name_of(pod)), "causes": [{"reason": "DisruptionBudget", "message": text}]}
+    if retry_after:
+        details["retryAfterSeconds"] = retry_after
+    return ApiError(429, _NO_ROOM, details=details)

@@ -1,0 +1,1 @@
+"""The cloud that sells nodes."""

@@ -1,0 +1,239 @@
+"""The cloud: operations that take time, limits, stock-outs, and the machines that exist.
+
+CloudError
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kinema_sim.cloud.nodes import make_ready, node_object
+from kinema_sim.cloud.offers import Offer, load_offers
+from kinema_sim.engine.clock import Loop, digest
+from kinema_sim.engine.kinds import NODE
+from kinema_sim.engine.objects import Obj
+from kinema_sim.engine.store import Store
+
+BOOT_MS = (30_000, 60_000)
+"""From the order to the node's registration, inclusive bounds."""
+READY_MS = (3_000, 6_000)
+"""From registration to Ready."""
+DELETE_MS = (8_000, 15_000)
+STOCK_OUT_MS = 4_000
+"""How long the cloud looks for capacity before it says that there is none."""
+
+
+class ErrorClass(StrEnum):
+    """What a failure means for the caller."""
+
+    STOCK_OUT = "stock-out"
+    QUOTA = "quota"
+    PERMISSION = "permission"
+    CONFLICT = "conflict"
+    TRANSIENT = "transient"
+    NOT_FOUND = "not-found"
+
+
+class CloudError(Exception):
+    """A request that the cloud refuses at once."""
+
+    def __init__(self, kind: ErrorClass, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+@dataclass
+class Operation:
+    """A boot or a deletion under way or over.
+
+    Attributes:
+        id: the caller's name for it.
+        kind: `boot` or `delete`.
+        node: node it is about.
+        state: `running`, `done` or `failed`.
+        error: class and message of a failure.
+    """
+
+    id: str
+    kind: str
+    node: str
+    state: str = "running"
+    error: tuple[ErrorClass, str] | None = None
+
+
+@dataclass
+class Machine:
+    """A machine that is paid for.
+
+    Attributes:
+        name: node name.
+        offer: what was bought.
+        state: `booting`, `running` or `deleting`.
+        boot: operation that boots or booted it.
+        labels: extra labels of its node.
+        taints: extra taints of its node.
+    """
+
+    name: str
+    offer: Offer
+    state: str
+    boot: Operation
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: list[Obj] = field(default_factory=list)
+
+
+class Cloud:
+    """Sells and takes back machines.
+
+    Args:
+        store: where nodes register.
+        seed: decides boot times.
+        offers: what is on sale, the shipped price list when None.
+        vcpu_quota: how many processors may run at once; None for no limit.
+    """
+
+    def __init__(
+        self, store: Store, seed: int, *, offers: tuple[Offer, ...] | None = None, vcpu_quota: int | None = None
+    ) -> None:
+        self._store = store
+        self._loop: Loop = store.loop
+        self._seed = seed
+        self.offers = {offer.name: offer for offer in (load_offers() if offers is None else offers)}
+        self.vcpu_quota = vcpu_quota
+        self.available: dict[str, int] = {}
+        self.sold_out: set[str] = set()
+        self.never_ready: set[str] = set()
+        self.denied = False
+        self.machines: dict[str, Machine] = {}
+        self.operations: dict[str, Operation] = {}
+        self._deletions: dict[str, Operation] = {}
+
+    def boot(self, name: str, offer: Offer, operation: str, *, labels: dict[str, str], taints: list[Obj]) -> Operation:
+        """Order a machine. The same operation, or the same machine under another operation, is the same order.
+
+        Raises:
+            CloudError: permission, quota, or conflict when the name is taken by something else.
+        """
+        if operation in self.operations:
+            return self._same(operation, "boot", name)
+        self._check_permission()
+        existing = self.machines.get(name)
+        if existing is not None:
+            if existing.offer != offer or existing.state == "deleting":
+                raise CloudError(ErrorClass.CONFLICT, f"{name} exists as {existing.offer.name}, {existing.state}")
+            self.operations[operation] = existing.boot
+            return existing.boot
+        self._check_quota(offer)
+        order = self.operations[operation] = Operation(operation, "boot", name)
+        machine = Machine(name, offer, "booting", order, labels=dict(labels), taints=list(taints))
+        self.machines[name] = machine
+        if self._left(offer) == 0:
+            self._loop.after(STOCK_OUT_MS, lambda: self._fail_for_stock(machine))
+        else:
+            self._take(offer)
+            self._loop.after(self._spread("boot", name, BOOT_MS), lambda: self._register(machine))
+        return order
+
+    def delete(self, name: str, operation: str) -> Operation:
+        """Give a machine back. The same operation, or the same machine once more, is the same order.
+
+        Raises:
+            CloudError: permission, or not-found.
+        """
+        if operation in self.operations:
+            return self._same(operation, "delete", name)
+        self._check_permission()
+        machine = self.machines.get(name)
+        if machine is None and name not in self._deletions:
+            raise CloudError(ErrorClass.NOT_FOUND, f"there is no machine {name}")
+        if machine is None or machine.state == "deleting":
+            self.operations[operation] = self._deletions[name]
+            return self._deletions[name]
+        order = self.operations[operation] = self._deletions[name] = Operation(operation, "delete", name)
+        machine.state = "deleting"
+        if machine.boot.state == "running":
+            machine.boot.state = "failed"
+            machine.boot.error = (ErrorClass.CONFLICT, f"{name} was deleted while it booted")
+        self._loop.after(self._spread("delete", name, DELETE_MS), lambda: self._vanish(machine, order))
+        return order
+
+    def adopt(self, name: str, offer: Offer, *, labels: dict[str, str]) -> None:
+        """Put a machine there that runs and is Ready already: how a scenario begins."""
+        order = self.operations[f"initial-{name}"] = Operation(f"initial-{name}", "boot", name, state="done")
+        self._deletions.pop(name, None)
+        machine = self.machines[name] = Machine(name, offer, "running", order, labels=dict(labels))
+        self._create_node(machine)
+        self._make_ready(machine)
+
+    def release(self) -> None:
+        """Lift the faults on nodes: those held back until now become Ready."""
+        held = sorted(self.never_ready)
+        self.never_ready.clear()
+        for name in held:
+            machine = self.machines.get(name)
+            if machine is not None:
+                self._make_ready(machine)
+
+    def _same(self, operation: str, kind: str, node: str) -> Operation:
+        known = self.operations[operation]
+        if (known.kind, known.node) != (kind, node):
+            text = f"operation {operation} is {known.kind} {known.node}, not {kind} {node}"
+            raise CloudError(ErrorClass.CONFLICT, text)
+        return known
+
+    def _check_permission(self) -> None:
+        if self.denied:
+            raise CloudError(ErrorClass.PERMISSION, "the caller may not change machines")
+
+    def _check_quota(self, offer: Offer) -> None:
+        used = sum(machine.offer.vcpus for machine in self.machines.values())
+        if self.vcpu_quota is not None and used + offer.vcpus > self.vcpu_quota:
+            text = f"{used} of {self.vcpu_quota} vCPUs are in use, {offer.machine_type} needs {offer.vcpus}"
+            raise CloudError(ErrorClass.QUOTA, text)
+
+    def _left(self, offer: Offer) -> int | None:
+        return 0 if offer.name in self.sold_out else self.available.get(offer.name)
+
+    def _take(self, offer: Offer) -> None:
+        if offer.name in self.available:
+            self.available[offer.name] -= 1
+
+    def _spread(self, what: str, name: str, bounds: tuple[int, int]) -> int:
+        return bounds[0] + digest(what, self._seed, name) % (bounds[1] - bounds[0] + 1)
+
+    def _fail_for_stock(self, machine: Machine) -> None:
+        if machine.state != "booting":
+            return
+        machine.boot.state = "failed"
+        machine.boot.error = (ErrorClass.STOCK_OUT, f"{machine.offer.name} is not available at the moment")
+        del self.machines[machine.name]
+
+    def _register(self, machine: Machine) -> None:
+        if machine.state != "booting":
+            return
+        machine.state = "running"
+        machine.boot.state = "done"
+        self._deletions.pop(machine.name, None)
+        self._create_node(machine)
+        if machine.name not in self.never_ready:
+            self._loop.after(self._spread("ready", machine.name, READY_MS), lambda: self._make_ready(machine))
+
+    def _create_node(self, machine: Machine) -> None:
+        if self._store.get(NODE, "", machine.name) is not None:
+            return
+        draft = node_object(
+            machine.name, machine.offer, labels=machine.labels, taints=machine.taints, now=self._loop.now
+        )
+        self._store.create(NODE, draft)
+
+    def _make_ready(self, machine: Machine) -> None:
+        if machine.state == "running":
+            now = self._loop.now
+            self._store.edit(NODE, ("", machine.name), lambda node: make_ready(node, now))
+
+    def _vanish(self, machine: Machine, order: Operation) -> None:
+        order.state = "done"
+        del self.machines[machine.name]
+        if machine.offer.name in self.available:
+            self.available[machine.offer.name] += 1
+        self._store.remove(NODE, ("", machine.name))

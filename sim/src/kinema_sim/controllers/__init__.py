@@ -1,0 +1,1 @@
+"""Controllers: each makes what is so into what was asked for, in virtual time."""

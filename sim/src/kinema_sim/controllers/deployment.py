@@ -1,0 +1,211 @@
+"""Deployments: one ReplicaSet per version of the template, and the way from one to the next."""
+
+import msgspec
+
+from kinema_sim.controllers.queue import Turn, WorkQueue
+from kinema_sim.controllers.rollout import Bounds, SetState, bounds, grow_new, share_out, shrink_old
+from kinema_sim.engine.clock import digest
+from kinema_sim.engine.kinds import DEPLOYMENT, REPLICA_SET
+from kinema_sim.engine.objects import (
+    Key,
+    Obj,
+    annotations_of,
+    clone,
+    key_of,
+    name_of,
+    namespace_of,
+    owner_reference,
+    set_condition,
+    uid_of,
+)
+from kinema_sim.engine.store import Change, Store
+
+_REVISION = "deployment.kubernetes.io/revision"
+_DESIRED = "deployment.kubernetes.io/desired-replicas"
+_MAXIMUM = "deployment.kubernetes.io/max-replicas"
+_HASH = "pod-template-hash"
+_HASH_ALPHABET = "bcdf456789ghjklmnpqrstvwxz2"
+_NOT_COPIED = (_REVISION, _DESIRED, _MAXIMUM, "kubectl.kubernetes.io/last-applied-configuration")
+
+
+def template_hash(template: Obj) -> str:
+    """Give the short name of a pod template: equal templates have equal names."""
+    number = digest("template", msgspec.json.encode(template, order="sorted").decode())
+    letters = []
+    for _ in range(10):
+        number, index = divmod(number, len(_HASH_ALPHABET))
+        letters.append(_HASH_ALPHABET[index])
+    return "".join(letters)
+
+
+class DeploymentController:
+    """Creates ReplicaSets and moves replicas between them."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._queue = WorkQueue(store.loop, Turn.WORKLOAD, self.sync)
+        store.subscribe(self.note)
+
+    def note(self, change: Change) -> None:
+        """Queue the deployments that a change concerns."""
+        if change.kind is DEPLOYMENT and change.type != "DELETED":
+            self._queue.add(key_of(change.new))
+        elif change.kind is REPLICA_SET:
+            self._queue.add_owner(change, DEPLOYMENT)
+
+    def sync(self, key: Key) -> None:
+        """Take one step of the rollout, or just follow the number of replicas."""
+        found = self.store.find(DEPLOYMENT, key)
+        if found is None:
+            return
+        name = template_hash(found["spec"]["template"])
+        sets = sorted(self.store.owned(REPLICA_SET, uid_of(found)), key=_age)
+        new = next((each for each in sets if each["metadata"]["labels"].get(_HASH) == name), None)
+        old = [each for each in sets if each is not new]
+        if not found["spec"].get("paused") or new is not None:
+            new = self._ensure_new(found, new, old=old, name=name)
+            self._move(found, new, old)
+            self._clean(found, old)
+        self._report(key)
+
+    def _limits(self, found: Obj) -> Bounds:
+        strategy: Obj = found["spec"].get("strategy") or {}
+        rolling: Obj = strategy.get("rollingUpdate") or {}
+        return bounds(
+            int(found["spec"]["replicas"]), surge=rolling.get("maxSurge"), unavailable=rolling.get("maxUnavailable")
+        )
+
+    def _ensure_new(self, found: Obj, new: Obj | None, *, old: list[Obj], name: str) -> Obj:
+        latest = max((int(annotations_of(each).get(_REVISION, "0")) for each in old), default=0)
+        if new is None:
+            new = self.store.create(REPLICA_SET, self._draft(found, name, str(latest + 1)))
+        elif int(annotations_of(new).get(_REVISION, "0")) <= latest:
+            new = self._annotate(new, {_REVISION: str(latest + 1)})
+        revision = annotations_of(new)[_REVISION]
+        if annotations_of(found).get(_REVISION) != revision:
+
+            def number(draft: Obj) -> None:
+                draft["metadata"].setdefault("annotations", {})[_REVISION] = revision
+
+            self.store.edit(DEPLOYMENT, key_of(found), number)
+        return new
+
+    def _draft(self, found: Obj, name: str, revision: str) -> Obj:
+        template = clone(found["spec"]["template"])
+        template.setdefault("metadata", {}).setdefault("labels", {})[_HASH] = name
+        selector = clone(found["spec"]["selector"])
+        selector.setdefault("matchLabels", {})[_HASH] = name
+        copied = {key: value for key, value in annotations_of(found).items() if key not in _NOT_COPIED}
+        spec: Obj = {"replicas": 0, "selector": selector, "template": template}
+        if "minReadySeconds" in found["spec"]:
+            spec["minReadySeconds"] = found["spec"]["minReadySeconds"]
+        return {
+            "metadata": {
+                "name": f"{name_of(found)}-{name}",
+                "namespace": namespace_of(found),
+                "labels": dict(template["metadata"]["labels"]),
+                "annotations": {**copied, _REVISION: revision},
+                "ownerReferences": [owner_reference(found)],
+            },
+            "spec": spec,
+        }
+
+    def _move(self, found: Obj, new: Obj, old: list[Obj]) -> None:
+        limits = self._limits(found)
+        active = [each for each in (*old, new) if each["spec"]["replicas"]]
+        if len(active) <= 1 and (not active or active[0] is new):
+            self._resize(new, limits.replicas, limits)
+        elif found["spec"].get("paused") or self._was_rescaled(active, limits):
+            before = max(int(annotations_of(each).get(_MAXIMUM, "0")) for each in active)
+            sizes = share_out([_state(each) for each in reversed(active)], limits, before=before)
+            for each in active:
+                self._resize(each, sizes[name_of(each)], limits)
+        elif (found["spec"].get("strategy") or {}).get("type") == "Recreate":
+            self._recreate(new, old, limits)
+        else:
+            size = grow_new(_state(new), [_state(each) for each in old], limits)
+            if size != new["spec"]["replicas"]:
+                self._resize(new, size, limits)
+                return
+            sizes = shrink_old(_state(new), [_state(each) for each in old if each["spec"]["replicas"]], limits)
+            for each in old:
+                self._resize(each, sizes.get(name_of(each), 0), limits)
+
+    def _was_rescaled(self, active: list[Obj], limits: Bounds) -> bool:
+        told = [annotations_of(each).get(_DESIRED) for each in active]
+        return any(value is not None and value != str(limits.replicas) for value in told)
+
+    def _recreate(self, new: Obj, old: list[Obj], limits: Bounds) -> None:
+        for each in old:
+            self._resize(each, 0, limits)
+        if all((each.get("status") or {}).get("replicas", 0) == 0 for each in old):
+            self._resize(new, limits.replicas, limits)
+
+    def _resize(self, target: Obj, size: int, limits: Bounds) -> None:
+        noted = {_DESIRED: str(limits.replicas), _MAXIMUM: str(limits.replicas + limits.max_surge)}
+
+        def change(draft: Obj) -> None:
+            draft["spec"]["replicas"] = size
+            if size:
+                draft["metadata"].setdefault("annotations", {}).update(noted)
+
+        self.store.edit(REPLICA_SET, key_of(target), change)
+
+    def _annotate(self, target: Obj, values: dict[str, str]) -> Obj:
+        def change(draft: Obj) -> None:
+            draft["metadata"].setdefault("annotations", {}).update(values)
+
+        return self.store.edit(REPLICA_SET, key_of(target), change) or target
+
+    def _clean(self, found: Obj, old: list[Obj]) -> None:
+        empty = [each for each in old if not each["spec"]["replicas"] and not _counts(each)["replicas"]]
+        for each in empty[: max(0, len(empty) - int(found["spec"].get("revisionHistoryLimit", 10)))]:
+            self.store.remove(REPLICA_SET, key_of(each))
+
+    def _report(self, key: Key) -> None:
+        found = self.store.find(DEPLOYMENT, key)
+        if found is None:
+            return
+        sets = self.store.owned(REPLICA_SET, uid_of(found))
+        name = template_hash(found["spec"]["template"])
+        updated = sum(_counts(each)["replicas"] for each in sets if each["metadata"]["labels"].get(_HASH) == name)
+        total, ready, available = (
+            sum(_counts(each)[field] for each in sets) for field in ("replicas", "readyReplicas", "availableReplicas")
+        )
+        wanted, limits = int(found["spec"]["replicas"]), self._limits(found)
+        complete = updated == wanted == total == available
+        enough = available >= wanted - limits.max_unavailable
+        now = self.store.loop.now
+
+        def change(draft: Obj) -> None:
+            status = draft["status"]
+            for field, value in (
+                ("replicas", total),
+                ("updatedReplicas", updated),
+                ("readyReplicas", ready),
+                ("availableReplicas", available),
+                ("unavailableReplicas", max(0, max(wanted, total) - available)),
+            ):
+                status.pop(field, None)
+                if value:
+                    status[field] = value
+            status["observedGeneration"] = draft["metadata"].get("generation", 1)
+            reason = "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated"
+            set_condition(draft, {"type": "Progressing", "status": "True", "reason": reason}, now)
+            word, why = ("True", "MinimumReplicasAvailable") if enough else ("False", "MinimumReplicasUnavailable")
+            set_condition(draft, {"type": "Available", "status": word, "reason": why}, now)
+
+        self.store.edit(DEPLOYMENT, key, change)
+
+
+def _age(obj: Obj) -> tuple[str, str]:
+    return obj["metadata"]["creationTimestamp"], name_of(obj)
+
+
+def _counts(each: Obj) -> dict[str, int]:
+    status: Obj = each.get("status") or {}
+    return {field: int(status.get(field, 0)) for field in ("replicas", "readyReplicas", "availableReplicas")}
+
+
+def _state(each: Obj) -> SetState:
+    return SetState(name_of(each), int(each["spec"]["replicas"]), _counts(each)["availableReplicas"])

@@ -1,0 +1,59 @@
+"""Jobs: pods that run until enough of them have succeeded."""
+
+from kinema_sim.api.kube import KubeApi
+from kinema_sim.controllers.pods import pod_of_template
+from kinema_sim.controllers.queue import Turn, WorkQueue
+from kinema_sim.engine.kinds import JOB, POD
+from kinema_sim.engine.objects import Key, Obj, is_active, is_ready, key_of, name_of, phase_of, set_condition, uid_of
+from kinema_sim.engine.store import Change, Store
+
+
+class JobController:
+    """Keeps `parallelism` pods running until `completions` have succeeded."""
+
+    def __init__(self, store: Store, api: KubeApi) -> None:
+        self.store = store
+        self._api = api
+        self._queue = WorkQueue(store.loop, Turn.SET, self.sync)
+        store.subscribe(self.note)
+
+    def note(self, change: Change) -> None:
+        """Queue the jobs that a change concerns."""
+        if change.kind is JOB and change.type != "DELETED":
+            self._queue.add(key_of(change.new))
+        elif change.kind is POD:
+            self._queue.add_owner(change, JOB)
+
+    def sync(self, key: Key) -> None:
+        """Start what is missing of one job and tell how far it is."""
+        found = self.store.find(JOB, key)
+        if found is None:
+            return
+        pods = self.store.owned(POD, uid_of(found))
+        active = [pod for pod in pods if is_active(pod)]
+        done = sum(1 for pod in pods if phase_of(pod) == "Succeeded")
+        spec = found["spec"]
+        wanted = 0 if spec.get("suspend") else min(int(spec["parallelism"]), int(spec["completions"]) - done)
+        for _ in range(wanted - len(active)):
+            labels = {"batch.kubernetes.io/job-name": name_of(found), "job-name": name_of(found)}
+            active.append(self.store.create(POD, pod_of_template(found, spec["template"], labels=labels)))
+        for pod in active[max(0, wanted) :]:
+            self._api.delete_pod(pod)
+        self._report(key, done)
+
+    def _report(self, key: Key, done: int) -> None:
+        found = self.store.find(JOB, key)
+        if found is None:
+            return
+        active = [pod for pod in self.store.owned(POD, uid_of(found)) if is_active(pod)]
+        now, complete = self.store.loop.now, done >= int(found["spec"]["completions"])
+
+        def change(draft: Obj) -> None:
+            status: Obj = draft["status"]
+            status.setdefault("startTime", now)
+            status.update(active=len(active), ready=sum(1 for pod in active if is_ready(pod)), succeeded=done)
+            if complete:
+                status.setdefault("completionTime", now)
+                set_condition(draft, {"type": "Complete", "status": "True", "reason": "CompletionsReached"}, now)
+
+        self.store.edit(JOB, key, change)

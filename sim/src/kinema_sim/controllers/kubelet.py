@@ -1,0 +1,160 @@
+"""What kubelets do: start the pods bound to their node, make them ready, and end them."""
+
+from collections.abc import Callable
+
+from kinema_sim.controllers.queue import Turn, WorkQueue
+from kinema_sim.engine.clock import digest
+from kinema_sim.engine.kinds import NODE, POD
+from kinema_sim.engine.objects import (
+    Key,
+    Obj,
+    annotations_of,
+    is_finished,
+    is_terminating,
+    is_true,
+    key_of,
+    name_of,
+    namespace_of,
+    node_of,
+    phase_of,
+    set_condition,
+    uid_of,
+)
+from kinema_sim.engine.store import Change, Store
+
+READY_SECONDS = "sim.kinema.io/ready-seconds"
+"""Pod annotation: how long the application takes from its start until it answers."""
+RUN_SECONDS = "sim.kinema.io/run-seconds"
+"""Pod annotation: after how long the pod's work is done; without it the pod runs for good."""
+
+START_MS = (800, 2_500)
+"""From binding to Running: image and containers."""
+READY_MS = (2_000, 4_000)
+"""From Running to Ready without the annotation."""
+STOP_MS = (800, 2_000)
+"""From the request to end until the pod is gone, at most its grace period."""
+
+
+class Kubelets:
+    """The kubelets of all nodes."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self.store = store
+        self._seed = seed
+        self._queue = WorkQueue(store.loop, Turn.KUBELET, self.sync)
+        self._begun: dict[str, str] = {}
+        self.never_ready: set[tuple[str, str]] = set()
+        store.subscribe(self.note)
+
+    def note(self, change: Change) -> None:
+        """Queue the bound pods that a change concerns."""
+        if change.kind is POD:
+            if change.type == "DELETED":
+                self._begun.pop(uid_of(change.new), None)
+            elif node_of(change.new):
+                self._queue.add(key_of(change.new))
+        elif change.kind is NODE and change.type != "DELETED" and is_true(change.new, "Ready"):
+            for pod in self.store.pods_on(name_of(change.new)):
+                self._queue.add(key_of(pod))
+
+    def sync(self, key: Key) -> None:
+        """Start or stop a pod, once each."""
+        pod = self.store.find(POD, key)
+        if pod is None or is_finished(pod):
+            return
+        uid, begun = uid_of(pod), self._begun.get(uid_of(pod), "")
+        if is_terminating(pod):
+            if begun != "stop":
+                self._begun[uid] = "stop"
+                grace_ms = int(pod["metadata"].get("deletionGracePeriodSeconds", 30)) * 1000
+                self._later(pod, min(self._spread("stop", uid, STOP_MS), grace_ms), self._gone)
+            return
+        node = self.store.get(NODE, "", node_of(pod))
+        if not begun and phase_of(pod) == "Pending" and node is not None and is_true(node, "Ready"):
+            self._begun[uid] = "start"
+            self._later(pod, self._spread("start", uid, START_MS), self._running)
+
+    def _spread(self, what: str, uid: str, bounds: tuple[int, int]) -> int:
+        return bounds[0] + digest(what, self._seed, uid) % (bounds[1] - bounds[0] + 1)
+
+    def _later(self, pod: Obj, delay_ms: int, action: Callable[[Obj], None]) -> None:
+        key, uid = key_of(pod), uid_of(pod)
+
+        def act() -> None:
+            now = self.store.find(POD, key)
+            if now is not None and uid_of(now) == uid:
+                action(now)
+
+        self.store.loop.after(delay_ms, act, priority=Turn.KUBELET)
+
+    def _running(self, pod: Obj) -> None:
+        if is_terminating(pod):
+            return
+        now = self.store.loop.now
+        self.store.edit(POD, key_of(pod), lambda draft: _set_running(draft, now))
+        annotations = annotations_of(pod)
+        if RUN_SECONDS in annotations:
+            self._later(pod, int(annotations[RUN_SECONDS]) * 1000, self._succeeded)
+        told = annotations.get(READY_SECONDS)
+        delay = int(told) * 1000 if told else self._spread("ready", uid_of(pod), READY_MS)
+        self._later(pod, delay, self._ready)
+
+    def _ready(self, pod: Obj) -> None:
+        if is_terminating(pod) or is_finished(pod) or self._is_held(pod):
+            return
+        now = self.store.loop.now
+        self.store.edit(POD, key_of(pod), lambda draft: _set_ready(draft, now, ready=True))
+
+    def _is_held(self, pod: Obj) -> bool:
+        """Tell whether a fault keeps pods of this application from becoming ready."""
+        labels = pod["metadata"].get("labels") or {}
+        return (namespace_of(pod), labels.get("app", "")) in self.never_ready
+
+    def release(self) -> None:
+        """Lift the faults: pods held back until now become ready."""
+        self.never_ready.clear()
+        for pod in self.store.each(POD):
+            if phase_of(pod) == "Running" and not is_true(pod, "Ready"):
+                self._ready(pod)
+
+    def _succeeded(self, pod: Obj) -> None:
+        now = self.store.loop.now
+
+        def end(draft: Obj) -> None:
+            _set_ready(draft, now, ready=False)
+            draft["status"]["phase"] = "Succeeded"
+
+        self.store.edit(POD, key_of(pod), end)
+
+    def _gone(self, pod: Obj) -> None:
+        self.store.remove(POD, key_of(pod))
+
+
+def _set_running(pod: Obj, now: str) -> None:
+    status = pod["status"]
+    status["phase"] = "Running"
+    status["startTime"] = now
+    for kind in ("Initialized", "PodReadyToStartContainers"):
+        set_condition(pod, {"type": kind, "status": "True"}, now)
+    status["containerStatuses"] = [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": f"sim://{container.get('image', '')}",
+            "containerID": f"sim://{uid_of(pod)}/{container['name']}",
+            "ready": False,
+            "started": True,
+            "restartCount": 0,
+            "state": {"running": {"startedAt": now}},
+        }
+        for container in pod["spec"]["containers"]
+    ]
+    _set_ready(pod, now, ready=False)
+
+
+def _set_ready(pod: Obj, now: str, *, ready: bool) -> None:
+    word = "True" if ready else "False"
+    for kind in ("ContainersReady", "Ready"):
+        set_condition(pod, {"type": kind, "status": word}, now)
+    for container in pod["status"].get("containerStatuses") or ():
+        container["ready"] = ready

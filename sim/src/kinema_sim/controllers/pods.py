@@ -1,0 +1,102 @@
+"""Making, ranking and judging the pods of a set."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from kinema_sim.engine.clock import parse_stamp
+from kinema_sim.engine.objects import (
+    Obj,
+    annotations_of,
+    clone,
+    condition,
+    is_ready,
+    name_of,
+    namespace_of,
+    node_of,
+    owner_reference,
+    phase_of,
+    uid_of,
+)
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASE_ORDER = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+def pod_of_template(owner: Obj, template: Obj, *, name: str = "", labels: Mapping[str, str] | None = None) -> Obj:
+    """Write the pod that a controller creates from its template; without a name it gets a generated one."""
+    metadata = clone(template.get("metadata") or {})
+    metadata["namespace"] = namespace_of(owner)
+    metadata["ownerReferences"] = [owner_reference(owner)]
+    if labels:
+        metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    if name:
+        metadata["name"] = name
+    else:
+        metadata["generateName"] = f"{name_of(owner)}-"
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": clone(template["spec"])}
+
+
+def deletion_cost(pod: Obj) -> int:
+    """Give the pod's deletion cost; what cannot be read counts as 0."""
+    try:
+        return int(annotations_of(pod).get(DELETION_COST, "0"))
+    except ValueError:
+        return 0
+
+
+def restarts(pod: Obj) -> int:
+    """Give the largest restart count of the pod's containers."""
+    counts = [int(status.get("restartCount", 0)) for status in pod.get("status", {}).get("containerStatuses") or ()]
+    return max(counts, default=0)
+
+
+def ready_since_ms(pod: Obj) -> int | None:
+    """Give the time from which on the pod has been ready."""
+    found = condition(pod, "Ready")
+    if found is None or found.get("status") != "True":
+        return None
+    return parse_stamp(found["lastTransitionTime"])
+
+
+def _age_bucket(since_ms: int, now_ms: int) -> int:
+    """Ages count by their logarithm, so that a surplus is not always taken from the same few pods."""
+    nanoseconds = (now_ms - since_ms) * 1_000_000
+    return nanoseconds.bit_length() - 1 if nanoseconds > 0 else -1
+
+
+def deletion_order(pods: Sequence[Obj], related: Sequence[Obj], now_ms: int) -> list[Obj]:
+    """Sort a set's pods, the first to be deleted first, as the ReplicaSet controller does.
+
+    Args:
+        pods: active pods of the set.
+        related: active pods of all sets of the same owner; they decide how crowded a node is.
+        now_ms: current virtual time.
+    """
+    crowd = Counter(node_of(pod) for pod in related)
+
+    def rank(pod: Obj) -> tuple[object, ...]:
+        since = ready_since_ms(pod)
+        created = parse_stamp(pod["metadata"]["creationTimestamp"])
+        return (
+            bool(node_of(pod)),
+            _PHASE_ORDER.get(phase_of(pod), 2),
+            is_ready(pod),
+            deletion_cost(pod),
+            -crowd[node_of(pod)],
+            *_younger_first(since, now_ms),
+            -restarts(pod),
+            *_younger_first(created, now_ms),
+            uid_of(pod),
+        )
+
+    return sorted(pods, key=rank)
+
+
+def _younger_first(since_ms: int | None, now_ms: int) -> tuple[int]:
+    return (_age_bucket(since_ms, now_ms) if since_ms is not None else -1,)
+
+
+def is_available(pod: Obj, min_ready_seconds: int, now_ms: int) -> bool:
+    """Tell whether the pod has been ready for long enough."""
+    since = ready_since_ms(pod)
+    return since is not None and now_ms - since >= min_ready_seconds * 1000

@@ -1,0 +1,67 @@
+"""ReplicaSets: as many pods as asked for."""
+
+from kinema_sim.api.kube import KubeApi
+from kinema_sim.controllers.pods import deletion_order, is_available, pod_of_template
+from kinema_sim.controllers.queue import Turn, WorkQueue
+from kinema_sim.engine.kinds import POD, REPLICA_SET
+from kinema_sim.engine.objects import Key, Obj, controller_ref, is_active, is_ready, labels_of, uid_of
+from kinema_sim.engine.store import Change, Store
+
+
+class ReplicaSetController:
+    """Creates missing pods and deletes the surplus in upstream's order."""
+
+    def __init__(self, store: Store, api: KubeApi) -> None:
+        self.store = store
+        self._api = api
+        self._queue = WorkQueue(store.loop, Turn.SET, self.sync)
+        store.subscribe(self.note)
+
+    def note(self, change: Change) -> None:
+        """Queue the sets that a change concerns."""
+        if change.kind is REPLICA_SET and change.type != "DELETED":
+            self._queue.add((change.new["metadata"]["namespace"], change.new["metadata"]["name"]))
+        elif change.kind is POD:
+            self._queue.add_owner(change, REPLICA_SET)
+
+    def sync(self, key: Key) -> None:
+        """Make the set's pods as many as it asks for."""
+        found = self.store.find(REPLICA_SET, key)
+        if found is None:
+            return
+        pods = [pod for pod in self.store.owned(POD, uid_of(found)) if is_active(pod)]
+        missing = int(found["spec"]["replicas"]) - len(pods)
+        for _ in range(missing):
+            self.store.create(POD, pod_of_template(found, found["spec"]["template"]))
+        if missing < 0:
+            ranked = deletion_order(pods, self._related(found), self.store.loop.now_ms)
+            for pod in ranked[:-missing]:
+                self._api.delete_pod(pod)
+        self._report(key)
+
+    def _related(self, found: Obj) -> list[Obj]:
+        """Active pods of all sets under the same owner."""
+        owner = controller_ref(found)
+        siblings = self.store.owned(REPLICA_SET, owner["uid"]) if owner else [found]
+        return [pod for sibling in siblings for pod in self.store.owned(POD, uid_of(sibling)) if is_active(pod)]
+
+    def _report(self, key: Key) -> None:
+        found = self.store.find(REPLICA_SET, key)
+        if found is None:
+            return
+        pods = [pod for pod in self.store.owned(POD, uid_of(found)) if is_active(pod)]
+        wait = int(found["spec"].get("minReadySeconds") or 0)
+        ready = [pod for pod in pods if is_ready(pod)]
+        available = [pod for pod in ready if is_available(pod, wait, self.store.loop.now_ms)]
+        wanted = (found["spec"]["template"].get("metadata") or {}).get("labels") or {}
+        labelled = [pod for pod in pods if wanted.items() <= labels_of(pod).items()]
+        status = {
+            "replicas": len(pods),
+            "fullyLabeledReplicas": len(labelled),
+            "readyReplicas": len(ready),
+            "availableReplicas": len(available),
+            "observedGeneration": found["metadata"].get("generation", 1),
+        }
+        if len(available) < len(ready):
+            self._queue.add(key, delay_ms=1000)
+        self.store.edit(REPLICA_SET, key, lambda draft: draft.update(status=status))

@@ -1,0 +1,1 @@
+"""The deterministic core: virtual time, the object store and what identifies objects."""

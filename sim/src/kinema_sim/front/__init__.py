@@ -1,0 +1,1 @@
+"""The HTTP front: the Kubernetes API, the cloud API and the simulator API on one port."""

@@ -1,0 +1,1 @@
+"""Closed-loop load models of the two example applications."""

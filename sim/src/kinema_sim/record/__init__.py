@@ -1,0 +1,1 @@
+"""The record of what happened in the cluster."""

@@ -1,0 +1,1 @@
+"""Seeded starting points of the simulated cluster."""

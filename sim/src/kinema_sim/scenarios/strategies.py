@@ -1,0 +1,41 @@
+"""A small cluster that is too large for what runs on it, with one workload for each way of moving pods: for tests.
+
+Six nodes for what fits on two. A Deployment that is surged, one that asks to be rolled, a StatefulSet that can only be
+evicted, a daemon set, and budgets on two of them.
+"""
+
+from kinema_sim.cluster import Cluster
+from kinema_sim.engine.kinds import DAEMON_SET, DEPLOYMENT, NAMESPACE, PDB, STATEFUL_SET
+from kinema_sim.scenarios.objects import App, daemon_set, deployment, namespace, pdb, stateful_set
+
+FIXED = {"kinema.io/adjustment": "0"}
+WEB = App("web", "shop", "example/web:1", cpu_m=400, memory_mi=256, replicas=3, annotations=FIXED)
+API = App(
+    "api",
+    "shop",
+    "example/api:1",
+    cpu_m=300,
+    memory_mi=256,
+    replicas=2,
+    annotations={**FIXED, "kinema.io/strategy": "rolling"},
+)
+STORE = App("store", "shop", "example/store:1", cpu_m=250, memory_mi=512, replicas=2, annotations=FIXED)
+AGENT = App("agent", "kube-system", "example/agent:1", cpu_m=50, memory_mi=64)
+
+
+def build(seed: int) -> Cluster:
+    """Build the cluster and let it come to rest."""
+    cluster = Cluster(seed)
+    for number in range(1, 7):
+        offer = cluster.cloud.offers["e2-standard-2/europe-west3-a/on-demand"]
+        cluster.cloud.adopt(f"old-{number}", offer, labels={})
+    for name in ("default", "kube-system", "shop"):
+        cluster.store.create(NAMESPACE, namespace(name))
+    cluster.store.create(DAEMON_SET, daemon_set(AGENT))
+    for app in (WEB, API):
+        cluster.store.create(DEPLOYMENT, deployment(app))
+    cluster.store.create(STATEFUL_SET, stateful_set(STORE))
+    cluster.store.create(PDB, pdb(WEB, minAvailable=2))
+    cluster.store.create(PDB, pdb(STORE, maxUnavailable=1))
+    cluster.run_for(60)
+    return cluster

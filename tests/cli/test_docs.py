@@ -1,0 +1,49 @@
+"""The documents: links inside the repository lead to something, and what the README promises exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return made | set(re.findall(r'<a id="([^"]+)"', path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    """A relative link names a file of the repository, and a heading in it where it names one."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if link.startswith(("http://", "https://")):
+            continue
+        name, _, heading = link.partition("#")
+        target = (document.parent / name).resolve() if name else document
+        assert target.exists(), link
+        if heading and target.suffix == ".md" and document.name != "events.md":
+            assert heading in anchors(target), link
+
+
+def test_readme_is_short_and_names_its_verbs_truly() -> None:
+    """At most 100 lines; every `make` verb in it is one of the Makefile."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    verbs = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert len(text.splitlines()) <= 100
+    assert set(re.findall(r"^make ([a-z]+)", text, flags=re.MULTILINE)) <= verbs
+
+
+def test_every_decision_is_listed_and_has_its_parts() -> None:
+    """Each ADR has context, options, decision and what it does not decide, and stands in the list."""
+    listed = (ROOT / "docs/adr/README.md").read_text(encoding="utf-8")
+    decisions = sorted((ROOT / "docs/adr").glob("0*.md"))
+    assert decisions
+    for path in decisions:
+        assert path.name in listed
+        assert {"context", "options", "decision", "not-decided-here"} <= anchors(path)

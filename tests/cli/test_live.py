@@ -1,0 +1,45 @@
+"""Reading a live cluster once, for `kinema plan --context`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kinema_cli import live
+from kinema_cli.live import live_snapshot
+from kinema_cli.snapshot import SnapshotError
+from kinema_sim.cluster import Cluster as SimulatedCluster
+from kinema_sim.front.kubeconfig import write_kubeconfig
+from kinema_sim.front.server import Server
+from kinema_sim.scenarios.registry import SCENARIOS
+
+
+@pytest.fixture
+async def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedCluster]:
+    """The simulated cluster `tiny` behind its HTTP front, and a kubeconfig for it."""
+    cluster = SCENARIOS["tiny"](0)
+    server = Server(cluster, speed=1.0, token="")
+    address = await server.start()
+    write_kubeconfig(tmp_path / "kubeconfig", url=address.url, token="none")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    yield cluster
+    await server.stop()
+
+
+async def test_all_kinds_are_listed_in_pages(simulated: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes, pods and their controllers are read whole, also when a page holds only two objects."""
+    monkeypatch.setattr(live, "PAGE", 2)
+    found = (await asyncio.to_thread(live_snapshot, "kinema-sim")).cluster
+    assert [node.name for node in found.nodes] == ["tiny-1", "tiny-2", "tiny-3"]
+    assert len(found.pods_by_workload["Deployment/shop/web"]) == 3
+    assert found.quarantined == ()
+
+
+@pytest.mark.usefixtures("simulated")
+async def test_unknown_context_is_one_clear_line() -> None:
+    """The context is named, and nothing is asked of any server."""
+    with pytest.raises(SnapshotError, match="'nope'"):
+        await asyncio.to_thread(live_snapshot, "nope")

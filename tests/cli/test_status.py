@@ -1,0 +1,280 @@
+"""`kinema status`: what it reads from the streams, and what it says."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from rich.console import Console
+from tests.support.builders import NOW, node
+
+from kinema_cli import status_command
+from kinema_cli.broker import AddressError, settings_for
+from kinema_cli.output import Format
+from kinema_cli.status import Status, read_status
+from kinema_cli.status_command import run_status, status_tables
+from kinema_core.events import (
+    AnyBody,
+    ClusterDelta,
+    ClusterSnapshot,
+    Cost,
+    ExecutionAborted,
+    ExecutionFinished,
+    ForecastMade,
+    FrozenMap,
+    IterationSkipped,
+    IterationStarted,
+    Paused,
+    Plan,
+    PlanAccepted,
+    PlanHeld,
+    PlanNone,
+    PlanRefused,
+    Resumed,
+    Solve,
+    Step,
+    StepDone,
+    StepFailed,
+    StepIntended,
+)
+from kinema_core.runtime.bus import BusUnavailableError
+from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_core.runtime.settings import RuntimeSettings
+
+PLAN = Plan(
+    status="optimal",
+    cost=Cost(before=1.7, after=0.56, lower_bound=0.56, gap=0.0),
+    nodes=(),
+    placements=(),
+    moves=12,
+    restarts=0,
+    solve=Solve(seconds=0.8, first_feasible_seconds=0.1, method="aggregated", seed=0),
+)
+STARTED = IterationStarted(mode="reschedule", version=7, reason="stable")
+
+
+class Told:
+    """A bus that was told events one second after the other."""
+
+    def __init__(self) -> None:
+        self.bus = MemoryBus()
+        self.count = 0
+
+    async def say(self, *bodies: AnyBody, iteration: str = "i1") -> Told:
+        """Publish the bodies as events of an iteration; the n-th event has the id `e<n>`."""
+        for body in bodies:
+            self.count += 1
+            now = NOW + timedelta(seconds=self.count)
+            await self.bus.publish(
+                origin(body, id_=f"e{self.count}", cluster="demo", iteration=iteration, now=now, state=0)
+            )
+        return self
+
+    async def status(self, now: datetime = NOW + timedelta(seconds=60)) -> Status:
+        """The status a minute after the first event."""
+        return await read_status(self.bus, cluster="demo", now=now)
+
+
+def step(name: str, kind: str = "boot") -> Step:
+    """A step on the node of its name."""
+    assert kind in ("boot", "delete")
+    return Step(id=name, kind="boot" if kind == "boot" else "delete", target=name)
+
+
+def intended(name: str, attempt: int = 1) -> StepIntended:
+    """The step is about to be tried."""
+    return StepIntended(plan="e3", step=step(name), fencing=1, deadline=NOW, attempt=attempt)
+
+
+def done(name: str) -> StepDone:
+    """The step was made."""
+    return StepDone(plan="e3", step=name, fencing=1, outcome="done")
+
+
+def failed(name: str) -> StepFailed:
+    """The step was not made and will be tried again."""
+    return StepFailed(plan="e3", step=name, fencing=1, reason="stock-out", detail="none left", retry=True)
+
+
+async def test_nothing_said_is_empty() -> None:
+    """On silent streams the status is empty, not an error."""
+    found = await Told().status()
+    assert found.empty
+    assert not found.pause.paused
+
+
+async def test_state_is_the_newest_version_with_its_age() -> None:
+    """A delta after a snapshot counts, a snapshot after a delta does too."""
+    told = await Told().say(ClusterSnapshot(version=1, objects=(node("n1"),)), ClusterDelta(version=2))
+    found = (await told.status()).state
+    assert found is not None
+    assert (found.version, found.age_seconds) == (2, 58)
+    await told.say(ClusterSnapshot(version=9, objects=()))
+    again = (await told.status()).state
+    assert again is not None
+    assert again.version == 9
+
+
+@pytest.mark.parametrize(
+    ("bodies", "stage", "outcome"),
+    [
+        ((), "forecasting", ""),
+        ((ForecastMade(version=7, forecasts=()),), "optimizing", ""),
+        ((PLAN,), "deciding", ""),
+        ((PLAN, PlanAccepted(plan="e2", version=7)), "executing", ""),
+        ((PlanNone(mode="reschedule", version=7, reason="nothing-better"),), "over", "nothing-better"),
+        (
+            (PLAN, PlanRefused(plan="e2", version=7, rule="saving", reason="too little", would_change="more")),
+            "over",
+            "too little",
+        ),
+        (
+            (PLAN, PlanHeld(plan="e2", version=7, rule="approval", reason="asks first", would_change="approve")),
+            "held",
+            "asks first",
+        ),
+        (
+            (PLAN, PlanAccepted(plan="e2", version=7), ExecutionFinished(plan="e2", fencing=1)),
+            "over",
+            "plan carried out",
+        ),
+        (
+            (ExecutionAborted(plan="e2", fencing=1, reason="deadline", detail="boot took too long"),),
+            "over",
+            "deadline: boot took too long",
+        ),
+    ],
+)
+async def test_iteration_is_where_its_last_event_says(bodies: tuple[AnyBody, ...], stage: str, outcome: str) -> None:
+    """The stage follows from the newest event of the iteration."""
+    told = await Told().say(STARTED, *bodies)
+    found = (await told.status()).iteration
+    assert found is not None
+    assert (found.id, found.stage, found.outcome) == ("i1", stage, outcome)
+
+
+async def test_events_of_an_earlier_iteration_do_not_count() -> None:
+    """A new iteration begins at the beginning, whatever the one before came to; an autoscale one awaits no forecast."""
+    told = await Told().say(STARTED, PlanNone(mode="reschedule", version=7, reason="nothing-better"))
+    await told.say(IterationStarted(mode="autoscale", version=9, reason="pending pods"), iteration="i2")
+    found = (await told.status()).iteration
+    assert found is not None
+    assert (found.id, found.stage) == ("i2", "optimizing")
+
+
+async def test_skip_is_shown_until_an_iteration_starts() -> None:
+    """Why nothing starts is of interest only while nothing starts."""
+    told = await Told().say(IterationSkipped(version=3, reason="settling", figures=FrozenMap({"stable_seconds": 4})))
+    waiting = (await told.status()).skipped
+    assert waiting is not None
+    assert waiting.reason == "settling"
+    await told.say(STARTED)
+    assert (await told.status()).skipped is None
+
+
+async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:
+    """The verdict on the newest plan is shown with its figures; one on an older plan is not."""
+    old = PlanRefused(plan="e2", version=7, rule="saving", reason="saves 3 %", would_change="a saving of 10 %")
+    told = await Told().say(STARTED, PLAN, old)
+    found = (await told.status()).plan
+    assert found is not None
+    assert (found.fate, found.rule, found.reason, found.would_change) == (
+        "refused",
+        "saving",
+        "saves 3 %",
+        "a saving of 10 %",
+    )
+    await told.say(PLAN)
+    newer = (await told.status()).plan
+    assert newer is not None
+    assert (newer.id, newer.fate) == ("e4", "undecided")
+
+
+async def test_steps_are_counted_by_their_latest_attempt() -> None:
+    """A failed step that is tried again runs; one that was done counts once; steps of an older plan count nowhere."""
+    told = await Told().say(STARTED, done("old"), PLAN, PlanAccepted(plan="e3", version=7))
+    await told.say(intended("a"), done("a"), intended("b"), failed("b"), intended("c"), failed("c"), intended("c", 2))
+    found = (await told.status()).execution
+    assert found is not None
+    assert (found.outcome, found.done) == ("running", 1)
+    assert [item.id for item in found.running] == ["c"]
+    assert [item.step for item in found.failed] == ["b"]
+
+
+async def test_aborted_execution_names_what_is_left() -> None:
+    """An abort is shown with its reason and with what could not be taken back; nothing runs any more."""
+    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended("a"))
+    await told.say(ExecutionAborted(plan="e2", fencing=1, reason="deadline", detail="boot", leftovers=("label on n1",)))
+    found = (await told.status()).execution
+    assert found is not None
+    assert (found.outcome, found.running, found.leftovers) == ("aborted", (), ("label on n1",))
+
+
+async def test_pause_holds_until_resumed() -> None:
+    """The later of the two words of the operator counts."""
+    told = await Told().say(Paused(by="kim", reason="release"))
+    assert (await told.status()).pause.paused
+    await told.say(Resumed(by="kim"))
+    assert not (await told.status()).pause.paused
+
+
+async def test_damaged_newest_event_is_named() -> None:
+    """What cannot be read is said, not passed over."""
+    told = await Told().say(STARTED, PLAN)
+    told.bus.damage("LOG", 2)
+    found = await told.status()
+    assert found.damaged == ("plan-proposed",)
+    assert found.plan is None
+
+
+async def test_table_says_it_in_words() -> None:
+    """Pause, plan, verdict, steps and failures all stand in the table."""
+    told = await Told().say(ClusterSnapshot(version=7, objects=()), STARTED, PLAN)
+    await told.say(PlanAccepted(plan="e3", version=7), intended("a"), intended("b"), failed("b"), Paused(by="kim"))
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(status_tables(await told.status()))
+    text = capture.get()
+    for said in ("version 7", "by kim", "1.7000 → 0.5600 USD/h", "accepted", "running: boot a", "failed: b: stock-out"):
+        assert said in text
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "user", "password"),
+    [
+        ("nats://op:p%40ss@host:4222", "nats://host:4222", "op", "p@ss"),
+        ("host:4222", "nats://host:4222", "", ""),
+        ("nats://op:pw@a:1,nats://b:2", "nats://a:1,nats://b:2", "op", "pw"),
+    ],
+)
+def test_address_is_taken_apart(address: str, url: str, user: str, password: str) -> None:
+    """User and password leave the address, so that no log or error shows them."""
+    settings = settings_for(address, "demo")
+    assert (settings.nats_url, settings.nats_user, settings.nats_password) == (url, user, password)
+
+
+@pytest.mark.parametrize(("address", "cluster"), [("http://host", "demo"), ("nats://", "demo"), ("nats://host", "")])
+def test_bad_address_is_refused(address: str, cluster: str) -> None:
+    """What is no address of a broker is said in one line, without repeating a password."""
+    with pytest.raises(AddressError, match=r"--(nats|cluster) is"):
+        settings_for(address, cluster)
+
+
+def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """2 for a bad address, 1 for a broker that cannot be read, 3 when nothing was said: each with one line."""
+
+    async def unreachable(_: RuntimeSettings) -> Status:
+        raise BusUnavailableError("no broker at nats://host")
+
+    async def silent(settings: RuntimeSettings) -> Status:
+        return await read_status(MemoryBus(), cluster=settings.cluster, now=NOW)
+
+    assert run_status(nats="ftp://x", cluster="demo", output=Format.TABLE) == 2
+    monkeypatch.setattr(status_command, "_read", unreachable)
+    assert run_status(nats="host", cluster="demo", output=Format.TABLE) == 1
+    monkeypatch.setattr(status_command, "_read", silent)
+    assert run_status(nats="host", cluster="demo", output=Format.TABLE) == 3
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.strip().splitlines()) == 3

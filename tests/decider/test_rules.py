@@ -1,0 +1,343 @@
+"""Each rule of the decider, at its boundary."""
+
+from __future__ import annotations
+
+from datetime import time, timedelta
+
+import pytest
+from msgspec.structs import replace
+from tests.decider.cases import PLAN_ID, PROPOSED, Court, event, halved, refusal
+from tests.support.builders import cluster, deployed, full, node, offer, offers, pod
+from tests.support.plans import plan_for
+
+from kinema_core.events import (
+    Approved,
+    CatalogPublished,
+    ExecutionAborted,
+    ExecutionFinished,
+    Paused,
+    Plan,
+    PlanAccepted,
+    PlanHeld,
+    PlanRefused,
+    Resumed,
+)
+from kinema_core.model.cluster import Cluster, all_objects, from_objects
+from kinema_core.runtime.stage import Moment
+from kinema_decider.logic.limits import Limits, Window
+from kinema_decider.logic.rules import RULES
+
+
+async def test_good_plan_is_accepted_with_its_figures() -> None:
+    """A plan that no rule objects to is accepted, with cost before and after on the state of now."""
+    before, plan = halved()
+    body = await Court().judge(plan, before)
+    assert isinstance(body, PlanAccepted)
+    assert body.plan == PLAN_ID
+    assert body.version == 7
+    assert body.figures["cost_now_usd_per_hour"] == 0.34
+    assert body.figures["cost_new_usd_per_hour"] == 0.17
+
+
+def test_rules_come_in_this_order() -> None:
+    """The order is part of the answer: the operator's word before money, approval last."""
+    names = [rule.__name__ for rule in RULES]
+    assert names[:3] == ["nothing_to_do", "paused", "executing"]
+    assert names.index("drift") < names.index("saving") < names.index("feasible") < names.index("payback")
+    assert names[-1] == "approval"
+
+
+async def test_plan_that_changes_nothing_is_refused() -> None:
+    """Nothing-better, infeasible and empty plans have nothing to be carried out."""
+    before, _ = halved()
+    plan = plan_for(before, offers(), status="nothing-better")
+    assert (await refusal(Court(), plan, before)).rule == "nothing-to-do"
+    assert (await refusal(Court(), replace(plan, status="feasible"), before)).rule == "nothing-to-do"
+
+
+async def test_pause_refuses_until_resumed() -> None:
+    """While paused every plan is refused; resuming ends that."""
+    before, plan = halved()
+    court = Court()
+    court.tell(Paused(by="ann", reason="holiday"), "pause-1")
+    refused = await refusal(court, plan, before)
+    assert refused.rule == "paused"
+    assert "holiday" in refused.reason
+    court.tell(Resumed(by="ann"), "resume-1")
+    assert isinstance(await court.judge(plan, before, id_="it-2/optimizer/0"), PlanAccepted)
+
+
+async def test_only_one_plan_is_carried_out() -> None:
+    """A second plan is refused while the first runs, also when the first was accepted a moment ago."""
+    before, plan = halved()
+    court = Court(cooldown_seconds=0)
+    assert isinstance(await court.judge(plan, before), PlanAccepted)
+    second = await court.judge(plan, before, id_="it-2/optimizer/0")
+    assert isinstance(second, PlanRefused)
+    assert second.rule == "executing"
+    court.tell(ExecutionFinished(plan=PLAN_ID, fencing=1), "end-1")
+    assert isinstance(await court.judge(plan, before, id_="it-3/optimizer/0"), PlanAccepted)
+
+
+@pytest.mark.parametrize(("passed", "accepted"), [(59.9, False), (60.0, True)])
+async def test_cooldown_ends_after_its_seconds(passed: float, accepted: bool) -> None:
+    """An execution's end is followed by a rest of exactly cooldown_seconds, whether it finished or aborted."""
+    before, plan = halved()
+    court = Court(cooldown_seconds=60)
+    court.tell(PlanAccepted(plan="old", version=1), "accept-old")
+    court.tell(ExecutionAborted(plan="old", fencing=1, reason="deadline", detail=""), "end-1")
+    body = await court.judge(plan, before, after=passed)
+    assert isinstance(body, PlanAccepted) is accepted
+    if isinstance(body, PlanRefused):
+        assert body.rule == "cooldown"
+
+
+async def test_end_of_something_else_starts_no_cooldown() -> None:
+    """A single node's deletion, which nobody accepted, is no execution to rest from."""
+    before, plan = halved()
+    court = Court()
+    court.tell(ExecutionFinished(plan="a-node", fencing=1), "end-1")
+    assert isinstance(await court.judge(plan, before), PlanAccepted)
+
+
+@pytest.mark.parametrize(("age", "accepted"), [(300.0, True), (300.1, False)])
+async def test_plan_older_than_its_limit_is_refused(age: float, accepted: bool) -> None:
+    """A proposal is good for exactly max_plan_age_seconds."""
+    before, plan = halved()
+    body = await Court(max_plan_age_seconds=300).judge(plan, before, after=age)
+    assert isinstance(body, PlanAccepted) is accepted
+    if isinstance(body, PlanRefused):
+        assert body.rule == "age"
+
+
+async def test_without_prices_nothing_is_compared() -> None:
+    """No catalog, a live node without price, or an offer that is not on sale any more refuse the plan."""
+    before, plan = halved()
+    court = Court()
+    court.tell(CatalogPublished(source="test", priced=None, offers=(offer("m9"),)), "catalog-2")
+    refused = await refusal(court, plan, before)
+    assert refused.rule == "priced"
+    assert "n1" in refused.reason
+    before = cluster(node("n1", price="0.2"), node("n2", price="0.2"), deployed("web", ["n1", "n2"], cpu=500))
+    plan = plan_for(
+        before,
+        offers(),
+        to={"shop/web-0": "k1", "shop/web-1": "k1"},
+        boot={"k1": "m2/a/on-demand"},
+        delete=["n1", "n2"],
+    )
+    refused = await refusal(court, plan, before)
+    assert refused.rule == "priced"
+    assert "m2/a/on-demand" in refused.reason
+
+
+def drifted(pods: int, nodes: int, gone: int) -> tuple[Plan, Cluster]:
+    """A plan for 40 pods and nodes (38 + 2), and the state after some pods vanished."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1"] * 37 + ["n2"], cpu=50))
+    assert len(before.pods) + len(before.nodes) == pods + nodes
+    plan = plan_for(before, offers(), to={"shop/web-37": "n1"}, delete=["n2"])
+    lost = {f"web-{index}" for index in range(gone)}
+    kept = [item for item in all_objects(before) if item.key not in {f"shop/{name}" for name in lost}]
+    return plan, from_objects(kept, 2)
+
+
+@pytest.mark.parametrize(("gone", "accepted"), [(0, True), (1, True), (2, False)])
+async def test_drift_must_stay_strictly_under_its_limit(gone: int, accepted: bool) -> None:
+    """2 of 40 is exactly max_drift 0.05 and refused; 1 of 40 passes (algorithms 1.5)."""
+    plan, now = drifted(38, 2, gone)
+    body = await Court(max_drift=0.05).judge(plan, now)
+    assert isinstance(body, PlanAccepted) is accepted, body
+    if isinstance(body, PlanRefused):
+        assert body.rule == "drift"
+        assert body.figures["drift"] == 0.05
+
+
+async def test_drift_counts_pods_and_nodes_that_came_and_went() -> None:
+    """Appeared and vanished pods and nodes all count, over pods and nodes of the plan's own state."""
+    plan, now = drifted(38, 2, 1)
+    now = from_objects([*all_objects(now), node("n3"), pod("lonely", node="n1")], 3)
+    refused = await refusal(Court(max_drift=0.01), plan, now)
+    assert refused.rule == "drift"
+    figures = {name: refused.figures[name] for name in ("pods_appeared", "pods_gone", "nodes_appeared", "base")}
+    assert figures == {"pods_appeared": 1, "pods_gone": 1, "nodes_appeared": 1, "base": 40}
+
+
+@pytest.mark.parametrize(("price", "accepted"), [("0.09", True), ("0.090001", False)])
+async def test_saving_is_measured_exactly_against_the_cost_of_now(price: str, accepted: bool) -> None:
+    """New cost ≤ (1 − 0.10) × 0.10 USD/h: 0.09 saves enough, one micro-USD more does not (thesis, algorithm 7)."""
+    keep = node("n1", price=price)
+    rest = f"{0.1 - float(price):.6f}"
+    before = cluster(keep, node("n2", price=rest), deployed("web", ["n1", "n2"], cpu=500))
+    plan = plan_for(before, offers(), to={"shop/web-1": "n1"}, delete=["n2"])
+    body = await Court(min_saving=0.10).judge(plan, before)
+    assert isinstance(body, PlanAccepted) is accepted, body
+    if isinstance(body, PlanRefused):
+        assert body.rule == "saving"
+        assert "0.090000" in body.would_change
+
+
+async def test_saving_is_measured_on_the_state_of_now() -> None:
+    """A plan that promised to halve the cost is refused when the node it would delete is gone already."""
+    before, plan = halved()
+    now = from_objects([item for item in all_objects(before) if item.key not in {"n2", "shop/web-1"}], 8)
+    refused = await refusal(Court(max_drift=1.0), plan, now)
+    assert refused.rule == "saving"
+    assert refused.figures["cost_now_usd_per_hour"] == refused.figures["cost_new_usd_per_hour"] == 0.17
+
+
+async def test_plan_that_does_not_fit_any_more_is_refused() -> None:
+    """New pods on a kept node may take the room that the plan needs: then it is refused."""
+    before, plan = halved()
+    now = from_objects([*all_objects(before), *deployed("greedy", ["n1"], cpu=3400)], 8)
+    refused = await refusal(Court(max_drift=1.0), plan, now)
+    assert refused.rule == "feasible"
+
+
+async def test_new_pod_takes_the_place_of_a_vanished_one_of_its_owner() -> None:
+    """A pod that was replaced since the plan was made is moved in its place; a stranger has none, and refuses it."""
+    before, plan = halved()
+    gone = [item for item in all_objects(before) if item.key != "shop/web-1"]
+    old = before.pod("shop/web-1")
+    assert old is not None
+    heir = replace(old, name="web-rs-9", uid="uid-new")
+    same_owner = replace(
+        plan, placements=tuple(replace(p, pod=p.pod.replace("web-", "web-rs-")) for p in plan.placements)
+    )
+    body = await Court(max_drift=1.0).judge(same_owner, from_objects([*gone, heir], 8))
+    assert isinstance(body, PlanAccepted), body
+    stranger = replace(old, name="other-9", uid="uid-other")
+    refused = await refusal(Court(max_drift=1.0), plan, from_objects([*gone, stranger], 8))
+    assert refused.rule == "feasible"
+    assert "shop/other-9" in refused.reason
+
+
+def swapped() -> tuple[Cluster, Plan]:
+    """One m4 node (0.17) is replaced by an m2 (0.085) for its one pod."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500))
+    to = {"shop/web-0": "k1", "shop/web-1": "k1"}
+    return before, plan_for(before, offers(), to=to, boot={"k1": "m2/a/on-demand"}, delete=["n1", "n2"])
+
+
+@pytest.mark.parametrize(("life", "accepted"), [(100, True), (99, False)])
+async def test_change_must_pay_back_while_it_lasts(life: int, accepted: bool) -> None:
+    """Saving 0.255 USD/h: 300 s of a 0.085 node side by side are earned after exactly 100 s."""
+    before, plan = swapped()
+    court = Court(plan_life_seconds=life, transition_seconds=300, restart_price_micro_usd=0)
+    body = await court.judge(plan, before)
+    assert isinstance(body, PlanAccepted) is accepted, body
+    if isinstance(body, PlanRefused):
+        assert body.rule == "payback"
+
+
+async def test_restarts_have_a_price() -> None:
+    """Two moves at 0.1 USD each are more than an hour of the saving."""
+    before, plan = swapped()
+    refused = await refusal(Court(restart_price_micro_usd=200_000), plan, before)
+    assert refused.rule == "payback"
+    assert refused.figures["restarts_usd"] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "accepted"), [("11:00", "13:00", True), ("12:00", "12:01", True), ("13:00", "12:00", False)]
+)
+async def test_plans_keep_the_operators_windows(start: str, end: str, accepted: bool) -> None:
+    """At noon a window from 11 to 13 is open; one from 13 to noon the next day has just closed."""
+    before, plan = halved()
+    window = Window(start=time.fromisoformat(start), end=time.fromisoformat(end))
+    body = await Court(windows=(window,)).judge(plan, before, after=0)
+    assert isinstance(body, PlanAccepted) is accepted, body
+    if isinstance(body, PlanRefused):
+        assert body.rule == "window"
+
+
+def test_window_past_midnight_belongs_to_the_day_it_opens() -> None:
+    """22:00 to 02:00 on Mondays is open at 01:00 on Tuesday and closed at 01:00 on Monday."""
+    window = Window(days=(0,), start=time(22), end=time(2))
+    monday = PROPOSED.replace(hour=1)
+    assert monday.weekday() == 0
+    assert not window.contains(monday)
+    assert window.contains(monday + timedelta(days=1))
+    assert window.contains(monday.replace(hour=22))
+    assert not window.contains(monday.replace(hour=21))
+
+
+@pytest.mark.parametrize(("most", "accepted"), [(0.5, True), (0.49, False)])
+async def test_budget_limits_the_share_of_moved_pods(most: float, accepted: bool) -> None:
+    """One of two pods moves: exactly half is within a budget of 0.5."""
+    before, plan = halved()
+    body = await Court(max_moves_share=most).judge(plan, before)
+    assert isinstance(body, PlanAccepted) is accepted, body
+    if isinstance(body, PlanRefused):
+        assert body.rule == "budget"
+
+
+async def test_approval_holds_a_plan_until_it_is_approved() -> None:
+    """Held, approved long after the plan's own age limit, then accepted."""
+    before, plan = halved()
+    court = Court(approval="required", max_plan_age_seconds=60, approval_seconds=1000)
+    held = await court.judge(plan, before)
+    assert isinstance(held, PlanHeld)
+    assert PLAN_ID in held.would_change
+    wish = event(Approved(plan=PLAN_ID, by="ann"), "approve-1", PROPOSED + timedelta(seconds=900))
+    body = await court.answer_to(wish, before, wish.time)
+    assert isinstance(body, PlanAccepted)
+    assert body.plan == PLAN_ID
+
+
+async def test_approved_plan_is_judged_again() -> None:
+    """Approval does not overrule the other rules, nor does it last for ever."""
+    before, plan = halved()
+    court = Court(approval="required", approval_seconds=1000)
+    await court.judge(plan, before)
+    wish = event(Approved(plan=PLAN_ID, by="ann"), "approve-1")
+    court.tell(Paused(by="bob"), "pause-1")
+    body = await court.answer_to(wish, before, PROPOSED + timedelta(seconds=10))
+    assert isinstance(body, PlanRefused)
+    assert body.rule == "paused"
+    late = Court(approval="required", approval_seconds=1000)
+    await late.judge(plan, before)
+    body = await late.answer_to(wish, before, PROPOSED + timedelta(seconds=1001))
+    assert isinstance(body, PlanRefused)
+    assert body.rule == "age"
+
+
+async def test_approving_what_is_not_held_is_refused_or_ignored() -> None:
+    """An unknown id is refused by name; a plan that was accepted already is left alone."""
+    before, plan = halved()
+    court = Court()
+    wish = event(Approved(plan="nothing", by="ann"), "approve-1")
+    body = await court.answer_to(wish, before, PROPOSED)
+    assert isinstance(body, PlanRefused)
+    assert body.rule == "not-held"
+    await court.judge(plan, before)
+    again = event(Approved(plan=PLAN_ID, by="ann"), "approve-2")
+    assert await court.decider.handle(again, before, Moment(now=PROPOSED)) == ()
+
+
+async def test_autoscale_needs_only_to_be_feasible() -> None:
+    """A plan that brings room costs more, comes in a cooldown, outside windows and without approval: accepted."""
+    before = full()
+    plan = plan_for(before, offers(), to={"shop/batch-0": "k1"}, boot={"k1": "m2/a/on-demand"}, mode="autoscale")
+    closed = Window(start=time(3), end=time(4))
+    court = Court(approval="required", windows=(closed,), cooldown_seconds=10_000)
+    court.tell(PlanAccepted(plan="old", version=1), "accept-old")
+    court.tell(ExecutionFinished(plan="old", fencing=1), "end-1")
+    assert isinstance(await court.judge(plan, before), PlanAccepted)
+
+
+async def test_pods_that_come_do_not_make_an_autoscale_plan_stale() -> None:
+    """While pods wait more of them come: only what the plan relied on and is gone counts as its drift."""
+    before = full()
+    plan = plan_for(before, offers(), to={"shop/batch-0": "k1"}, boot={"k1": "m2/a/on-demand"}, mode="autoscale")
+    more = from_objects([*all_objects(before), *deployed("late", [None, None], cpu=100)], 2)
+    assert isinstance(await Court().judge(plan, more), PlanAccepted)
+    less = from_objects([item for item in all_objects(before) if item.key != "shop/batch-0"], 2)
+    assert (await refusal(Court(), plan, less)).rule == "drift"
+
+
+def test_limits_out_of_range_are_refused_by_name() -> None:
+    """A limit that cannot be meant is refused with its name and what to give."""
+    with pytest.raises(ValueError, match=r"limits\.min_saving is 10"):
+        Limits(min_saving=10)
+    with pytest.raises(ValueError, match=r"limits\.cooldown_seconds is -1"):
+        Limits(cooldown_seconds=-1)

@@ -1,0 +1,316 @@
+"""The observer loop (algorithms 1.1): worked examples, each a small cluster and a short log."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+import pytest
+from tests.observer import log_events as log
+from tests.observer.log_events import START, at, view
+from tests.support.builders import (
+    cluster,
+    deployed,
+    mirror,
+    node,
+    on_every_node,
+    pod,
+    replica_set,
+    stateful_set,
+    tiny,
+    unreadable,
+)
+
+from kinema_core.events import Autoscaler, AutoscalerMetric, IterationSkipped, PlacementRules, Pod, Workload
+from kinema_core.model.cluster import Cluster
+from kinema_observer.logic.logview import LogView
+from kinema_observer.logic.loop import EXPIRY, Decision, Memory, tick
+from kinema_observer.logic.settings import LoopSettings
+
+SETTLED = Memory(stable_since=at(-3600))
+EXPIRING = {EXPIRY: "it-1"}
+
+
+def decide(
+    of: Cluster,
+    log_view: LogView | None = None,
+    *,
+    now: datetime = START,
+    memory: Memory = SETTLED,
+    blind: tuple[str, ...] = (),
+    **settings: float,
+) -> Decision:
+    """One tick; the cluster has been stable for an hour unless told otherwise."""
+    return tick(of, log_view or LogView(), now=now, memory=memory, settings=LoopSettings(**settings), blind=blind)
+
+
+def refusal(decision: Decision) -> str:
+    """The reason why nothing began."""
+    assert decision.start is None
+    assert decision.skip is not None
+    return decision.skip.reason
+
+
+def hpa(current: int | None, target: int = 600, name: str = "web") -> Autoscaler:
+    """An HPA at `current` per mille of a target of 60 %."""
+    metric = AutoscalerMetric(name="cpu", current=current, target=target)
+    return Autoscaler(
+        name=name, namespace="shop", uid=f"u-{name}", target_kind="Deployment", target_name=name, metrics=(metric,)
+    )
+
+
+def with_pending(*names: str) -> Cluster:
+    """A tiny cluster with unschedulable bare pods, which no replica set misses."""
+    return cluster(tiny().objects["Node"].values(), [pod(name) for name in names], version=7)
+
+
+# --- reschedule
+
+
+def test_a_stable_idle_cluster_is_rescheduled() -> None:
+    """No HPA above target, all replicas ready, nothing in flight, held for the settle time: an iteration begins."""
+    decision = decide(tiny())
+    assert decision.start is not None
+    assert (decision.start.mode, decision.start.version, decision.start.reason) == ("reschedule", 1, "stable")
+    assert decision.start.figures == {"stable_seconds": 3600.0, "nodes": 2, "pods": 3}
+    assert (decision.iteration, decision.skip) == ("it-1", None)
+
+
+def test_stability_must_have_held_for_the_settle_time() -> None:
+    """30 s by default, counted from the first stable tick; any unrest between begins the count anew."""
+    first = decide(tiny(), memory=Memory())
+    assert refusal(first) == "settling"
+    almost = decide(tiny(), now=at(29.9), memory=first.memory)
+    assert refusal(almost) == "settling"
+    assert almost.skip is not None
+    assert almost.skip.figures == {"stable_seconds": 29.9, "settle_seconds": 30.0}
+    assert decide(tiny(), now=at(30), memory=almost.memory).start is not None
+    shaken = decide(cluster(replica_set("web", replicas=2, ready=1)), now=at(20), memory=first.memory)
+    assert shaken.memory == Memory()
+    again = decide(tiny(), now=at(30), memory=shaken.memory)
+    assert refusal(again) == "settling"
+
+
+def test_an_autoscaler_above_its_target_means_unrest() -> None:
+    """At the target is calm; above is not; a metric without a reading says nothing."""
+    assert decide(cluster(hpa(600))).start is not None
+    assert decide(cluster(hpa(None))).start is not None
+    decision = decide(cluster(hpa(610), hpa(900, name="api")))
+    assert refusal(decision) == "autoscaler-above-target"
+    assert decision.skip is not None
+    assert decision.skip.figures == {
+        "autoscaler": "shop/api",
+        "metric": "cpu",
+        "current": 900,
+        "target": 600,
+        "autoscalers": 2,
+    }
+
+
+def test_the_autoscalers_tolerance_can_be_granted() -> None:
+    """Kubernetes itself acts only above 10 %: with that tolerance an HPA at 66 % of 60 % is calm, at 67 % not."""
+    assert decide(cluster(hpa(660)), autoscaler_tolerance=0.1).start is not None
+    assert refusal(decide(cluster(hpa(670)), autoscaler_tolerance=0.1)) == "autoscaler-above-target"
+
+
+@pytest.mark.parametrize("missing", [replica_set("a", replicas=3, ready=2), stateful_set("a", replicas=3, ready=2)])
+def test_a_set_without_all_its_replicas_means_unrest(missing: Workload) -> None:
+    """Every ReplicaSet and StatefulSet must have as many ready pods as it wants, not more nor fewer."""
+    decision = decide(cluster(missing))
+    assert refusal(decision) == "replicas-not-ready"
+    assert decision.skip is not None
+    assert decision.skip.figures["ready"] == 2
+    assert decision.skip.figures["desired"] == 3
+
+
+def test_no_reschedule_while_an_iteration_runs() -> None:
+    """From its start until it ends in any of the ways it can."""
+    running = (0.0, "it-1", log.started("reschedule"))
+    assert refusal(decide(tiny(), view(running), now=at(1))) == "iteration-running"
+    ends: list[list[log.Timed]] = [
+        [(2.0, "it-1", log.none())],
+        [(2.0, "it-1", log.refused())],
+        [(1.0, "it-1", log.accepted()), (2.0, "it-1", log.finished())],
+        [(1.0, "it-1", log.accepted()), (2.0, "it-1", log.aborted())],
+    ]
+    for end in ends:
+        assert decide(tiny(), view(running, *end), now=at(63)).start is not None, end
+
+
+def test_between_two_reschedule_iterations_lies_an_interval() -> None:
+    """60 s by default from the end of the one; autoscale iterations do not count."""
+    ended = view((0.0, "it-1", log.started("reschedule")), (10.0, "it-1", log.none()))
+    assert refusal(decide(tiny(), ended, now=at(69.9))) == "reschedule-recent"
+    assert decide(tiny(), ended, now=at(70)).start is not None
+    scaled = view((0.0, "it-1", log.started("autoscale")), (10.0, "it-1", log.none("autoscale")))
+    assert decide(tiny(), scaled, now=at(11)).start is not None
+
+
+def test_node_operations_in_flight_mean_unrest_until_their_outcome() -> None:
+    """A boot or a deletion that was intended and has no outcome; other steps do not count."""
+
+    def stable(*steps: log.Timed) -> bool:
+        execution = ((0.0, "it-1", log.started("reschedule")), (1.0, "it-1", log.accepted()))
+        return decide(tiny(), view(*execution, *steps), now=at(100), memory=SETTLED).memory == SETTLED
+
+    boot = (2.0, "it-1", log.intended("boot"))
+    assert not stable(boot)
+    assert not stable((2.0, "it-1", log.intended("delete")))
+    assert stable(boot, (3.0, "it-1", log.done()))
+    assert not stable(boot, (3.0, "it-1", log.failed(retry=True)))
+    assert stable(boot, (3.0, "it-1", log.failed(retry=False)))
+    assert stable((2.0, "it-1", log.intended("surge-up")))
+
+
+def test_an_iteration_that_never_ends_is_given_up_after_its_deadline() -> None:
+    """15 min without a decision, an hour on approval, four hours of execution: then a new one may begin."""
+    begun = (0.0, "it-1", log.started("reschedule"))
+    cases: list[tuple[tuple[log.Timed, ...], float]] = [
+        ((), 900.0),
+        (((10.0, "it-1", log.held()),), 3610.0),
+        (((10.0, "it-1", log.accepted()),), 14410.0),
+    ]
+    for more, deadline in cases:
+        story = view(begun, *more)
+        assert refusal(decide(tiny(), story, now=at(deadline - 1))) == "iteration-running"
+        assert decide(tiny(), story, now=at(deadline)).start is not None
+
+
+def test_a_second_iteration_on_one_version_has_an_id_of_its_own() -> None:
+    """Ids derive from version and log, so that a crash before publishing leads to the same id again."""
+    once = view((0.0, "it-1", log.started("reschedule")), (1.0, "it-1", log.none()))
+    assert decide(tiny(), once, now=at(100)).iteration == "it-1-2"
+    assert decide(tiny(), once, now=at(100)) == decide(tiny(), once, now=at(100))
+    twice = view((0.0, "it-1", log.started("autoscale")), (0.0, "it-1-2", log.started("reschedule", 1)))
+    assert decide(tiny(), twice, now=at(20_000)).iteration == "it-1-3"
+
+
+# --- autoscale
+
+
+def test_unschedulable_pods_start_an_autoscale_iteration_at_once() -> None:
+    """Neither stability nor an interval is waited for."""
+    decision = decide(with_pending("b", "a"), memory=Memory())
+    assert decision.start is not None
+    assert (decision.start.mode, decision.start.reason) == ("autoscale", "unschedulable-pods")
+    assert decision.start.pods == ("shop/a", "shop/b")
+    assert decision.start.figures == {"unschedulable": 2, "uncovered": 2}
+    assert decision.iteration == "it-7"
+
+
+def test_pods_that_a_running_autoscale_iteration_covers_start_no_other() -> None:
+    """Only what is new is the reason for one; a running reschedule iteration covers nobody."""
+    covering = view((0.0, "it-6", log.started("autoscale", 6, "shop/a")))
+    assert refusal(decide(with_pending("a"), covering, now=at(1))) == "iteration-running"
+    decision = decide(with_pending("a", "b"), covering, now=at(1))
+    assert decision.start is not None
+    assert decision.start.pods == ("shop/b",)
+    assert decision.start.figures == {"unschedulable": 2, "uncovered": 1}
+    other = view((0.0, "it-6", log.started("reschedule", 6)))
+    assert decide(with_pending("a"), other, now=at(1)).start is not None
+
+
+def test_pods_of_an_ended_autoscale_iteration_wait_before_the_next() -> None:
+    """New nodes take a moment to be used, and what cannot be bought now cannot be bought a second later."""
+    ended = view((0.0, "it-6", log.started("autoscale", 6, "shop/a")), (5.0, "it-6", log.none("autoscale")))
+    soon = decide(with_pending("a"), ended, now=at(64.9), memory=Memory())
+    assert refusal(soon) == "settling"
+    assert decide(with_pending("a"), ended, now=at(65), memory=Memory()).start is not None
+
+
+def test_pods_that_a_new_node_would_not_help_do_not_count() -> None:
+    """Not yet tried, on their way to a place, going, gated, or a daemon set's."""
+    gated = PlacementRules(gated=True)
+    _, running = on_every_node("logger", ["n1"])
+    assert isinstance(running, Pod)
+    daemon = msgspec.structs.replace(running, node=None, unschedulable=True)
+    waiting = cluster(
+        pod("fresh", unschedulable=False),
+        pod("nominated", nominated="n1"),
+        pod("going", terminating=True),
+        pod("gated", rules=gated),
+        daemon,
+    )
+    decision = decide(waiting)
+    assert decision.start is not None
+    assert decision.start.mode == "reschedule"
+
+
+# --- expiry nodes
+
+
+def test_an_empty_expiry_node_is_asked_to_go() -> None:
+    """Daemon set and mirror pods go with their node and do not keep it; the loop goes on besides."""
+    nodes = [node("n1"), node("n2", labels=EXPIRING)]
+    empty = cluster(nodes, on_every_node("logger", ["n1", "n2"]), mirror("proxy", node="n2"), deployed("web", ["n1"]))
+    decision = decide(empty)
+    assert [(item.node, item.uid, item.version) for item in decision.deletions] == [("n2", "uid-node-n2", 1)]
+    assert decision.start is not None
+
+
+def test_while_an_expiry_node_holds_a_workload_nothing_begins() -> None:
+    """Neither reschedule nor autoscale; terminating pods still run and count."""
+    busy = cluster(node("n1"), node("n2", labels=EXPIRING), deployed("web", ["n1", "n2", "n2"]), pod("waits"))
+    decision = decide(busy)
+    assert refusal(decision) == "expiry-node-occupied"
+    assert decision.skip is not None
+    assert decision.skip.figures == {"node": "n2", "pods": 2, "nodes": 1}
+    assert decision.deletions == ()
+    going = cluster(node("n2", labels=EXPIRING), pod("web-0", node="n2", terminating=True))
+    assert refusal(decide(going)) == "expiry-node-occupied"
+
+
+def test_an_unreadable_pod_keeps_its_expiry_node() -> None:
+    """What could not be read may be a workload."""
+    odd = cluster(node("n2", labels=EXPIRING), unreadable("Pod shop/odd", node="n2"))
+    decision = decide(odd)
+    assert (refusal(decision), decision.deletions) == ("expiry-node-occupied", ())
+
+
+def test_one_empty_expiry_node_is_asked_for_beside_an_occupied_one() -> None:
+    """Each node is judged alone."""
+    nodes = [node("n1", labels=EXPIRING), node("n2", labels=EXPIRING)]
+    decision = decide(cluster(nodes, deployed("web", ["n1"])))
+    assert [item.node for item in decision.deletions] == ["n2"]
+    assert refusal(decision) == "expiry-node-occupied"
+
+
+def test_a_deletion_is_asked_for_once_and_again_after_a_while() -> None:
+    """The log remembers; a node of the same name with another uid is another node."""
+    empty = cluster(node("n2", labels=EXPIRING))
+    (asked,) = decide(empty).deletions
+    remembered = view((0.0, "", asked))
+    assert decide(empty, remembered, now=at(599)).deletions == ()
+    assert decide(empty, remembered, now=at(600)).deletions == (asked,)
+    renewed = cluster(msgspec.structs.replace(node("n2", labels=EXPIRING), uid="uid-other"))
+    assert len(decide(renewed, remembered, now=at(1)).deletions) == 1
+
+
+# --- refusals
+
+
+def test_a_refusal_is_told_when_its_reason_changes_or_after_five_minutes() -> None:
+    """Every refusal is an event, but not at every tick."""
+    unstable = cluster(replica_set("web", replicas=2, ready=1))
+    told = IterationSkipped(version=1, reason="replicas-not-ready")
+    story = view((0.0, "", told))
+    assert decide(unstable, story, now=at(299)).skip is None
+    assert refusal(decide(unstable, story, now=at(300))) == "replicas-not-ready"
+    assert refusal(decide(cluster(hpa(900)), story, now=at(1))) == "autoscaler-above-target"
+
+
+def test_after_a_start_the_next_refusal_is_told_anew() -> None:
+    """What was told before the iteration says nothing about the time after it."""
+    told = IterationSkipped(version=1, reason="iteration-running")
+    story = view((0.0, "", told), (1.0, "it-1", log.started("reschedule")))
+    assert refusal(decide(tiny(), story, now=at(2))) == "iteration-running"
+
+
+def test_nothing_is_decided_on_a_state_that_may_be_out_of_date() -> None:
+    """No start, no deletion; stability begins to count anew."""
+    empty = cluster(node("n2", labels=EXPIRING), pod("waits"))
+    decision = decide(empty, blind=("Pod: no answer",))
+    assert refusal(decision) == "state-unknown"
+    assert decision.skip is not None
+    assert decision.skip.figures == {"missing": "Pod: no answer"}
+    assert (decision.deletions, decision.memory) == ((), Memory())

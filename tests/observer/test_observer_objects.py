@@ -1,0 +1,368 @@
+"""Reading everything that is not a pod."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.observer.kube_json import CREATED, JSON, container, node, raw, thing
+
+from kinema_core.events import (
+    Autoscaler,
+    AutoscalerMetric,
+    ClusterObject,
+    DisruptionBudget,
+    Namespace,
+    Node,
+    NodeTerm,
+    Owner,
+    PriorityClass,
+    Quarantined,
+    Recommendation,
+    Requirement,
+    Selector,
+    StorageClass,
+    Taint,
+    Volume,
+    VolumeClaim,
+    Workload,
+)
+from kinema_core.events.frozen import FrozenMap
+from kinema_observer.logic.kubernetes import decode_object
+
+GIB = 2**30
+HPA = "HorizontalPodAutoscaler"
+VPA = "VerticalPodAutoscaler"
+
+
+def read(value: JSON) -> ClusterObject:
+    """The object, which must be part of the state."""
+    found = decode_object(value["kind"], raw(value))
+    assert found is not None
+    return found
+
+
+def workload(kind: str, **parts: Any) -> Workload:
+    """A workload of this kind, which must be readable."""
+    found = read(thing(kind, **parts))
+    assert isinstance(found, Workload), found
+    return found
+
+
+def test_a_node_keeps_what_placement_needs() -> None:
+    """Allocatable in integers, taints, cordon, readiness; heartbeats and addresses are left out."""
+    found = read(
+        node(
+            metadata={"annotations": {"kinema.io/usd-per-hour": "0.17", "volumes.kubernetes.io/x": "true"}},
+            spec={"unschedulable": True, "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]},
+        )
+    )
+    assert isinstance(found, Node)
+    assert (found.allocatable["cpu"], found.allocatable["memory"], found.allocatable["pods"]) == (
+        3920,
+        13312000000,
+        110,
+    )
+    assert found.allocatable["ephemeral-storage"] == 47093746742
+    assert found.taints == (Taint(key="dedicated", value="gpu", effect="NoSchedule"),)
+    assert found.annotations == {"kinema.io/usd-per-hour": "0.17"}
+    assert (found.unschedulable, found.ready) == (True, True)
+
+
+def test_a_node_heartbeat_changes_nothing() -> None:
+    """Nodes report every few minutes; a quiet cluster makes no deltas."""
+    later = node(metadata={"resourceVersion": "8"})
+    later["status"]["conditions"][1]["lastHeartbeatTime"] = "2026-03-02T12:04:30Z"
+    assert read(node()) == read(later)
+
+
+def test_a_node_without_conditions_or_on_its_way_out_takes_no_pods() -> None:
+    """Not Ready unless it says so; one that is being deleted counts as cordoned; without allocatable, capacity."""
+    bare = read(node(spec=None, status={"conditions": None, "allocatable": None}))
+    assert isinstance(bare, Node)
+    assert (bare.ready, bare.allocatable["cpu"]) == (False, 4000)
+    leaving = read(node(metadata={"deletionTimestamp": "2026-03-02T12:00:00Z"}))
+    assert isinstance(leaving, Node)
+    assert leaving.unschedulable
+
+
+def test_a_taint_of_unknown_effect_freezes_the_node() -> None:
+    """An unknown effect may keep anything out: the node is quarantined under its own name."""
+    found = read(node("n7", spec={"taints": [{"key": "a", "effect": "NoThing"}]}))
+    assert isinstance(found, Quarantined)
+    assert (found.object, found.node, found.path) == ("Node n7", "n7", "spec.taints[0].effect")
+
+
+def test_a_deployment() -> None:
+    """Counts, template and rolling limits; the strategy's defaults are those of Kubernetes."""
+    template = {
+        "metadata": {"labels": {"app": "web"}, "creationTimestamp": None},
+        "spec": {"containers": [container(cpu="200m", memory=None)], "nodeSelector": {"disk": "ssd"}},
+    }
+    found = workload(
+        "Deployment",
+        metadata={"generation": 4},
+        spec={"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template, "paused": True},
+        status={"replicas": 4, "readyReplicas": 2, "updatedReplicas": 1, "observedGeneration": 3},
+    )
+    assert found.key == "Deployment/shop/web"
+    assert (found.replicas, found.current, found.ready, found.updated) == (3, 4, 2, 1)
+    assert (found.generation, found.observed_generation, found.paused) == (4, 3, True)
+    assert found.selector == Selector(labels=FrozenMap({"app": "web"}))
+    assert found.template_labels == {"app": "web"}
+    assert found.template_requests == {"cpu": 200, "pods": 1}
+    assert found.template_rules.node_selector == {"disk": "ssd"}
+    assert (found.max_surge, found.max_unavailable) == ("25%", "25%")
+
+
+def test_update_limits_are_kept_as_written() -> None:
+    """A number or a percentage; Recreate takes all pods away and adds none; sets take one at a time."""
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}}
+    given = workload("Deployment", spec={"strategy": strategy})
+    assert (given.max_surge, given.max_unavailable) == ("0", "10%")
+    recreated = workload("Deployment", spec={"strategy": {"type": "Recreate"}})
+    assert (recreated.max_surge, recreated.max_unavailable) == ("0", "100%")
+    stateful = workload("StatefulSet", spec={})
+    assert (stateful.max_surge, stateful.max_unavailable) == ("0", "1")
+
+
+def test_replicas_default_to_one_and_zero_is_kept() -> None:
+    """Missing desired replicas mean 1; a written 0 stays 0."""
+    assert workload("StatefulSet", spec={}).replicas == 1
+    assert workload("Deployment", spec={"replicas": 0}).replicas == 0
+    assert workload("Deployment", spec=None, status=None).replicas == 1
+
+
+def test_a_replica_set_points_to_its_deployment_and_old_ones_are_left_out() -> None:
+    """A Deployment keeps ten empty old replica sets: they are no part of the state while they have no pods."""
+    owner = [{"kind": "Deployment", "name": "web", "uid": "uid-web", "controller": True}]
+    live = workload(
+        "ReplicaSet", metadata={"ownerReferences": owner}, spec={"replicas": 2}, status={"readyReplicas": 2}
+    )
+    assert live.owner == Owner(kind="Deployment", name="web", uid="uid-web")
+    old = thing("ReplicaSet", metadata={"ownerReferences": owner}, spec={"replicas": 0}, status={"replicas": 0})
+    assert decode_object("ReplicaSet", raw(old)) is None
+    draining = thing("ReplicaSet", metadata={"ownerReferences": owner}, spec={"replicas": 0}, status={"replicas": 1})
+    assert decode_object("ReplicaSet", raw(draining)) is not None
+    alone = thing("ReplicaSet", spec={"replicas": 0}, status={"replicas": 0})
+    assert decode_object("ReplicaSet", raw(alone)) is not None
+
+
+def test_daemon_sets_and_jobs_count_in_their_own_fields() -> None:
+    """Desired numbers come from the status of a daemon set and from the parallelism of a Job."""
+    status = {
+        "desiredNumberScheduled": 5,
+        "currentNumberScheduled": 4,
+        "updatedNumberScheduled": 3,
+        "numberReady": 2,
+    }
+    daemon = workload("DaemonSet", spec={}, status=status)
+    assert (daemon.replicas, daemon.current, daemon.updated, daemon.ready) == (5, 4, 3, 2)
+    job = workload("Job", group="batch/v1", spec={"parallelism": 3, "suspend": True}, status={"active": 2, "ready": 1})
+    assert (job.replicas, job.current, job.ready, job.paused) == (3, 2, 1, True)
+    done = thing("Job", group="batch/v1", spec={}, status={"conditions": [{"type": "Complete", "status": "True"}]})
+    assert decode_object("Job", raw(done)) is None
+
+
+def test_a_replication_controller_selects_by_equal_labels() -> None:
+    """Its selector is a plain map."""
+    found = workload("ReplicationController", group="v1", spec={"selector": {"app": "old"}, "replicas": 2})
+    assert found.selector == Selector(labels=FrozenMap({"app": "old"}))
+
+
+def test_what_cannot_be_known_of_a_template_is_named() -> None:
+    """A runtime class adds rules to pods at admission, which a template does not show."""
+    spec = {"containers": [], "runtimeClassName": "gvisor"}
+    assert workload("DaemonSet", spec={"template": {"spec": spec}}).template_rules.unmodelled == (
+        "spec.runtimeClassName",
+    )
+
+
+def test_an_unreadable_workload_freezes_its_namespace() -> None:
+    """It may have forbidden to move its pods: it is named with the path into its template."""
+    template = {"spec": {"containers": [container(cpu="lots")]}}
+    found = read(thing("Deployment", spec={"template": template}))
+    assert isinstance(found, Quarantined)
+    assert (found.object, found.namespace, found.node) == ("Deployment shop/web", "shop", None)
+    assert found.path == "spec.template.spec.containers[0].resources.requests.cpu"
+
+
+def test_an_autoscaler_compares_each_metric_in_its_targets_unit() -> None:
+    """Utilisation in per mille, amounts in thousandths; a metric without a reading has none."""
+    specs = [
+        {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}},
+        {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},
+        {
+            "type": "ContainerResource",
+            "containerResource": {"name": "cpu", "container": "main", "target": {"averageUtilization": 80}},
+        },
+        {"type": "Pods", "pods": {"metric": {"name": "rps"}, "target": {"averageValue": "100"}}},
+        {
+            "type": "Object",
+            "object": {
+                "metric": {"name": "hits"},
+                "describedObject": {"kind": "Ingress", "name": "i"},
+                "target": {"value": "2k"},
+            },
+        },
+        {"type": "External", "external": {"metric": {"name": "queue"}, "target": {"value": "30"}}},
+    ]
+    currents = [
+        {"type": "External", "external": {"metric": {"name": "queue"}, "current": {"value": "12500m"}}},
+        {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 73, "averageValue": "73m"}}},
+        {"type": "Resource", "resource": {"name": "memory", "current": {"averageValue": "512Mi"}}},
+        {"type": ""},
+    ]
+    found = read(
+        thing(
+            HPA,
+            group="autoscaling/v2",
+            spec={
+                "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+                "maxReplicas": 9,
+                "metrics": specs,
+            },
+            status={"currentReplicas": 2, "desiredReplicas": 3, "currentMetrics": currents},
+        )
+    )
+    assert isinstance(found, Autoscaler)
+    assert (found.min_replicas, found.max_replicas, found.current, found.desired) == (1, 9, 2, 3)
+    assert found.metrics == (
+        AutoscalerMetric(name="cpu", current=730, target=600),
+        AutoscalerMetric(name="memory", current=GIB // 2 * 1000, target=GIB * 1000),
+        AutoscalerMetric(name="container/main/cpu", current=None, target=800),
+        AutoscalerMetric(name="pods/rps", current=None, target=100_000),
+        AutoscalerMetric(name="object/Ingress/i/hits", current=None, target=2_000_000),
+        AutoscalerMetric(name="external/queue", current=12_500, target=30_000),
+    )
+
+
+def test_an_autoscaler_with_a_metric_of_an_unknown_kind_is_quarantined() -> None:
+    """Whether it is above its target cannot be known."""
+    target = {"kind": "Deployment", "name": "web"}
+    found = read(thing(HPA, group="autoscaling/v2", spec={"scaleTargetRef": target, "metrics": [{"type": "Stars"}]}))
+    assert isinstance(found, Quarantined)
+    assert found.path == "spec.metrics[0]"
+
+
+def test_a_budget_keeps_numbers_and_percentages_as_written() -> None:
+    """No selector selects nothing, an empty one everything in the namespace."""
+    found = read(
+        thing(
+            "PodDisruptionBudget",
+            group="policy/v1",
+            spec={"minAvailable": "50%", "selector": {}, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
+            status={"disruptionsAllowed": 1, "expectedPods": 4, "desiredHealthy": 2, "currentHealthy": 3},
+        )
+    )
+    assert isinstance(found, DisruptionBudget)
+    assert (found.min_available, found.max_unavailable, found.selector) == ("50%", None, Selector())
+    assert (found.allowed, found.expected, found.desired_healthy, found.healthy) == (1, 4, 2, 3)
+    assert found.always_allow_unhealthy
+    other = read(thing("PodDisruptionBudget", group="policy/v1", spec={"maxUnavailable": 0}))
+    assert isinstance(other, DisruptionBudget)
+    assert (other.max_unavailable, other.selector) == ("0", None)
+
+
+def test_an_unreadable_budget_freezes_its_namespace() -> None:
+    """An unknown operator in its selector may select any pod there."""
+    expressions = [{"key": "app", "operator": "Resembles", "values": ["web"]}]
+    spec = {"selector": {"matchExpressions": expressions}, "maxUnavailable": 1}
+    found = read(thing("PodDisruptionBudget", group="policy/v1", spec=spec))
+    assert isinstance(found, Quarantined)
+    assert (found.namespace, found.path) == ("shop", "spec.selector.matchExpressions[0].operator")
+
+
+def test_volumes_claims_and_classes() -> None:
+    """Where a volume can be reached from, who claims it, and whether its class waits for the first pod."""
+    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}
+    volume = read(
+        thing(
+            "PersistentVolume",
+            "pv-1",
+            group="v1",
+            namespace=None,
+            spec={
+                "claimRef": {"namespace": "shop", "name": "data"},
+                "csi": {"driver": "pd.csi.storage.gke.io"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}},
+            },
+        )
+    )
+    term = NodeTerm(expressions=(Requirement(key="topology.kubernetes.io/zone", operator="In", values=("a",)),))
+    assert isinstance(volume, Volume)
+    assert (volume.claim, volume.driver, volume.node_terms) == ("shop/data", "pd.csi.storage.gke.io", (term,))
+    claim = read(
+        thing("PersistentVolumeClaim", "data", group="v1", spec={"volumeName": "pv-1", "storageClassName": "s"})
+    )
+    assert isinstance(claim, VolumeClaim)
+    assert (claim.volume, claim.storage_class) == ("pv-1", "s")
+    allowed = [{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": ["a"]}]}]
+    class_ = read(
+        thing(
+            "StorageClass",
+            "s",
+            group="storage.k8s.io/v1",
+            namespace=None,
+            volumeBindingMode="WaitForFirstConsumer",
+            allowedTopologies=allowed,
+        )
+    )
+    assert isinstance(class_, StorageClass)
+    assert (class_.wait_for_consumer, class_.node_terms) == (True, (term,))
+
+
+def test_priority_classes_and_namespaces() -> None:
+    """The value of a class; the labels of a namespace, and whether it is going."""
+    high = read(thing("PriorityClass", "high", group="scheduling.k8s.io/v1", namespace=None, value=1000))
+    assert high == PriorityClass(name="high", uid="uid-cluster-high", value=1000)
+    space = read(
+        thing(
+            "Namespace",
+            "shop",
+            group="v1",
+            namespace=None,
+            metadata={"labels": {"a": "b"}},
+            status={"phase": "Terminating"},
+        )
+    )
+    assert space == Namespace(name="shop", uid="uid-cluster-shop", labels=FrozenMap({"a": "b"}), terminating=True)
+
+
+def test_a_vertical_recommendation_is_summed_over_containers() -> None:
+    """Target and bounds per pod, the mode, and since when the object exists (1.2: valid when older than 24 h)."""
+
+    def of(cpu: str) -> JSON:
+        return {"target": {"cpu": cpu}, "lowerBound": {"cpu": cpu}, "upperBound": {"cpu": cpu, "memory": "1Mi"}}
+
+    found = read(
+        thing(
+            VPA,
+            group="autoscaling.k8s.io/v1",
+            spec={"targetRef": {"kind": "Deployment", "name": "web"}, "updatePolicy": {"updateMode": "Off"}},
+            status={"recommendation": {"containerRecommendations": [of("100m"), of("50m")]}},
+        )
+    )
+    assert isinstance(found, Recommendation)
+    assert (found.target, found.upper, found.mode) == ({"cpu": 150}, {"cpu": 150, "memory": 2 * 2**20}, "Off")
+    assert found.created == datetime.fromisoformat(CREATED).astimezone(UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"kind": "Node", "metadata": {"uid": "u"}}, "metadata.name"),
+        ({"kind": "Node", "metadata": []}, "metadata"),
+        ({"kind": "Node"}, ""),
+        ({"kind": "Node", "metadata": {"name": "n1", "creationTimestamp": "yesterday"}}, "metadata.creationTimestamp"),
+        ({"kind": "Node", "metadata": {"name": "n1", "labels": {"a": None}}}, "metadata.labels[...]"),
+    ],
+)
+def test_odd_metadata_is_quarantined_too(value: JSON, path: str) -> None:
+    """Without a name, the text itself stands for it, so that the object is named once."""
+    found = read(value)
+    assert isinstance(found, Quarantined)
+    assert found.path == path
+    assert found == read(value)
+    assert found.object.startswith("Node ")

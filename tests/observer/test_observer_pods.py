@@ -1,0 +1,355 @@
+"""Reading pods: what the scheduler counts, where they may be, and in which state they are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.observer.kube_json import container, pod, raw
+
+from kinema_core.events import HostPort, NodeTerm, Pod, Quarantined, Requirement, Selector, Toleration
+from kinema_core.events.frozen import FrozenMap
+from kinema_observer.logic.kubernetes import decode_object
+
+MIB = 2**20
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def read(**parts: Any) -> Pod:
+    """The pod built with these parts, which must be readable."""
+    found = decode_object("Pod", raw(pod(**parts)))
+    assert isinstance(found, Pod), found
+    return found
+
+
+def odd(**parts: Any) -> Quarantined:
+    """The quarantine of a pod built with these parts."""
+    found = decode_object("Pod", raw(pod(**parts)))
+    assert isinstance(found, Quarantined), found
+    return found
+
+
+def expression(operator: str) -> dict[str, Any]:
+    """A selector with one expression."""
+    return {"matchExpressions": [{"key": "a", "operator": operator, "values": ["1"]}]}
+
+
+def test_containers_requests_are_summed_and_the_pod_counts_as_one() -> None:
+    """Requests of all containers add up; `pods` is always 1."""
+    found = read(containers=[container(cpu="250m", memory="64Mi"), container("b", cpu="0.1", memory="1e6")])
+    assert found.requests == {"cpu": 350, "memory": 64 * MIB + 1_000_000, "pods": 1}
+
+
+def test_an_init_container_counts_when_it_needs_more_than_the_rest_together() -> None:
+    """Init containers run alone: the larger of them and of the sum counts, by resource."""
+    found = read(
+        containers=[container(cpu="100m", memory="100Mi")],
+        initContainers=[container("migrate", cpu="500m", memory="10Mi")],
+    )
+    assert found.requests == {"cpu": 500, "memory": 100 * MIB, "pods": 1}
+
+
+def test_a_sidecar_runs_beside_containers_and_beside_later_init_containers() -> None:
+    """Kubernetes' rule for restartable init containers: summed with what runs with them, in their order."""
+    sidecar = container("proxy", cpu="200m", memory=None, restartPolicy="Always")
+    found = read(
+        containers=[container(cpu="100m", memory=None)],
+        initContainers=[
+            container("first", cpu="350m", memory=None),
+            sidecar,
+            container("late", cpu="300m", memory=None),
+        ],
+    )
+    assert found.requests["cpu"] == 500  # late beside the sidecar: 300 + 200; containers with it: 300; first alone: 350
+
+
+def test_overhead_and_pod_level_resources_count() -> None:
+    """Pod-level requests replace the containers' sum for what they name; overhead comes on top."""
+    found = read(
+        containers=[container(cpu="100m", memory="64Mi")],
+        resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+        overhead={"cpu": "50m", "memory": "16Mi"},
+    )
+    assert found.requests == {"cpu": 1050, "memory": 80 * MIB, "pods": 1}
+
+
+def test_a_limit_without_a_request_is_its_request() -> None:
+    """The API fills in requests from limits; templates show them only as limits."""
+    found = read(containers=[{"name": "main", "resources": {"limits": {"cpu": "300m", "nvidia.com/gpu": 1}}}])
+    assert found.requests == {"cpu": 300, "nvidia.com/gpu": 1, "pods": 1}
+
+
+def test_while_a_container_is_resized_the_larger_requests_count() -> None:
+    """The scheduler counts the larger of wanted, allocated and actual requests."""
+    status = {"name": "main", "allocatedResources": {"cpu": "400m"}, "resources": {"requests": {"cpu": "300m"}}}
+    found = read(containers=[container(cpu="100m", memory=None)], status={"containerStatuses": [status]})
+    assert found.requests["cpu"] == 400
+
+
+@pytest.mark.parametrize("quantity", ["NaN", "1_000", "-1", "12e6Mi", "\u0661", "1e30", ""])
+def test_a_quantity_that_is_none_quarantines_the_pod_and_freezes_its_node(quantity: str) -> None:
+    """What other clients let pass is refused, with the path in the object and the node it freezes."""
+    found = odd(containers=[container(), container("b", cpu=quantity)])
+    assert (found.object, found.node) == ("Pod shop/web-0", "n1")
+    assert found.path == "spec.containers[1].resources.requests.cpu"
+    assert "quantity" in found.reason
+
+
+def test_null_where_a_list_or_a_number_belongs_says_nothing() -> None:
+    """The API may send null for anything optional; the pod stays readable."""
+    found = read(
+        metadata={"labels": None, "annotations": None, "ownerReferences": None},
+        initContainers=None,
+        tolerations=None,
+        affinity=None,
+        topologySpreadConstraints=None,
+        volumes=None,
+        nodeSelector=None,
+        priority=None,
+        schedulingGates=None,
+        resourceClaims=None,
+        overhead=None,
+        status={"conditions": None, "containerStatuses": None, "startTime": None},
+    )
+    assert found.owner is None
+    assert not found.ready
+    assert found.rules.unmodelled == ()
+
+
+def test_equal_rules_and_labels_are_one_value() -> None:
+    """Pods of a workload share labels, requests and rules, so that 150,000 of them fit into memory."""
+    parts: dict[str, Any] = {"nodeSelector": {"disk": "ssd"}, "tolerations": [{"operator": "Exists"}]}
+    one, other = read(name="web-0", **parts), read(name="web-1", **parts)
+    assert one.rules is other.rules
+    assert one.labels is other.labels
+    assert one.requests is other.requests
+
+
+def test_node_affinity_keeps_alternatives_and_drops_terms_that_match_nothing() -> None:
+    """Terms are alternatives; one without any expression matches no node and is left out."""
+    zone = {"key": "zone", "operator": "In", "values": ["a", "b"]}
+    name = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    terms = [{"matchExpressions": [zone]}, {}, {"matchFields": [name]}]
+    weighted = {"weight": 7, "preference": {"matchExpressions": [{"key": "gen", "operator": "Gt", "values": ["3"]}]}}
+    found = read(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}, PREFERRED: [weighted]}}).rules
+    assert found.node_terms == (
+        NodeTerm(expressions=(Requirement(key="zone", operator="In", values=("a", "b")),)),
+        NodeTerm(fields=(Requirement(key="metadata.name", operator="In", values=("n1",)),)),
+    )
+    assert [(item.weight, item.term.expressions[0].operator) for item in found.preferred_nodes] == [(7, "Gt")]
+    nothing = read(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}).rules
+    assert nothing.node_terms == ()
+
+
+def test_pod_affinity_keeps_required_and_preferred_terms_apart() -> None:
+    """Weight 0 means required; a missing selector selects nothing, an empty one everything."""
+    term = {
+        "topologyKey": "zone",
+        "labelSelector": {},
+        "namespaceSelector": {"matchLabels": {"team": "a"}},
+        "matchLabelKeys": ["pod-template-hash"],
+    }
+    wish = {"weight": 50, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname"}}
+    found = read(affinity={"podAntiAffinity": {REQUIRED: [term], PREFERRED: [wish]}}).rules
+    required, preferred = found.anti_affinity
+    assert (required.weight, required.selector, required.match_label_keys) == (0, Selector(), ("pod-template-hash",))
+    assert required.namespace_selector == Selector(labels=FrozenMap({"team": "a"}))
+    assert (preferred.weight, preferred.selector) == (50, None)
+
+
+def test_spread_constraints_take_kubernetes_defaults() -> None:
+    """One domain at least, node affinity honoured, taints ignored, unless the pod says otherwise."""
+    plain = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    given = {**plain, "minDomains": 3, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}
+    first, second = read(topologySpreadConstraints=[plain, given]).rules.spread
+    assert (first.min_domains, first.node_affinity_policy, first.node_taints_policy) == (1, "Honor", "Ignore")
+    assert (second.min_domains, second.node_affinity_policy, second.node_taints_policy) == (3, "Ignore", "Honor")
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        (
+            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [expression("Like")]}}}},
+            f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].operator",
+        ),
+        (
+            {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "z", "labelSelector": expression("Gt")}]}}},
+            f"spec.affinity.podAffinity.{REQUIRED}[0].labelSelector.matchExpressions[0].operator",
+        ),
+        ({"tolerations": [{"key": "a"}, {"key": "b", "operator": "Maybe"}]}, "spec.tolerations[1].operator"),
+        (
+            {"topologySpreadConstraints": [{"topologyKey": "z", "maxSkew": 0}]},
+            "spec.topologySpreadConstraints[0].maxSkew",
+        ),
+        ({"affinity": {"podAffinity": {REQUIRED: "all"}}}, f"spec.affinity.podAffinity.{REQUIRED}"),
+        ({"nodeSelector": {"a": 1}}, "spec.nodeSelector[...]"),
+        ({"containers": "none"}, "spec.containers"),
+        ({"priority": "high"}, "spec.priority"),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": []}]}, "spec.volumes[0].persistentVolumeClaim"),
+    ],
+)
+def test_a_rule_that_cannot_be_understood_quarantines_the_pod(spec: dict[str, Any], path: str) -> None:
+    """An unknown operator or a wrong shape may forbid anything: the pod is named, with the path to the fault."""
+    assert odd(**spec).path == path
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
+        ({"schedulingGroup": {"podGroupName": "g"}}, "spec.schedulingGroup"),
+        ({"workloadRef": {"name": "w"}}, "spec.workloadRef"),
+        ({"os": {"name": "windows"}}, "spec.os"),
+        ({"volumes": [{"name": "v", "gcePersistentDisk": {"pdName": "d"}}]}, "spec.volumes.gcePersistentDisk"),
+        ({"affinity": {"cellAffinity": {"cell": "7"}}}, "spec.affinity.cellAffinity"),
+        ({"affinity": {"nodeAffinity": {"requiredAlways": [{"a": 1}]}}}, "spec.affinity.nodeAffinity.requiredAlways"),
+        (
+            {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "z", "mismatchLabelKeys": ["a"]}]}}},
+            f"spec.affinity.podAffinity.{REQUIRED}.mismatchLabelKeys",
+        ),
+        (
+            {"topologySpreadConstraints": [{"topologyKey": "z", "maxSkew": 1, "maxPerDomain": 4}]},
+            "spec.topologySpreadConstraints.maxPerDomain",
+        ),
+    ],
+)
+def test_rules_that_are_not_modelled_are_named_and_never_ignored(spec: dict[str, Any], path: str) -> None:
+    """Such a pod is readable but does not move: the path of what we do not model is part of its rules."""
+    assert read(**spec).rules.unmodelled == (path,)
+
+
+def test_unknown_fields_that_say_nothing_restrict_nothing() -> None:
+    """A field of a later Kubernetes that is empty is no rule; Linux is what we model."""
+    found = read(affinity={"cellAffinity": {}, "podAffinity": None}, os={"name": "linux"}, schedulingGroup={})
+    assert found.rules.unmodelled == ()
+
+
+def test_host_ports_of_containers_and_sidecars_are_taken_on_the_node() -> None:
+    """Init containers that end take no port; on the host's network every container port is a host port."""
+    ports = [
+        {"containerPort": 80, "hostPort": 8080},
+        {"containerPort": 53, "hostPort": 53, "protocol": "UDP", "hostIP": "10.0.0.1"},
+    ]
+    sidecar = container("side", ports=[{"containerPort": 1, "hostPort": 9000}], restartPolicy="Always")
+    init = container("init", ports=[{"containerPort": 1, "hostPort": 9001}])
+    found = read(containers=[container(ports=ports)], initContainers=[init, sidecar]).rules.host_ports
+    assert found == (HostPort(port=8080), HostPort(port=53, protocol="UDP", host_ip="10.0.0.1"), HostPort(port=9000))
+    on_host = read(containers=[container(ports=[{"containerPort": 6443}])], hostNetwork=True).rules.host_ports
+    assert on_host == (HostPort(port=6443),)
+
+
+def test_volumes_that_bind_a_pod_to_a_place_are_kept() -> None:
+    """Claims, claims of ephemeral volumes (named after the pod) and host paths; other volumes do not matter."""
+    volumes = [
+        {"name": "config", "configMap": {"name": "c"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+        {"name": "socket", "hostPath": {"path": "/run/x.sock"}},
+    ]
+    found = read(volumes=volumes)
+    assert found.rules.claims == ("data-web-0", "web-0-scratch")
+    assert found.host_path
+    assert not read(volumes=volumes[:1]).host_path
+
+
+def test_tolerations_gates_and_scheduler_are_rules() -> None:
+    """An empty key with Exists tolerates everything; Equal is the default operator."""
+    found = read(
+        tolerations=[
+            {"operator": "Exists"},
+            {"key": "a", "value": "b", "effect": "NoSchedule", "tolerationSeconds": 3},
+        ],
+        schedulingGates=[{"name": "hold"}],
+        schedulerName="mine",
+    ).rules
+    assert found.tolerations == (
+        Toleration(operator="Exists"),
+        Toleration(key="a", operator="Equal", value="b", effect="NoSchedule"),
+    )
+    assert (found.gated, found.scheduler) == (True, "mine")
+
+
+def test_a_pending_pod_is_unschedulable_only_when_the_scheduler_says_so() -> None:
+    """A pod that nobody has tried yet, or that a gate holds back, does not count."""
+
+    def pending(**condition: str) -> Pod:
+        conditions = [{"type": "PodScheduled", **condition}] if condition else []
+        return read(node=None, status={"phase": "Pending", "conditions": conditions})
+
+    assert pending(status="False", reason="Unschedulable").unschedulable
+    assert not pending(status="False", reason="SchedulingGated").unschedulable
+    assert not pending().unschedulable
+    assert pending().node is None
+
+
+def test_state_of_a_pod() -> None:
+    """Ready by its condition, terminating by its deletion time, mirrors by owner or annotation."""
+    found = read(
+        metadata={"deletionTimestamp": "2026-03-02T12:00:30Z"},
+        status={"conditions": [{"type": "Ready", "status": "False"}], "nominatedNodeName": "n9"},
+    )
+    assert (found.ready, found.terminating, found.nominated) == (False, True, "n9")
+    assert found.owner is not None
+    assert (found.owner.kind, found.owner.name) == ("ReplicaSet", "web-rs")
+    assert read(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": []}).mirror
+    node_owner = [{"kind": "Node", "name": "n1", "uid": "u", "controller": True}]
+    assert read(metadata={"ownerReferences": node_owner}).mirror
+    helper = [{"kind": "Thing", "name": "x", "uid": "u"}]
+    assert read(metadata={"ownerReferences": helper}).owner is None, "an owner that does not control is none"
+
+
+def test_restarts_and_the_last_abnormal_end_are_kept() -> None:
+    """Restarts of all containers together; the newest end by failure or by the out-of-memory killer."""
+
+    def status(name: str, count: int, **end: Any) -> dict[str, Any]:
+        return {"name": name, "restartCount": count, "lastState": {"terminated": end} if end else {}}
+
+    found = read(
+        status={
+            "containerStatuses": [
+                status("main", 2, exitCode=137, reason="OOMKilled", finishedAt="2026-03-02T09:00:00Z"),
+                status("b", 1, exitCode=1, finishedAt="2026-03-02T08:00:00Z"),
+                status("c", 4, exitCode=0, reason="Completed", finishedAt="2026-03-02T11:00:00Z"),
+            ],
+            "initContainerStatuses": [status("side", 1)],
+        }
+    )
+    assert (found.restarts, found.last_restart) == (8, datetime(2026, 3, 2, 9, tzinfo=UTC))
+
+
+def test_finished_pods_are_no_part_of_the_state() -> None:
+    """Succeeded and failed pods take no room, readable or not."""
+    for phase in ("Succeeded", "Failed"):
+        assert decode_object("Pod", raw(pod(status={"phase": phase}))) is None
+        assert decode_object("Pod", raw(pod(status={"phase": phase}, containers=[container(cpu="NaN")]))) is None
+
+
+def test_only_annotations_that_may_forbid_or_steer_a_move_are_kept() -> None:
+    """Others are large and change often; a text that a backslash hides is found all the same."""
+    kept = {
+        "kinema.io/strategy": "evict",
+        "karpenter.sh/do-not-disrupt": "1h",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "descheduler.alpha.kubernetes.io/prefer-no-eviction": "",
+        "controller.kubernetes.io/pod-deletion-cost": "-5",
+    }
+    noise = {"kubectl.kubernetes.io/restartedAt": "x", "cloud.google.com/cluster_autoscaler_unhelpable_since": "y"}
+    assert read(metadata={"annotations": {**kept, **noise}}).annotations == kept
+    assert read(metadata={"annotations": noise}).annotations == {}
+    hidden = raw(pod(metadata={"annotations": {"kinema.io/do-not-move": "true"}})).replace(
+        b"kinema.io/", b"kinema.io\\/"
+    )
+    found = decode_object("Pod", hidden)
+    assert isinstance(found, Pod)
+    assert found.annotations == {"kinema.io/do-not-move": "true"}
+
+
+def test_what_changes_without_meaning_makes_no_difference() -> None:
+    """Resource version, managed fields, probe times and addresses are not part of the state."""
+    first = pod()
+    later = pod(metadata={"resourceVersion": "99", "managedFields": []}, status={"podIP": "10.0.0.9", "qosClass": "B"})
+    later["status"]["conditions"][0]["lastProbeTime"] = "2026-03-02T12:00:00Z"
+    assert decode_object("Pod", raw(first)) == decode_object("Pod", raw(later))

@@ -1,0 +1,132 @@
+"""Where a solve stops: counted callbacks, and replays that end where the clock ended the original."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import numpy as np
+import pytest
+from tests.optimizer.instances import boutique
+from tests.support.builders import NOW
+
+from kinema_core.events import Solve, Stop
+from kinema_optimizer.adapters.aggregated import solve_aggregated
+from kinema_optimizer.adapters.highs import Model, solve
+from kinema_optimizer.adapters.result import Result
+from kinema_optimizer.adapters.stops import ClockStop, RecordedStop, StopRule, WorkStop
+from kinema_optimizer.logic.compiled import Compiled, Question, compiled
+from kinema_optimizer.logic.greedy import starts
+
+
+@pytest.fixture(scope="module")
+def hard() -> Compiled:
+    """240 pods on 20 nodes: takes seconds to prove."""
+    state, offers = boutique(20, seed=5, nodes=20)
+    return compiled(Question(state, offers, NOW, "reschedule"))
+
+
+def solved(problem: Compiled, stop: StopRule) -> Result:
+    """The aggregated model's answer under a rule."""
+    return solve_aggregated(problem.problem, problem.unbound, starts(problem.problem), stop)
+
+
+def recorded(result: Result) -> Solve:
+    """What a plan records of a solve."""
+    return Solve(seconds=1.0, first_feasible_seconds=0.1, method=result.method, seed=0, stops=result.stops)
+
+
+@pytest.mark.parametrize("callbacks", [1, 12])
+def test_stopping_at_the_same_callback_twice_gives_the_same_result(hard: Compiled, callbacks: int) -> None:
+    """The same count of callbacks is the same state of the solver: solution, bound and stops are equal."""
+    first, second = (solved(hard, WorkStop(callbacks)) for _ in range(2))
+    assert first == second
+    assert {stop.reason for stop in first.stops} >= {"work-limit"}
+
+
+def test_a_replay_ends_where_the_clock_ended_the_original(hard: Compiled) -> None:
+    """Stopped live by the clock, then by the recorded counts: the same result, with the same reasons."""
+    live = solved(hard, ClockStop(0.6))
+    assert "time-limit" in {stop.reason for stop in live.stops}
+    assert solved(hard, RecordedStop(recorded(live))) == live
+
+
+def test_a_phase_that_ended_by_itself_is_not_stopped_in_a_replay() -> None:
+    """A recorded `optimal` at callback 3 does not end a replay at callback 3."""
+    stop = RecordedStop(
+        Solve(
+            seconds=1,
+            first_feasible_seconds=None,
+            method="",
+            seed=0,
+            stops=(
+                Stop(reason="optimal", phase="cost", iteration=3),
+                Stop(reason="time-limit", phase="moves", iteration=3),
+            ),
+        )
+    )
+    stop.begin("cost")
+    assert [stop.ends(k) for k in (2, 3, 4)] == [None, None, None]
+    stop.begin("moves")
+    assert [stop.ends(k) for k in (2, 3, 4)] == [None, "time-limit", "time-limit"]
+
+
+def test_the_clock_gives_every_phase_its_share() -> None:
+    """A phase that used up its share leaves the next one time."""
+    stop = ClockStop(0.05)
+    stop.begin("cost")
+    while stop.ends(1) is None:
+        time.sleep(0.005)
+    stop.begin("size")
+    assert stop.ends(1) is None
+
+
+def test_a_cancelled_solve_ends_at_its_next_callback(hard: Compiled) -> None:
+    """Cancelled before it begins, every phase ends at its first callback."""
+    stop = ClockStop(3600)
+    stop.cancel()
+    result = solved(hard, stop)
+    assert {stop.reason for stop in result.stops} == {"time-limit"}
+    assert max(stop.iteration for stop in result.stops) <= 1
+
+
+async def test_the_event_loop_beats_while_the_solver_works(hard: Compiled) -> None:
+    """HiGHS lets go of the interpreter: heartbeats go on in the thread that asked."""
+    beats = 0
+    work = asyncio.create_task(asyncio.to_thread(solved, hard, WorkStop(100)))
+    while not work.done():
+        await asyncio.sleep(0.001)
+        beats += 1
+    result = await work
+    callbacks = sum(stop.iteration for stop in result.stops)
+    assert beats > 20
+    assert callbacks > 100
+    assert threading.active_count() < 50
+
+
+def test_an_infeasible_model_is_told_from_one_without_a_solution() -> None:
+    """Nothing is trusted that the solver does not call feasible."""
+    model = Model()
+    column = model.column(1)
+    model.row([(column, 1)], lower=2)
+    outcome = solve(model, {column: 1.0}, phase="cost", stop=WorkStop(10), gap=0.0)
+    assert (outcome.values, outcome.stop.reason) == (None, "infeasible")
+
+
+def test_a_model_without_columns_costs_nothing() -> None:
+    """Nothing to decide is decided at once."""
+    outcome = solve(Model(), {}, phase="cost", stop=WorkStop(10), gap=0.0)
+    assert outcome.values is not None
+    assert (outcome.values.size, outcome.bound) == (0, 0.0)
+
+
+def test_the_bound_is_lowered_by_a_tolerance() -> None:
+    """A bound that floating point may have raised is not believed to the last digit."""
+    model = Model()
+    columns = [model.column(5) for _ in range(3)]
+    model.row([(column, 1.0) for column in columns], lower=4)
+    outcome = solve(model, dict.fromkeys(columns, 3.0), phase="cost", stop=WorkStop(100), gap=0.0)
+    assert outcome.values is not None
+    assert 3 * np.sum(outcome.values) == 12
+    assert 11.999 < outcome.bound < 12

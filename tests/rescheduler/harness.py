@@ -1,0 +1,249 @@
+"""A whole execution in memory: streams, cluster, cloud and a rescheduler that can be killed at any point."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+
+from tests.support.builders import NOW, offers
+
+from kinema_core.events import (
+    AnyBody,
+    CatalogPublished,
+    ClusterDelta,
+    ClusterSnapshot,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    Offer,
+    Plan,
+    PlanAccepted,
+    StepDone,
+    StepFailed,
+    StepIntended,
+)
+from kinema_core.model.cluster import Cluster, all_objects, difference
+from kinema_core.runtime.bus import Lease
+from kinema_core.runtime.clock import ManualClock
+from kinema_core.runtime.envelope import answer, origin
+from kinema_core.runtime.health import Health
+from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_rescheduler.adapters.memory import MemoryCluster, Pace
+from kinema_rescheduler.adapters.memory_effects import MemoryProvider, MemoryWriter
+from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.logic.names import COST_BEFORE, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
+from kinema_rescheduler.service import Rescheduler
+from kinema_rescheduler.settings import Settings
+
+CLUSTER = "test"
+
+
+class CrashError(BaseException):
+    """The process dies here; no handler of the product may catch it."""
+
+
+class World:
+    """Everything around one rescheduler."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        limits: Limits | None = None,
+        pace: Pace | None = None,
+        sold: Iterable[Offer] | None = None,
+    ) -> None:
+        self.clock = ManualClock(NOW)
+        self.bus = MemoryBus()
+        self.memory = MemoryCluster(cluster, self.clock, pace=pace)
+        self.writer = MemoryWriter(self.memory, after=self.look)
+        self.provider = MemoryProvider(self.memory)
+        self.limits = limits or Limits()
+        self.offers = tuple(sold if sold is not None else offers())
+        self.problems: list[str] = []
+        self.floors: dict[str, int] = {
+            item.key: item.replicas - (1 if item.type == "StatefulSet" else 0)
+            for item in cluster.workloads
+            if item.type in {"Deployment", "StatefulSet"}
+        }
+        self.crash_at: Callable[[str], bool] = lambda _: False
+        self.passed: list[str] = []
+        self.crashes = 0
+        self._seen: Cluster | None = None
+        self._lease: Lease | None = None
+        self._service = self._new_service()
+        self.on_second: Callable[[], None] = lambda: None
+
+    def _new_service(self) -> Rescheduler:
+        settings = Settings(runtime=RuntimeSettings(cluster=CLUSTER), limits=self.limits)
+        return Rescheduler(
+            settings=settings,
+            bus=self.bus,
+            clock=self.clock,
+            health=Health("rescheduler", CLUSTER),
+            writer=self.writer,
+            provider=self.provider,
+            fault=self._fault,
+        )
+
+    def _fault(self, name: str) -> None:
+        self.passed.append(name)
+        if self.crash_at(name):
+            raise CrashError(name)
+
+    def look(self) -> None:
+        """What must hold at every moment."""
+        for key, floor in self.floors.items():
+            workload = self.memory.workloads.get(key)
+            if workload is not None and workload.ready < floor:
+                self.problems.append(f"{key}: {workload.ready} ready, floor {floor}")
+
+    # --- streams
+
+    async def publish(self, body: AnyBody, id_: str, iteration: str = "it-1") -> Event:
+        """An event of somebody else."""
+        event = origin(body, id_=id_, cluster=CLUSTER, iteration=iteration, now=self.clock.now())
+        await self.bus.publish(event)
+        return event
+
+    async def accept(self, plan: Plan, name: str = "plan-1") -> Event:
+        """Publish catalog, proposal and acceptance."""
+        if not await self.bus.head("STATE"):
+            await self.observe()
+        body = CatalogPublished(source="test", priced=None, offers=self.offers)
+        await self.publish(body, f"catalog-{name}")
+        # The provider sells what was published: it is not asked for another catalog while a test runs.
+        self._service._catalog_due = self.clock.now() + timedelta(days=1)
+        proposal = await self.publish(plan, name)
+        accepted = answer(
+            PlanAccepted(plan=proposal.id, version=plan.base_version),
+            cause=proposal,
+            service="decider",
+            n=0,
+            now=self.clock.now(),
+            state=1,
+        )
+        await self.bus.publish(accepted)
+        return accepted
+
+    async def observe(self) -> None:
+        """Publish what changed in the cluster."""
+        if self._seen is None:
+            self._seen = self.memory.cluster(1)
+            await self.publish(ClusterSnapshot(version=1, objects=tuple(all_objects(self._seen))), "state-1")
+            return
+        now = self.memory.cluster(self._seen.version + 1)
+        upserts, deletes = difference(self._seen, now)
+        if upserts or deletes:
+            await self.publish(
+                ClusterDelta(version=now.version, upserts=upserts, deletes=deletes), f"state-{now.version}"
+            )
+            self._seen = now
+
+    # --- running
+
+    async def run(self, seconds: int = 2000) -> ExecutionFinished | ExecutionAborted:
+        """Live until the execution has ended."""
+        for _ in range(seconds):
+            await self.second()
+            end = self.end()
+            if end is not None:
+                await self.stop()
+                return end
+        await self.stop()
+        raise AssertionError(f"no end after {seconds} s; log:\n" + "\n".join(self.told()))
+
+    async def second(self) -> None:
+        """One second of the cluster's life, with a crash and a restart where a test wants one."""
+        await self.clock.sleep(1)
+        self.memory.catch_up()
+        self.look()
+        self.on_second()
+        await self.observe()
+        try:
+            await self._service.tick(await self._leased())
+            for _ in range(30):
+                await asyncio.sleep(0)
+        except CrashError:
+            await self._restart()
+
+    async def _leased(self) -> Lease:
+        if self._lease is None:
+            self._lease = await self.bus.acquire("rescheduler", 60)
+            assert self._lease is not None
+        return self._lease
+
+    async def _restart(self) -> None:
+        self.crashes += 1
+        await self.stop()
+        self._service = self._new_service()
+        self._service._catalog_due = self.clock.now() + timedelta(days=1)
+
+    async def stop(self) -> None:
+        """Kill the service as it stands and give its lease free."""
+        with suppress(CrashError):
+            tasks = self._service._tasks
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        if self._lease is not None:
+            await self._lease.release()
+            self._lease = None
+
+    # --- looking back
+
+    def log(self) -> list[Event]:
+        """The log so far."""
+        return list(self.bus.events("LOG"))
+
+    def end(self) -> ExecutionFinished | ExecutionAborted | None:
+        """How the first execution ended."""
+        for event in self.log():
+            if isinstance(event.body, ExecutionFinished | ExecutionAborted):
+                return event.body
+        return None
+
+    def told(self) -> list[str]:
+        """The log in words, for failing tests."""
+        lines = []
+        for event in self.log():
+            body = event.body
+            at = f"{(event.time - NOW).total_seconds():7.0f}"
+            match body:
+                case StepIntended():
+                    lines.append(f"{at} intend {body.step.id} #{body.attempt} {body.step.pods} {body.step.nodes}")
+                case StepDone():
+                    lines.append(f"{at} done   {body.step} {body.outcome}")
+                case StepFailed():
+                    lines.append(f"{at} failed {body.step} {body.reason} {body.detail} retry={body.retry}")
+                case ExecutionFinished() | ExecutionAborted():
+                    lines.append(f"{at} end    {body}")
+                case _:
+                    lines.append(f"{at} {event.type}")
+        return lines
+
+    def marks_left(self) -> list[str]:
+        """Labels, taints, annotations, costs and steering of ours that are still there."""
+        found: list[str] = []
+        for node in self.memory.nodes.values():
+            keys: Mapping[str, object] = {**node.labels, **node.annotations, **{item.key: 1 for item in node.taints}}
+            found += [f"{node.name}: {key}" for key in (OPTIMIZED, EXPIRY, PLAN) if key in keys]
+        for pod in self.memory.pods.values():
+            keys = pod.annotations
+            if not pod.terminating:
+                found += [f"{pod.key}: {key}" for key in (DELETION_COST, COST_BEFORE, PLAN) if key in keys]
+        for workload in self.memory.workloads.values():
+            found += [f"{workload.key}: {key}" for key in workload.annotations if key.startswith("kinema.io/rolled")]
+        found += [f"steering: {uid}" for uid in self.memory.steering]
+        return found
+
+    def outcomes(self) -> dict[str, list[str]]:
+        """Outcomes by step id and attempt."""
+        found: dict[str, list[str]] = {}
+        for event in self.log():
+            if isinstance(event.body, StepDone | StepFailed):
+                found.setdefault(event.id, []).append(event.type)
+        return found

@@ -1,0 +1,237 @@
+"""A rescheduler with its real adapters beside the simulated cluster, over HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from kinema_core.events import (
+    AnyBody,
+    CatalogPublished,
+    ClusterDelta,
+    ClusterObject,
+    ClusterSnapshot,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    Offer,
+    Plan,
+    PlanAccepted,
+    StepDone,
+    StepFailed,
+)
+from kinema_core.model.cluster import Cluster, all_objects, difference, from_objects
+from kinema_core.runtime.envelope import answer, origin
+from kinema_core.runtime.health import Health
+from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_observer.logic.kubernetes import decode_object
+from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
+from kinema_rescheduler.adapters.sim_provider import SimProvider
+from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.service import Rescheduler
+from kinema_rescheduler.settings import Settings
+from kinema_sim.cluster import Cluster as SimCluster
+from kinema_sim.engine.kinds import ALL_KINDS, DEPLOYMENT, STATEFUL_SET
+from kinema_sim.front.kubeconfig import write_kubeconfig
+from kinema_sim.front.server import Server
+
+NAME = "sim"
+_READ = frozenset(
+    {"Node", "Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "HorizontalPodAutoscaler"}
+    | {"PodDisruptionBudget", "Namespace"}
+)
+
+
+_OURS = (
+    b"kinema.io/expiry",
+    b"kinema.io/optimized",
+    b"kinema.io/plan",
+    b"kinema.io/rolled",
+    b"kinema.io/replicas-limits-before",
+    b"pod-deletion-cost",
+)
+
+
+class SimClock:
+    """The simulated cluster's own time."""
+
+    def __init__(self, server: Server, sim: SimCluster) -> None:
+        self._server = server
+        self._sim = sim
+
+    def now(self) -> datetime:
+        """The virtual time now."""
+        self._server.driver.catch_up()
+        return datetime.fromtimestamp(self._sim.loop.now_ms / 1000, UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in virtual time."""
+        await asyncio.sleep(seconds / self._server.driver.speed)
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+class SimWorld:
+    """Streams in memory, everything else real."""
+
+    def __init__(self, sim: SimCluster, server: Server, kubeconfig: Path, url: str) -> None:
+        self.sim = sim
+        self.bus = MemoryBus()
+        self.clock = SimClock(server, sim)
+        self.kubeconfig = kubeconfig
+        self.url = url
+        self.offers: tuple[Offer, ...] = ()
+        self._seen: Cluster | None = None
+        self.least_ready: dict[str, int] = {}
+        self.crashes = 0
+        self._running: asyncio.Task[None]
+        self.sim.store.subscribe(lambda _: self._watch())
+
+    def _watch(self) -> None:
+        """Least ready pods of every workload since the world began."""
+        for kind in (DEPLOYMENT, STATEFUL_SET):
+            for item in self.sim.store.each(kind):
+                key = f"{kind.name}/{item['metadata']['namespace']}/{item['metadata']['name']}"
+                ready = int((item.get("status") or {}).get("readyReplicas") or 0)
+                self.least_ready[key] = min(ready, self.least_ready.get(key, ready))
+
+    def cluster(self, version: int = 1) -> Cluster:
+        """The cluster as an observer reads it."""
+        found: list[ClusterObject] = []
+        for kind in ALL_KINDS:
+            if kind.name in _READ:
+                for raw in self.sim.store.sorted(kind):
+                    item = decode_object(kind.name, msgspec.json.encode(raw))
+                    if item is not None:
+                        found.append(item)
+        return from_objects(found, version)
+
+    async def publish(self, body: AnyBody, id_: str) -> Event:
+        """An event of somebody else."""
+        event = origin(body, id_=id_, cluster=NAME, iteration="it-1", now=self.clock.now())
+        await self.bus.publish(event)
+        return event
+
+    async def observe(self) -> None:
+        """Publish what changed."""
+        if self._seen is None:
+            self._seen = self.cluster()
+            await self.publish(ClusterSnapshot(version=1, objects=tuple(all_objects(self._seen))), "state-1")
+            return
+        now = self.cluster(self._seen.version + 1)
+        upserts, deletes = difference(self._seen, now)
+        if upserts or deletes:
+            body = ClusterDelta(version=now.version, upserts=upserts, deletes=deletes)
+            await self.publish(body, f"state-{now.version}")
+            self._seen = now
+
+    async def carry_out(
+        self,
+        make_plan: Callable[[Cluster, tuple[Offer, ...]], Plan],
+        *,
+        limits: Limits | None = None,
+        crash_at: str = "",
+        real_seconds: float = 60,
+    ) -> ExecutionFinished | ExecutionAborted:
+        """Start a rescheduler, have a plan made and accepted, and wait for its end; die once where `crash_at` says."""
+        api = await connect(str(self.kubeconfig))
+        provider = SimProvider(self.url)
+
+        def fault(name: str) -> None:
+            if name == crash_at and not self.crashes:
+                self.crashes += 1
+                raise CrashError(name)
+
+        def start() -> asyncio.Task[None]:
+            service = Rescheduler(
+                settings=Settings(runtime=RuntimeSettings(cluster=NAME), limits=limits or Limits(), tick_seconds=0.05),
+                bus=self.bus,
+                clock=self.clock,
+                health=Health("rescheduler", NAME),
+                writer=KubernetesWriter(api),
+                provider=provider,
+                fault=fault,
+            )
+            return asyncio.create_task(service.run())
+
+        await self.observe()
+        self._running = start()
+        try:
+            async with asyncio.timeout(real_seconds):
+                return await self._until_end(make_plan, start)
+        finally:
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._running
+            await provider.close()
+            await api.close()
+
+    async def _until_end(
+        self, make_plan: Callable[[Cluster, tuple[Offer, ...]], Plan], start: Callable[[], asyncio.Task[None]]
+    ) -> ExecutionFinished | ExecutionAborted:
+        accepted = False
+        while True:
+            await asyncio.sleep(0.05)
+            await self.observe()
+            if self._running.done():
+                with suppress(CrashError):
+                    self._running.result()
+                self._running = start()
+            for event in self.bus.events("LOG"):
+                if isinstance(event.body, CatalogPublished) and not accepted:
+                    accepted = True
+                    self.offers = event.body.offers
+                    assert self._seen is not None
+                    await self._accept(make_plan(self._seen, self.offers))
+                if isinstance(event.body, ExecutionFinished | ExecutionAborted):
+                    return event.body
+
+    async def _accept(self, plan: Plan) -> None:
+        proposal = await self.publish(plan, "plan-1")
+        body = PlanAccepted(plan=proposal.id, version=plan.base_version)
+        accepted = answer(body, cause=proposal, service="decider", n=0, now=self.clock.now(), state=1)
+        await self.bus.publish(accepted)
+
+    def outcomes(self) -> dict[str, str]:
+        """How each step ended."""
+        bodies = [event.body for event in self.bus.events("LOG")]
+        return {body.step: body.outcome for body in bodies if isinstance(body, StepDone)}
+
+    def failures(self) -> list[str]:
+        """What went wrong, in words."""
+        bodies = [event.body for event in self.bus.events("LOG")]
+        return [f"{body.step} {body.reason} {body.detail}" for body in bodies if isinstance(body, StepFailed)]
+
+    def marks_left(self) -> list[str]:
+        """Everything of ours that is still on the cluster."""
+        found: list[str] = []
+        for kind in ALL_KINDS:
+            for item in self.sim.store.sorted(kind):
+                text = msgspec.json.encode({"meta": item["metadata"], "taints": item.get("spec", {}).get("taints")})
+                name = f"{kind.name} {item['metadata']['name']}"
+                found += [f"{name}: {key.decode()}" for key in _OURS if key in text]
+                if kind.name == "ConfigMap" and item["metadata"]["name"] == "kinema-steering" and item.get("data"):
+                    found.append(f"steering: {item['data']}")
+        return found
+
+
+@asynccontextmanager
+async def sim_world(sim: SimCluster, directory: Path, *, speed: float = 40.0) -> AsyncIterator[SimWorld]:
+    """Serve a simulated cluster and give the world around it."""
+    server = Server(sim, speed=speed)
+    address = await server.start()
+    kubeconfig = directory / "kubeconfig"
+    write_kubeconfig(kubeconfig, url=address.url, token="none")
+    try:
+        yield SimWorld(sim, server, kubeconfig, address.url)
+    finally:
+        await server.stop()

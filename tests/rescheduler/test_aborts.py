@@ -1,0 +1,209 @@
+"""What an execution does when it cannot go on: it ends within its deadlines and takes back what it began."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+from tests.rescheduler.harness import World
+from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
+from tests.support.builders import NOW, cluster, deployed, node, offer, offers
+from tests.support.plans import plan_for
+
+from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished, StepFailed, StepIntended
+from kinema_rescheduler.adapters.memory import Pace
+from kinema_rescheduler.logic.limits import Limits
+
+
+def intended_kinds(world: World) -> set[str]:
+    """Kinds of steps that were intended."""
+    return {event.body.step.kind for event in world.log() if isinstance(event.body, StepIntended)}
+
+
+def verdicts(world: World) -> dict[str, str]:
+    """Reasons by what was given up."""
+    bodies = [event.body for event in world.log()]
+    return {
+        body.step: body.reason
+        for body in bodies
+        if isinstance(body, StepFailed) and (body.step == "abort" or body.step.startswith(("skip/", "keep/")))
+    }
+
+
+@pytest.mark.parametrize("reason", ["stock-out", "quota", "permission"])
+async def test_refused_boot_ends_the_plan_before_anything_moved(reason: str) -> None:
+    """Stock-out, quota and permission end the plan with nothing marked or moved, and what was booted goes again."""
+    before = cluster(node("n1"), node("n2"), node("n3"), deployed("web", ["n1", "n2"], cpu=500))
+    to = {"shop/web-0": "kinema-1", "shop/web-1": "kinema-2"}
+    boot = {"kinema-1": "m2/a/on-demand", "kinema-2": "m4/a/on-demand"}
+    plan = plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2", "n3"])
+    world = World(before)
+    world.provider.refusals["m4/a/on-demand"] = reason
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == reason
+    assert end.leftovers == ()
+    assert sorted(world.memory.nodes) == ["n1", "n2", "n3"]
+    assert not intended_kinds(world) & {"surge-up", "evict", "roll"}
+    assert world.marks_left() == []
+
+
+async def test_node_that_never_gets_ready_is_deleted_and_ends_the_plan() -> None:
+    """A booted node that does not become Ready in time is deleted; nothing was moved."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    world.memory.never_ready_nodes.add("kinema-1")
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "node-never-ready"
+    assert "kinema-1" not in world.memory.nodes
+    assert "surge-up" not in intended_kinds(world)
+    assert world.marks_left() == []
+
+
+async def test_node_with_less_room_than_promised_ends_the_plan() -> None:
+    """A booted node that cannot hold its planned pods is deleted before anything moves."""
+    before, plan = booted_plan()
+    world = World(before, sold=[*offers()[1:], offer("m2", cpu=600, memory=8 * 1024, price=85_000)])
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "less-allocatable"
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
+
+
+async def test_pods_that_never_get_ready_are_taken_back() -> None:
+    """A surge whose new pods stay not Ready is undone: old pods run on, replicas as before, booted node gone."""
+    before, plan = booted_plan()
+    world = World(before)
+    world.memory.never_ready_workloads.add("Deployment/shop/web")
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "pods-never-ready"
+    assert world.memory.workloads["Deployment/shop/web"].replicas == 2
+    assert {pod.uid for pod in world.memory.pods.values()} == {"uid-pod-shop-web-0", "uid-pod-shop-web-1"}
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
+    assert world.problems == []
+    assert world.marks_left() == []
+
+
+async def test_booted_node_that_carries_moved_pods_stays_after_an_abort() -> None:
+    """Pods that have moved are not moved back: their node stays, everything of ours on it goes."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    world.memory.never_ready_workloads.add("Deployment/shop/web")
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert "kinema-1" in world.memory.nodes
+    assert {pod.node for pod in world.memory.pods.values() if pod.name.startswith("cart")} == {"kinema-1"}
+    assert world.marks_left() == []
+    assert world.problems == []
+
+
+async def test_stuck_rolling_update_is_taken_back() -> None:
+    """A rolling update that does not get on is put back to the old template at its deadline."""
+    before, plan = rolling_plan()
+    world = World(before, limits=Limits(roll_seconds=120))
+    world.memory.never_ready_workloads.add("Deployment/shop/web")
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "roll-stuck"
+    assert "restore" in intended_kinds(world)
+    assert world.marks_left() == []
+    assert world.problems == []
+
+
+@pytest.mark.parametrize("second", [5, 34, 38, 44, 60])
+async def test_operator_aborts_at_any_time(second: int) -> None:
+    """An abort ends the plan wherever it stands: no marks, no surplus, no node booted for nothing."""
+    before, plan = booted_plan()
+    world = World(before)
+    await world.accept(plan)
+
+    asked = False
+
+    async def ask() -> None:
+        nonlocal asked
+        if not asked and world.clock.now() >= NOW + timedelta(seconds=second):
+            asked = True
+            await world.publish(AbortRequested(by="me"), "abort-1")
+
+    for _ in range(400):
+        await ask()
+        await world.second()
+        if world.end() is not None:
+            break
+    await world.stop()
+    end = world.end()
+    assert end is not None
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "operator"
+    assert world.memory.workloads["Deployment/shop/web"].replicas == 2
+    assert world.marks_left() == []
+    assert world.problems == []
+    carried = {pod.node for pod in world.memory.pods.values() if not pod.terminating}
+    assert "kinema-1" not in world.memory.nodes or "kinema-1" in carried
+
+
+async def test_deadline_of_the_whole_plan() -> None:
+    """A plan that is not done in time is given up and taken back."""
+    before, plan = fragmented_plan()
+    world = World(before, limits=Limits(execution_seconds=50), pace=Pace(pod_ready=60))
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "deadline"
+    assert world.marks_left() == []
+    assert world.problems == []
+
+
+async def test_plan_that_nobody_began_in_time_is_stale() -> None:
+    """A plan that was accepted long ago and never begun is given up untouched."""
+    before, plan = small_plan()
+    world = World(before)
+    await world.accept(plan)
+    await world.clock.sleep(301)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "stale"
+    assert intended_kinds(world) == set()
+
+
+async def test_plan_whose_proposal_is_unknown_ends_at_once() -> None:
+    """An acceptance of something that is not in the log does nothing."""
+    before, plan = small_plan()
+    world = World(before)
+    accepted = await world.accept(plan)
+    await world.run()
+    other = replace(accepted, id="other/decider/0", cause="other", body=replace(accepted.body, plan="other"))
+    await world.bus.publish(other)
+    for _ in range(3):
+        await world.second()
+    await world.stop()
+    last = world.log()[-1].body
+    assert isinstance(last, ExecutionAborted)
+    assert last.reason == "unknown-plan"
+
+
+async def test_second_plan_waits_for_the_first() -> None:
+    """Two accepted plans are never carried out at the same time."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    await world.accept(plan)
+    await world.accept(replace(plan, figures=plan.figures), name="plan-2")
+    for _ in range(300):
+        await world.second()
+        ends = [event.body for event in world.log() if isinstance(event.body, ExecutionFinished | ExecutionAborted)]
+        if len(ends) == 2:
+            break
+    await world.stop()
+    bodies = [event.body for event in world.log()]
+    first_end = next(n for n, body in enumerate(bodies) if isinstance(body, ExecutionFinished | ExecutionAborted))
+    second = [n for n, body in enumerate(bodies) if isinstance(body, StepIntended) and body.plan == "plan-2"]
+    assert all(n > first_end for n in second)

@@ -1,0 +1,136 @@
+"""Killed anywhere, an execution comes to the same end, and no effect is made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.rescheduler.harness import World
+from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
+
+from kinema_core.events import ExecutionAborted, ExecutionFinished
+from kinema_rescheduler.service import FAULT_POINTS
+
+_KINDS = ("boot", "mark", "steer", "surge-up", "surge-down", "evict", "delete", "unmark", "unsteer")
+_PLACES = ("before", "intended", "effected", "done")
+_POINTS = [f"rescheduler.{kind}.{place}" for kind in _KINDS for place in _PLACES]
+_ENDS = ["rescheduler.finished.before", "rescheduler.finished.done"]
+_ROLLS = [f"rescheduler.{kind}.{place}" for kind in ("roll", "roll-finish") for place in _PLACES]
+_UNDOING = [f"rescheduler.{kind}.{place}" for kind in ("restore", "delete", "unmark") for place in _PLACES]
+
+
+def at_pass(name: str, nth: int = 1) -> Callable[[str], bool]:
+    """Crash at the nth pass of a point, once."""
+    passes = 0
+
+    def crash(point: str) -> bool:
+        nonlocal passes
+        passes += point == name
+        return point == name and passes == nth
+
+    return crash
+
+
+def check_once(world: World) -> None:
+    """No effect twice, no dip, nothing left behind, one outcome for each attempt."""
+    assert world.problems == []
+    assert [step for step, count in world.writer.made.items() if count > 1] == []
+    assert [order for order, count in world.provider.orders.items() if count > 1] == []
+    assert world.marks_left() == []
+    ids = [event.id for event in world.log()]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_step_kind_has_its_fault_points() -> None:
+    """The points walked here are all those that the service has."""
+    steps = {name for name in FAULT_POINTS if name.split(".")[1] not in {"finished", "aborted"}}
+    assert steps == {*_POINTS, *_ROLLS, *_UNDOING}
+
+
+@pytest.mark.parametrize("point", [*_POINTS, *_ENDS])
+async def test_killed_at_a_point_the_execution_ends_the_same(point: str) -> None:
+    """Killed at the first pass of each point: same nodes, same places, no effect twice."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    world.crash_at = at_pass(point)
+    await world.accept(plan)
+    end = await world.run()
+    assert world.crashes == (point != "rescheduler.finished.done") or point in world.passed
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert sorted(world.memory.nodes) == ["kinema-1"]
+    assert {pod.node for pod in world.memory.pods.values()} == {"kinema-1"}
+    check_once(world)
+
+
+@pytest.mark.parametrize("point", _ROLLS)
+async def test_killed_in_a_rolling_update(point: str) -> None:
+    """Killed around a template patch: it is patched once, and the strategy is given back."""
+    before, plan = rolling_plan()
+    world = World(before)
+    world.crash_at = at_pass(point)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert world.crashes == 1
+    assert world.memory.revisions["Deployment/shop/web"] == 1
+    check_once(world)
+
+
+@pytest.mark.parametrize("point", _UNDOING)
+async def test_killed_while_rolling_back(point: str) -> None:
+    """Killed while a plan is taken back: it is taken back all the same, once."""
+    before, plan = booted_plan()
+    world = World(before)
+    world.memory.never_ready_workloads.add("Deployment/shop/web")
+    world.crash_at = at_pass(point)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert world.crashes == 1
+    assert end.leftovers == ()
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
+    check_once(world)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(min_value=1, max_value=160), min_size=1, max_size=6, unique=True))
+async def test_killed_again_and_again(passes: list[int]) -> None:
+    """Killed at any passes of any points, also while recovering: same end, no effect twice."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    count = 0
+
+    def crash(_: str) -> bool:
+        nonlocal count
+        count += 1
+        return count in passes
+
+    world.crash_at = crash
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert sorted(world.memory.nodes) == ["kinema-1"]
+    check_once(world)
+
+
+async def test_small_plan_survives_a_kill_at_every_pass() -> None:
+    """Every single pass of every point of a whole execution, one after the other."""
+    before, plan = small_plan()
+    calm = World(before)
+    await calm.accept(plan)
+    await calm.run()
+    for nth in range(1, len(calm.passed) + 1):
+        world = World(before)
+        seen: list[str] = []
+
+        def crash(name: str, seen: list[str] = seen, nth: int = nth) -> bool:
+            seen.append(name)
+            return len(seen) == nth
+
+        world.crash_at = crash
+        await world.accept(plan)
+        assert isinstance(await world.run(), ExecutionFinished), (nth, world.told())
+        assert sorted(world.memory.nodes) == ["n1"]
+        check_once(world)

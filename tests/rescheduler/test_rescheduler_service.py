@@ -1,0 +1,404 @@
+"""The loop around the decisions: lease, fencing, streams, catalog, stopping."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+from msgspec.structs import replace
+from tests.rescheduler.harness import CLUSTER, World
+from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, small_plan
+from tests.support.builders import cluster, deployed, node, tiny
+
+from kinema_core.events import (
+    CatalogPublished,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    NodeDeletionRequested,
+    StepDone,
+    StepFailed,
+    StepIntended,
+)
+from kinema_core.model.catalog import parse_catalog
+from kinema_core.runtime.bus import LeaseLostError
+from kinema_core.runtime.clock import ManualClock
+from kinema_core.runtime.envelope import answer
+from kinema_core.runtime.health import Health
+from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_rescheduler.adapters.cluster import Made, Order
+from kinema_rescheduler.adapters.memory_effects import MemoryProvider, MemoryWriter
+from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.service import Rescheduler
+from kinema_rescheduler.settings import Settings
+
+CATALOG = "machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\n"
+
+
+def service(world: World, *, lease_seconds: float = 9.0, catalog_seconds: float = 300.0) -> Rescheduler:
+    """Another rescheduler on the same streams, cluster and cloud."""
+    return Rescheduler(
+        settings=Settings(
+            runtime=RuntimeSettings(cluster=CLUSTER),
+            tick_seconds=0.01,
+            lease_seconds=lease_seconds,
+            catalog_seconds=catalog_seconds,
+        ),
+        bus=world.bus,
+        clock=world.clock,
+        health=Health("rescheduler", CLUSTER),
+        writer=world.writer,
+        provider=world.provider,
+    )
+
+
+def intents(world: World) -> list[StepIntended]:
+    """Intents so far."""
+    return [event.body for event in world.log() if isinstance(event.body, StepIntended)]
+
+
+async def test_standby_does_nothing_until_the_lease_is_free() -> None:
+    """While somebody else holds the lease nothing is decided; once it is free the plan begins."""
+    before, plan = small_plan()
+    world = World(before)
+    await world.accept(plan)
+    other = await world.bus.acquire("rescheduler", 60)
+    assert other is not None
+    running = asyncio.create_task(service(world, lease_seconds=3).run())
+    await asyncio.sleep(0.1)
+    assert intents(world) == []
+    await other.release()
+    for _ in range(300):
+        await asyncio.sleep(0.01)
+        if intents(world):
+            break
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert intents(world)
+    assert await world.bus.acquire("rescheduler", 60) is not None, "the lease is given up at the end"
+
+
+async def test_lower_revision_never_acts_after_a_higher_one() -> None:
+    """A process that reads an event with a higher lease revision than its own stops before its next effect."""
+    before, plan = small_plan()
+    world = World(before)
+    accepted = await world.accept(plan)
+    mine = service(world)
+    lease = await world.bus.acquire("rescheduler", 60)
+    assert lease is not None
+    foreign = StepFailed(plan="x", step="boot/x", fencing=lease.revision + 1, reason="r", detail="", retry=False)
+    await world.bus.publish(
+        answer(foreign, cause=accepted, service="rescheduler", n="x", now=world.clock.now(), state=1)
+    )
+    with pytest.raises(LeaseLostError):
+        await mine.tick(lease)
+    assert intents(world) == []
+
+
+class Waking:
+    """The lease of a process that was paused: it believes to hold it still."""
+
+    revision = 1
+
+    def left(self) -> float:
+        """As it remembers."""
+        return 5.0
+
+    async def renew(self) -> None:
+        """Too late."""
+        raise LeaseLostError
+
+    async def release(self) -> None:
+        """Nothing to give up."""
+
+
+class OvertakenBus(MemoryBus):
+    """Lets somebody else act just before the first intent is stored."""
+
+    overtake: Callable[[], Awaitable[None]] | None = None
+
+    async def publish(self, event: Event, *, expected_last: int | None = None) -> int:
+        """Publish, a moment too late."""
+        if isinstance(event.body, StepIntended) and self.overtake is not None:
+            overtake, self.overtake = self.overtake, None
+            await overtake()
+        return await super().publish(event, expected_last=expected_last)
+
+
+async def test_woken_process_makes_no_effect_after_its_successor_acted() -> None:
+    """A process that slept through the loss of its lease stops at its first intent, though it decides the same."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    world.bus = OvertakenBus()
+    await world.accept(plan)
+    woken, successor = service(world), service(world)
+    first = await world.bus.acquire("rescheduler", 60)
+    assert first is not None
+    await first.release()
+    lease = await world.bus.acquire("rescheduler", 60)
+    assert lease is not None
+    assert lease.revision > Waking.revision
+
+    async def act() -> None:
+        await successor.tick(lease)
+
+    world.bus.overtake = act
+    with pytest.raises(LeaseLostError):
+        await woken.tick(Waking())
+    assert woken._tasks == {}
+    assert {event.body.fencing for event in world.log() if isinstance(event.body, StepIntended)} == {lease.revision}
+    for task in successor._tasks.values():
+        task.cancel()
+
+
+async def test_nothing_is_decided_on_an_unknown_state() -> None:
+    """Without a snapshot, or after a gap in the state, no step is intended."""
+    before, plan = small_plan()
+    world = World(before)
+    await world.accept(plan)
+    world.bus.wipe("STATE")
+    lease = await world.bus.acquire("rescheduler", 60)
+    assert lease is not None
+    await service(world).tick(lease)
+    assert intents(world) == []
+
+
+async def test_broker_away_stops_action_and_comes_back() -> None:
+    """While the broker is away nothing happens; afterwards the plan goes on to its end."""
+    before, plan = small_plan()
+    world = World(before)
+    await world.accept(plan)
+    running = asyncio.create_task(service(world).run())
+    await asyncio.sleep(0.05)
+    world.bus.cut()
+    made = dict(world.writer.made)
+    await asyncio.sleep(0.1)
+    assert set(world.writer.made) - set(made) <= {("plan-1", i.step.id) for i in intents(world)}
+    world.bus.cut(reachable=True)
+    for _ in range(800):
+        await world.clock.sleep(0.5)
+        world.memory.catch_up()
+        await world.observe()
+        await asyncio.sleep(0.01)
+        if world.end() is not None:
+            break
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert isinstance(world.end(), ExecutionFinished), world.told()
+    assert world.problems == []
+
+
+async def test_cancelled_service_tells_the_outcome_of_what_it_was_doing() -> None:
+    """On SIGTERM a running effect may end and its outcome is written, then the lease is given up."""
+
+    class Slow(MemoryWriter):
+        async def perform(self, order: Order) -> Made:
+            await asyncio.sleep(0.15)
+            return await super().perform(order)
+
+    before, plan = small_plan()
+    world = World(before)
+    world.writer = Slow(world.memory)
+    await world.accept(plan)
+    running = asyncio.create_task(service(world).run())
+    for _ in range(100):
+        await asyncio.sleep(0.01)
+        if intents(world):
+            break
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    done = {event.body.step for event in world.log() if isinstance(event.body, StepDone)}
+    assert {intent.step.id for intent in intents(world)} <= done
+    assert await world.bus.acquire("rescheduler", 60) is not None
+
+
+async def test_catalog_is_published_at_start_and_when_it_changed() -> None:
+    """The provider's offers are published once, and again only when they are not the same."""
+    world = World(tiny())
+    await world.observe()
+    world.provider = MemoryProvider(world.memory, parse_catalog(CATALOG))
+    lease = await world.bus.acquire("rescheduler", 60)
+    assert lease is not None
+    mine = service(world, catalog_seconds=10)
+
+    def published() -> list[CatalogPublished]:
+        return [event.body for event in world.log() if isinstance(event.body, CatalogPublished)]
+
+    await mine.tick(lease)
+    await world.clock.sleep(11)
+    await mine.tick(lease)
+    assert len(published()) == 1
+    assert published()[0].offers[0].allocatable["cpu"] == 4000, "what live nodes of the type have wins"
+    world.provider._rows = parse_catalog(CATALOG.replace("0.17", "0.18"))
+    await world.clock.sleep(11)
+    await mine.tick(lease)
+    assert [body.offers[0].micro_usd_per_hour for body in published()] == [170_000, 180_000]
+
+
+async def test_provider_out_of_reach_is_reported_and_asked_again() -> None:
+    """A catalog that cannot be had makes the service not ready and stops nothing else."""
+
+    class Away(MemoryProvider):
+        async def catalog(self):  # type: ignore[no-untyped-def]  # noqa: ANN202 - never returns
+            raise PassingError("unavailable", "no route")
+
+    world = World(tiny())
+    await world.observe()
+    world.provider = Away(world.memory)
+    lease = await world.bus.acquire("rescheduler", 60)
+    assert lease is not None
+    health = Health("rescheduler", CLUSTER)
+    mine = Rescheduler(
+        settings=Settings(runtime=RuntimeSettings(cluster=CLUSTER)),
+        bus=world.bus,
+        clock=world.clock,
+        health=health,
+        writer=world.writer,
+        provider=world.provider,
+    )
+    await mine.tick(lease)
+    assert "no route" in health.problems()["provider"]
+
+
+async def leftover(world: World, name: str, *, uid: str | None = None) -> None:
+    """The observer asks for the deletion of a node that it found."""
+    request = NodeDeletionRequested(node=name, uid=uid or f"uid-node-{name}", version=1)
+    await world.publish(request, f"deletion-{name}", iteration="")
+
+
+async def test_leftover_expiry_node_is_deleted_on_request() -> None:
+    """An empty node with the expiry label and no plan behind it is deleted when the observer asks."""
+    before = cluster(node("n1"), node("n2", labels={"kinema.io/expiry": "old"}), deployed("web", ["n1"]))
+    world = World(before)
+    await world.observe()
+    await leftover(world, "n2")
+    end = await world.run(100)
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert sorted(world.memory.nodes) == ["n1"]
+    assert end.plan == "deletion-n2"
+
+
+@pytest.mark.parametrize(
+    ("labels", "on", "uid"),
+    [({}, "n1", None), ({"kinema.io/expiry": "old"}, "n2", None), ({"kinema.io/expiry": "old"}, "n1", "uid-other")],
+)
+async def test_request_that_is_not_right_any_more_is_ignored(labels: dict[str, str], on: str, uid: str | None) -> None:
+    """A node without the label, with a pod on it, or with another uid is not deleted."""
+    world = World(cluster(node("n1"), node("n2", labels=labels), deployed("web", [on])))
+    await world.observe()
+    await leftover(world, "n2", uid=uid)
+    for _ in range(5):
+        await world.second()
+    await world.stop()
+    assert intents(world) == []
+
+
+async def test_request_during_a_plan_for_its_own_node_is_ignored() -> None:
+    """The active plan deletes its nodes itself: each is deleted once."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    await world.accept(plan)
+    for name in ("n1", "n6"):
+        await leftover(world, name)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished)
+    for _ in range(5):
+        await world.second()
+    await world.stop()
+    assert [count for count in world.provider.orders.values() if count > 1] == []
+    assert sum(isinstance(event.body, ExecutionFinished | ExecutionAborted) for event in world.log()) == 1
+
+
+class Flaky(MemoryWriter):
+    """Cannot be reached, or refuses, so many times for one kind of step."""
+
+    def __init__(self, world: World, kind: str, error: PassingError | FinalError, times: int) -> None:
+        super().__init__(world.memory, after=world.look)
+        self.kind, self.error, self.times = kind, error, times
+
+    async def perform(self, order: Order) -> Made:
+        """Fail first."""
+        if order.step.kind == self.kind and self.times > 0:
+            self.times -= 1
+            raise self.error
+        return await super().perform(order)
+
+
+def flaky_world(kind: str, error: PassingError | FinalError, times: int, **limits: float) -> World:
+    """A world with a writer that fails, and the plan that needs a booted node."""
+    before, _ = booted_plan()
+    world = World(before, limits=Limits(**limits))  # type: ignore[arg-type]  # the numbers that a test sets
+    world.writer = Flaky(world, kind, error, times)
+    world._service = world._new_service()
+    return world
+
+
+async def test_unreachable_cluster_is_asked_again_without_a_new_attempt() -> None:
+    """A time-out is no refusal: the same intent is tried until it works."""
+    world = flaky_world("mark", PassingError("unavailable", "no route"), 3)
+    await world.accept(booted_plan()[1])
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert [intent.attempt for intent in intents(world)] == [1] * len(intents(world))
+
+
+async def test_conflict_is_tried_again_with_a_pause() -> None:
+    """A conflict fails the attempt; the next one comes after a pause and counts."""
+    world = flaky_world("mark", PassingError("conflict", "written by others"), 1)
+    await world.accept(booted_plan()[1])
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert max(intent.attempt for intent in intents(world)) == 2
+
+
+async def test_missing_right_ends_the_plan_without_a_storm() -> None:
+    """A refused right is not tried again and again: the plan is given up at once."""
+    world = flaky_world("surge-up", FinalError("denied", "forbidden"), 100)
+    await world.accept(booted_plan()[1])
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert end.reason == "denied"
+    assert sum(intent.step.kind == "surge-up" for intent in intents(world)) == 1
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
+    assert world.marks_left() == []
+
+
+async def test_steering_that_fails_is_done_without() -> None:
+    """Steering fails open: the move goes on without it."""
+    world = flaky_world("steer", FinalError("denied", "forbidden"), 100)
+    await world.accept(booted_plan()[1])
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+
+
+async def test_mark_that_cannot_be_taken_off_is_named() -> None:
+    """What could not be taken back is listed by name, and the execution does not count as finished."""
+    world = flaky_world("unmark", FinalError("denied", "forbidden"), 100)
+    await world.accept(booted_plan()[1])
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert end.reason == "leftovers"
+    assert end.leftovers == ("unmark/kinema-1: denied forbidden",)
+
+
+def test_settings_refuse_what_cannot_work() -> None:
+    """A setting out of range is refused by name."""
+    with pytest.raises(ValueError, match="lease_seconds is 1"):
+        Settings(runtime=RuntimeSettings(cluster="x"), lease_seconds=1)
+    with pytest.raises(ValueError, match=r"limits\.attempts is 0"):
+        Limits(attempts=0)
+    assert replace(Limits(), attempts=1).pause_seconds(1) == 5.0
+
+
+def test_memory_bus_and_clock_are_the_products_own() -> None:
+    """The harness stands on product code, not on test doubles."""
+    world = World(tiny())
+    assert isinstance(world.bus, MemoryBus)
+    assert isinstance(world.clock, ManualClock)

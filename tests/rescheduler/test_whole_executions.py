@@ -1,0 +1,91 @@
+"""Whole executions on the cluster in memory: what a plan becomes when nothing goes wrong."""
+
+from __future__ import annotations
+
+from tests.rescheduler.harness import World
+from tests.rescheduler.plans_in_memory import fragmented_plan, rolling_plan, room_for_pending, two_targets
+
+from kinema_core.events import ExecutionFinished, StepIntended
+from kinema_rescheduler.logic.limits import Limits
+
+
+async def test_fragmented_cluster_ends_on_the_planned_nodes() -> None:
+    """A plan that boots one node and empties six ends with exactly that node, all pods on it, nothing of ours left."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert sorted(world.memory.nodes) == ["kinema-1"]
+    assert world.problems == []
+    assert world.marks_left() == []
+    assert {key: end.figures[key] for key in ("moves_surge", "moves_evict", "booted", "deleted")} == {
+        "moves_surge": 9,
+        "moves_evict": 2,
+        "booted": 1,
+        "deleted": 6,
+    }
+
+
+async def test_every_effect_has_an_earlier_intent_and_one_outcome() -> None:
+    """Each effect that changed something was intended before, and each attempt has exactly one outcome."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    await world.accept(plan)
+    await world.run()
+    intended = [event.body.step.id for event in world.log() if isinstance(event.body, StepIntended)]
+    assert {step for _, step in world.writer.made} <= set(intended)
+    assert len(intended) == len(set(intended)) == len(world.outcomes())
+
+
+async def test_rolling_update_gives_new_requests_without_a_dip() -> None:
+    """A resized workload is rolled: new requests on every pod, never fewer Ready pods than replicas, marks gone."""
+    before, plan = rolling_plan()
+    world = World(before)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    web = [pod for pod in world.memory.pods.values() if pod.name.startswith("web-")]
+    assert [pod.requests["cpu"] for pod in web] == [300, 300, 300]
+    assert world.memory.least_ready["Deployment/shop/web"] == 3
+    assert sorted(world.memory.nodes) == ["n1"]
+    assert world.marks_left() == []
+
+
+async def test_room_for_pending_pods_marks_nothing() -> None:
+    """An autoscale plan boots its node and ends: no label, no taint, no move."""
+    before, plan = room_for_pending()
+    world = World(before)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    kinds = {event.body.step.kind for event in world.log() if isinstance(event.body, StepIntended)}
+    assert kinds == {"boot"}
+    assert world.memory.pods["shop/batch-0"].node == "kinema-1"
+
+
+async def test_victims_go_to_their_planned_targets() -> None:
+    """Pods of one workload with two planned nodes move in two surges and end where the plan wants them."""
+    before, plan = two_targets()
+    world = World(before)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    places = sorted(pod.node or "" for pod in world.memory.pods.values())
+    assert places == ["n1", "n1", "n2", "n2"]
+    assert end.figures["placement_misses"] == 0
+
+
+async def test_larger_pods_move_first_and_no_more_than_allowed_at_once() -> None:
+    """With one move at a time the workload with the larger pods begins."""
+    before, plan = fragmented_plan()
+    world = World(before, limits=Limits(max_parallel_moves=1))
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    started = [
+        event.body.step.target
+        for event in world.log()
+        if isinstance(event.body, StepIntended) and event.body.step.kind == "steer"
+    ]
+    assert started == ["StatefulSet/shop/db"] * 2 + ["Deployment/shop/web", "Deployment/shop/cart"]

@@ -1,0 +1,135 @@
+"""kill -9 at every fault point of the runtime: each event is answered once, in order, nothing is left over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.support.bus_events import iteration, snapshot
+from tests.support.nats_broker import Broker, running
+
+from kinema_core.events import Event, ForecastMade
+from kinema_core.runtime import serve  # noqa: F401 - registers its fault points
+from kinema_core.runtime.bus import Stored
+from kinema_core.runtime.faultpoint import VARIABLE, faultpoint, register, registered
+from kinema_core.runtime.nats_bus import NatsBus
+from kinema_core.runtime.setup import Layout
+
+MINE = tuple(name for name in registered() if name.startswith(("serve-", "publish-")))
+
+SERVICE = """
+import msgspec
+from kinema_core.events import ForecastMade, ForecastRefused
+from kinema_core.runtime.run import run_service
+from kinema_core.runtime.serve import serve
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.stage import AtVersion
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    runtime: RuntimeSettings
+
+class Stage:
+    name = "predictor"
+    consumes = ("iteration-started",)
+    folds = ()
+    def initial(self): return ()
+    def fold(self, state, event): return (*state, event.body.version)
+    def recall(self, event): pass
+    def wants(self, event): return AtVersion(1)
+    async def handle(self, event, state, moment):
+        import hashlib
+        # Refusals that do not compress: the answer travels in chunks.
+        noise = [hashlib.sha256(b"%d" % n).hexdigest() for n in range(20000)]
+        refused = tuple(ForecastRefused(workload=text, reason="short-history") for text in noise)
+        version = event.body.version
+        return [ForecastMade(version=version, forecasts=(), refused=refused), ForecastMade(version=0, forecasts=())]
+
+async def start(settings, runtime):
+    await serve(Stage(), runtime.bus, runtime.clock, runtime.health)
+
+run_service("predictor", Settings, start)
+"""
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker that delivers again after a second."""
+    async with running(tmp_path / "nats", layout=Layout(clusters=(), ack_wait_seconds=1)) as running_broker:
+        yield running_broker
+
+
+def start(broker: Broker, directory: Path, fault: str) -> subprocess.Popen[bytes]:
+    """The service as a process of its own."""
+    settings = directory / "settings.json"
+    settings.write_bytes(msgspec.json.encode({"runtime": broker.settings("predictor")}))
+    environment = {**os.environ, VARIABLE: fault}
+    with (directory / "service.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", SERVICE, "--settings", str(settings)], env=environment, stdout=log, stderr=log
+        )
+
+
+async def answers(bus: NatsBus) -> list[Event]:
+    """Forecasts in the LOG."""
+    items = [item async for item in bus.read("LOG")]
+    assert all(isinstance(item, Stored) for item in items)
+    return [item.event for item in items if isinstance(item, Stored) and isinstance(item.event.body, ForecastMade)]
+
+
+@pytest.mark.connected
+@pytest.mark.parametrize("point", [*MINE, "serve-between-answers:2", "publish-after:3", "publish-before:2"])
+async def test_killed_at_any_point_each_event_is_answered_once(broker: Broker, tmp_path: Path, point: str) -> None:
+    """The process dies at the point and is started again: both answers to both events are there once, in order."""
+    observer, watcher = await broker.bus("observer"), await broker.bus()
+    await observer.publish(snapshot(1, 1))
+    await observer.publish(iteration(1))
+    last = await observer.publish(iteration(2))
+    dying = start(broker, tmp_path, point)
+    assert await asyncio.to_thread(dying.wait, 30) == -signal.SIGKILL, (tmp_path / "service.log").read_text()
+    living = start(broker, tmp_path, "")
+    try:
+        async with asyncio.timeout(30):
+            while await watcher.position("predictor") < last:  # noqa: ASYNC110 - another process acknowledges
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        pytest.fail((tmp_path / "service.log").read_text())
+    finally:
+        living.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(living.wait, 30) == 0
+    given = await answers(watcher)
+    assert [event.id for event in given] == [f"it-{n}/predictor/{i}" for n in (1, 2) for i in (0, 1)]
+    for event in given:
+        assert event.time == given[0 if event.cause == "it-1" else 2].time
+        assert event.state == 1
+
+
+def test_points_are_known_and_named_after_their_place() -> None:
+    """The registry knows the points of publishing and serving, so that tests can walk them all."""
+    assert {"publish-before", "publish-after-chunks", "publish-after", "serve-before-ack"} <= set(MINE)
+    register("test-point")
+    assert "test-point" in registered()
+
+
+def test_unarmed_points_do_nothing() -> None:
+    """Without the variable a point is passed."""
+    assert VARIABLE not in os.environ
+    faultpoint("serve-before-ack")
+
+
+@pytest.mark.parametrize(("armed", "passes"), [("here", 1), ("here:3", 3), ("elsewhere", 0)])
+def test_dies_at_the_pass_that_is_asked_for(armed: str, passes: int) -> None:
+    """`name` kills at the first pass, `name:3` at the third, another name never."""
+    load = "from kinema_core.runtime.faultpoint import faultpoint"
+    code = f"{load}\nfor n in range(1, 6):\n print(n, flush=True)\n faultpoint('here')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, VARIABLE: armed}, capture_output=True, check=False, timeout=30
+    )
+    assert done.returncode == (-signal.SIGKILL if passes else 0)
+    assert len(done.stdout.split()) == (passes or 5)

