@@ -124,6 +124,13 @@ def test_a_pod_does_not_keep_itself_away() -> None:
     assert broken(on, {"shop/db-1": "n2"}) == {"anti-affinity-broken"}
 
 
+def test_a_term_for_another_namespace_does_not_mean_the_pod_itself() -> None:
+    """A pod with the labels that it shuns, in a namespace that it does not, still keeps every other away."""
+    rules = apart("db", namespaces=("bank",))
+    on = three(deployed("db", ["n1"], rules=rules), deployed("db", ["n3"], namespace="bank"))
+    assert broken(on, {"bank/db-0": "n2"}) == {"anti-affinity-broken"}
+
+
 def test_anti_affinity_that_is_broken_now_never_gets_worse() -> None:
     """Two that share a domain against the rule may stay; a third may not join."""
     on = three(deployed("db", ["n1", "n2", "n3"], rules=apart("db")))

@@ -212,14 +212,20 @@ FEASIBLE = sorted(name for name in SPOILED if not name.startswith("infeasible"))
 """A plan that says infeasible and leaves a running pod out is a true one."""
 
 
+def content(plan: Plan) -> Plan:
+    """The plan with its lists in order."""
+    nodes = tuple(sorted(plan.nodes, key=lambda item: item.name))
+    return change(plan, nodes=nodes, placements=tuple(sorted(plan.placements, key=lambda item: item.pod)))
+
+
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(FEASIBLE), min_size=1, max_size=3, unique=True))
 def test_spoiling_more_never_makes_a_plan_valid(names: list[str]) -> None:
-    """However many things are wrong at once, the checker answers, and refuses."""
+    """However many things are wrong at once the checker answers, and accepts only what was put right again."""
     plan = valid()
     for name in names:
         try:
             plan = SPOILED[name][0](plan)
         except (StopIteration, IndexError):  # what it changes is gone already
             continue
-    assert codes(plan)
+    assert codes(plan) or content(plan) == content(valid())

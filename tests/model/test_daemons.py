@@ -89,6 +89,8 @@ def test_mirror_pods_that_every_node_has_are_on_new_nodes_too() -> None:
         mirror("proxy", node="n1", cpu=100),
         mirror("proxy", node="n2", cpu=120),
         mirror("etcd", node="n1", cpu=900),
+        deployed("web", ["n1", "n2"]),
+        [pod(f"odd-{name}", node=name) for name in ("n1", "n2")],
     )
     assert daemon_requests(state, name="new", labels=labels(), taints=()) == requested(120, 0, 1)
 

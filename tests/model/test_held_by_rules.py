@@ -205,6 +205,20 @@ def test_pods_that_anothers_spread_counts_are_held() -> None:
     assert code("shop/api-0", *objects) == "spread-peer"
 
 
+def test_pods_that_are_not_there_yet_or_no_more_hold_nobody() -> None:
+    """A pending pod keeps nobody away from where it is not, a terminating one from where it will not be."""
+    shy = PlacementRules(anti_affinity=(PodTerm(topology_key=HOSTNAME, selector=selector(app="noisy")),))
+    coming, going = deployed("shy", [None], rules=shy), pod("going", node="n1", rules=shy, terminating=True)
+    assert code("shop/noisy-0", coming, going, deployed("noisy", ["n2"])) is None
+
+
+def test_a_term_without_selector_selects_nobody() -> None:
+    """Match label keys narrow a selector; they do not make one."""
+    term = PodTerm(topology_key=HOSTNAME, match_label_keys=("app",))
+    rules = PlacementRules(anti_affinity=(term,))
+    assert code("shop/any-0", deployed("shy", ["n1"], rules=rules), deployed("any", ["n2"])) is None
+
+
 @pytest.mark.parametrize(("known", "expected"), [(True, None), (False, "anti-affinity-peer")])
 def test_without_namespaces_a_namespace_selector_reaches_all(known: bool, expected: str | None) -> None:
     """A selector over namespaces that nobody listed may mean any of them."""

@@ -137,6 +137,13 @@ def test_no_reschedule_while_an_iteration_runs() -> None:
         assert decide(tiny(), view(running, *end), now=at(63)).start is not None, end
 
 
+def test_a_running_iteration_is_told_before_the_unrest_that_it_causes() -> None:
+    """Of several reasons the first in a fixed order is told."""
+    running = view((0.0, "it-1", log.started("reschedule")))
+    unstable = cluster(replica_set("web", replicas=2, ready=1))
+    assert refusal(decide(unstable, running, now=at(1))) == "iteration-running"
+
+
 def test_between_two_reschedule_iterations_lies_an_interval() -> None:
     """60 s by default from the end of the one; autoscale iterations do not count."""
     ended = view((0.0, "it-1", log.started("reschedule")), (10.0, "it-1", log.none()))

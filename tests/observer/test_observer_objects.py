@@ -238,6 +238,20 @@ def test_an_autoscaler_compares_each_metric_in_its_targets_unit() -> None:
     )
 
 
+def test_two_metrics_of_one_name_keep_their_own_readings() -> None:
+    """External metrics may differ only in their selectors: their order tells them apart."""
+
+    def external(part: str, value: str) -> JSON:
+        return {"type": "External", "external": {"metric": {"name": "queue"}, part: {"value": value}}}
+
+    target = {"kind": "Deployment", "name": "web"}
+    metrics = [external("target", "10"), external("target", "20")]
+    status = {"currentMetrics": [external("current", "1"), external("current", "2")]}
+    found = read(thing(HPA, group="autoscaling/v2", spec={"scaleTargetRef": target, "metrics": metrics}, status=status))
+    assert isinstance(found, Autoscaler)
+    assert [(metric.current, metric.target) for metric in found.metrics] == [(1000, 10_000), (2000, 20_000)]
+
+
 def test_an_autoscaler_with_a_metric_of_an_unknown_kind_is_quarantined() -> None:
     """Whether it is above its target cannot be known."""
     target = {"kind": "Deployment", "name": "web"}

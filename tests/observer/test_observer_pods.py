@@ -152,11 +152,13 @@ def test_pod_affinity_keeps_required_and_preferred_terms_apart() -> None:
         "matchLabelKeys": ["pod-template-hash"],
     }
     wish = {"weight": 50, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname"}}
-    found = read(affinity={"podAntiAffinity": {REQUIRED: [term], PREFERRED: [wish]}}).rules
-    required, preferred = found.anti_affinity
+    weightless = {**wish, "weight": 0}
+    found = read(affinity={"podAntiAffinity": {REQUIRED: [term], PREFERRED: [wish, weightless]}}).rules
+    required, preferred, least = found.anti_affinity
     assert (required.weight, required.selector, required.match_label_keys) == (0, Selector(), ("pod-template-hash",))
     assert required.namespace_selector == Selector(labels=FrozenMap({"team": "a"}))
     assert (preferred.weight, preferred.selector) == (50, None)
+    assert least.weight == 1, "a wish without weight must not become a rule"
 
 
 def test_spread_constraints_take_kubernetes_defaults() -> None:
@@ -325,6 +327,7 @@ def test_finished_pods_are_no_part_of_the_state() -> None:
     for phase in ("Succeeded", "Failed"):
         assert decode_object("Pod", raw(pod(status={"phase": phase}))) is None
         assert decode_object("Pod", raw(pod(status={"phase": phase}, containers=[container(cpu="NaN")]))) is None
+        assert decode_object("Pod", raw(pod(status={"phase": phase}, containers="none"))) is None
 
 
 def test_only_annotations_that_may_forbid_or_steer_a_move_are_kept() -> None:

@@ -24,7 +24,6 @@ from kinema_core.events import (
 )
 from kinema_core.model.catalog import parse_catalog
 from kinema_core.runtime.bus import LeaseLostError
-from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.envelope import answer
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory_bus import MemoryBus
@@ -395,10 +394,3 @@ def test_settings_refuse_what_cannot_work() -> None:
     with pytest.raises(ValueError, match=r"limits\.attempts is 0"):
         Limits(attempts=0)
     assert replace(Limits(), attempts=1).pause_seconds(1) == 5.0
-
-
-def test_memory_bus_and_clock_are_the_products_own() -> None:
-    """The harness stands on product code, not on test doubles."""
-    world = World(tiny())
-    assert isinstance(world.bus, MemoryBus)
-    assert isinstance(world.clock, ManualClock)

@@ -15,7 +15,7 @@ from tests.support.nats_broker import Broker, running
 from tests.support.nats_proxy import Proxy, proxied
 
 from kinema_core.events import Event
-from kinema_core.runtime.bus import BusUnavailableError, Stored
+from kinema_core.runtime.bus import BusDeniedError, BusUnavailableError, Stored
 from kinema_core.runtime.embedded import NatsServer
 from kinema_core.runtime.nats_bus import NatsBus, connect
 from kinema_core.runtime.serve import patiently
@@ -194,3 +194,19 @@ async def test_a_lease_is_not_safe_while_the_broker_is_away(broker: Broker) -> N
     await asyncio.sleep(0.8)
     assert lease.left() < 0
     await asyncio.to_thread(broker.server.start)
+
+
+async def test_a_connection_ended_for_good_ends_the_service(broker: Broker) -> None:
+    """When the broker throws us out, deliveries and calls raise instead of waiting for ever; a new process connects."""
+    bus = await broker.bus()
+    waiting = asyncio.ensure_future(anext(bus.deliveries("predictor")))
+    await asyncio.sleep(0.2)
+    transport = bus._connection.client._transport
+    assert transport is not None
+    transport.write(b"NONSENSE\r\n")
+    with pytest.raises(BusDeniedError, match="ended the connection for good"):
+        await asyncio.wait_for(waiting, 10)
+    with pytest.raises(BusDeniedError, match="ended the connection for good"):
+        await asyncio.wait_for(patiently(lambda: bus.publish(iteration(1))), 10)
+    assert not bus.connected()
+    assert await (await broker.bus()).publish(iteration(1)) == 1

@@ -26,7 +26,7 @@ from kinema_core.events import (
     kind_of_type,
 )
 from kinema_core.runtime import serve as serve_module
-from kinema_core.runtime.bus import BusDeniedError, BusSetupError
+from kinema_core.runtime.bus import BusDeniedError, BusSetupError, StreamResetError
 from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
@@ -407,6 +407,23 @@ async def test_stopped_in_the_middle_it_gives_the_event_back(bus: MemoryBus) -> 
         await until(lambda: bool(stage.handled))
     async with served(Predictor(), bus):
         await until(lambda: len(forecasts(bus)) == 1)
+
+
+@pytest.mark.parametrize("longer", [False, True])
+async def test_a_log_made_anew_ends_the_service(bus: MemoryBus, longer: bool) -> None:
+    """When LOG begins again the service ends instead of taking new events for old ones; a new process goes on."""
+    for n in (1, 2, 3):
+        await bus.publish(iteration(n))
+    task = asyncio.create_task(serve(Predictor(), bus, ManualClock(NOW), Health("predictor", "c1")))
+    await until(lambda: len(forecasts(bus)) == 3)
+    bus.wipe("LOG")
+    for n in range(4, 14 if longer else 5):
+        await bus.publish(paused(n) if longer and n < 13 else iteration(n))
+    with pytest.raises(StreamResetError, match="starting over"):
+        await asyncio.wait_for(task, 5)
+    last = bus.events("LOG")[-1].id
+    async with served(Predictor(), bus):
+        await until(lambda: forecasts(bus) == [f"{last}/predictor/0"])
 
 
 @pytest.mark.parametrize("error", [BusDeniedError, BusSetupError])

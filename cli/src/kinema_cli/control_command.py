@@ -8,7 +8,7 @@ from datetime import UTC
 
 from rich.console import Console
 
-from kinema_cli.setup_command import settings_for
+from kinema_cli.broker import AddressError, settings_for
 from kinema_core.events import AbortRequested, Approved, Paused, PlanHeld, Resumed
 from kinema_core.runtime.bus import Bus, BusError, Stored
 from kinema_core.runtime.clock import SystemClock
@@ -29,7 +29,7 @@ def say(*, nats: str, cluster: str, word: Word) -> int:
     try:
         if asyncio.run(_say(nats, cluster, word)):
             return 0
-    except BusError as error:
+    except (AddressError, BusError) as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return 1
     errors.print("no plan of that id waits for approval: `kinema status` names the one that does", markup=False)

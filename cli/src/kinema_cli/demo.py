@@ -20,6 +20,8 @@ from kinema_cli.processes import Child, ChildError, first_line, stop_event
 from kinema_cli.progress import Progress
 from kinema_cli.record_command import record_to
 from kinema_cli.recording import read
+from kinema_cli.report.from_run import RunError
+from kinema_cli.report.history import HistoryError
 from kinema_cli.simulator import Simulator, SimulatorError
 from kinema_core.runtime.bus import BusError, Stored
 from kinema_core.runtime.embedded import ServerError
@@ -74,10 +76,10 @@ def run_demo(options: DemoOptions) -> int:
     console = Console(stderr=True)
     try:
         result = asyncio.run(_demo(options, console))
-    except (DemoError, ChildError, ServerError, BusError, SimulatorError) as error:
+    except (DemoError, ChildError, ServerError, BusError, SimulatorError, RunError, HistoryError) as error:
         console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
         return 1
-    print_summary(Console(), result, options.out)
+    print_summary(result, options.out)
     return 0 if result.good else 1
 
 
@@ -107,7 +109,7 @@ async def _demo(options: DemoOptions, console: Console) -> DemoResult:
         if pipeline is not None:
             await pipeline.stop()
         await child.stop()
-    console.print("comparing with the literal model, and writing the report …")
+    console.print("writing the report …")
     recording = read(options.recording)
     return summarise(recording, history, out=options.out, wall_seconds=time.monotonic() - began)
 

@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from kinema_cli import output
 from kinema_cli.recording import Recording
 from kinema_cli.report.build import build_report
 from kinema_cli.report.data import ReportData
@@ -34,14 +35,28 @@ class DemoResult:
 
     @property
     def good(self) -> bool:
-        """Whether plans were carried out whole and nobody was hurt."""
+        """Whether plans were carried out whole, the cluster costs what they promised, and nobody was hurt."""
         audit = self.data.audit
-        return self.finished > 0 and self.aborted == 0 and audit is not None and audit.violations == 0
+        if audit is None or audit.violations or self.aborted or not self.finished:
+            return False
+        return self.data.headline.usd_after <= self.plans[-1].cost.after + 1e-9
 
 
 def plan_digest(plan: Plan) -> str:
-    """A fingerprint of what a plan decides: nodes, placements and costs, without measured seconds and versions."""
-    what = (plan.nodes, plan.placements, plan.cost, plan.unplaced, plan.held, plan.resizes)
+    """A fingerprint of what a plan decides: nodes, placements, costs, requests.
+
+    Measured seconds and the state's version are left out, and so are the names of new nodes, which hold that version.
+    """
+    boots = [node.name for node in plan.nodes if node.action == "boot"]
+    names = {name: f"new {number}" for number, name in enumerate(boots)}
+    what = (
+        [(names.get(node.name, node.name), node.offer, node.action) for node in plan.nodes],
+        [(place.pod, place.source, names.get(place.to, place.to), place.strategy) for place in plan.placements],
+        [place.requests for place in plan.placements],
+        plan.cost,
+        plan.unplaced,
+        plan.held,
+    )
     return sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()[:16]
 
 
@@ -83,8 +98,9 @@ def figures(result: DemoResult) -> dict[str, object]:
     }
 
 
-def print_summary(console: Console, result: DemoResult, out: Path) -> None:
+def print_summary(result: DemoResult, out: Path) -> None:
     """Say it on the terminal."""
+    console = output.console()
     head = result.data.headline
     moves = ", ".join(f"{count} by {name}" for name, count in sorted(head.strategies.items())) or "none"
     gap = "unknown" if head.gap is None else f"{head.gap:.2%}"

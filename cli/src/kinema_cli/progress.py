@@ -43,11 +43,11 @@ class Progress:
     intended: dict[str, StepIntended] = field(default_factory=dict)
     done: dict[str, StepDone] = field(default_factory=dict)
     failed: list[StepFailed] = field(default_factory=list)
-    last: Event | None = None
+    settled: bool = False
+    """Whether everything accepted has ended, and the pipeline has looked again since and found nothing more to do."""
 
     def fold(self, event: Event) -> None:
         """Take one LOG event into account."""
-        self.last = event
         match event.body:
             case IterationStarted(mode=mode):
                 self.iteration, self.mode, self.waiting = event.iteration, mode, "for a forecast"
@@ -63,9 +63,10 @@ class Progress:
                 if plan in self.proposals:
                     self.accepted[plan] = self.proposals[plan]
                     self.accepted_at[plan] = event.time
-                self.waiting = "for the execution"
+                self.waiting, self.settled = "for the execution", False
             case PlanRefused() | PlanNone() | PlanHeld():
                 self.refusals.append(event.body)
+                self.settled = bool(self.ended) and self.accepted.keys() <= self.ended.keys()
                 self.waiting = "for the next iteration"
             case _:
                 self._fold_execution(event)
@@ -84,14 +85,6 @@ class Progress:
                 self.waiting = "for the next iteration"
             case _:
                 pass
-
-    @property
-    def settled(self) -> bool:
-        """Whether, after an execution, the pipeline has looked again and found nothing more to do."""
-        return bool(self.ended) and self.waiting.startswith("for the next") and self._refused_since_execution()
-
-    def _refused_since_execution(self) -> bool:
-        return self.last is not None and isinstance(self.last.body, PlanRefused | PlanNone)
 
     def table(self, *, seconds: float, view: View) -> Table:
         """The live table."""

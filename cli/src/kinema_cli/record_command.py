@@ -9,8 +9,8 @@ from typing import Final
 
 from rich.console import Console
 
+from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.recording import Recorded, write
-from kinema_cli.setup_command import settings_for
 from kinema_core.runtime.bus import Bus, BusError, Stored, StreamName
 from kinema_core.runtime.nats_bus import connect
 
@@ -41,7 +41,7 @@ def run_record(*, nats: str, cluster: str, out: Path) -> int:
     errors = Console(stderr=True)
     try:
         count, damaged = asyncio.run(_record(nats, cluster, out))
-    except (BusError, OSError) as error:
+    except (AddressError, BusError, OSError) as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return 1
     if damaged:

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import urlsplit
 
 from rich.console import Console
 
+from kinema_cli.broker import AddressError, settings_for
 from kinema_core.runtime.bus import BusError
-from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, SetupReport, setup
-
-
-def settings_for(nats: str, cluster: str) -> RuntimeSettings:
-    """Connection settings from a URL `nats://user:password@host:port`."""
-    parts = urlsplit(nats)
-    address = f"{parts.scheme or 'nats'}://{parts.hostname or '127.0.0.1'}:{parts.port or 4222}"
-    return RuntimeSettings(
-        cluster=cluster,
-        nats_url=address,
-        nats_user=parts.username or "",
-        nats_password=parts.password or "",
-        nats_connect_seconds=5,
-    )
 
 
 def run_setup(*, nats: str, clusters: list[str], replicas: int) -> int:
@@ -32,7 +18,7 @@ def run_setup(*, nats: str, clusters: list[str], replicas: int) -> int:
         report = asyncio.run(
             setup(settings_for(nats, clusters[0]), Layout(clusters=tuple(clusters), replicas=replicas))
         )
-    except BusError as error:
+    except (AddressError, BusError) as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return 1
     _print(report)

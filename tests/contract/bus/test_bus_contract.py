@@ -100,6 +100,26 @@ class TestPublish:
         await pipeline.forget_ids()
         assert await bus.publish(iteration(1, CLUSTER), expected_last=0) == first
 
+    async def test_many_may_publish_one_kind_at_once(self, pipeline: Pipeline) -> None:
+        """Events of one kind published by several at the same time are all stored, each once."""
+        buses = [await pipeline.open() for _ in range(6)]
+        events = [paused(n, CLUSTER) for n in range(1, 37)]
+        publishing = [buses[n % 6].publish(event) for n, event in enumerate([*events, *events])]
+        sequences = await asyncio.gather(*publishing)
+        assert sorted(sequences[:36]) == list(range(1, 37))
+        assert sequences[:36] == sequences[36:]
+        stored = {event.id for event in await everything(buses[0], "LOG")}
+        assert stored == {event.id for event in events}
+
+    async def test_of_many_only_one_wins_a_comparison(self, pipeline: Pipeline) -> None:
+        """Of several compare-and-sets with the same expectation one succeeds and the others conflict."""
+        buses = [await pipeline.open() for _ in range(5)]
+        tries = [bus.publish(iteration(n, CLUSTER), expected_last=0) for n, bus in enumerate(buses, start=1)]
+        outcomes = await asyncio.gather(*tries, return_exceptions=True)
+        assert [outcome for outcome in outcomes if isinstance(outcome, int)] == [1]
+        assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == 4
+        assert await buses[0].head("LOG") == 1
+
     async def test_ids_may_hold_anything(self, pipeline: Pipeline) -> None:
         """Blanks, line ends, and signs beyond ASCII in an id break no header."""
         bus = await pipeline.open()

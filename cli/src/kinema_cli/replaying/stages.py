@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from kinema_core.runtime.stage import Stage
+from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.settings import Settings as RescheduleSettings
 
 T = TypeVar("T")
 
@@ -31,6 +33,11 @@ def maker(name: str) -> Callable[[str | None], Stage[Any]]:
         return lambda text: Decider(_settings(DeciderSettings, text))
     message = f"no stage is called {name!r}"
     raise ValueError(message)
+
+
+def rescheduler_limits(text: str | None) -> Limits:
+    """The rescheduler's limits from the JSON of its settings; None stands for the defaults."""
+    return _settings(RescheduleSettings, text).limits
 
 
 def _settings(kind: type[T], text: str | None) -> T:

@@ -36,6 +36,7 @@ class BusError(Exception):
     ├── BusUnavailableError   the broker cannot be reached or does not answer: try again later
     ├── BusDeniedError        wrong credentials, or a right is missing: a person must act
     ├── BusSetupError         a stream or consumer is missing: run `kinema setup`
+    ├── StreamResetError      the stream is not the one read so far: begin anew
     ├── ConflictError         compare-and-set lost: somebody else wrote first
     └── LeaseLostError        the lease is not ours any more: stop acting at once
     """
@@ -51,6 +52,10 @@ class BusDeniedError(BusError):
 
 class BusSetupError(BusError):
     """A stream, bucket or consumer does not exist."""
+
+
+class StreamResetError(BusError):
+    """The stream was lost or made anew: what was remembered of it does not hold any more."""
 
 
 class ConflictError(BusError):

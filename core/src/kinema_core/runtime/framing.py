@@ -34,6 +34,7 @@ HEADER_MESSAGE_ID: Final = "Nats-Msg-Id"
 
 _JSON: Final = "json"
 _ZSTD: Final = "zstd"
+_CHUNK_ID: Final = "chunk"
 
 
 class FramingError(Exception):
@@ -120,11 +121,8 @@ def frame(event: Event, *, compress_above: int = COMPRESS_ABOVE, chunk_bytes: in
 
 
 def _chunk(event: Event, digest: str, index: int, piece: bytes) -> Chunk:
-    message_id = f"{token(event.cluster)}|{CHUNK_ID}|{digest}|{index}"
+    message_id = f"{token(event.cluster)}|{_CHUNK_ID}|{digest}|{index}"
     return Chunk(headers={HEADER_MESSAGE_ID: message_id, HEADER_CHUNK: str(index)}, payload=piece)
-
-
-CHUNK_ID: Final = "chunk"
 
 
 def manifest_of(headers: Mapping[str, str], payload: bytes) -> Manifest | None:

@@ -54,7 +54,7 @@ class Metrics:
         self.loop_lag = loop.labels(**values)
 
     def handled(self, kind: str, outcome: str, seconds: float) -> None:
-        """Count an event: `answered`, `nothing`, `failed`, `dead-letter` or `skipped`."""
+        """Count an event: `answered`, `nothing`, `failed` or `dead-letter`."""
         self._events.labels(**self._values, kind=kind, outcome=outcome).inc()
         self._duration.labels(**self._values, kind=kind).observe(seconds)
 

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from kinema_core.events import Event
-from kinema_core.runtime.bus import Bus, Damaged, Stored
+from kinema_core.runtime.bus import Bus, Damaged, Stored, StreamResetError
 from kinema_core.runtime.recall import is_answer_of
 
 _LOG = structlog.get_logger()
@@ -39,6 +39,7 @@ class Memory:
         """Ids of the answers recalled since the last event that is no answer."""
         self.recalled = 0
         """Sequence up to which everything was recalled."""
+        self._last_id = ""
 
     async def rebuild(self, position: int) -> None:
         """Recall everything up to a sequence, and find all answers given; may be repeated after an error."""
@@ -53,9 +54,12 @@ class Memory:
         """Recall everything up to a sequence that was not recalled yet."""
         if end <= self.recalled:
             return
-        async for item in self._bus.read("LOG", start=self.recalled + 1):
+        async for item in self._bus.read("LOG", start=max(1, self.recalled)):
             if item.sequence > end:
                 break
+            if item.sequence == self.recalled:
+                self._check_same(item)
+                continue
             answers = await self.answers_to(item.event.id) if isinstance(item, Stored) else []
             self.recall(item)
             for given in answers:
@@ -68,6 +72,7 @@ class Memory:
         if item.sequence <= self.recalled:
             return
         self.recalled = item.sequence
+        self._last_id = _id_of(item)
         if isinstance(item, Damaged):
             _LOG.warning("damaged event not recalled", seq=item.sequence, reason=item.reason, detail=item.detail)
         elif not is_answer_of(item.event, self._service):
@@ -97,6 +102,10 @@ class Memory:
         """The event is settled: nobody will ask for its answers again."""
         self._given.pop(cause, None)
 
+    def _check_same(self, item: Stored | Damaged) -> None:
+        if _id_of(item) != self._last_id:
+            raise StreamResetError(f"LOG is not the stream it was at sequence {item.sequence}: starting over")
+
     async def _stored(self, sequence: int) -> Event | None:
         async for item in self._bus.read("LOG", start=sequence):
             return item.event if isinstance(item, Stored) and item.sequence == sequence else None
@@ -107,3 +116,7 @@ class Memory:
             self._recall(event)
         except Exception:  # noqa: BLE001 - whatever it is: said aloud, and what comes after goes on
             _LOG.exception("event could not be recalled", event_id=event.id, kind=event.type)
+
+
+def _id_of(item: Stored | Damaged) -> str:
+    return item.event.id if isinstance(item, Stored) else ""

@@ -155,14 +155,20 @@ class Connection:
         self._wakened.remove(queue)
 
     def check_refused(self) -> None:
-        """Raise BusDeniedError if the broker refused our credentials since."""
+        """Raise BusDeniedError if the broker refused our credentials meanwhile."""
         if self._refused.done():
             message = f"the broker refuses our credentials: {self._refusal}"
             raise BusDeniedError(message)
 
+    def check_ended(self) -> None:
+        """Raise BusDeniedError if the connection was ended for good, and not by us."""
+        self.check_refused()
+        if self.client.is_closed and not self._closing:
+            raise BusDeniedError(f"the broker ended the connection for good{self._because()}")
+
     def check(self) -> None:
         """Raise what stands in the way of a request just now, if anything does."""
-        self.check_refused()
+        self.check_ended()
         if self.closed:
             message = f"the connection is closed{self._because()}"
             raise BusUnavailableError(message)

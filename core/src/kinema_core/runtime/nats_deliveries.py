@@ -96,7 +96,7 @@ class Puller:
                 message = await self._pull(service, inbox, arrived)
                 if message is not None:
                     yield NatsDelivery(self._connection, message, await self._item(message))
-            self._connection.check_refused()
+            self._connection.check_ended()
         finally:
             self._connection.off_wake(arrived)
             if not client.is_closed:

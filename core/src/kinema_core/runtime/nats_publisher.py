@@ -186,7 +186,7 @@ class Publisher:
         """Our event among those stored on its subject since before the first try, read from the leader."""
         following = message.first + 1
         while True:
-            query = {"seq": following, "next_by_subj": message.subject}
+            query: dict[str, str | int] = {"seq": following, "next_by_subj": message.subject}
             raw = await self._reader.from_leader(message.stream, query)
             if raw is None or raw.headers.get(HEADER_ID) == message.mine:
                 return raw

@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from kinema_core.events import DeadLetter, Event, encode, kind_of_type, untoken
-from kinema_core.runtime.bus import Bus, BusError, BusUnavailableError, Damaged, Delivery, Stored
+from kinema_core.runtime.bus import Bus, BusError, BusUnavailableError, Damaged, Delivery, Stored, StreamResetError
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.faultpoint import faultpoint, register
@@ -36,6 +36,7 @@ MAX_ATTEMPTS: Final = 5
 _BEAT_SECONDS: Final = 3.0
 """A third of the time after which the broker delivers again."""
 _DATA_BYTES: Final = 64 * 1024
+_RECENT: Final = 256
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 register("serve-before-handle", "serve-after-handle", "serve-between-answers", "serve-before-ack", "serve-after-ack")
@@ -48,6 +49,7 @@ async def serve(stage: Stage[S], bus: Bus, clock: Clock, health: Health) -> None
 
     Raises:
         BusDeniedError, BusSetupError: a person must act. An unreachable broker is waited for.
+        StreamResetError: what the stage remembers does not hold any more; a new process begins with what there is.
     """
     await _Loop(stage, bus, clock, health).run()
 
@@ -76,6 +78,8 @@ class _Loop(Generic[S]):
         self._memory = Memory(stage.name, bus, stage.recall)
         self._settled = 0
         """Sequence of the last delivery that was settled by this process."""
+        self._recent: dict[int, str] = {}
+        """Ids of the last deliveries settled, by sequence."""
 
     async def run(self) -> None:
         name = self._stage.name
@@ -107,7 +111,9 @@ class _Loop(Generic[S]):
     async def _settle(self, delivery: Delivery) -> None:
         item = delivery.item
         if item.sequence <= self._settled:
-            # Handled before; the broker has missed our acknowledgement.
+            # Handled before, and the broker has missed our acknowledgement; or another event in a stream made anew.
+            if _id_of(item) != self._recent.get(item.sequence):
+                raise StreamResetError(f"LOG goes back to sequence {item.sequence}: starting over")
             await _confirm(delivery.ack)
             return
         begun = time.monotonic()
@@ -121,6 +127,9 @@ class _Loop(Generic[S]):
         self._health.metrics.handled(kind_in(item.subject), outcome, time.monotonic() - begun)
         if outcome != "failed":
             self._settled = item.sequence
+            self._recent[item.sequence] = _id_of(item)
+            if len(self._recent) > _RECENT:
+                del self._recent[min(self._recent)]
             if isinstance(item, Stored):
                 self._memory.forget(item.event.id)
 
@@ -229,6 +238,10 @@ def dead_letter(service: str, item: Stored | Damaged, *, reason: str, detail: st
     # A stream that begins anew counts from 1 again: the bytes tell one dead letter from the other.
     id_ = f"{item.stream}/{item.sequence}/{sha256(data).hexdigest()[:16]}/{service}/dead"
     return origin(body, id_=id_, cluster=untoken(item.subject.split(".")[2]), iteration="", now=now)
+
+
+def _id_of(item: Stored | Damaged) -> str:
+    return item.event.id if isinstance(item, Stored) else ""
 
 
 async def _beat(delivery: Delivery) -> None:

@@ -11,6 +11,7 @@ from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.adapters.aggregated import solve_aggregated
 from kinema_optimizer.adapters.highs import SEED
+from kinema_optimizer.adapters.literal import LiteralResult, solve_literal
 from kinema_optimizer.adapters.result import Result
 from kinema_optimizer.adapters.stops import ClockStop, StopRule
 from kinema_optimizer.errors import UnsoundPlanError
@@ -65,6 +66,28 @@ def plan_for(
     if violations:
         raise UnsoundPlanError(plan, violations)
     return plan
+
+
+def reference_for(
+    cluster: Cluster,
+    offers: tuple[Offer, ...],
+    *,
+    now: datetime,
+    settings: PlanningSettings,
+    stop: StopRule,
+    at_most: int | None = None,
+) -> LiteralResult:
+    """The least cost of any plan by the literal model of the thesis, to hold a plan of `plan_for` against.
+
+    Every pod that may move may go anywhere; pending pods that nothing can hold are left out. For up to a hundred pods
+    or so: its size grows with pods times nodes. `at_most` (micro-USD per hour) is the cost of the plan to be compared.
+
+    Raises:
+        PriceError: live nodes have no price.
+    """
+    objective = objective_at(settings.windows, now)
+    question = Question(cluster, offers, now, "reschedule", percent=objective.percent, options=settings.mobility)
+    return solve_literal(compiled(question).unbound, stop, at_most=at_most)
 
 
 def _prepared(question: Question, objective: Objective) -> tuple[Compiled, tuple[Solution, ...], Objective]:

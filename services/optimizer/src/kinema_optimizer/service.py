@@ -28,10 +28,10 @@ from kinema_core.runtime.stage import AtVersion, Moment, NoState, Want
 from kinema_optimizer.adapters.stops import ClockStop, RecordedStop, StopRule
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.logic.reports import none_of, price_missing, recheck_failed, recorded_solve
-from kinema_optimizer.planner import plan_for
+from kinema_optimizer.planner import plan_for, reference_for
 from kinema_optimizer.settings import Settings
 
-__all__ = ["NAME", "Optimizer", "plan_for"]
+__all__ = ["NAME", "Optimizer", "plan_for", "reference_for"]
 
 NAME: Final = "optimizer"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
@@ -26,10 +26,14 @@ def operation_id(order: Order) -> str:
 class Effects:
     """Performs steps of any kind."""
 
-    def __init__(self, *, writer: ClusterWriter, provider: Provider, clock: Clock) -> None:
+    def __init__(
+        self, *, writer: ClusterWriter, provider: Provider, clock: Clock, report: Callable[[str | None], None]
+    ) -> None:
+        """`report` is told when the other side cannot be reached, and None when it can again."""
         self._writer = writer
         self._provider = provider
         self._clock = clock
+        self._report = report
 
     async def perform(self, order: Order, deadline: datetime, offers: Mapping[str, Offer]) -> Made:
         """Make a step's effect, waiting for the provider where it takes time.
@@ -43,12 +47,16 @@ class Effects:
         while True:
             tries += 1
             try:
-                return await self._once(order, deadline, offers)
+                made = await self._once(order, deadline, offers)
             except PassingError as error:
                 pause = min(30.0, 2.0**tries)
                 out_of_time = self._clock.now() + timedelta(seconds=pause) > deadline
                 if error.reason not in _UNREACHABLE or out_of_time:
                     raise
+                self._report(str(error))
+            else:
+                self._report(None)
+                return made
             await self._clock.sleep(pause)
 
     async def _once(self, order: Order, deadline: datetime, offers: Mapping[str, Offer]) -> Made:
@@ -71,7 +79,7 @@ class Effects:
 
     async def _delete(self, order: Order, deadline: datetime) -> Made:
         """Delete the machine also where its node object is gone: what is paid for is the machine."""
-        await self._writer.check_deletable(order)
+        present = await self._writer.check_deletable(order)
         try:
             operation = await self._provider.delete(order.step.target, operation_id(order))
         except FinalError as error:
@@ -79,7 +87,7 @@ class Effects:
                 raise
             return Made("adopted")
         await self._until_done(operation, deadline)
-        return Made("done")
+        return Made("done" if present or not order.step.uid else "adopted")
 
     async def _until_done(self, operation: Operation, deadline: datetime) -> None:
         while operation.state == "running":

@@ -86,8 +86,13 @@ class Rescheduler:
         self._health = health
         self._provider = provider
         self._fault = fault
-        self._effects = Effects(writer=writer, provider=provider, clock=clock)
+        self._effects = Effects(
+            writer=writer, provider=provider, clock=clock, report=lambda problem: health.report("effects", problem)
+        )
         self._follower: Follower[Cluster] = Follower(bus, Cluster(), fold_state)
+        self._known: tuple[Cluster, int] | None = None
+        """The newest state and its version, as of `_state_head`."""
+        self._state_head = -1
         self._journal = Journal()
         self._position = 0
         self._last_intent = 0
@@ -218,13 +223,18 @@ class Rescheduler:
 
     async def _state(self) -> tuple[Cluster, int] | None:
         """The newest state; None while it is unknown: then nothing is decided."""
+        head = await self._bus.head("STATE")
+        if self._known is not None and self._state_head == head:
+            return self._known
         try:
-            known = await self._follower.latest()
+            self._known = await self._follower.latest()
         except StateLostError as error:
+            self._known = None
             self._health.report("state", str(error))
             return None
+        self._state_head = head
         self._health.report("state", None)
-        return known
+        return self._known
 
     def _worth_deciding(self, version: int) -> bool:
         """Whether anything was read since the last decision, or time has passed."""

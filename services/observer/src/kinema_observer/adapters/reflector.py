@@ -226,7 +226,7 @@ class Reflector:
                 failures = 0
             if error is not None:
                 failures += 1
-                if False and failures:
+                if failures >= _ATTEMPTS:
                     raise error
                 self._says(str(error))
                 await asyncio.sleep(self._back_off.next(error.retry_after))

@@ -54,14 +54,17 @@ class _Place:
     machine: int | None
 
 
-def solve_literal(problem: Problem, stop: StopRule, *, size_term: bool = False) -> LiteralResult:
+def solve_literal(
+    problem: Problem, stop: StopRule, *, size_term: bool = False, at_most: int | None = None
+) -> LiteralResult:
     """Least cost by the literal model; every pod must be placed.
 
     With `size_term` the objective is equation 5.1, else 5.7, which has no second term and is proven sooner. Least
-    costs agree as long as prices differ by more than the second term, 2 micro-USD per node.
+    costs agree as long as prices differ by more than the second term, 2 micro-USD per node. `at_most` (micro-USD per
+    hour) leaves out what costs more than a plan that is known: its cost is found again if there is nothing cheaper.
     """
     model = Model()
-    places = _places(problem, model)
+    places = _places(problem, model, at_most=at_most)
     pods = _pods(problem, model, places)
     assigned: list[dict[int, int]] = [{} for _ in places]
     for pod_index, pod in enumerate(pods):
@@ -80,6 +83,9 @@ def solve_literal(problem: Problem, stop: StopRule, *, size_term: bool = False) 
     fixed = sum(place.price for place in places if place.used is None)
     if not model.uppers:
         return LiteralResult(fixed, proven=True, stop=Stop(reason="optimal", phase="literal", iteration=0))
+    if at_most is not None:
+        paid = [(place.used, place.price / unit) for place in places if place.used is not None]
+        model.row(paid, upper=(at_most - fixed) // unit)
     outcome = solve(model, objective, phase="literal", stop=stop, gap=1e-6 if size_term else 0.999)
     if outcome.values is None:
         return LiteralResult(None, proven=outcome.stop.reason == "infeasible", stop=outcome.stop)
@@ -87,7 +93,7 @@ def solve_literal(problem: Problem, stop: StopRule, *, size_term: bool = False) 
     return LiteralResult(price, proven=outcome.stop.reason == "optimal", stop=outcome.stop)
 
 
-def _places(problem: Problem, model: Model) -> list[_Place]:
+def _places(problem: Problem, model: Model, *, at_most: int | None) -> list[_Place]:
     places = []
     for e in range(len(problem.nodes)):
         used = None if problem.node_fixed[e] else model.column(1)
@@ -103,13 +109,15 @@ def _places(problem: Problem, model: Model) -> list[_Place]:
             )
         )
     for m, count in enumerate(problem.machine_count.tolist()):
-        columns = [model.column(1) for _ in range(count)]
+        price = int(problem.machine_price[m])
+        most = count if at_most is None or price == 0 else min(count, at_most // price)
+        columns = [model.column(1) for _ in range(most)]
         for earlier, later in pairwise(columns):
             model.row([(later, 1), (earlier, -1)], upper=0)
         places += [
             _Place(
                 used,
-                int(problem.machine_price[m]),
+                price,
                 int(problem.machine_size[m]),
                 tuple(problem.machine_room[m].tolist()),
                 tuple(problem.machine_limit[m].tolist()),

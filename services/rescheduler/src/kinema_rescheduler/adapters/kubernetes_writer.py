@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from kinema_core.events import StepKind
 from kinema_rescheduler.adapters.cluster import Made, Order
@@ -12,6 +14,8 @@ from kinema_rescheduler.adapters.kubernetes_nodes import check_deletable, mark, 
 from kinema_rescheduler.adapters.kubernetes_pods import evict, restore, surge_down, surge_up
 from kinema_rescheduler.adapters.kubernetes_roll import roll, roll_finish
 from kinema_rescheduler.errors import FinalError
+
+T = TypeVar("T")
 
 _EFFECTS: Final[Mapping[StepKind, Callable[[KubernetesApi, Order], Awaitable[Made]]]] = {
     "mark": mark,
@@ -38,8 +42,17 @@ class KubernetesWriter:
         effect = _EFFECTS.get(order.step.kind)
         if effect is None:
             raise FinalError("invalid", f"a {order.step.kind} is no effect on the cluster")
-        return await effect(self._api, order)
+        return await _read_right(order, effect(self._api, order))
 
     async def check_deletable(self, order: Order) -> bool:
         """Whether the node of a `delete` step is there, ours and empty."""
-        return await check_deletable(self._api, order)
+        return await _read_right(order, check_deletable(self._api, order))
+
+
+async def _read_right(order: Order, effect: Awaitable[T]) -> T:
+    """What an effect gives; an object that is not built as the API says ends this step and not the service."""
+    try:
+        return await effect
+    except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        detail = f"{order.step.target} cannot be read: {type(error).__name__} {error}"
+        raise FinalError("invalid", detail) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -15,6 +15,8 @@ from kinema_core.model.catalog import CatalogRow
 from kinema_core.model.match import parse_taints
 from kinema_rescheduler.adapters.provider import Catalog, Operation
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+
+T = TypeVar("T")
 
 _FINAL: Final = frozenset({"stock-out", "quota", "permission", "conflict", "not-found", "invalid"})
 
@@ -83,7 +85,7 @@ class SimProvider:
     async def catalog(self) -> Catalog:
         """What is on sale now."""
         data = await self._request("GET", "/cloud/v1/offers")
-        told = msgspec.json.decode(data, type=_Offers)
+        told = _read(data, _Offers)
         priced = datetime.fromisoformat(told.date) if told.date else None
         rows = tuple(_row(line, row) for line, row in enumerate(told.offers, start=1))
         return Catalog(source=told.source, priced=priced, rows=rows)
@@ -110,7 +112,7 @@ class SimProvider:
     async def nodes(self) -> tuple[str, ...]:
         """Names of the nodes that the cloud knows."""
         data = await self._request("GET", "/cloud/v1/nodes")
-        return tuple(sorted(node.name for node in msgspec.json.decode(data, type=tuple[_Node, ...])))
+        return tuple(sorted(node.name for node in _read(data, tuple[_Node, ...])))
 
     async def operation(self, id_: str) -> Operation:
         """How an operation stands."""
@@ -131,6 +133,13 @@ class SimProvider:
         raise _error(fault.class_, fault.message)
 
 
+def _read(data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise PassingError("transient", f"the cloud's answer cannot be read: {error}") from error
+
+
 def _row(line: int, row: _Row) -> CatalogRow:
     return CatalogRow(
         line=line,
@@ -148,7 +157,7 @@ def _row(line: int, row: _Row) -> CatalogRow:
 
 
 def _operation(data: bytes) -> Operation:
-    told = msgspec.json.decode(data, type=_Answer).operation
+    told = _read(data, _Answer).operation
     fault = told.error
     return Operation(
         id=told.id,

@@ -1,0 +1,98 @@
+"""Replaying the rescheduler: what it decided, not what came of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Final
+
+from kinema_cli.recording import Recorded, Recording
+from kinema_cli.replaying.engine import Checked, compare
+from kinema_cli.replaying.stages import rescheduler_limits
+from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ServiceStarted
+from kinema_core.model.cluster import Cluster, evolve
+from kinema_rescheduler.decisions import NAME, DecisionReplay, is_decision
+
+_Key = tuple[datetime, int]
+
+
+class RescheduleReplay:
+    """Makes the rescheduler's recorded decisions again, each with the log, the state and the time that it had."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._replay = DecisionReplay(rescheduler_limits(None))
+        self._groups = self._grouped()
+        self._states = _States(recording.state)
+
+    def _grouped(self) -> dict[_Key, list[Recorded]]:
+        """Decisions made together: same time, same state. Outcomes of effects may be stored in between."""
+        groups: dict[_Key, list[Recorded]] = defaultdict(list)
+        for item in self._recording.log:
+            if _is_ours(item.event):
+                groups[item.event.time, item.event.state].append(item)
+        return groups
+
+    async def run(self, start: int = 1, end: int | None = None) -> AsyncIterator[Checked]:
+        """Decide again whatever was decided at LOG sequences from `start` to `end`."""
+        decided: set[_Key] = set()
+        for item in self._recording.log:
+            if end is not None and item.sequence > end:
+                return
+            event = item.event
+            if isinstance(event.body, ServiceStarted) and event.body.service == NAME:
+                self._replay.limits = rescheduler_limits(event.body.settings)
+            key = (event.time, event.state)
+            if _is_ours(event) and key not in decided:
+                decided.add(key)
+                if item.sequence >= start:
+                    for checked in self._again(self._groups[key]):
+                        yield checked
+            self._replay.recall(event)
+
+    def _again(self, group: list[Recorded]) -> list[Checked]:
+        first = group[0].event
+        made = list(self._replay.again(first, self._states.at(first.state)))
+        if self._cut_short(group):
+            # The process died while it published: the rest of this decision was never stored.
+            recorded = {item.event.id for item in group}
+            made = [event for event in made if event.id in recorded]
+        return compare(NAME, group[0].sequence, group, made)
+
+    def _cut_short(self, group: list[Recorded]) -> bool:
+        """Whether nothing, or only another process, decided after this group."""
+        fencing = getattr(group[-1].event.body, "fencing", 0)
+        later = (
+            item.event.body
+            for items in self._groups.values()
+            for item in items[:1]
+            if item.sequence > group[-1].sequence
+        )
+        return getattr(next(later, None), "fencing", None) != fencing
+
+
+class _States:
+    """The recorded cluster at rising versions."""
+
+    _NONE: Final = Cluster()
+
+    def __init__(self, events: tuple[Recorded, ...]) -> None:
+        self._bodies = [
+            item.event.body for item in events if isinstance(item.event.body, ClusterSnapshot | ClusterDelta)
+        ]
+        self._next = 0
+        self._cluster = self._NONE
+
+    def at(self, version: int) -> Cluster:
+        """The cluster folded up to `version`."""
+        if version < self._cluster.version:
+            self._next, self._cluster = 0, self._NONE
+        while self._cluster.version < version and self._next < len(self._bodies):
+            self._cluster = evolve(self._cluster, self._bodies[self._next])
+            self._next += 1
+        return self._cluster
+
+
+def _is_ours(event: Event) -> bool:
+    return event.id.startswith(f"{event.cause}/{NAME}/") and is_decision(event.body)

@@ -1,0 +1,202 @@
+"""The optimizer as a stage: what it answers, why it proposes nothing, and replays to the byte."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from tests.optimizer.instances import boutique
+from tests.support.builders import NOW, cluster, deployed, fragmented, full, node, offers, tiny
+
+from kinema_core.events import (
+    AnyBody,
+    CatalogPublished,
+    ClusterSnapshot,
+    Event,
+    ForecastMade,
+    IterationStarted,
+    Offer,
+    Plan,
+    PlanNone,
+    encode,
+)
+from kinema_core.model.check import Violation
+from kinema_core.model.cluster import Cluster, all_objects
+from kinema_core.runtime.envelope import answer, origin
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.stage import AtVersion, Moment, NoState
+from kinema_optimizer import planner
+from kinema_optimizer.logic.reports import recorded_solve
+from kinema_optimizer.service import Optimizer
+from kinema_optimizer.settings import PlanningSettings, Settings
+
+
+def event(body: AnyBody, n: int = 0) -> Event:
+    """An event of that body."""
+    return origin(body, id_=f"e{n}", cluster="test", iteration="i1", now=NOW)
+
+
+def optimizer(on_sale: tuple[Offer, ...] | None = None, *, seconds: float = 10.0) -> Optimizer:
+    """An optimizer that knows a catalog."""
+    planning = PlanningSettings(time_limit_seconds=seconds)
+    stage = Optimizer(Settings(runtime=RuntimeSettings(cluster="test"), planning=planning))
+    stage.recall(event(CatalogPublished(source="test", priced=NOW, offers=offers() if on_sale is None else on_sale)))
+    return stage
+
+
+def forecasts(version: int = 1) -> Event:
+    """No forecasts, for a reschedule iteration."""
+    return event(ForecastMade(version=version, forecasts=()), 1)
+
+
+def autoscale(version: int = 1) -> Event:
+    """An autoscale iteration."""
+    return event(IterationStarted(mode="autoscale", version=version, reason="pending"), 2)
+
+
+async def answered(stage: Optimizer, asked: Event, state: Cluster, recorded: AnyBody | None = None) -> Plan | PlanNone:
+    """The one answer."""
+    assert stage.wants(asked) == AtVersion(state.version)
+    (body,) = await stage.handle(asked, state, Moment(NOW, recorded))
+    assert isinstance(body, Plan | PlanNone)
+    return body
+
+
+async def test_forecasts_are_answered_with_a_plan() -> None:
+    """A reschedule iteration is planned when its forecasts are there, on its own version."""
+    found = await answered(optimizer(), forecasts(), tiny())
+    assert isinstance(found, Plan)
+    assert (found.mode, found.base_version, found.cost.after) == ("reschedule", 1, 0.085)
+
+
+async def test_an_autoscale_iteration_is_answered_at_once() -> None:
+    """It waits for no forecasts."""
+    found = await answered(optimizer(), autoscale(), full())
+    assert isinstance(found, Plan)
+    assert found.mode == "autoscale"
+
+
+async def test_the_start_of_a_reschedule_iteration_is_not_answered() -> None:
+    """Its forecasts will be."""
+    started = event(IterationStarted(mode="reschedule", version=1, reason="stable"))
+    stage = optimizer()
+    assert stage.wants(started) == NoState()
+    assert await stage.handle(started, None, Moment(NOW)) == []
+
+
+async def test_a_catalog_is_remembered_and_not_answered() -> None:
+    """The newest catalog holds."""
+    stage = optimizer(())
+    newer = event(CatalogPublished(source="test", priced=None, offers=offers()), 5)
+    assert stage.wants(newer) == NoState()
+    stage.recall(newer)
+    assert await stage.handle(newer, None, Moment(NOW)) == []
+    assert isinstance(await answered(stage, forecasts(), tiny()), Plan)
+
+
+async def test_without_a_catalog_there_is_no_plan() -> None:
+    """The reason says so."""
+    stage = Optimizer(Settings(runtime=RuntimeSettings(cluster="test")))
+    found = await answered(stage, forecasts(), tiny())
+    assert isinstance(found, PlanNone)
+    assert found.reason == "no-catalog"
+
+
+async def test_nothing_better_is_said_with_its_figures() -> None:
+    """Cost, bound and how the solve went."""
+    state = cluster(node("n1", cpu=2000, memory=8192, machine="m2"), deployed("web", ["n1"]))
+    found = await answered(optimizer(), forecasts(), state)
+    assert isinstance(found, PlanNone)
+    assert found.reason == "nothing-better"
+    assert found.figures["cost_usd_per_hour"] == found.figures["lower_bound_usd_per_hour"] == 0.085
+
+
+async def test_pending_pods_that_nothing_holds_are_counted_by_reason() -> None:
+    """An autoscale iteration that can boot nothing says what is lacking."""
+    found = await answered(optimizer(), autoscale(), cluster(node("n1"), deployed("huge", [None] * 2, cpu=9000)))
+    assert isinstance(found, PlanNone)
+    assert (found.reason, found.figures["unplaced"]) == ("nothing-holds-pending", "resource-cpu: 2")
+
+
+async def test_a_missing_price_is_said_with_the_nodes() -> None:
+    """The detail names every node without a price."""
+    found = await answered(optimizer(), forecasts(), cluster(node("odd", machine="unknown"), deployed("web", ["odd"])))
+    assert isinstance(found, PlanNone)
+    assert found.reason == "price-missing"
+    assert "odd" in str(found.figures["detail"])
+
+
+async def test_a_plan_that_the_checker_refuses_is_never_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what is wrong with it is."""
+    wrong = (Violation("over-capacity", "n1", "cpu: 9 wanted, room for 8"),)
+    monkeypatch.setattr(planner, "check_plan", lambda *_: wrong)
+    found = await answered(optimizer(), forecasts(), tiny())
+    assert isinstance(found, PlanNone)
+    assert found.reason == "recheck-failed"
+    assert (found.figures["first_code"], found.figures["first_subject"]) == ("over-capacity", "n1")
+
+
+@pytest.mark.parametrize("asked", [forecasts(), autoscale()])
+@pytest.mark.parametrize("state", [tiny(), fragmented(), full()])
+async def test_a_replay_gives_the_same_bytes(asked: Event, state: Cluster) -> None:
+    """Handed the recorded answer, the stage repeats it, seconds included."""
+    live = await answered(optimizer(), asked, state)
+    again = await answered(optimizer(), asked, state, live)
+    first, second = (
+        encode(answer(one, cause=asked, service="optimizer", n=0, now=NOW, state=1)) for one in (live, again)
+    )
+    assert first == second
+
+
+async def test_a_solve_that_the_clock_ended_is_replayed_to_the_byte() -> None:
+    """It records phase and callback of its stops, and the replay ends there."""
+    state, on_sale = boutique(20, seed=5, nodes=20)
+    asked = forecasts(state.version)
+    live = await answered(optimizer(on_sale, seconds=0.5), asked, state)
+    assert isinstance(live, Plan)
+    assert "time-limit" in {stop.reason for stop in live.solve.stops}
+    assert await answered(optimizer(on_sale, seconds=99), asked, state, live) == live
+
+
+def test_the_solve_behind_a_plan_none_is_recorded_too() -> None:
+    """Nothing-better after a solve that the clock ended must be replayed like a plan."""
+    figures = {
+        "stops": "relaxation:optimal:5 cost:time-limit:7",
+        "seconds": 1.5,
+        "first_feasible_seconds": 0.1,
+        "method": "m",
+        "seed": 0,
+    }
+    body = {"mode": "reschedule", "version": 1, "reason": "nothing-better", "figures": figures}
+    solve = recorded_solve(msgspec.convert(body, PlanNone, dec_hook=lambda kind, value: kind(value)))
+    assert solve is not None
+    assert [(stop.phase, stop.reason, stop.iteration) for stop in solve.stops] == [
+        ("relaxation", "optimal", 5),
+        ("cost", "time-limit", 7),
+    ]
+
+
+async def test_a_cancelled_solve_ends_its_thread() -> None:
+    """When the service stops, the solver does not go on in the background."""
+    state, on_sale = boutique(30, seed=6, nodes=30)
+    task = asyncio.create_task(optimizer(on_sale, seconds=3600).handle(forecasts(41), state, Moment(NOW)))
+    await asyncio.sleep(0.3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def test_snapshots_and_deltas_are_folded() -> None:
+    """The stage folds what every service folds."""
+    stage = optimizer()
+    state = stage.fold(stage.initial(), event(ClusterSnapshot(version=4, objects=tuple(all_objects(tiny())))))
+    assert (state.version, len(state.pods)) == (4, 3)
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_a_time_limit_of_nothing_is_refused(seconds: float) -> None:
+    """The error names the setting."""
+    with pytest.raises(msgspec.ValidationError, match="time_limit_seconds"):
+        msgspec.convert({"time_limit_seconds": seconds}, PlanningSettings)

@@ -1,0 +1,351 @@
+"""Single effects through the real adapters, and what they make of an API server or a cloud in trouble."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from tests.rescheduler.sim_world import SimWorld, sim_world
+
+from kinema_core.events import Amounts, FrozenMap, Step, StepKind
+from kinema_core.model.catalog import offers_from
+from kinema_rescheduler.adapters.cluster import Made, Order
+from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect, selector_text
+from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
+from kinema_rescheduler.adapters.sim_provider import SimProvider
+from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.logic.names import CHEAPEST, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
+from kinema_sim.engine.kinds import CONFIG_MAP, DEPLOYMENT, HPA, NODE, PDB, POD
+from kinema_sim.scenarios.registry import SCENARIOS
+
+WEB = "Deployment/shop/web"
+
+
+class Bench:
+    """One writer and one provider beside the tiny cluster."""
+
+    def __init__(self, world: SimWorld, api: KubernetesApi, provider: SimProvider) -> None:
+        self.world = world
+        self.api = api
+        self.writer = KubernetesWriter(api)
+        self.provider = provider
+
+    async def perform(self, kind: StepKind, target: str, id_: str = "", **fields: Any) -> Made:
+        """Make one step's effect."""
+        step = Step(id=id_ or f"{kind}/{target}/1", kind=kind, target=target, **fields)
+        return await self.writer.perform(Order(step=step, plan="plan-1", iteration="it-1"))
+
+    async def fault(self, **fields: Any) -> None:
+        """Have the server misbehave."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{self.world.url}/sim/v1/faults", json=fields) as response,
+        ):
+            assert response.status < 300, await response.text()
+
+    def node(self, name: str = "tiny-1") -> dict[str, Any]:
+        """A node as the server has it."""
+        found = self.world.sim.store.get(NODE, "", name)
+        assert found is not None
+        return found
+
+    def web(self) -> dict[str, Any]:
+        """The Deployment as the server has it."""
+        found = self.world.sim.store.get(DEPLOYMENT, "shop", "web")
+        assert found is not None
+        return found
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Web's pods as the server has them."""
+        return [pod for pod in self.world.sim.store.sorted(POD, "shop") if pod["metadata"]["name"].startswith("web-")]
+
+    def uid(self, item: dict[str, Any]) -> str:
+        """Uid of an object."""
+        return str(item["metadata"]["uid"])
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    """Serve the tiny cluster."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api, provider = await connect(str(world.kubeconfig)), SimProvider(world.url, timeout_seconds=2)
+        yield Bench(world, api, provider)
+        await provider.close()
+        await api.close()
+
+
+async def test_marks_come_and_go(bench: Bench) -> None:
+    """A node to go gets label, taint and annotation; unmarking takes exactly these, a cordon and strangers stay."""
+    uid = bench.uid(bench.node())
+    await bench.api.patch(
+        "/api/v1/nodes/tiny-1", {"spec": {"unschedulable": True, "taints": [{"key": "a", "effect": "NoSchedule"}]}}
+    )
+    before = bench.node()["spec"]
+    made = await bench.perform("mark", "tiny-1", "expire/tiny-1", uid=uid)
+    assert made.outcome == "done"
+    marked = bench.node()
+    assert marked["metadata"]["labels"][EXPIRY] == "it-1"
+    assert marked["metadata"]["annotations"][PLAN] == "plan-1"
+    assert {taint["key"] for taint in marked["spec"]["taints"]} == {"a", EXPIRY}
+    assert (await bench.perform("mark", "tiny-1", "expire/tiny-1", uid=uid)).outcome == "adopted"
+    assert (await bench.perform("unmark", "tiny-1", uid=uid)).outcome == "done"
+    assert (await bench.perform("unmark", "tiny-1", uid=uid)).outcome == "adopted"
+    cleared = bench.node()
+    assert cleared["spec"] == before
+    assert not {EXPIRY, OPTIMIZED} & set(cleared["metadata"]["labels"])
+    assert PLAN not in cleared["metadata"].get("annotations", {})
+
+
+async def test_another_node_of_that_name_is_not_touched(bench: Bench) -> None:
+    """A node with another uid, or none, makes the step void."""
+    assert (await bench.perform("mark", "tiny-1", "expire/tiny-1", uid="other")).outcome == "void"
+    assert (await bench.perform("mark", "gone", "expire/gone", uid="other")).outcome == "void"
+    assert EXPIRY not in bench.node()["metadata"]["labels"]
+
+
+async def test_steering_is_one_entry_in_one_config_map(bench: Bench) -> None:
+    """Steering makes the ConfigMap where it is missing, changes only its own entry, and takes only that away."""
+    await bench.perform("steer", WEB, uid="rs-1", nodes=("n1", "n2"))
+    await bench.perform("steer", WEB, uid="rs-2", nodes=("n3",))
+    assert (await bench.perform("steer", WEB, uid="rs-2", nodes=("n3",))).outcome == "adopted"
+    await bench.perform("unsteer", WEB, uid="rs-1")
+    found = bench.world.sim.store.get(CONFIG_MAP, "kube-system", "kinema-steering")
+    assert found is not None
+    assert found["data"] == {"rs-2": "n3"}
+    assert (await bench.perform("unsteer", WEB, uid="rs-1")).outcome == "adopted"
+
+
+async def test_surge_up_is_refused_when_replicas_are_not_as_planned(bench: Bench) -> None:
+    """Replicas that somebody changed since make the surge a `changed` failure without any effect."""
+    victim = bench.uid(bench.pods()[0])
+    fields: dict[str, Any] = {"uid": bench.uid(bench.web()), "pods": (victim,), "replicas_from": 5, "replicas_to": 6}
+    with pytest.raises(FinalError) as error:
+        await bench.perform("surge-up", WEB, **fields)
+    assert error.value.reason == "changed"
+    assert DELETION_COST not in str(bench.pods())
+    with pytest.raises(FinalError, match="another object"):
+        await bench.perform("surge-up", WEB, **{**fields, "uid": "other"})
+
+
+async def test_surge_down_waits_for_ready_pods(bench: Bench) -> None:
+    """The surplus is not given back while too few pods beside the victims are Ready."""
+    bench.world.sim.kubelets.never_ready.add(("shop", "web"))
+    victim = bench.uid(bench.pods()[0])
+    uid = bench.uid(bench.web())
+    await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
+    marked = [pod for pod in bench.pods() if pod["metadata"].get("annotations", {}).get(DELETION_COST) == CHEAPEST]
+    assert [bench.uid(pod) for pod in marked] == [victim]
+    with pytest.raises(PassingError) as error:
+        await bench.perform("surge-down", WEB, uid=uid, pods=(victim,), replicas_from=4, replicas_to=3)
+    assert error.value.reason == "not-ready"
+    assert bench.web()["spec"]["replicas"] == 4
+
+
+async def test_lost_reply_of_a_scale_is_no_second_surge(bench: Bench) -> None:
+    """A scale that was done, but whose reply was lost, is found made by the next try."""
+    await bench.fault(type="lose-reply", method="PATCH", path="/scale", count=1)
+    victim = bench.uid(bench.pods()[0])
+    fields: dict[str, Any] = {"uid": bench.uid(bench.web()), "pods": (victim,), "replicas_from": 3, "replicas_to": 4}
+    with pytest.raises(PassingError) as error:
+        await bench.perform("surge-up", WEB, **fields)
+    assert error.value.reason == "unavailable"
+    assert (await bench.perform("surge-up", WEB, **fields)).outcome == "adopted"
+    assert bench.web()["spec"]["replicas"] == 4
+
+
+async def test_conflicts_are_read_again(bench: Bench) -> None:
+    """Somebody who writes the node in between costs another look, not the step."""
+    await bench.fault(type="api", method="PATCH", path="/nodes/tiny-1", status=409, count=2)
+    made = await bench.perform("mark", "tiny-1", "optimize/tiny-1", uid=bench.uid(bench.node()))
+    assert made.outcome == "done"
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "reason"),
+    [(403, FinalError, "denied"), (500, PassingError, "unavailable"), (429, PassingError, "throttled")],
+)
+async def test_answers_of_the_server_become_our_errors(
+    bench: Bench, status: int, error: type[EffectError], reason: str
+) -> None:
+    """A missing right is final; overload and outages pass."""
+    await bench.fault(type="api", method="GET", path="/nodes/tiny-1", status=status, count=9)
+    with pytest.raises(error) as caught:
+        await bench.perform("mark", "tiny-1", "optimize/tiny-1", uid="x")
+    assert caught.value.reason == reason
+
+
+async def test_unreachable_server_is_a_passing_error(bench: Bench) -> None:
+    """No connection is no refusal."""
+    api = await connect(str(bench.world.kubeconfig), timeout_seconds=0.5)
+    api._client.configuration.host = "http://127.0.0.1:9"
+    with pytest.raises(PassingError) as caught:
+        await api.get("/version")
+    assert caught.value.reason == "unavailable"
+    await api.close()
+
+
+async def test_eviction_asks_the_budget_and_means_one_pod(bench: Bench) -> None:
+    """A budget's refusal passes; a pod that is gone is done with; another pod of its name is not evicted."""
+    victim = bench.uid(bench.pods()[0])
+    uid = bench.uid(bench.web())
+    made = await bench.perform("evict", WEB, uid=uid, pods=(victim,))
+    assert made.outcome == "done"
+    with pytest.raises(PassingError) as caught:
+        await bench.perform("evict", WEB, uid=uid, pods=(bench.uid(bench.pods()[-1]),))
+    assert caught.value.reason in {"budget", "not-ready"}
+    assert (await bench.perform("evict", WEB, uid=uid, pods=("not-there",))).outcome == "adopted"
+
+
+async def test_two_budgets_on_a_pod_are_final(bench: Bench) -> None:
+    """The API server refuses pods under two budgets for ever: trying again is no use."""
+    first = bench.world.sim.store.sorted(PDB, "shop")[0]
+    second = msgspec.json.decode(msgspec.json.encode(first))
+    second["metadata"] = {"name": "second", "namespace": "shop"}
+    bench.world.sim.store.create(PDB, second)
+    with pytest.raises(FinalError) as caught:
+        await bench.perform("evict", WEB, uid=bench.uid(bench.web()), pods=(bench.uid(bench.pods()[0]),))
+    assert caught.value.reason == "budget"
+
+
+async def test_node_with_pods_is_not_deleted(bench: Bench) -> None:
+    """A node must carry our marks and be empty; without marks it is refused, gone it is fine."""
+    busy = next(pod["spec"]["nodeName"] for pod in bench.pods())
+    uid = bench.uid(bench.node(busy))
+    order = Order(step=Step(id="d", kind="delete", target=busy, uid=uid), plan="plan-1", iteration="it-1")
+    with pytest.raises(FinalError) as refused:
+        await bench.writer.check_deletable(order)
+    assert refused.value.reason == "changed"
+    await bench.perform("mark", busy, f"expire/{busy}", uid=uid)
+    with pytest.raises(PassingError) as caught:
+        await bench.writer.check_deletable(order)
+    assert caught.value.reason == "not-empty"
+    gone = Order(step=Step(id="d", kind="delete", target="gone", uid="x"), plan="plan-1", iteration="it-1")
+    assert await bench.writer.check_deletable(gone) is False
+
+
+async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
+    """A roll adds its rules and requests once; restoring puts affinity, requests and strategy back as they were."""
+    before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]))
+    uid = bench.uid(bench.web())
+    requests: Amounts = FrozenMap({"cpu": 150})
+    made = await bench.perform("roll", WEB, uid=uid, requests=requests)
+    assert made.outcome == "done"
+    assert made.figures["generation"] == bench.web()["metadata"]["generation"]
+    spec = bench.web()["spec"]
+    assert spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "150m"
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "25%"}
+    assert EXPIRY in str(spec["template"]["spec"]["affinity"])
+    assert OPTIMIZED in str(spec["template"]["spec"]["affinity"])
+    assert (await bench.perform("roll", WEB, uid=uid, requests=requests)).outcome == "adopted"
+    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "done"
+    restored = bench.web()["spec"]
+    assert restored["template"]["spec"]["containers"] == before["template"]["spec"]["containers"]
+    assert not restored["template"]["spec"].get("affinity")
+    assert restored["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": "25%"}
+    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "adopted"
+
+
+async def test_roll_of_a_recreate_deployment_is_refused(bench: Bench) -> None:
+    """A Deployment that cannot run two generations side by side is not rolled."""
+    await bench.api.patch(
+        "/apis/apps/v1/namespaces/shop/deployments/web",
+        {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}},
+    )
+    with pytest.raises(FinalError) as caught:
+        await bench.perform("roll", WEB, uid=bench.uid(bench.web()), requests=FrozenMap({"cpu": 150}))
+    assert caught.value.reason == "held"
+
+
+async def test_autoscaler_is_held_for_the_surge_only(bench: Bench) -> None:
+    """A surge raises the autoscaler's limits, also its most; the end of the surge gives its own limits back."""
+    scaler = {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 2,
+            "maxReplicas": 3,
+            "metrics": [],
+        },
+    }
+    bench.world.sim.store.create(HPA, scaler)
+
+    def limits() -> tuple[int, int]:
+        found = bench.world.sim.store.get(HPA, "shop", "web")
+        assert found is not None
+        return found["spec"]["minReplicas"], found["spec"]["maxReplicas"]
+
+    victim, uid = bench.uid(bench.pods()[0]), bench.uid(bench.web())
+    await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
+    assert limits() == (4, 4)
+    await bench.perform("restore", WEB, uid=uid, replicas_from=4, replicas_to=3)
+    assert limits() == (2, 3)
+    found = bench.world.sim.store.get(HPA, "shop", "web")
+    assert found is not None
+    assert "kinema" not in str(found["metadata"].get("annotations"))
+    assert bench.web()["spec"]["replicas"] == 3
+
+
+async def test_provider_sells_boots_and_deletes(bench: Bench) -> None:
+    """Offers come with prices and their date; the same operation twice is one machine; unknown names are refused."""
+    catalog = await bench.provider.catalog()
+    offers = offers_from(catalog.rows, bench.world.cluster())
+    assert catalog.priced is not None
+    assert len({offer.name for offer in offers}) == len(offers) > 0
+    offer = next(item for item in offers if item.machine_type == "e2-standard-2")
+    first = await bench.provider.boot("k1", offer, "op-1")
+    again = await bench.provider.boot("k1", offer, "op-1")
+    other = await bench.provider.boot("k1", offer, "op-2")
+    assert (first.state, again.state, other.state) == ("running", "running", "running")
+    assert (await bench.provider.nodes()).count("k1") == 1
+    with pytest.raises(FinalError) as caught:
+        await bench.provider.delete("nobody", "op-3")
+    assert caught.value.reason == "not-found"
+    assert (await bench.provider.delete("k1", "op-4")).node == "k1"
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [({"type": "cloud-permission"}, "permission"), ({"type": "cloud-quota", "vcpus": 1}, "quota")],
+)
+async def test_refusals_of_the_cloud_are_classified(bench: Bench, fault: dict[str, Any], reason: str) -> None:
+    """Permission and quota are final, with the cloud's own words."""
+    offers = offers_from((await bench.provider.catalog()).rows, bench.world.cluster())
+    await bench.fault(**fault)
+    with pytest.raises(FinalError) as caught:
+        await bench.provider.boot("k1", offers[0], "op-1")
+    assert caught.value.reason == reason
+    assert caught.value.detail
+
+
+async def test_cloud_out_of_reach_passes() -> None:
+    """No connection to the cloud is no refusal."""
+    provider = SimProvider("http://127.0.0.1:9", timeout_seconds=0.5)
+    with pytest.raises(PassingError) as caught:
+        await provider.catalog()
+    assert caught.value.reason == "unavailable"
+    await provider.close()
+
+
+async def test_unusable_kubeconfig_is_one_clear_error(tmp_path: Path) -> None:
+    """A missing or empty kubeconfig is named."""
+    with pytest.raises(FinalError, match="nowhere"):
+        await connect(str(tmp_path / "nowhere"))
+    with pytest.raises(FinalError, match="service account"):
+        await connect("")
+
+
+def test_selectors_are_written_as_queries() -> None:
+    """Labels and every kind of expression; a replication controller's plain map too."""
+    expressions = [
+        {"key": "tier", "operator": "In", "values": ["a", "b"]},
+        {"key": "x", "operator": "NotIn", "values": ["c"]},
+        {"key": "y", "operator": "Exists"},
+        {"key": "z", "operator": "DoesNotExist"},
+    ]
+    workload = {"spec": {"selector": {"matchLabels": {"app": "web"}, "matchExpressions": expressions}}}
+    assert selector_text(workload) == "app=web,tier in (a,b),x notin (c),y,!z"
+    assert selector_text({"spec": {"selector": {"b": "2", "a": "1"}}}) == "a=1,b=2"
