@@ -39,6 +39,13 @@ from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.serve import serve
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup
+from kinema_decider.service import Decider
+from kinema_decider.settings import Settings as DeciderSettings
+from kinema_optimizer.service import Optimizer
+from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.settings import Settings as OptimizerSettings
+from kinema_predictor.service import Predictor
+from kinema_predictor.settings import Settings as PredictorSettings
 
 NODES: Final = 1_000
 PODS: Final = 10_000
@@ -93,17 +100,10 @@ async def _measure(directory: Path) -> dict[str, object]:
 
 
 def _stages() -> list[Any]:
-    from kinema_decider.service import Decider
-    from kinema_decider.settings import Settings as DeciderSettings
-    from kinema_optimizer.service import Optimizer
-    from kinema_optimizer.settings import Settings as OptimizerSettings
-    from kinema_predictor.service import Predictor
-    from kinema_predictor.settings import Settings as PredictorSettings
-
     runtime = RuntimeSettings(cluster=CLUSTER)
     return [
         Predictor(PredictorSettings(runtime=runtime)),
-        Optimizer(OptimizerSettings(runtime=runtime, time_limit_seconds=SOLVE_SECONDS)),
+        Optimizer(OptimizerSettings(runtime=runtime, planning=PlanningSettings(time_limit_seconds=SOLVE_SECONDS))),
         Decider(DeciderSettings(runtime=runtime)),
     ]
 

@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 from typing import Final
 
+from kinema_cli.recording import read
+from kinema_cli.replay_command import STAGES, replay_all
+
 RECORDING: Final = Path("out/demo/recording.jsonl.zst")
 
 
 def measure() -> dict[str, object]:
     """Seconds of cluster time recorded, seconds that the replay takes, and their ratio. Needs `make demo` first."""
-    from kinema_cli.recording import read
-    from kinema_cli.replay_command import STAGES, replay_all
-
     if not RECORDING.exists():
         raise SystemExit(f"{RECORDING} does not exist: run `make demo` first")
     began = time.perf_counter()

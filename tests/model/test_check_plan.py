@@ -30,6 +30,7 @@ from kinema_core.events import (
     PlacementRules,
     Plan,
     PlanNode,
+    Unplaced,
 )
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
@@ -100,6 +101,34 @@ def test_a_pending_pod_may_wait_for_what_is_not_there() -> None:
     spot = (offer("m4", available=0), offer("m4", spot=True))
     assert codes(plan, on, spot) == set()
     assert codes(plan, on, spot, allow_spot=True) == {"pending-placeable"}
+
+
+def test_a_pending_pod_is_not_asked_to_go_to_a_closed_node() -> None:
+    """Room on a cordoned node is no room."""
+    for closed, expected in ((True, set()), (False, {"pending-placeable"})):
+        on = cluster(node("n1", unschedulable=closed), deployed("web", [None]))
+        plan = plan_for(on, offers(), unplaced={"shop/web-0": "no-room"})
+        assert codes(plan, on, (offer("m4", available=0),)) == expected
+
+
+def test_unplaced_names_only_pods_that_are_there() -> None:
+    """An unplaced pod that nobody knows is refused like a placed one."""
+    on = tiny()
+    ghost = Unplaced(pod="shop/ghost", uid="u", code="no-room", reason="no room")
+    assert codes(change(plan_for(on, offers()), unplaced=(ghost,)), on) == {"pod-unknown"}
+
+
+def test_the_gap_over_a_bound_of_nothing() -> None:
+    """Nothing above nothing is no gap; anything above nothing has no finite one."""
+    free = cluster(node("n1", price="0"), deployed("web", ["n1"]))
+    assert codes(plan_for(free, ()), free, ()) == set()
+    assert codes(cost(plan_for(free, ()), gap=None), free, ()) == {"cost-gap"}
+    on = tiny()
+    plan = plan_for(on, offers(), lower_bound=0)
+    assert plan.cost.gap is None
+    assert codes(plan, on) == set()
+    assert codes(cost(plan, gap=0.0), on) == {"cost-gap"}
+    assert codes(cost(plan, gap=float("inf")), on) == {"cost-gap"}
 
 
 def test_a_pending_pod_with_rules_that_are_not_modelled_is_not_placed() -> None:

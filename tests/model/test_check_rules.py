@@ -208,6 +208,13 @@ def test_which_nodes_count_is_the_constraints_word(policies: dict[str, Any], exp
     assert broken(on, {"shop/web-2": "n4"}) == expected
 
 
+def test_a_zone_whose_taint_the_pods_tolerate_counts() -> None:
+    """Honouring taints leaves out only nodes that the pods could not use."""
+    rules = msgspec.structs.replace(even("web", node_taints_policy="Honor"), tolerations=(toleration("gpu"),))
+    on = three(node("n4", zone="c", taints=["gpu:NoSchedule"]), deployed("web", ["n1", "n3", "n4"], rules=rules))
+    assert broken(on, {"shop/web-2": "n1"}) == {"spread-broken"}
+
+
 @pytest.mark.parametrize(("policy", "expected"), [("Honor", set()), ("Ignore", {"spread-broken"})])
 def test_nodes_that_the_selector_excludes_count_only_when_ignored(policy: str, expected: set[str]) -> None:
     """A new node in another zone that the pods may not use is no empty domain, unless the constraint says so."""
@@ -282,6 +289,7 @@ def later(*objects: ClusterObject | Iterable[ClusterObject]) -> Cluster:
         (deployed("new", ["n2"]), {"to-deleted"}),
         (deployed("new", [None], cpu=9000), set()),
         ([node("n3"), *deployed("new", ["n3"])], set()),
+        ([node("n3", unschedulable=True), *deployed("new", ["n3"])], set()),
         ([node("n1", unschedulable=True)], {"node-closed"}),
         ([node("n1", ready=False)], {"node-closed"}),
         ([node("n1", taints=["x:NoSchedule"])], {"not-admitted"}),
@@ -316,6 +324,13 @@ def test_a_pending_pod_that_found_a_node_stays_there() -> None:
     bound = later(deployed("new", ["n1"], cpu=1500))
     more = {"to": {"shop/web-2": "n1", "shop/new-0": "n1"}, "delete": ["n2"]}
     assert drifted(on, bound, **more) == set()
+
+
+def test_a_resized_pod_still_counts_with_its_new_requests() -> None:
+    """Less room on a node is judged by what its pods will ask for then."""
+    more = {**EMPTIES, "resizes": {"Deployment/shop/web": {"cpu": 1000}}}
+    assert drifted(tiny(), later(node("n1", cpu=3000)), **more) == set()
+    assert drifted(tiny(), later(node("n1", cpu=2999)), **more) == {"over-capacity"}
 
 
 def test_a_plan_on_a_later_state_needs_its_offers_and_names() -> None:

@@ -175,6 +175,16 @@ def test_a_duration_protects_while_the_start_is_unknown() -> None:
     assert code("shop/web-0", objects) == "do-not-disrupt"
 
 
+def test_a_protection_ends_with_time() -> None:
+    """The same cluster asked later gives another answer: nothing else but the time decides on a duration."""
+    annotations = {"karpenter.sh/do-not-disrupt": "90m"}
+    on = cluster(node("n1"), deployed("web", ["n1"], pod_annotations=annotations, started=HOUR_AGO))
+    assert "shop/web-0" in mobility(on, NOW).held
+    assert "shop/web-0" in mobility(on, NOW + timedelta(minutes=29)).held
+    assert "shop/web-0" not in mobility(on, NOW + timedelta(minutes=30)).held
+    assert "shop/web-0" in mobility(on, NOW).held
+
+
 def test_do_not_move_may_stand_on_the_deployment() -> None:
     """Kinema's own word counts on pod, set and Deployment."""
     assert code("shop/web-0", deployed("web", ["n1"], annotations={"kinema.io/do-not-move": "true"})) == "do-not-move"

@@ -43,6 +43,7 @@ def test_a_resource_that_a_room_does_not_name_is_not_there() -> None:
     room = FrozenMap({"cpu": 100})
     assert lacking(FrozenMap({"cpu": 1, "nvidia.com/gpu": 1}), room) == ("nvidia.com/gpu",)
     assert fits(FrozenMap({"nvidia.com/gpu": 0}), room)
+    assert fits(FrozenMap({"cpu": 0}), FrozenMap({"cpu": -1}))
 
 
 def test_storage_that_a_room_does_not_name_is_not_limited() -> None:

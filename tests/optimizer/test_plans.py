@@ -301,7 +301,7 @@ def test_a_pending_pod_gets_the_place_that_a_smaller_replacement_vacates() -> No
     """With nothing on sale it waits on the node until the old copies have gone."""
     web = deployed("web", ["n1"] * 3, cpu=1000)
     late = deployed("late", [None], cpu=3500)
-    state = cluster(node("n1", price="0.1"), pod("bare", node="n1", cpu=100), web, late)
+    state = cluster(node("n1", price="0.1"), pod("bare", node="n1", cpu=300), web, late)
     on_sale = (offer("m2", cpu=2900, price=50_000, available=1),)
     found = plan(state, on_sale, forecasts=(forecast("web", cpu=1000, after=900),))
     assert found.unplaced == ()

@@ -24,12 +24,20 @@ from kinema_cli.report.data import ReportData
 from kinema_cli.report.from_run import run_report
 from kinema_cli.report.history import read_history
 from kinema_cli.simulator import Simulator
+from kinema_core.events import ExecutionFinished
 from kinema_core.runtime.bus import BusError, Stored
 
+FAULT: Final = "KINEMA_FAULT"
 SPEED: Final = 30.0
+SETTINGS: Final = {
+    "observer": {"settle_seconds": 30.0},
+    # A killed leader's lease has to run out before the next one may act: the shorter, the sooner the test is over.
+    "rescheduler": {"lease_seconds": 3.0},
+}
 SECONDS: Final = 150.0
 """Real seconds until a run counts as stuck."""
 MARKS: Final = "kinema.io/"
+CAPACITY_TYPE: Final = "kinema.io/capacity-type"
 OWNERS_MARKS: Final = ("kinema.io/adjustment", "kinema.io/strategy")
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -58,7 +66,7 @@ class Outcome:
 async def run_strategies(
     directory: Path,
     *,
-    fault: tuple[str, str] | None = None,
+    faults: tuple[str, tuple[str, ...]] | None = None,
     chaos: Chaos | None = None,
     seconds: float = SECONDS,
 ) -> Outcome:
@@ -66,7 +74,7 @@ async def run_strategies(
 
     Args:
         directory: where everything it writes goes.
-        fault: service and fault point at which its first process kills itself.
+        faults: service and fault points: its first process kills itself at the first one, its next at the second, …
         chaos: something else to do to it.
         seconds: real seconds after which it counts as stuck.
     """
@@ -77,9 +85,11 @@ async def run_strategies(
         await child.start(read_output=True)
         address = msgspec.json.decode(await first_line(child, 60), type=SimulatorAddress)
         simulator = Simulator(address.url)
-        environment = {fault[0]: {"KINEMA_FAULT": fault[1]}} if fault else {}
-        pipeline = await start_pipeline(options, simulator, environment=environment)
-        struck = await _follow(pipeline, fault, chaos, seconds)
+        service, points = faults or ("", ())
+        environment = {service: {FAULT: points[0]}} if points else {}
+        pipeline = await start_pipeline(options, simulator, settings=SETTINGS, environment=environment)
+        strikes = Strikes(service, list(points[1:]), left=len(points), chaos=chaos)
+        await _follow(pipeline, strikes, seconds)
         # The last word of the plan is out; let the cluster come to rest before it is looked at.
         await asyncio.sleep(1)
         history = await simulator.history()
@@ -96,7 +106,7 @@ async def run_strategies(
         ),
         leftovers=_leftovers(objects),
         machines_ever=_machines(history),
-        pods_created=_created(history, recording),
+        pods_created=_created(history),
         report=run_report(
             [item.event for item in recording.state],
             [item.event for item in recording.log],
@@ -104,38 +114,77 @@ async def run_strategies(
             title="test",
         ),
         recording=recording,
-        struck=struck,
+        struck=strikes.over,
     )
 
 
-async def _follow(pipeline: LocalPipeline, fault: tuple[str, str] | None, chaos: Chaos | None, seconds: float) -> bool:
-    progress, position, struck = Progress(), 0, False
+@dataclass
+class Strikes:
+    """What is still to be done to the pipeline."""
+
+    service: str
+    following: list[str]
+    """Fault points for the processes after the next death."""
+    left: int
+    """Deaths still to come."""
+    chaos: Chaos | None
+
+    @property
+    def over(self) -> bool:
+        """Whether everything was done."""
+        return self.left == 0 and self.chaos is None
+
+    async def strike(self, pipeline: LocalPipeline, progress: Progress) -> None:
+        """Do what is due now."""
+        if self.left and self._died(pipeline):
+            self.left -= 1
+        if self.chaos is not None and await self.chaos(pipeline, progress):
+            self.chaos = None
+
+    def _died(self, pipeline: LocalPipeline) -> bool:
+        """Arm the process that follows a dead one with the next point, or with none after the last."""
+        child = pipeline.supervisor.children[self.service]
+        armed = child.environment.get(FAULT)
+        if armed is None or child.process is None or (child.process.returncode or 0) >= 0:
+            return False
+        calm = {key: value for key, value in child.environment.items() if key != FAULT}
+        child.environment = {**calm, FAULT: self.following.pop(0)} if self.following else calm
+        child.process = _DEAD
+        return True
+
+
+class _Dead:
+    """Stands for a process that was seen dead, until the supervisor starts the next one."""
+
+    returncode = 0
+
+    async def wait(self) -> int:
+        """It has ended already."""
+        return 0
+
+
+_DEAD: Any = _Dead()
+
+
+async def _follow(pipeline: LocalPipeline, strikes: Strikes, seconds: float) -> None:
+    progress, position = Progress(), 0
     deadline = time.monotonic() + seconds
-    while not (progress.settled and (struck or not (fault or chaos))):
+    while not (progress.settled and strikes.over and _finished(progress)):
         if time.monotonic() > deadline:
             tails = "\n".join(f"{name}: {child.tail(2)}" for name, child in pipeline.supervisor.children.items())
-            message = f"not settled, waiting {progress.waiting}; struck: {struck}\n{tails}"
+            message = f"not settled, waiting {progress.waiting}; still to strike: {strikes}\n{tails}"
             raise AssertionError(message)
-        if fault is not None and not struck:
-            struck = _disarm_after_death(pipeline, fault[0])
-        if chaos is not None and not struck:
-            struck = await chaos(pipeline, progress)
+        await strikes.strike(pipeline, progress)
         with contextlib.suppress(BusError):
             async for item in pipeline.bus.read("LOG", start=position + 1):
                 position = item.sequence
                 if isinstance(item, Stored):
                     progress.fold(item.event)
         await asyncio.sleep(0.05)
-    return struck
 
 
-def _disarm_after_death(pipeline: LocalPipeline, service: str) -> bool:
-    """Once the armed process is dead, the one that follows it gets no fault: each point is struck once."""
-    child = pipeline.supervisor.children[service]
-    if child.process is not None and child.process.returncode is not None and child.process.returncode < 0:
-        child.environment = {key: value for key, value in child.environment.items() if key != "KINEMA_FAULT"}
-        return True
-    return False
+def _finished(progress: Progress) -> bool:
+    return any(isinstance(end, ExecutionFinished) for end in progress.ended.values())
 
 
 async def _objects(url: str) -> dict[str, Sequence[dict[str, Any]]]:
@@ -158,7 +207,7 @@ def _leftovers(objects: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[str, ..
     for node in objects["nodes"]:
         name = node["metadata"]["name"]
         marks = {**node["metadata"].get("labels", {}), **node["metadata"].get("annotations", {})}
-        left += [f"node {name}: {key}" for key in marks if key.startswith(MARKS) and key != "kinema.io/capacity-type"]
+        left += [f"node {name}: {key}" for key in marks if key.startswith(MARKS) and key != CAPACITY_TYPE]
         left += [f"node {name}: taint {t['key']}" for t in node["spec"].get("taints", []) if t["key"].startswith(MARKS)]
         left += [f"node {name}: cordoned"] if node["spec"].get("unschedulable") else []
     for pod in objects["pods"]:
@@ -185,8 +234,23 @@ def _machines(history: bytes) -> Mapping[str, int]:
     return Counter(ever.values())
 
 
-def _created(history: bytes, recording: Recording) -> Mapping[str, int]:
-    """Pods that replaced others since the pipeline began, by workload."""
-    del recording
+def _created(history: bytes) -> Mapping[str, int]:
+    """Pods that replaced others, by workload."""
     moves = msgspec.json.decode(history)["moves"]
     return Counter(move["workload"] for move in moves if move["to"] is not None)
+
+
+EXPECTED_NODES = ("e2-highcpu-2", "e2-highcpu-2")
+OLD_NODES = 6
+MOVES = {"Deployment shop/web": 3, "Deployment shop/api": 2, "StatefulSet shop/store": 2}
+
+
+def check(outcome: Outcome) -> None:
+    """What holds after every run, struck or not."""
+    assert outcome.nodes == EXPECTED_NODES
+    assert outcome.leftovers == ()
+    assert outcome.machines_ever == {"e2-standard-2": OLD_NODES, "e2-highcpu-2": len(EXPECTED_NODES)}
+    assert outcome.pods_created == MOVES
+    audit = outcome.report.audit
+    assert audit is not None
+    assert {item.workload: item.violations for item in audit.workloads if item.violations} == {}

@@ -10,43 +10,82 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.pipeline.pipeline_harness import EXPECTED_NODES, check, run_strategies
 
+from kinema_cli.demo import CLUSTER
 from kinema_cli.pipeline import LocalPipeline
 from kinema_cli.progress import Progress
+from kinema_core.events import AbortRequested
+from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.service import FAULT_POINTS
-from tests.pipeline.pipeline_harness import Outcome, run_strategies
 
 pytestmark = pytest.mark.pipeline
 
-EXPECTED_NODES = ("e2-highcpu-2", "e2-highcpu-2")
-OLD_NODES = 6
-MOVES = {"Deployment shop/web": 3, "Deployment shop/api": 2, "StatefulSet shop/store": 2}
+
+def points_of(*kinds: str) -> tuple[str, ...]:
+    """The rescheduler's fault points of these steps, in the order in which they are passed."""
+    return tuple(point for point in FAULT_POINTS if point.split(".")[1] in kinds)
 
 
-def check(outcome: Outcome) -> None:
-    """What holds after every run, struck or not."""
-    assert outcome.nodes == EXPECTED_NODES
-    assert outcome.leftovers == ()
-    assert outcome.machines_ever == {"e2-standard-2": OLD_NODES, "e2-highcpu-2": len(EXPECTED_NODES)}
-    assert outcome.pods_created == MOVES
-    audit = outcome.report.audit
-    assert audit is not None
-    assert {item.workload: item.violations for item in audit.workloads if item.violations} == {}
+FORWARD = (
+    "boot",
+    "mark",
+    "steer",
+    "surge-up",
+    "surge-down",
+    "roll",
+    "roll-finish",
+    "evict",
+    "delete",
+    "unmark",
+    "unsteer",
+)
+BACKWARD = ("restore", "aborted")
 
 
-async def test_undisturbed(tmp_path: Path) -> None:
-    """Without any fault the pipeline reaches the cheapest nodes by each of the three strategies."""
-    outcome = await run_strategies(tmp_path / "run")
-    check(outcome)
-    assert outcome.report.headline.strategies == {"surge": 3, "rolling": 2, "evict": 2}
+def test_every_fault_point_is_walked() -> None:
+    """A new fault point cannot be forgotten here."""
+    assert set(points_of(*FORWARD, "finished", *BACKWARD)) == set(FAULT_POINTS)
 
 
-@pytest.mark.parametrize("point", FAULT_POINTS)
-async def test_rescheduler_dies_at(point: str, tmp_path: Path) -> None:
-    """The rescheduler goes on from its journal wherever it was killed."""
-    outcome = await run_strategies(tmp_path / "run", fault=("rescheduler", point))
+@pytest.mark.parametrize("step", FORWARD)
+async def test_rescheduler_dies_at_every_point_of(step: str, tmp_path: Path) -> None:
+    """Killed before the intent, after it, after the effect, and after the outcome of a step, one after the other."""
+    points = points_of(step)
+    assert len(points) == 4
+    outcome = await run_strategies(tmp_path / "run", faults=("rescheduler", points))
     assert outcome.struck
     check(outcome)
+
+
+async def test_rescheduler_dies_at_the_end(tmp_path: Path) -> None:
+    """Killed just before and just after it says that the plan is carried out."""
+    outcome = await run_strategies(tmp_path / "run", faults=("rescheduler", points_of("finished")))
+    assert outcome.struck
+    check(outcome)
+
+
+async def test_rescheduler_dies_while_it_rolls_back(tmp_path: Path) -> None:
+    """An operator aborts during a surge, and every step of the rollback is struck: nothing is left behind.
+
+    The next iteration then reaches the same nodes. Machines of the first plan may have been booted for nothing.
+    """
+
+    async def abort(pipeline: LocalPipeline, progress: Progress) -> bool:
+        if not any("surge-up" in step for step in progress.done):
+            return False
+        now = SystemClock().now()
+        word = AbortRequested(by="test")
+        await pipeline.bus.publish(origin(word, id_="test/operator/abort", cluster=CLUSTER, iteration="", now=now))
+        return True
+
+    outcome = await run_strategies(tmp_path / "run", faults=("rescheduler", points_of(*BACKWARD)), chaos=abort)
+    assert outcome.struck
+    assert outcome.nodes == EXPECTED_NODES
+    assert outcome.leftovers == ()
+    assert outcome.report.audit is not None
+    assert outcome.report.audit.violations == 0
 
 
 @pytest.mark.parametrize(
@@ -62,7 +101,7 @@ async def test_rescheduler_dies_at(point: str, tmp_path: Path) -> None:
 )
 async def test_service_dies_at(service: str, point: str, tmp_path: Path) -> None:
     """Another service that is killed answers what it had not answered, and nothing twice."""
-    outcome = await run_strategies(tmp_path / "run", fault=(service, point))
+    outcome = await run_strategies(tmp_path / "run", faults=(service, (point,)))
     assert outcome.struck
     check(outcome)
 

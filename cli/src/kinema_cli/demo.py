@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -137,7 +138,11 @@ def simulator_child(options: DemoOptions) -> Child:
 
 
 async def start_pipeline(
-    options: DemoOptions, simulator: Simulator, *, environment: dict[str, dict[str, str]] | None = None
+    options: DemoOptions,
+    simulator: Simulator,
+    *,
+    settings: Mapping[str, Mapping[str, object]] | None = None,
+    environment: Mapping[str, Mapping[str, str]] | None = None,
 ) -> LocalPipeline:
     """Broker and services, on the simulator's time."""
     reading = await simulator.clock()
@@ -150,7 +155,7 @@ async def start_pipeline(
             clock_speed=reading.speed,
             clock_epoch=reading.now,
             clock_started=time.time(),  # noqa: TID251 - ties the services' clocks to the simulator's
-            settings=service_settings(),
+            settings={**service_settings(), **(settings or {})},
             environment=environment or {},
         )
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rich.console import Console
@@ -16,9 +18,24 @@ from kinema_cli import output
 from kinema_cli.recording import Recording
 from kinema_cli.report.build import build_report
 from kinema_cli.report.data import ReportData
-from kinema_cli.report.from_run import run_report
+from kinema_cli.report.from_run import cluster_at, offers_in, run_report
 from kinema_cli.report.history import read_history
-from kinema_core.events import ExecutionAborted, ExecutionFinished, Plan, PlanAccepted
+from kinema_core.events import ExecutionAborted, ExecutionFinished, ForecastMade, Plan, PlanAccepted
+from kinema_optimizer.adapters.stops import ClockStop
+from kinema_optimizer.planner import reference_for
+from kinema_optimizer.settings import PlanningSettings
+
+LITERAL_SECONDS: Final = 30.0
+"""What the comparison with the literal model may take."""
+
+
+@dataclass(frozen=True)
+class Literal:
+    """What the literal model says of the state that the first accepted plan was made for; USD per hour."""
+
+    cost: float | None
+    proven: bool
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -28,6 +45,7 @@ class DemoResult:
     data: ReportData
     plans: tuple[Plan, ...]
     """Accepted plans, in order."""
+    literal: Literal | None
     finished: int
     aborted: int
     wall_seconds: float
@@ -66,6 +84,7 @@ def summarise(recording: Recording, history: bytes, *, out: Path, wall_seconds: 
     data = run_report([item.event for item in recording.state], log, read_history(history), title="Kinema demo")
     proposals = {event.id: event.body for event in log if isinstance(event.body, Plan)}
     result = DemoResult(
+        literal=_literal(recording),
         data=data,
         plans=tuple(proposals[event.body.plan] for event in log if isinstance(event.body, PlanAccepted)),
         finished=sum(isinstance(event.body, ExecutionFinished) for event in log),
@@ -78,6 +97,30 @@ def summarise(recording: Recording, history: bytes, *, out: Path, wall_seconds: 
     return result
 
 
+def _literal(recording: Recording) -> Literal | None:
+    """Solve the literal model (one binary per pod and node) on the state of the first accepted plan."""
+    log = [item.event for item in recording.log]
+    accepted = next((event for event in log if isinstance(event.body, PlanAccepted)), None)
+    if accepted is None or not isinstance(accepted.body, PlanAccepted):
+        return None
+    proposal = next(event for event in log if event.id == accepted.body.plan)
+    plan = proposal.body
+    assert isinstance(plan, Plan)
+    made = [event.body for event in log if event.id == proposal.cause and isinstance(event.body, ForecastMade)]
+    began = time.perf_counter()
+    found = reference_for(
+        cluster_at([item.event for item in recording.state], plan.base_version),
+        offers_in(log),
+        now=proposal.time,
+        settings=PlanningSettings(),
+        stop=ClockStop(LITERAL_SECONDS),
+        forecasts=made[0].forecasts if made else (),
+        at_most=round(plan.cost.after * 1_000_000),
+    )
+    cost = None if found.cost is None else found.cost / 1_000_000
+    return Literal(cost=cost, proven=found.proven, seconds=time.perf_counter() - began)
+
+
 def figures(result: DemoResult) -> dict[str, object]:
     """The result as plain values."""
     head, audit = result.data.headline, result.data.audit
@@ -86,6 +129,7 @@ def figures(result: DemoResult) -> dict[str, object]:
         "usd_per_hour": {"before": head.usd_before, "after": head.usd_after},
         "lower_bound_usd_per_hour": head.lower_bound,
         "gap": head.gap,
+        "literal_model": None if result.literal is None else asdict(result.literal),
         "moves": head.moves,
         "restarts": head.restarts,
         "moves_by_strategy": dict(head.strategies),
@@ -109,6 +153,7 @@ def print_summary(result: DemoResult, out: Path) -> None:
     saved = f"{head.usd_saved_per_month:,.0f} USD a month less"
     console.print(f"cost       {head.usd_before:.2f} → {head.usd_after:.2f} USD/h, {saved}")
     console.print(f"bound      {bound}, gap {gap} ({head.status})")
+    _print_literal(console, result.literal)
     console.print(f"moves      {head.moves} ({moves}); restarts in place {head.restarts}")
     console.print(f"executed   {result.finished} finished, {result.aborted} aborted")
     digests = Counter(plan_digest(plan) for plan in result.plans)
@@ -117,6 +162,14 @@ def print_summary(result: DemoResult, out: Path) -> None:
     console.print(f"took       {result.wall_seconds:.0f} s; {result.recorded_seconds:,.0f} s of cluster time recorded")
     console.print(f"report     {out / 'report.html'}", soft_wrap=True)
     console.print(f"recording  {out / 'recording.jsonl.zst'}", soft_wrap=True)
+
+
+def _print_literal(console: Console, literal: Literal | None) -> None:
+    if literal is None:
+        return
+    cost = "no plan" if literal.cost is None else f"{literal.cost:.2f} USD/h"
+    end = "proven to be the least" if literal.proven else "not proven"
+    console.print(f"literal    {cost}, {end}: the thesis' model on the same state, {literal.seconds:.1f} s")
 
 
 def _print_audit(console: Console, data: ReportData) -> None:

@@ -75,6 +75,7 @@ def reference_for(
     now: datetime,
     settings: PlanningSettings,
     stop: StopRule,
+    forecasts: tuple[WorkloadForecast, ...] = (),
     at_most: int | None = None,
 ) -> LiteralResult:
     """The least cost of any plan by the literal model of the thesis, to hold a plan of `plan_for` against.
@@ -86,7 +87,9 @@ def reference_for(
         PriceError: live nodes have no price.
     """
     objective = objective_at(settings.windows, now)
-    question = Question(cluster, offers, now, "reschedule", percent=objective.percent, options=settings.mobility)
+    question = Question(
+        cluster, offers, now, "reschedule", forecasts, percent=objective.percent, options=settings.mobility
+    )
     return solve_literal(compiled(question).unbound, stop, at_most=at_most)
 
 

@@ -155,7 +155,10 @@ def _solver(gap: float) -> highspy.Highs:
         ("threads", 1),
         ("parallel", "off"),
         ("solver", "simplex"),
-        ("mip_allow_restart", False),  # restarts double the time of such packings and prove nothing sooner
+        # Measured on packings of 80 to 360 pods: none of these three finds or proves anything sooner.
+        ("mip_allow_restart", False),
+        ("mip_heuristic_run_rins", False),
+        ("mip_heuristic_run_rens", False),
         ("random_seed", SEED),
         ("mip_rel_gap", 0.0),
         ("mip_abs_gap", gap),

@@ -52,7 +52,7 @@ def roll(scene: Scene, movers: Movers) -> Turn:  # noqa: PLR0911 - a state machi
     if workload.generation >= int(patched.figures.get("generation", 0)) and settled(workload) and not movers.victims:
         step = Step(id=unit_id("roll-finish", movers.key, 1), kind="roll-finish", target=movers.key, uid=workload.uid)
         return Turn(scene.intend(step))
-    if scene.now > patched.deadline:
+    if scene.passed(patched.ended, scene.limits.roll_seconds):
         detail = f"{workload.updated} of {workload.replicas} pods are new, {workload.ready} Ready"
         return Turn(scene.give_up("roll-stuck", f"{movers.key}: {detail}"))
     return WAIT

@@ -88,7 +88,8 @@ def _awaiting(scene: Scene, movers: Movers, workload: Workload, up: Progress) ->
     others = sum(1 for pod in movers.pods if pod.ready and pod.uid not in up.step.pods)
     if others >= up.step.replicas_from and workload.ready >= up.step.replicas_to:
         return Turn(scene.intend(_down(movers, workload, up)))
-    if scene.now > up.deadline:
+    # Counted from when the pods were asked for: the time that a killed process was away is not theirs.
+    if scene.passed(up.ended, scene.limits.pods_ready_seconds):
         detail = f"{others} of {up.step.replicas_from} pods beside the leaving ones are Ready"
         return Turn(scene.give_up("pods-never-ready", f"{movers.key}: {detail}"))
     return WAIT
