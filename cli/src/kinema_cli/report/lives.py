@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kinema_core.model.catalog import machine_of
-
 from kinema_cli.report.data import NodeSpan, PodSpan
 from kinema_core.events import ClusterDelta, ClusterSnapshot, Event
+from kinema_core.model.catalog import machine_of
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.model.daemons import is_resident
 
