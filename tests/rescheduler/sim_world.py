@@ -212,10 +212,12 @@ class SimWorld:
         return [f"{body.step} {body.reason} {body.detail}" for body in bodies if isinstance(body, StepFailed)]
 
     def marks_left(self) -> list[str]:
-        """Everything of ours that is still on the cluster."""
+        """Everything of ours that is still on the cluster; what is being deleted takes its marks with it."""
         found: list[str] = []
         for kind in ALL_KINDS:
             for item in self.sim.store.sorted(kind):
+                if item["metadata"].get("deletionTimestamp"):
+                    continue
                 text = msgspec.json.encode({"meta": item["metadata"], "taints": item.get("spec", {}).get("taints")})
                 name = f"{kind.name} {item['metadata']['name']}"
                 found += [f"{name}: {key.decode()}" for key in _OURS if key in text]

@@ -13,6 +13,8 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished, StepFailed, StepIntended
 from kinema_rescheduler.adapters.memory import Pace
+from kinema_rescheduler.adapters.provider import Operation
+from kinema_rescheduler.errors import FinalError
 from kinema_rescheduler.logic.limits import Limits
 
 
@@ -103,6 +105,23 @@ async def test_booted_node_that_carries_moved_pods_stays_after_an_abort() -> Non
     assert {pod.node for pod in world.memory.pods.values() if pod.name.startswith("cart")} == {"kinema-1"}
     assert world.marks_left() == []
     assert world.problems == []
+
+
+async def test_booted_node_that_cannot_be_deleted_is_named() -> None:
+    """A node that was booted for nothing and that the cloud does not take back is a leftover of the execution."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    world.memory.never_ready_nodes.add("kinema-1")
+
+    async def refuse(name: str, operation: str) -> Operation:
+        raise FinalError("permission", f"{operation} on {name} is not allowed")
+
+    world.provider.delete = refuse  # type: ignore[method-assign]  # the cloud of this one test
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert [left.partition(":")[0] for left in end.leftovers] == ["delete/kinema-1"]
+    assert world.marks_left() == []
 
 
 async def test_stuck_rolling_update_is_taken_back() -> None:

@@ -212,7 +212,7 @@ async def test_two_budgets_on_a_pod_are_final(bench: Bench) -> None:
 
 
 async def test_node_with_pods_is_not_deleted(bench: Bench) -> None:
-    """A node must carry our marks and be empty; without marks it is refused, gone it is fine."""
+    """A node must be the one that was meant, carry our marks and be empty; gone it is fine."""
     busy = next(pod["spec"]["nodeName"] for pod in bench.pods())
     uid = bench.uid(bench.node(busy))
     order = Order(step=Step(id="d", kind="delete", target=busy, uid=uid), plan="plan-1", iteration="it-1")
@@ -223,12 +223,16 @@ async def test_node_with_pods_is_not_deleted(bench: Bench) -> None:
     with pytest.raises(PassingError) as caught:
         await bench.writer.check_deletable(order)
     assert caught.value.reason == "not-empty"
+    other = Order(step=Step(id="d", kind="delete", target=busy, uid="before"), plan="plan-1", iteration="it-1")
+    with pytest.raises(FinalError, match="another node") as refused:
+        await bench.writer.check_deletable(other)
+    assert refused.value.reason == "changed"
     gone = Order(step=Step(id="d", kind="delete", target="gone", uid="x"), plan="plan-1", iteration="it-1")
     assert await bench.writer.check_deletable(gone) is False
 
 
 async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
-    """A roll adds its rules and requests once; restoring puts affinity, requests and strategy back as they were."""
+    """A roll adds its rules and requests once; restoring puts the template back, and the strategy when that is over."""
     before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]))
     uid = bench.uid(bench.web())
     requests: Amounts = FrozenMap({"cpu": 150})
@@ -245,7 +249,11 @@ async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
     restored = bench.web()["spec"]
     assert restored["template"]["spec"]["containers"] == before["template"]["spec"]["containers"]
     assert not restored["template"]["spec"].get("affinity")
-    assert restored["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": "25%"}
+    assert restored["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "25%"}
+    generation = bench.web()["metadata"]["generation"]
+    assert (await bench.perform("restore", WEB, uid=uid)).figures["generation"] == generation
+    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    assert bench.web()["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": "25%"}
     assert (await bench.perform("restore", WEB, uid=uid)).outcome == "adopted"
 
 
@@ -287,6 +295,28 @@ async def test_autoscaler_is_held_for_the_surge_only(bench: Bench) -> None:
     assert found is not None
     assert "kinema" not in str(found["metadata"].get("annotations"))
     assert bench.web()["spec"]["replicas"] == 3
+
+
+@pytest.mark.parametrize(
+    ("theirs", "expected"),
+    [({"maxReplicas": 9}, (2, 9)), ({"minReplicas": 3}, (3, 3)), ({"minReplicas": 5, "maxReplicas": 7}, (5, 7))],
+)
+async def test_limits_that_somebody_else_set_stay(
+    bench: Bench, theirs: dict[str, int], expected: tuple[int, int]
+) -> None:
+    """What an operator sets on an autoscaler during a surge stays; only the limit that is still ours goes back."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 3, "metrics": []}
+    bench.world.sim.store.create(HPA, {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+    victim, uid = bench.uid(bench.pods()[0]), bench.uid(bench.web())
+    await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
+    path = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
+    await bench.api.patch(path, {"spec": theirs})
+    await bench.perform("restore", WEB, uid=uid, replicas_from=4, replicas_to=3)
+    found = bench.world.sim.store.get(HPA, "shop", "web")
+    assert found is not None
+    assert (found["spec"]["minReplicas"], found["spec"]["maxReplicas"]) == expected
+    assert "kinema" not in str(found["metadata"].get("annotations"))
 
 
 async def test_provider_sells_boots_and_deletes(bench: Bench) -> None:

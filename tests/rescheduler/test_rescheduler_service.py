@@ -155,6 +155,51 @@ async def test_woken_process_makes_no_effect_after_its_successor_acted() -> None
         task.cancel()
 
 
+class Expiring:
+    """A lease that cannot be renewed."""
+
+    revision = 1
+
+    def __init__(self, seconds: float) -> None:
+        self._end = asyncio.get_running_loop().time() + seconds
+
+    def left(self) -> float:
+        """Until its end."""
+        return self._end - asyncio.get_running_loop().time()
+
+    async def renew(self) -> None:
+        """No answer: the broker is away."""
+        await asyncio.Event().wait()
+
+    async def release(self) -> None:
+        """Nothing to give up."""
+
+
+async def test_effects_stop_with_the_lease_while_the_broker_is_away() -> None:
+    """An effect does not outlive the lease, though an outcome that cannot be written keeps the loop waiting."""
+    before, plan = small_plan()
+    world = World(before)
+    stopped: list[str] = []
+
+    class Halting(MemoryWriter):
+        async def perform(self, order: Order) -> Made:
+            world.bus.cut()
+            if order.step.target == "n1":
+                return await super().perform(order)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.append(order.step.id)
+            raise AssertionError
+
+    world.writer = Halting(world.memory)
+    await world.accept(plan)
+    mine = service(world)
+    await asyncio.wait_for(mine._lead(Expiring(0.3)), timeout=5)
+    assert stopped == ["expire/n2"]
+    assert mine._tasks == {}
+
+
 async def test_nothing_is_decided_on_an_unknown_state() -> None:
     """Without a snapshot, or after a gap in the state, no step is intended."""
     before, plan = small_plan()

@@ -13,7 +13,7 @@ from kinema_core.model.derived import derived
 
 _CONTROLLERS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job")
 _HARMLESS: Final = (
-    "Pod",  # bound, it freezes its node; pending, there is nothing to disturb
+    "Pod",  # bound, it freezes its node; pending, there is nothing to disturb; see `_lost`
     "DaemonSet",  # its pods go with their nodes, and speak for it
     "HorizontalPodAutoscaler",
     "VerticalPodAutoscaler",
@@ -51,9 +51,14 @@ def _quarantine_of(cluster: Cluster) -> Quarantine:
             nodes.setdefault(node, item.object)
         elif kind in _CONTROLLERS:
             controllers.setdefault(f"{kind}/{key}", item.object)
-        elif space and kind not in _HARMLESS:
+        elif space and (kind not in _HARMLESS or _lost(item, kind)):
             namespaces.setdefault(space, item.object)
     return Quarantine(MappingProxyType(nodes), MappingProxyType(namespaces), MappingProxyType(controllers))
+
+
+def _lost(item: Quarantined, kind: str) -> bool:
+    """Whether it is a pod bound to a node that cannot be told: its namespace is named only then."""
+    return kind == "Pod" and item.namespace is not None
 
 
 def _namespace(item: Quarantined, kind: str, key: str) -> str | None:

@@ -141,15 +141,21 @@ class Rescheduler:
                 await lease.release()
 
     async def _renew(self, lease: Lease) -> None:
-        """Renew until somebody else has it."""
-        while True:
-            await asyncio.sleep(self._settings.lease_seconds / 4)
-            try:
-                await lease.renew()
-            except LeaseLostError:
-                return
-            except BusUnavailableError as error:
-                _LOG.warning("lease not renewed", error=str(error), left=round(lease.left(), 1))
+        """Renew until somebody else has it or its time has run out; then no effect that it covered goes on."""
+        try:
+            while (left := lease.left()) > 0:
+                await asyncio.sleep(min(left, self._settings.lease_seconds / 4))
+                try:
+                    async with asyncio.timeout(max(0.0, lease.left())):
+                        await lease.renew()
+                except (LeaseLostError, TimeoutError):
+                    return
+                except BusUnavailableError as error:
+                    _LOG.warning("lease not renewed", error=str(error), left=round(lease.left(), 1))
+        finally:
+            # Here and not in the loop: that waits while an outcome cannot be written down.
+            for task in self._tasks.values():
+                task.cancel()
 
     async def _pause(self) -> None:
         if self._tasks:
@@ -205,7 +211,8 @@ class Rescheduler:
         for key, task in list(self._tasks.items()):
             if task.done():
                 del self._tasks[key]
-                task.result()
+                if not task.cancelled():
+                    task.result()
 
     async def _read(self) -> None:
         """Fold what the log has beyond what we know."""

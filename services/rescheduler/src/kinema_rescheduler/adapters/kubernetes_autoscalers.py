@@ -53,18 +53,19 @@ async def lower_floor(api: KubernetesApi, step: Step) -> bool:
         before = _before(scaler)
         if before is None:
             return None
-        patch: Json = {"metadata": {"annotations": {FLOOR_BEFORE: None, PLAN: None}}}
         now = _limits(scaler, before.floor)
-        if now.minimum == before.floor and now.maximum == max(before.floor, before.maximum):
-            patch["spec"] = {"minReplicas": before.minimum, "maxReplicas": before.maximum}
-        return patch
+        minimum = before.minimum if now.minimum == before.floor else now.minimum
+        maximum = before.maximum if now.maximum == max(before.floor, before.maximum) else now.maximum
+        limits = {"minReplicas": minimum, "maxReplicas": max(minimum, maximum)}
+        return {"metadata": {"annotations": {FLOOR_BEFORE: None, PLAN: None}}, "spec": limits}
 
     return await _change(api, step, change)
 
 
 def _limits(scaler: Json, floor: int) -> _Limits:
     spec = scaler["spec"]
-    return _Limits(minimum=int(spec.get("minReplicas") or 1), maximum=int(spec["maxReplicas"]), floor=floor)
+    minimum = spec.get("minReplicas")
+    return _Limits(minimum=1 if minimum is None else int(minimum), maximum=int(spec["maxReplicas"]), floor=floor)
 
 
 def _before(scaler: Json) -> _Limits | None:

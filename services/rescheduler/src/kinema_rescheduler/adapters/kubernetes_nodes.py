@@ -93,14 +93,16 @@ async def check_deletable(api: KubernetesApi, order: Order) -> bool:
     """Whether a node is there to be deleted: still ours, and nothing on it but what goes with it.
 
     Raises:
-        PassingError: `not-empty`. FinalError: `changed`, somebody took our marks off.
+        PassingError: `not-empty`. FinalError: `changed`, somebody took our marks off or made another node of that name.
     """
     step = order.step
     try:
         node = await api.get(node_path(step.target))
-        _same(node, step)
-    except (NotFoundError, _OtherNodeError):
+    except NotFoundError:
         return False
+    if step.uid and uid(node) != step.uid:
+        # The provider knows machines by name: it would delete the one that is in use now.
+        raise FinalError("changed", f"node {step.target} is another node of that name by now")
     labels = node["metadata"].get("labels") or {}
     if step.uid and (EXPIRY not in labels or annotations_of(node).get(PLAN) != order.plan):
         raise FinalError("changed", f"node {step.target} does not carry our marks any more")

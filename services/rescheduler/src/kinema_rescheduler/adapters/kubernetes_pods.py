@@ -119,7 +119,7 @@ async def evict(api: KubernetesApi, order: Order) -> Made:
 
 
 async def restore(api: KubernetesApi, order: Order) -> Made:
-    """Take back an unfinished move: template and strategy, the surplus, the deletion costs."""
+    """Take back an unfinished move: the template, the surplus, the deletion costs."""
     step = order.step
     try:
         workload = await _workload(api, step)
@@ -131,7 +131,7 @@ async def restore(api: KubernetesApi, order: Order) -> Made:
     lowered = await lower_floor(api, step)
     scaled = step.replicas_from != step.replicas_to and await _take_back(api, order)
     cleared = await _clear_costs(api, order, await _pods(api, step, workload))
-    return Made("done" if rolled or lowered or scaled or cleared else "adopted")
+    return Made("done" if rolled or lowered or scaled or cleared else "adopted", await _generation(api, step))
 
 
 async def _take_back(api: KubernetesApi, order: Order) -> bool:

@@ -167,13 +167,17 @@ def _old_strategy(workload: Json, before: _Before) -> Json:
 
 
 async def restore_template(api: KubernetesApi, order: Order) -> bool:
-    """Put the template and strategy back as they were before our update of this plan; whether there was one."""
+    """Put the template back as it was before our update of this plan; whether there was one.
+
+    Our strategy stays until `roll-finish`: the way back is a rolling update too, and no pod may be missing in it.
+    """
     if not order.step.target.startswith("Deployment/"):
         return False
 
     def change(workload: Json) -> Json | None:
         before = _before(workload)
-        if before is None or before.plan != order.plan:
+        marks = (workload["spec"]["template"].get("metadata") or {}).get("annotations") or {}
+        if before is None or before.plan != order.plan or marks.get(PLAN) != order.plan:
             return None
         containers = [
             {"name": name, "resources": {"requests": requests}}
@@ -181,9 +185,7 @@ async def restore_template(api: KubernetesApi, order: Order) -> bool:
             if requests
         ]
         return {
-            "metadata": {"annotations": {ROLLED: None}},
             "spec": {
-                "strategy": _old_strategy(workload, before),
                 "template": {
                     "metadata": {"annotations": {PLAN: None}},
                     "spec": {"affinity": _old_affinity(before), "containers": containers},
@@ -191,8 +193,9 @@ async def restore_template(api: KubernetesApi, order: Order) -> bool:
             },
         }
 
-    _, changed = await api.modify(workload_path(order.step.target), change, content_type=STRATEGIC)
-    return changed
+    workload, _ = await api.modify(workload_path(order.step.target), change, content_type=STRATEGIC)
+    left = _before(workload)
+    return left is not None and left.plan == order.plan
 
 
 def _old_affinity(before: _Before) -> Json | None:

@@ -76,9 +76,9 @@ class MemoryWriter:
         """Whether the node of a `delete` step is there, ours and empty."""
         self._cluster.catch_up()
         node = self._cluster.nodes.get(order.step.target)
-        if node is None or (order.step.uid and node.uid != order.step.uid):
+        if node is None:
             return False
-        if order.step.uid and EXPIRY not in node.labels:
+        if order.step.uid and (node.uid != order.step.uid or EXPIRY not in node.labels):
             raise FinalError("changed", f"{node.name} does not carry our marks any more")
         left = self._cluster.evictable(node.name)
         if left:

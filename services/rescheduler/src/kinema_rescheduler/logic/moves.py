@@ -9,7 +9,7 @@ from kinema_core.events import Amounts, Pod
 from kinema_rescheduler.logic.evict import evict
 from kinema_rescheduler.logic.execution import Progress
 from kinema_rescheduler.logic.names import unit_id
-from kinema_rescheduler.logic.roll import begin_roll, roll, rolled
+from kinema_rescheduler.logic.roll import begin_roll, roll, rolled, unrolled
 from kinema_rescheduler.logic.room import Room
 from kinema_rescheduler.logic.scene import Decision, Scene
 from kinema_rescheduler.logic.surge import restoring, surge, unfinished
@@ -196,8 +196,10 @@ def abandon(scene: Scene, key: str) -> Turn:
 def restored(scene: Scene, key: str) -> Turn:
     """Restore a workload; over once that is done or has failed for good."""
     before = scene.progress(f"restore/{key}")
+    if before is not None and not before.over:
+        return Turn(scene.intend(before.step))
     if before is not None:
-        return OVER if before.over else Turn(scene.intend(before.step))
+        return unrolled(scene, key, before) if rolled(scene, key) else OVER
     pods = tuple(pod for pod in scene.alive.values() if group_key(scene.cluster, pod) == key)
     return Turn(scene.intend(restoring(scene, key, pods)))
 
@@ -209,4 +211,6 @@ def surges_left(scene: Scene) -> tuple[str, ...]:
         for progress in scene.execution.steps.values()
         if progress.step.kind == "surge-up" and any(uid in scene.alive for uid in progress.step.pods)
     }
-    return tuple(sorted(costs | {key for key, number in scene.units.items() if unfinished(scene, key, number)}))
+    # Every move and not only the last: one that an autoscaler cut short may have left the autoscaler's limits raised.
+    cut = {key for key, last in scene.units.items() if any(unfinished(scene, key, n) for n in range(1, last + 1))}
+    return tuple(sorted(costs | cut))

@@ -198,7 +198,8 @@ def leftovers(scene: Scene) -> tuple[str, ...]:
     """What could not be taken back, sorted."""
     cleaning = {"unmark", "unsteer", "restore", "roll-finish"}
     steps = scene.execution.steps.values()
-    lost = [progress for progress in steps if progress.lost and progress.step.kind in cleaning]
+    ours = {f"delete/{name}" for name in scene.boots}
+    lost = [item for item in steps if item.lost and (item.step.kind in cleaning or item.step.id in ours)]
     found = [f"{progress.step.id}: {progress.result} {progress.detail}".strip() for progress in lost]
     unconfirmed = [name for name, verdict in scene.execution.verdicts.items() if verdict.reason == "delete-unconfirmed"]
     return tuple(sorted([*found, *unconfirmed]))

@@ -65,3 +65,18 @@ def _refused(scene: Scene, movers: Movers, patched: Progress) -> Turn:
 def rolled(scene: Scene, workload: str) -> bool:
     """Whether a rolling update was begun and not finished."""
     return scene.unit("roll", workload, 1) is not None and not scene.done(unit_id("roll-finish", workload, 1))
+
+
+def unrolled(scene: Scene, workload: str, back: Progress) -> Turn:
+    """Give the strategy back once the way back to the old template (`back`) has ended or had its time."""
+    finish = scene.unit("roll-finish", workload, 1)
+    if finish is not None:
+        return OVER if finish.over else Turn(scene.intend(finish.step))
+    now = scene.cluster.workload(workload)
+    if now is None or back.result != "done":
+        return OVER
+    there = now.generation >= int(back.figures.get("generation", 0)) and settled(now)
+    if not there and not scene.passed(back.ended, scene.limits.roll_seconds):
+        return WAIT
+    step = Step(id=unit_id("roll-finish", workload, 1), kind="roll-finish", target=workload, uid=now.uid)
+    return Turn(scene.intend(step))
