@@ -256,8 +256,8 @@ def test_selectors_with_expressions_reach_as_well() -> None:
     ("bad", "expected"),
     [
         (unreadable("Pod shop/odd-0", node="n1"), "quarantined-node"),
-        (unreadable("Pod shop/odd-0", namespace="shop"), "frozen-namespace"),
-        (unreadable("Pod bank/odd-0", namespace="bank"), None),
+        (unreadable("Pod shop/odd-0", namespace="shop"), "quarantined-node"),
+        (unreadable("Pod bank/odd-0", namespace="bank"), "quarantined-node"),
         (unreadable("Pod shop/odd-0"), None),
         (unreadable("Pod shop/odd-0", node="n2"), None),
         (unreadable("PodDisruptionBudget shop/x", namespace="shop"), "frozen-namespace"),
@@ -271,7 +271,7 @@ def test_selectors_with_expressions_reach_as_well() -> None:
     ],
 )
 def test_unreadable_objects_freeze_what_they_might_forbid(bad: ClusterObject, expected: str | None) -> None:
-    """An unreadable pod freezes its node, or its namespace where that is lost; a budget that, a controller its pods."""
+    """An unreadable pod freezes its node, or every node where its own is lost; a budget a namespace, a set its pods."""
     assert code("shop/web-0", deployed("web", ["n1"]), bad) == expected
 
 

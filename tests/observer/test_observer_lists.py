@@ -42,6 +42,16 @@ def test_one_odd_object_is_quarantined_and_the_rest_goes_on() -> None:
     assert quarantine_of(cluster).nodes == {"n2": "Pod shop/odd"}
 
 
+@pytest.mark.parametrize(
+    ("spec", "frozen"), [({"nodeName": 7}, True), ([], True), (None, True), ({"containers": 7}, False)]
+)
+def test_a_pod_whose_node_cannot_be_told_freezes_every_node(spec: object, frozen: bool) -> None:
+    """It may run anywhere: no node may go. One that can be seen to wait for a node disturbs nobody."""
+    found = decode_list(listed(node("n1"), {**pod("odd"), "spec": spec}))
+    assert len(found.quarantined) == 1
+    assert quarantine_of(from_objects(found.objects)).nodes == ({"n1": "Pod shop/odd"} if frozen else {})
+
+
 def test_a_list_of_one_kind_does_not_repeat_it_in_its_items() -> None:
     """The API's own lists leave kind and version out of the items."""
     item = {key: value for key, value in pod().items() if key not in ("kind", "apiVersion")}

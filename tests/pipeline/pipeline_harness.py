@@ -39,6 +39,9 @@ SECONDS: Final = 150.0
 MARKS: Final = "kinema.io/"
 CAPACITY_TYPE: Final = "kinema.io/capacity-type"
 OWNERS_MARKS: Final = ("kinema.io/adjustment", "kinema.io/strategy")
+LIMITS: Final = (3, 6)
+"""Least and most replicas of the one autoscaler."""
+PLAN: Final = "kinema.io/plan"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 Chaos = Callable[[LocalPipeline, Progress], Awaitable[bool]]
@@ -193,6 +196,7 @@ async def _objects(url: str) -> dict[str, Sequence[dict[str, Any]]]:
         "pods": "/api/v1/pods",
         "deployments": "/apis/apps/v1/deployments",
         "configmaps": "/api/v1/configmaps",
+        "autoscalers": "/apis/autoscaling/v2/horizontalpodautoscalers",
     }
     async with aiohttp.ClientSession() as session:
         found = {}
@@ -210,22 +214,32 @@ def _leftovers(objects: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[str, ..
         left += [f"node {name}: {key}" for key in marks if key.startswith(MARKS) and key != CAPACITY_TYPE]
         left += [f"node {name}: taint {t['key']}" for t in node["spec"].get("taints", []) if t["key"].startswith(MARKS)]
         left += [f"node {name}: cordoned"] if node["spec"].get("unschedulable") else []
-    for pod in objects["pods"]:
-        if DELETION_COST in pod["metadata"].get("annotations", {}):
-            left.append(f"pod {pod['metadata']['name']}: {DELETION_COST}")
-    for item in objects["deployments"]:
-        annotations = item["metadata"].get("annotations", {})
-        left += [
-            f"deployment {item['metadata']['name']}: {key}"
-            for key in annotations
-            if key.startswith(MARKS) and key not in OWNERS_MARKS
-        ]
+    for kind in ("pods", "deployments", "autoscalers"):
+        for item in objects[kind]:
+            left += [f"{kind} {item['metadata']['name']}: {key}" for key in _our_annotations(kind, item)]
+    for scaler in objects["autoscalers"]:
+        limits = (scaler["spec"]["minReplicas"], scaler["spec"]["maxReplicas"])
+        left += [f"autoscaler {scaler['metadata']['name']}: limits {limits}"] if limits != LIMITS else []
     left += [
         f"configmap {item['metadata']['name']}: {item['data']}"
         for item in objects["configmaps"]
         if item["metadata"]["name"] == "kinema-steering" and item.get("data")
     ]
     return tuple(left)
+
+
+def _our_annotations(kind: str, item: dict[str, Any]) -> list[str]:
+    """Annotations that only we write; a rolled pod keeps the plan's id of its template, which set it apart."""
+    kept = (*OWNERS_MARKS, *((PLAN,) if kind == "pods" and _is_rolled(item) else ()))
+    return [
+        key
+        for key in item["metadata"].get("annotations", {})
+        if key == DELETION_COST or (key.startswith(MARKS) and key not in kept)
+    ]
+
+
+def _is_rolled(pod: dict[str, Any]) -> bool:
+    return bool(pod["metadata"].get("labels", {}).get("app") == "api")
 
 
 def _machines(history: bytes) -> Mapping[str, int]:

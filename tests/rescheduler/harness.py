@@ -23,6 +23,7 @@ from kinema_core.events import (
     StepDone,
     StepFailed,
     StepIntended,
+    UsageSampled,
 )
 from kinema_core.model.cluster import Cluster, all_objects, difference
 from kinema_core.runtime.bus import Lease
@@ -38,6 +39,7 @@ from kinema_rescheduler.logic.names import COST_BEFORE, DELETION_COST, EXPIRY, O
 from kinema_rescheduler.service import Rescheduler
 from kinema_rescheduler.settings import Settings
 
+USAGE_SECONDS = 60
 CLUSTER = "test"
 
 
@@ -69,6 +71,8 @@ class World:
             for item in cluster.workloads
             if item.type in {"Deployment", "StatefulSet"}
         }
+        self.watched = True
+        """Whether an observer lives, who tells usage every minute though nothing changes."""
         self.crash_at: Callable[[str], bool] = lambda _: False
         self.passed: list[str] = []
         self.crashes = 0
@@ -142,6 +146,9 @@ class World:
                 ClusterDelta(version=now.version, upserts=upserts, deletes=deletes), f"state-{now.version}"
             )
             self._seen = now
+        elif self.watched and int(self.clock.now().timestamp()) % USAGE_SECONDS == 0:
+            sampled = UsageSampled(sampled=self.clock.now(), window_seconds=USAGE_SECONDS, pods=())
+            await self.publish(sampled, f"usage-{self.clock.now().timestamp():.0f}")
 
     # --- running
 

@@ -11,11 +11,13 @@ from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, roll
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 from tests.support.plans import plan_for
 
-from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished, StepFailed, StepIntended
+from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished, Node, StepFailed, StepIntended
+from kinema_rescheduler.adapters.cluster import Order
 from kinema_rescheduler.adapters.memory import Pace
 from kinema_rescheduler.adapters.provider import Operation
 from kinema_rescheduler.errors import FinalError
 from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.logic.names import EXPIRY
 
 
 def intended_kinds(world: World) -> set[str]:
@@ -105,6 +107,36 @@ async def test_booted_node_that_carries_moved_pods_stays_after_an_abort() -> Non
     assert {pod.node for pod in world.memory.pods.values() if pod.name.startswith("cart")} == {"kinema-1"}
     assert world.marks_left() == []
     assert world.problems == []
+
+
+async def test_node_that_comes_up_while_it_is_given_up_is_closed_first() -> None:
+    """A node that was not seen when its deletion was decided, but is there by now, is tainted before it goes."""
+    before, plan = fragmented_plan()
+    world = World(before, limits=Limits(node_ready_seconds=5))
+    register, hidden = world.memory.register, list[Node]()
+    world.memory.register = hidden.append  # type: ignore[method-assign, assignment]  # the machine runs, its kubelet comes late
+    tainted: list[bool] = []
+    delete, check = world.provider.delete, world.writer.check_deletable
+
+    async def deleting(name: str, operation: str) -> Operation:
+        tainted.append(any(taint.key == EXPIRY for taint in world.memory.nodes[name].taints))
+        return await delete(name, operation)
+
+    async def checking(order: Order) -> bool:
+        if hidden:
+            register(hidden.pop())
+        return await check(order)
+
+    world.provider.delete = deleting  # type: ignore[method-assign]  # looks at what is deleted
+    world.writer.check_deletable = checking  # type: ignore[method-assign]  # the kubelet is there just before
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "node-never-ready"
+    assert tainted == [True]
+    assert "kinema-1" not in world.memory.nodes
+    assert end.leftovers == ()
+    assert world.marks_left() == []
 
 
 async def test_booted_node_that_cannot_be_deleted_is_named() -> None:
@@ -226,3 +258,24 @@ async def test_second_plan_waits_for_the_first() -> None:
     first_end = next(n for n, body in enumerate(bodies) if isinstance(body, ExecutionFinished | ExecutionAborted))
     second = [n for n, body in enumerate(bodies) if isinstance(body, StepIntended) and body.plan == "plan-2"]
     assert all(n > first_end for n in second)
+
+
+async def test_nothing_is_decided_on_an_old_state() -> None:
+    """Once the observer has been silent for too long nothing more is intended; when it is back the plan goes on."""
+    before, plan = fragmented_plan()
+    world = World(before, limits=Limits(node_ready_seconds=2500))
+    world.memory.never_ready_nodes.add("kinema-1")
+    await world.accept(plan)
+    for _ in range(60):
+        await world.second()
+    world.watched = False
+    for _ in range(1200):
+        await world.second()
+    silent = len(world.bus.events("LOG"))
+    for _ in range(600):
+        await world.second()
+    assert len(world.bus.events("LOG")) == silent
+    assert world.end() is None
+    world.watched = True
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)

@@ -200,6 +200,16 @@ async def test_eviction_asks_the_budget_and_means_one_pod(bench: Bench) -> None:
     assert (await bench.perform("evict", WEB, uid=uid, pods=("not-there",))).outcome == "adopted"
 
 
+async def test_conflict_is_no_eviction_while_the_pod_is_there(bench: Bench) -> None:
+    """A conflict that is not about the pod's identity passes: the pod is still there and will be asked for again."""
+    fields: dict[str, Any] = {"uid": bench.uid(bench.web()), "pods": (bench.uid(bench.pods()[0]),)}
+    await bench.fault(type="api", method="POST", path="/eviction", status=409, count=1)
+    with pytest.raises(PassingError) as caught:
+        await bench.perform("evict", WEB, **fields)
+    assert caught.value.reason == "conflict"
+    assert (await bench.perform("evict", WEB, **fields)).outcome == "done"
+
+
 async def test_two_budgets_on_a_pod_are_final(bench: Bench) -> None:
     """The API server refuses pods under two budgets for ever: trying again is no use."""
     first = bench.world.sim.store.sorted(PDB, "shop")[0]
@@ -227,6 +237,10 @@ async def test_node_with_pods_is_not_deleted(bench: Bench) -> None:
     with pytest.raises(FinalError, match="another node") as refused:
         await bench.writer.check_deletable(other)
     assert refused.value.reason == "changed"
+    unseen = Order(step=Step(id="d", kind="delete", target=busy), plan="plan-1", iteration="it-1")
+    with pytest.raises(PassingError) as caught:
+        await bench.writer.check_deletable(unseen)
+    assert caught.value.reason == "not-ready"
     gone = Order(step=Step(id="d", kind="delete", target="gone", uid="x"), plan="plan-1", iteration="it-1")
     assert await bench.writer.check_deletable(gone) is False
 

@@ -36,7 +36,9 @@ def accepted() -> Event:
         ([("surge-up", 1), ("surge-up", 2), ("surge-down", 2)], (WEB,)),
     ],
 )
-def test_every_surge_without_its_end_is_taken_back(steps: list[tuple[StepKind, int]], expected: tuple[str, ...]) -> None:
+def test_every_surge_without_its_end_is_taken_back(
+    steps: list[tuple[StepKind, int]], expected: tuple[str, ...]
+) -> None:
     """A surge that was cut short may have left its autoscaler's limits raised, whatever move came after it."""
     cluster, plan = small_plan()
     progresses = [ended(kind, number) for kind, number in steps]

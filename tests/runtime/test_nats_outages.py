@@ -73,11 +73,11 @@ async def test_a_lost_acknowledgement_is_settled_by_reading_back(line: Line, sec
         return await original(subject, *args, **more)  # type: ignore[arg-type]  # passed on as they came
 
     def restore() -> None:
-        line.bus._connection.request = original  # type: ignore[method-assign]
+        line.bus._connection.request = original  # type: ignore[method-assign]  # the broker answers again
         line.proxy.deaf = False
         line.proxy.cut()
 
-    line.bus._connection.request = deafened  # type: ignore[method-assign, assignment]
+    line.bus._connection.request = deafened  # type: ignore[method-assign, assignment]  # every answer is lost
     assert await line.bus.publish(iteration(2)) == 2
     assert line.proxy.lost.is_set()
     assert await stored(line.direct) == [iteration(1), iteration(2)]

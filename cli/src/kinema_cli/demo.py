@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from rich.console import Console
@@ -27,7 +29,11 @@ from kinema_cli.simulator import Simulator, SimulatorError
 from kinema_core.runtime.bus import BusError, Stored
 from kinema_core.runtime.embedded import ServerError
 
+T = TypeVar("T")
+
 CLUSTER: Final = "demo"
+MARKER: Final = ".kinema-demo"
+"""File in a demo's directory, with the number of the process that wrote it: only such a directory is made anew."""
 SIMULATOR_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 120.0
@@ -39,6 +45,10 @@ SOLVE_SECONDS: Final = 20.0
 
 class DemoError(Exception):
     """The demo cannot go on; the text says what failed and where to look."""
+
+
+class InterruptedDemoError(Exception):
+    """SIGINT or SIGTERM came."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +85,15 @@ def service_settings() -> dict[str, dict[str, object]]:
 def run_demo(options: DemoOptions) -> int:
     """Run it; 0 when a plan was carried out without one violation, 1 otherwise."""
     console = Console(stderr=True)
+    for name, value in (("--speed", options.speed), ("--timeout", options.timeout)):
+        if not (math.isfinite(value) and value > 0):
+            console.print(f"{name} {value:g}: give a number above 0", markup=False)
+            return 2
     try:
         result = asyncio.run(_demo(options, console))
+    except InterruptedDemoError:
+        console.print("interrupted; everything that was started has ended", markup=False)
+        return 130
     except (DemoError, ChildError, ServerError, BusError, SimulatorError, RunError, HistoryError) as error:
         console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
         return 1
@@ -84,20 +101,49 @@ def run_demo(options: DemoOptions) -> int:
     return 0 if result.good else 1
 
 
+def _prepare(options: DemoOptions) -> None:
+    """Make the directory anew, if it is a demo's own and no other demo is using it; raises DemoError."""
+    out = options.out
+    marker = out / MARKER
+    try:
+        if out.exists() and not out.is_dir():
+            raise DemoError(f"{out} is a file: name a directory")
+        if out.is_dir() and any(out.iterdir()):
+            if not marker.is_file():
+                raise DemoError(f"{out} holds something that is not a demo's: name another directory, or empty it")
+            if _alive(marker.read_text(encoding="utf-8")):
+                raise DemoError(f"another demo is using {out}: wait for it, or name another directory")
+            shutil.rmtree(out)
+        out.mkdir(parents=True, exist_ok=True)
+        marker.write_text(str(os.getpid()), encoding="utf-8")
+    except OSError as error:
+        raise DemoError(f"{out}: {error.strerror}") from error
+
+
+def _alive(pid: str) -> bool:
+    """Whether a process of that number runs."""
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 async def _demo(options: DemoOptions, console: Console) -> DemoResult:
     began = time.monotonic()
-    if options.out.exists():
-        shutil.rmtree(options.out)
-    options.out.mkdir(parents=True)
+    _prepare(options)
     console.print("starting the simulated cluster: it lives through a traffic peak first …")
     child = simulator_child(options)
     pipeline: LocalPipeline | None = None
     stopping = stop_event()
     try:
         await child.start(read_output=True)
-        address = msgspec.json.decode(await first_line(child, SIMULATOR_SECONDS), type=SimulatorAddress)
+        line = await _unless(stopping, first_line(child, SIMULATOR_SECONDS))
+        address = msgspec.json.decode(line, type=SimulatorAddress)
         simulator = Simulator(address.url)
-        pipeline = await start_pipeline(options, simulator)
+        pipeline = await _unless(stopping, start_pipeline(options, simulator))
         console.print("five services and nats-server are up")
         try:
             await _follow(options, pipeline, simulator, began=began, console=console, stopping=stopping)
@@ -113,6 +159,20 @@ async def _demo(options: DemoOptions, console: Console) -> DemoResult:
     console.print("writing the report …")
     recording = read(options.recording)
     return summarise(recording, history, out=options.out, wall_seconds=time.monotonic() - began)
+
+
+async def _unless(stopping: asyncio.Event, work: Coroutine[None, None, T]) -> T:
+    """The result of the work, or InterruptedDemoError as soon as somebody wants to stop."""
+    working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+            raise InterruptedDemoError
+        return working.result()
+    finally:
+        stopped.cancel()
 
 
 def simulator_child(options: DemoOptions) -> Child:
@@ -182,7 +242,7 @@ async def _follow(
     with Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live:
         while not progress.settled:
             if stopping.is_set():
-                raise DemoError("interrupted")
+                raise InterruptedDemoError
             seconds = time.monotonic() - began
             if seconds > options.timeout:
                 raise DemoError(

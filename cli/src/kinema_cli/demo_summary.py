@@ -177,7 +177,7 @@ def _print_audit(console: Console, data: ReportData) -> None:
         console.print("audit      nothing was carried out")
         return
     table = Table(title="Disruption audit", title_justify="left")
-    table.add_column("workload")
+    table.add_column("workload", overflow="fold")
     table.add_column("moved by")
     for heading in ("replicas", "least ready", "floor", "violations", "unready pod-s"):
         table.add_column(heading, justify="right")

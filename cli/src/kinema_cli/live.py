@@ -63,7 +63,7 @@ async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
     cluster = from_objects(objects)
     if not cluster.nodes:
         raise SnapshotError(f"context {context!r}: the cluster has no nodes")
-    return Snapshot(cluster=cluster, now=now, ignored={})
+    return Snapshot(cluster=cluster, now=now, ignored={}, live=True)
 
 
 async def _objects(api: Api, resource: Resource) -> list[ClusterObject]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -143,10 +143,22 @@ def _offers(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:
         raise InputError(f"{path}: {error}") from error
 
 
+_EXPECTED: Final = {
+    "pods": "Pod",
+    "controllers (replicasets, deployments, …)": "Workload",
+    "poddisruptionbudgets": "DisruptionBudget",
+    "namespaces": "Namespace",
+}
+"""What a whole snapshot nearly always holds, and whose absence makes a plan bolder."""
+
+
 def _say_what_is_left_out(snapshot: Snapshot) -> None:
     if snapshot.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(snapshot.ignored.items()))
         complain(f"not read, as planning needs none of them: {kinds}")
+    absent = [name for name, kind in _EXPECTED.items() if not snapshot.cluster.objects.get(kind)]
+    if absent and not snapshot.live:
+        complain(f"none in the file: {', '.join(absent)}; if the cluster has any, their rules are missing in this plan")
     count = len(snapshot.cluster.quarantined)
     if count:
         complain(f"{count} objects could not be read; what they might forbid is taken as forbidden")

@@ -36,6 +36,8 @@ class Snapshot:
     """The newest timestamp in the file: durations count to it."""
     ignored: Mapping[str, int]
     """Objects of kinds that are not read, by kind."""
+    live: bool = False
+    """Taken from a cluster, so that what is absent does not exist."""
 
 
 def load_snapshot(path: Path) -> Snapshot:

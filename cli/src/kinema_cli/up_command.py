@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
@@ -32,6 +33,9 @@ def run_up(options: UpOptions) -> int:
     console = Console(stderr=True)
     if not options.kubeconfig.is_file():
         console.print(f"{options.kubeconfig}: no such file: name the kubeconfig of the cluster", markup=False)
+        return 2
+    if urlsplit(options.provider).scheme not in ("http", "https") or not urlsplit(options.provider).hostname:
+        console.print(f"--provider-url {options.provider!r} is no http or https address", markup=False)
         return 2
     try:
         return asyncio.run(_up(options, console))

@@ -49,9 +49,12 @@ def _quarantine_of(cluster: Cluster) -> Quarantine:
         space = _namespace(item, kind, key)
         if node:
             nodes.setdefault(node, item.object)
+        elif _lost(item, kind):
+            for each in cluster.nodes:  # it runs somewhere: whichever node is deleted may be its own
+                nodes.setdefault(each.name, item.object)
         elif kind in _CONTROLLERS:
             controllers.setdefault(f"{kind}/{key}", item.object)
-        elif space and (kind not in _HARMLESS or _lost(item, kind)):
+        elif space and kind not in _HARMLESS:
             namespaces.setdefault(space, item.object)
     return Quarantine(MappingProxyType(nodes), MappingProxyType(namespaces), MappingProxyType(controllers))
 

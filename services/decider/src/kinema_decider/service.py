@@ -81,7 +81,7 @@ class Decider:
                 version=cluster.version,
                 rule="not-held",
                 reason=f"{approved.by} approved a plan that does not wait for approval",
-                would_change="the id of a plan that kinema plans shows as held",
+                would_change="the id of a plan that kinema status shows as held",
             ),
         )
 

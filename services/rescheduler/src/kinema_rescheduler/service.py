@@ -60,6 +60,9 @@ _IDLE: Final = timedelta(seconds=1)
 _LOG = structlog.get_logger()
 
 
+_STATE_KINDS: Final = ("cluster-snapshot", "cluster-delta", "usage-sampled")
+
+
 def fold_state(cluster: Cluster, event: Event) -> Cluster:
     """Fold one state event."""
     return evolve(cluster, event.body) if isinstance(event.body, ClusterSnapshot | ClusterDelta) else cluster
@@ -93,6 +96,8 @@ class Rescheduler:
         self._known: tuple[Cluster, int] | None = None
         """The newest state and its version, as of `_state_head`."""
         self._state_head = -1
+        self._observed: datetime | None = None
+        """When the state stream last grew, as far as this process knows."""
         self._journal = Journal()
         self._position = 0
         self._last_intent = 0
@@ -229,19 +234,35 @@ class Rescheduler:
                 self._journal = fold(self._journal, item.event)
 
     async def _state(self) -> tuple[Cluster, int] | None:
-        """The newest state; None while it is unknown: then nothing is decided."""
+        """The newest state; None while it is unknown or old: then nothing is decided."""
         head = await self._bus.head("STATE")
-        if self._known is not None and self._state_head == head:
-            return self._known
-        try:
-            self._known = await self._follower.latest()
-        except StateLostError as error:
-            self._known = None
-            self._health.report("state", str(error))
-            return None
-        self._state_head = head
-        self._health.report("state", None)
-        return self._known
+        if self._known is None or self._state_head != head:
+            try:
+                self._known = await self._follower.latest()
+            except StateLostError as error:
+                self._known = None
+                self._health.report("state", str(error))
+                return None
+            self._observed = self._clock.now() if self._state_head >= 0 else await self._newest_observation()
+            self._state_head = head
+        problem = self._too_old()
+        self._health.report("state", problem)
+        return self._known if problem is None else None
+
+    def _too_old(self) -> str | None:
+        """An observer that has died says nothing, and the cluster goes on without us seeing it."""
+        limit = self._settings.max_state_age_seconds
+        age = (self._clock.now() - self._observed).total_seconds() if self._observed is not None else 0.0
+        return (
+            f"nothing was observed for {age:.0f} s, more than {limit:.0f}: is the observer alive?"
+            if age > limit
+            else None
+        )
+
+    async def _newest_observation(self) -> datetime | None:
+        """Time of the newest state event: a process that has just started has seen none come."""
+        found = [await self._bus.last("STATE", kind) for kind in _STATE_KINDS]
+        return max((item.event.time for item in found if isinstance(item, Stored)), default=None)
 
     def _worth_deciding(self, version: int) -> bool:
         """Whether anything was read since the last decision, or time has passed."""

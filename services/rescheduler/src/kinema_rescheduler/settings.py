@@ -28,6 +28,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Real seconds between two looks at the streams."""
     grace_seconds: float = 5.0
     """Real seconds that running effects have to end when the service is told to stop."""
+    max_state_age_seconds: float = 900.0
+    """Cluster seconds without any observation after which nothing more is decided. A quiet cluster's observer tells
+    usage every 15 seconds and, where there is no metrics API, restates the cluster every ten minutes."""
     catalog_seconds: float = 300.0
     """Cluster seconds between two looks at the provider's catalog."""
 
@@ -36,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.lease_seconds < 3:
             message = f"lease_seconds is {self.lease_seconds}: give 3 or more"
             raise ValueError(message)
-        for name in ("request_seconds", "tick_seconds", "catalog_seconds"):
+        for name in ("request_seconds", "tick_seconds", "catalog_seconds", "max_state_age_seconds"):
             if getattr(self, name) <= 0:
                 message = f"{name} is {getattr(self, name)}: it must be above 0"
                 raise ValueError(message)

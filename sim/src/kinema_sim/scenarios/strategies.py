@@ -1,12 +1,12 @@
 """A small cluster that is too large for what runs on it, with one workload for each way of moving pods: for tests.
 
-Six nodes for what fits on two. A Deployment that is surged, one that asks to be rolled, a StatefulSet that can only be
-evicted, a daemon set, and budgets on two of them.
+Six nodes for what fits on two. A Deployment with an autoscaler that is surged, one that asks to be rolled, a
+StatefulSet that can only be evicted, a daemon set, and budgets on two of them.
 """
 
 from kinema_sim.cluster import Cluster
-from kinema_sim.engine.kinds import DAEMON_SET, DEPLOYMENT, NAMESPACE, PDB, STATEFUL_SET
-from kinema_sim.scenarios.objects import App, daemon_set, deployment, namespace, pdb, stateful_set
+from kinema_sim.engine.kinds import DAEMON_SET, DEPLOYMENT, HPA, NAMESPACE, PDB, STATEFUL_SET
+from kinema_sim.scenarios.objects import App, daemon_set, deployment, hpa, namespace, pdb, stateful_set
 
 FIXED = {"kinema.io/adjustment": "0"}
 WEB = App("web", "shop", "example/web:1", cpu_m=400, memory_mi=256, replicas=3, annotations=FIXED)
@@ -35,6 +35,7 @@ def build(seed: int) -> Cluster:
     for app in (WEB, API):
         cluster.store.create(DEPLOYMENT, deployment(app))
     cluster.store.create(STATEFUL_SET, stateful_set(STORE))
+    cluster.store.create(HPA, hpa(WEB, low=WEB.replicas, high=6))
     cluster.store.create(PDB, pdb(WEB, minAvailable=2))
     cluster.store.create(PDB, pdb(STORE, maxUnavailable=1))
     cluster.run_for(60)

@@ -245,7 +245,9 @@ def _quarantine(kind: str, raw: bytes | msgspec.Raw, fault: UnreadableFieldError
     known = name or f"unnamed-{sha256(bytes(raw)).hexdigest()[:12]}"
     key = f"{namespace}/{known}" if namespace else known
     node = name if kind == "Node" else _text(value, "spec", "nodeName") if kind == "Pod" else None
-    lost = kind == "Pod" and node is None and _at(value, "spec", "nodeName") not in (None, "")
+    spec = _at(value, "spec")
+    # A pod without a node's name waits for one; where that cannot even be told, it may run anywhere.
+    lost = kind == "Pod" and node is None and not (isinstance(spec, dict) and spec.get("nodeName") in (None, ""))
     item = Quarantined(
         object=f"{kind} {key}",
         path=fault.path,

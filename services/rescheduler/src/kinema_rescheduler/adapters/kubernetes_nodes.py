@@ -93,28 +93,38 @@ async def check_deletable(api: KubernetesApi, order: Order) -> bool:
     """Whether a node is there to be deleted: still ours, and nothing on it but what goes with it.
 
     Raises:
-        PassingError: `not-empty`. FinalError: `changed`, somebody took our marks off or made another node of that name.
+        PassingError: `not-empty`, or `not-ready`, a node that was given up before it was seen has come up since.
+        FinalError: `changed`, somebody took our marks off or made another node of that name.
     """
     step = order.step
     try:
         node = await api.get(node_path(step.target))
     except NotFoundError:
+        # The machine may run on though its node object was taken away.
+        await _check_empty(api, step.target)
         return False
-    if step.uid and uid(node) != step.uid:
+    if not step.uid:
+        raise PassingError("not-ready", f"node {step.target} has come up: it must be closed before it is deleted")
+    if uid(node) != step.uid:
         # The provider knows machines by name: it would delete the one that is in use now.
         raise FinalError("changed", f"node {step.target} is another node of that name by now")
     labels = node["metadata"].get("labels") or {}
-    if step.uid and (EXPIRY not in labels or annotations_of(node).get(PLAN) != order.plan):
+    if EXPIRY not in labels or annotations_of(node).get(PLAN) != order.plan:
         raise FinalError("changed", f"node {step.target} does not carry our marks any more")
-    pods = await api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={step.target}")
+    await _check_empty(api, step.target)
+    return True
+
+
+async def _check_empty(api: KubernetesApi, node: str) -> None:
+    """Raise PassingError `not-empty` while anything but what goes with the node runs on it."""
+    pods = await api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
     left = sorted(
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         for pod in pods
         if not resident(pod) and not finished(pod)
     )
     if left:
-        raise PassingError("not-empty", f"node {step.target} runs {', '.join(left[:5])}")
-    return True
+        raise PassingError("not-empty", f"node {node} runs {', '.join(left[:5])}")
 
 
 async def steer(api: KubernetesApi, order: Order) -> Made:

@@ -110,7 +110,10 @@ async def evict(api: KubernetesApi, order: Order) -> Made:
     try:
         await api.evict(f"{pod_path(victim)}/eviction", body)
     except (NotFoundError, ConflictError):
-        return Made("adopted")  # gone, or another pod has its name by now: the one that was meant does not run here
+        # Gone, or another pod has its name by now. A conflict about anything else leaves the pod there: try again.
+        if _chosen(await _pods(api, step, workload), step):
+            raise
+        return Made("adopted")
     except PassingError as error:
         if error.reason == "unavailable" and "more than one PodDisruptionBudget" in error.detail:
             raise FinalError("budget", error.detail) from error

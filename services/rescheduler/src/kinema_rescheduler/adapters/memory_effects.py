@@ -78,7 +78,9 @@ class MemoryWriter:
         node = self._cluster.nodes.get(order.step.target)
         if node is None:
             return False
-        if order.step.uid and (node.uid != order.step.uid or EXPIRY not in node.labels):
+        if not order.step.uid:
+            raise PassingError("not-ready", f"{node.name} has come up")
+        if node.uid != order.step.uid or EXPIRY not in node.labels:
             raise FinalError("changed", f"{node.name} does not carry our marks any more")
         left = self._cluster.evictable(node.name)
         if left:

@@ -12,8 +12,8 @@ from kinema_rescheduler.logic.names import ABORT, expire_id
 from kinema_rescheduler.logic.phases import Phase, clean
 from kinema_rescheduler.logic.scene import Decision, Scene
 
-_NEVER_MADE = frozenset({"stock-out", "quota", "permission", "denied", "invalid"})
-"""Refusals of a provider that mean that no node was made."""
+_NEVER_MADE = frozenset({"stock-out", "quota", "permission", "denied", "invalid", "conflict"})
+"""Refusals of a provider that mean that we made no node; with `conflict`, one of that name is somebody else's."""
 
 
 def reason_to_abort(scene: Scene) -> Verdict | None:
@@ -73,10 +73,10 @@ def _nodes(scene: Scene) -> Phase:
 
 
 def _node(scene: Scene, name: str, booted: Progress) -> tuple[tuple[Decision, ...], bool]:
-    deletion = scene.progress(f"delete/{name}")
-    if deletion is not None:
+    deletion, node = scene.progress(f"delete/{name}"), scene.cluster.node(name)
+    came_up = node is not None and deletion is not None and not deletion.step.uid and deletion.state == "failed"
+    if deletion is not None and (deletion.over or not came_up):
         return scene.intend(deletion.step), deletion.over
-    node = scene.cluster.node(name)
     if node is None:
         return scene.intend(Step(id=f"delete/{name}", kind="delete", target=name)), False
     pods = scene.evictable.get(name, ())
