@@ -209,3 +209,18 @@ def test_times_keep_their_zone() -> None:
     """An event's time is an instant, not a wall clock's reading."""
     found = decode(raw(Paused(by="ada"), lambda data: data.update(time="2026-03-02T13:00:00+01:00")))
     assert found.time == datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    """Invalid UTF-8 anywhere in an event is bad JSON, not a crash of its reader."""
+    good = encode(event(Paused(by="ada", reason="")))
+    assert refusal(good.replace(b"ada", b"a\xff")).reason == "bad-json"
+    assert refusal(good.replace(b'"e1"', b'"\xff"')).reason == "bad-json"
+
+
+def test_nesting_without_end_is_refused() -> None:
+    """An event that nests deeper than any reader goes is bad JSON."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+    good = encode(event(Paused(by="ada", reason="")))
+    assert refusal(good.replace(b'"ada"', deep)).reason == "bad-json"
+    assert refusal(good.replace(b'"e1"', b'"e1","more":' + deep)).reason == "bad-json"

@@ -19,8 +19,12 @@ def settings_for(nats: str, cluster: str) -> RuntimeSettings:
     Raises:
         AddressError: no such address, or no name of a cluster.
     """
-    addresses = [urlsplit(address if "//" in address else f"nats://{address}") for address in nats.split(",")]
-    if any(not address.hostname or address.scheme not in ("nats", "tls") for address in addresses):
+    try:
+        addresses = [urlsplit(address if "//" in address else f"nats://{address}") for address in nats.split(",")]
+        usable = all(item.hostname and item.scheme in ("nats", "tls") and item.port != 0 for item in addresses)
+    except ValueError:  # open brackets, or a port above 65535
+        addresses, usable = [], False
+    if not usable:
         # Never repeat the address: it may hold a password.
         raise AddressError("--nats is no address of a broker: write nats://user:password@host:port")
     if not cluster:

@@ -13,6 +13,7 @@ from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.recording import Recorded, write
 from kinema_core.runtime.bus import Bus, BusError, Stored, StreamName
 from kinema_core.runtime.nats_bus import connect
+from kinema_core.runtime.settings import RuntimeSettings
 
 _STREAMS: Final[tuple[StreamName, ...]] = ("STATE", "LOG")
 
@@ -31,17 +32,34 @@ async def collect(bus: Bus) -> tuple[list[Recorded], int]:
 
 
 async def record_to(bus: Bus, *, cluster: str, out: Path) -> tuple[int, int]:
-    """Write a recording; returns how many events it holds and how many messages could not be read."""
+    """Write a recording, if there is anything to record.
+
+    Returns:
+        How many events it holds, and how many messages could not be read.
+    """
     events, damaged = await collect(bus)
+    if not events:
+        return 0, damaged  # an older recording of that name is worth more than an empty one
     return write(out, cluster=cluster, version=version("kinema-cli"), events=events), damaged
 
 
 def run_record(*, nats: str, cluster: str, out: Path) -> int:
-    """Record from a broker; 0 done, 1 failed, 3 nothing there."""
+    """Record from a broker; 0 done, 1 failed, 2 wrong arguments, 3 nothing there."""
     errors = Console(stderr=True)
     try:
-        count, damaged = asyncio.run(_record(nats, cluster, out))
-    except (AddressError, BusError, OSError) as error:
+        settings = settings_for(nats, cluster)
+    except AddressError as error:
+        errors.print(str(error), markup=False, soft_wrap=True)
+        return 2
+    if out.is_dir():
+        errors.print(f"{out}: is a directory: name a file in it", markup=False, soft_wrap=True)
+        return 1
+    try:
+        count, damaged = asyncio.run(_record(settings, out))
+    except OSError as error:
+        errors.print(f"{out}: cannot be written: {error.strerror or error}", markup=False, soft_wrap=True)
+        return 1
+    except BusError as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return 1
     if damaged:
@@ -53,9 +71,9 @@ def run_record(*, nats: str, cluster: str, out: Path) -> int:
     return 0
 
 
-async def _record(nats: str, cluster: str, out: Path) -> tuple[int, int]:
-    bus = await connect(settings_for(nats, cluster))
+async def _record(settings: RuntimeSettings, out: Path) -> tuple[int, int]:
+    bus = await connect(settings)
     try:
-        return await record_to(bus, cluster=cluster, out=out)
+        return await record_to(bus, cluster=settings.cluster, out=out)
     finally:
         await bus.close()

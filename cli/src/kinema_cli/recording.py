@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ import zstandard
 from kinema_core.events import Event, EventError, decode, encode
 
 FORMAT: Final = "kinema.recording/v1"
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for bytes that are no JSON, no text, or nested too deeply."""
 
 
 class RecordingError(Exception):
@@ -99,8 +102,10 @@ def _lines(path: Path) -> Iterator[bytes]:
             data = gzip.decompress(data)
     except FileNotFoundError as error:
         raise RecordingError(f"{path}: no such file") from error
-    except (OSError, EOFError, zstandard.ZstdError) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
         raise RecordingError(f"{path}: cannot be unpacked: {error}") from error
+    except OSError as error:
+        raise RecordingError(f"{path}: cannot be read: {error.strerror or error}") from error
     yield from (line for line in data.split(b"\n") if line.strip())
 
 
@@ -113,7 +118,7 @@ def read(path: Path) -> Recording:
     lines = _lines(path)
     try:
         header = msgspec.json.decode(next(lines, b""), type=Header)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise RecordingError(f"{path}: line 1 is no header of a recording: {error}") from error
     if header.format != FORMAT:
         raise RecordingError(f"{path}: format {header.format!r} is not {FORMAT!r}: record again with this version")
@@ -123,7 +128,7 @@ def read(path: Path) -> Recording:
         try:
             line = decoder.decode(text)
             event = decode(bytes(line.event))
-        except (msgspec.DecodeError, EventError) as error:
+        except (*_UNREADABLE, EventError) as error:
             raise RecordingError(f"{path}: line {number}: {error}") from error
         mine = streams[line.stream]
         if mine and line.sequence <= mine[-1].sequence:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +15,17 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from kinema_cli.output import complain
 from kinema_cli.recording import Recording, RecordingError, read
 from kinema_cli.replaying.difference import Difference
 from kinema_cli.replaying.engine import Checked
+from kinema_cli.replaying.past import Skipped, before_first_snapshot
+from kinema_cli.replaying.stages import RecordedSettingsError
 
 STAGES: Final = ("predictor", "optimizer", "decider", "rescheduler")
 MAX_FIELDS_SHOWN: Final = 40
+MAX_VALUE_SHOWN: Final = 200
+"""Characters of one value in a difference: an entry that is missing altogether may be long."""
 
 
 @dataclass
@@ -28,9 +35,14 @@ class Tally:
     decided: dict[str, int] = field(default_factory=dict)
     equal: dict[str, int] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
+    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Recorded events that could not be decided again, by stage and reason."""
 
-    def add(self, checked: Checked) -> None:
+    def add(self, checked: Checked | Skipped) -> None:
         """Count one decision."""
+        if isinstance(checked, Skipped):
+            self.skipped[checked.stage, checked.reason] += 1
+            return
         self.decided[checked.stage] = self.decided.get(checked.stage, 0) + 1
         if checked.difference is None:
             self.equal[checked.stage] = self.equal.get(checked.stage, 0) + 1
@@ -45,30 +57,62 @@ class Tally:
 def run_replay(
     *, file: Path, stage: str | None, start: int, end: int | None, speed: float, strict: bool, show_diff: bool
 ) -> int:
-    """Replay a recording; returns the exit code: 0 equal, 1 different or unreadable, 2 wrong arguments."""
+    """Replay a recording.
+
+    Returns:
+        The exit code: 0 equal, 1 different or unreadable, 2 wrong arguments, 3 nothing was decided again.
+    """
     # Fits on one thread are fast and always the same; must be set before scikit-learn is imported.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    errors = Console(stderr=True)
-    if stage is not None and stage not in STAGES:
-        errors.print(f"--stage {stage!r} is none of {', '.join(STAGES)}", markup=False)
+    wrong = _wrong_argument(stage, start, end, speed)
+    if wrong:
+        complain(wrong)
         return 2
-    try:
-        recording = read(file)
-    except RecordingError as error:
-        errors.print(str(error), markup=False, soft_wrap=True)
-        return 1
-    if not recording.log:
-        errors.print(f"{file}: the log is empty: nothing to decide again", markup=False)
-        return 3
     names = (stage,) if stage is not None else STAGES
-    began = time.perf_counter()
-    tally = asyncio.run(replay_all(recording, names, start, end, speed))
-    seconds = time.perf_counter() - began
-    _print_tally(tally, recording, seconds)
+    try:
+        recording = _replayable(file)
+        began = time.perf_counter()
+        tally = asyncio.run(replay_all(recording, names, start, end, speed))
+    except (RecordingError, RecordedSettingsError) as error:
+        complain(str(error) if isinstance(error, RecordingError) else f"{file}: {error}")
+        return 1
+    for (name, reason), count in tally.skipped.items():
+        complain(f"{count} {'event' if count == 1 else 'events'} of the {name} not decided again: {reason}")
+    if not tally.decided:
+        last = recording.log[-1].sequence if recording.log else 0
+        by = f" of the {stage}" if stage else ""
+        complain(f"{file}: no decision{by} between {start} and {last if end is None else end}: the log ends at {last}")
+        return 3
+    _print_tally(tally, recording, time.perf_counter() - began)
     first = tally.first()
     if first is not None and (show_diff or strict):
         _print_difference(first)
     return 1 if tally.differences and (strict or show_diff) else 0
+
+
+def _replayable(file: Path) -> Recording:
+    """A recording that holds a state to decide on, unless nothing was decided at all."""
+    recording = read(file)
+    lost = before_first_snapshot(recording)
+    if lost is None and recording.log:
+        message = f"{file}: holds no full state of the cluster: nothing can be decided again"
+        raise RecordingError(message)
+    if lost:
+        complain(f"{file}: state events before the first full state are skipped: {lost}")
+    return recording
+
+
+def _wrong_argument(stage: str | None, start: int, end: int | None, speed: float) -> str:
+    """What is wrong with the arguments; empty when nothing is."""
+    if stage is not None and stage not in STAGES:
+        return f"--stage {stage!r} is none of {', '.join(STAGES)}"
+    if start < 0:
+        return f"--from {start} is negative: sequences begin at 1"
+    if end is not None and end < start:
+        return f"--to {end} lies before --from {start}"
+    if not (math.isfinite(speed) and speed >= 0):
+        return f"--speed {speed} is no pace: use 0 for as fast as possible, 1 for as recorded"
+    return ""
 
 
 async def replay_all(
@@ -76,6 +120,8 @@ async def replay_all(
 ) -> Tally:
     """Decide again on everything that the named stages decided."""
     tally = Tally()
+    if not recording.log:
+        return tally
     pace = _Pace(recording, speed)
     for name in names:
         async for checked in _checks(name, recording, start, end):
@@ -99,7 +145,7 @@ class _Pace:
             await asyncio.sleep(max(0.0, due - (time.perf_counter() - self._began)))
 
 
-def _checks(name: str, recording: Recording, start: int, end: int | None) -> AsyncIterator[Checked]:
+def _checks(name: str, recording: Recording, start: int, end: int | None) -> AsyncIterator[Checked | Skipped]:
     if name == "rescheduler":
         from kinema_cli.replaying.rescheduler import RescheduleReplay
 
@@ -144,6 +190,12 @@ def _print_difference(first: Difference) -> None:
         soft_wrap=True,
     )
     for item in first.fields[:MAX_FIELDS_SHOWN]:
-        console.print(f"  {item.path}: {item.then!r} → {item.now!r}", markup=False, soft_wrap=True)
+        where = f"{item.path} ({item.pod})" if item.pod else item.path
+        console.print(f"  {where}: {_shown(item.then)} → {_shown(item.now)}", markup=False, soft_wrap=True)
     if len(first.fields) > MAX_FIELDS_SHOWN:
         console.print(f"  … and {len(first.fields) - MAX_FIELDS_SHOWN} more fields")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_VALUE_SHOWN else f"{text[:MAX_VALUE_SHOWN]}…"

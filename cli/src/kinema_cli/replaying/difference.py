@@ -17,6 +17,8 @@ class FieldDifference:
     path: str
     then: object
     now: object
+    pod: str = ""
+    """The pod that the entry of a list is about."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,18 @@ def field_differences(then: Event, now: Event) -> tuple[FieldDifference, ...]:
     return tuple(_walk("", msgspec.to_builtins(then), msgspec.to_builtins(now)))
 
 
-def _walk(path: str, then: object, now: object) -> Iterator[FieldDifference]:
+def _walk(path: str, then: object, now: object, pod: str = "") -> Iterator[FieldDifference]:
     if isinstance(then, dict) and isinstance(now, dict):
         for key in [*then, *(key for key in now if key not in then)]:
-            yield from _walk(f"{path}.{key}" if path else str(key), then.get(key), now.get(key))
+            yield from _walk(f"{path}.{key}" if path else str(key), then.get(key), now.get(key), pod)
     elif isinstance(then, list | tuple) and isinstance(now, list | tuple):
         for index in range(max(len(then), len(now))):
             old = then[index] if index < len(then) else None
             new = now[index] if index < len(now) else None
-            yield from _walk(f"{path}[{index}]", old, new)
+            yield from _walk(f"{path}[{index}]", old, new, _pod_of(old) or _pod_of(new) or pod)
     elif then != now or type(then) is not type(now):
-        yield FieldDifference(path=path, then=then, now=now)
+        yield FieldDifference(path=path, then=then, now=now, pod=pod)
+
+
+def _pod_of(entry: object) -> str:
+    return str(entry.get("pod", "")) if isinstance(entry, dict) else ""

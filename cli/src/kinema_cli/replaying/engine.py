@@ -7,13 +7,14 @@ of the cluster state and the place where a solve stopped are taken from the reco
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from kinema_cli.recording import Recorded, Recording
 from kinema_cli.replaying.difference import Difference, field_differences
-from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ServiceStarted, encode, kind_of_type
+from kinema_cli.replaying.past import NO_CAUSE, NO_PAST, NO_STATE, Causes, Skipped, StateLine, history_is_whole
+from kinema_core.events import Event, ServiceStarted, encode, kind_of_type
 from kinema_core.runtime.envelope import answer
 from kinema_core.runtime.recall import in_order, is_answer_of
 from kinema_core.runtime.stage import AtVersion, Moment, NoState, Stage
@@ -33,32 +34,10 @@ class Checked:
     difference: Difference | None
 
 
-class StateTrack(Generic[S]):
-    """A stage's state over the recorded STATE events, to be had at rising versions."""
-
-    def __init__(self, stage: Stage[S], events: Sequence[Recorded]) -> None:
-        kinds = (*STATE_KINDS, *stage.folds)
-        self._stage = stage
-        self._events = [item.event for item in events if kind_of_type(item.event.type) in kinds]
-        self.restart()
-
-    def restart(self) -> None:
-        """Go back to the beginning, for a version that lies behind."""
-        self._next = 0
-        self._version = 0
-        self._state = self._stage.initial()
-
-    def at(self, version: int) -> S:
-        """The state just after `version` was folded; the newest when the recording ends before it."""
-        if version < self._version:
-            self.restart()
-        while self._version < version and self._next < len(self._events):
-            event = self._events[self._next]
-            self._next += 1
-            self._state = self._stage.fold(self._state, event)
-            if isinstance(event.body, ClusterSnapshot | ClusterDelta):
-                self._version = max(self._version, event.body.version)
-        return self._state
+def _track(stage: Stage[S], events: Sequence[Recorded]) -> StateLine[S]:
+    """The stage's state over the recorded STATE events."""
+    kinds = (*STATE_KINDS, *stage.folds)
+    return StateLine(stage.initial(), stage.fold, [item for item in events if kind_of_type(item.event.type) in kinds])
 
 
 class StageReplay:
@@ -72,6 +51,7 @@ class StageReplay:
         self._answers: Mapping[str, list[Recorded]] = self._recorded_answers()
         last = [item.sequence for items in self._answers.values() for item in items]
         self._last_answer = max(last, default=0)
+        self._causes = Causes(recording)
 
     def _recorded_answers(self) -> Mapping[str, list[Recorded]]:
         found: dict[str, list[Recorded]] = defaultdict(list)
@@ -80,10 +60,13 @@ class StageReplay:
                 found[item.event.cause].append(item)
         return found
 
-    async def run(self, start: int = 1, end: int | None = None) -> AsyncIterator[Checked]:
+    async def run(self, start: int = 1, end: int | None = None) -> AsyncIterator[Checked | Skipped]:
         """Decide again whatever was decided on LOG events from `start` to `end`."""
+        for found in self._causeless(start, end):
+            yield found
         stage = self._make(None)
-        track = StateTrack(stage, self._recording.state)
+        track = _track(stage, self._recording.state)
+        whole = self._causes.whole and self._has_history(stage)
         places = {item.event.id: item for item in self._recording.log}
         delivered = kinds_of(CONSUMES[self.name])
         seen: list[Event] = []
@@ -93,16 +76,29 @@ class StageReplay:
                 return
             if isinstance(event.body, ServiceStarted) and event.body.service == self.name:
                 stage = self._make(event.body.settings)
-                track = StateTrack(stage, self._recording.state)
+                track = _track(stage, self._recording.state)
+                whole = self._has_history(stage)
                 for past in seen:
                     stage.recall(past)
             seen.append(event)
             stage.recall(event)
             if kind_of_type(event.type) in delivered and item.sequence >= start:
                 for checked in await self._decide(stage, track, item):
-                    yield checked
+                    yield checked if whole else doubted(checked)
 
-    async def _decide(self, stage: Stage[Any], track: StateTrack[Any], item: Recorded) -> list[Checked]:
+    def _has_history(self, stage: Stage[Any]) -> bool:
+        return not stage.folds or history_is_whole(self._recording.state)
+
+    def _causeless(self, start: int, end: int | None) -> Iterator[Checked | Skipped]:
+        """Recorded answers to events that the recording does not hold."""
+        for cause, items in self._answers.items():
+            inside = [item for item in items if start <= item.sequence and (end is None or item.sequence <= end)]
+            if self._causes.before(cause):
+                yield from (Skipped(self.name, item.sequence, NO_CAUSE) for item in inside)
+            elif not self._causes.known(cause):
+                yield from compare(self.name, 0, inside, [])
+
+    async def _decide(self, stage: Stage[Any], track: StateLine[Any], item: Recorded) -> Sequence[Checked | Skipped]:
         recorded = self._answers.get(item.event.id, [])
         if not recorded and item.sequence > self._last_answer:
             return []  # the recording ended before the stage could answer
@@ -112,6 +108,8 @@ class StageReplay:
         if isinstance(wanted, AtVersion):
             version = wanted.version
         state = None if isinstance(wanted, NoState) else track.at(version)
+        if state is None and not isinstance(wanted, NoState):
+            return [Skipped(self.name, told.sequence, NO_STATE) for told in recorded]
         moment = Moment(now=first.time, recorded=recorded[0].event.body if recorded else None)
         bodies = await stage.handle(item.event, state, moment)
         made = [
@@ -119,6 +117,13 @@ class StageReplay:
             for n, body in enumerate(bodies)
         ]
         return compare(self.name, item.sequence, recorded, made)
+
+
+def doubted(checked: Checked | Skipped) -> Checked | Skipped:
+    """What came out the same is proven; what did not may be the fault of what is missing from before."""
+    if isinstance(checked, Skipped) or checked.difference is None:
+        return checked
+    return Skipped(checked.stage, checked.sequence, NO_PAST)
 
 
 def compare(stage: str, cause: int, then: Sequence[Recorded], now: Sequence[Event]) -> list[Checked]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Final
 
 from kinema_cli.recording import Recorded, Recording
-from kinema_cli.replaying.engine import Checked, compare
+from kinema_cli.replaying.engine import Checked, compare, doubted
+from kinema_cli.replaying.past import NO_CAUSE, NO_STATE, Causes, Skipped, StateLine
 from kinema_cli.replaying.stages import rescheduler_limits
 from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ServiceStarted
 from kinema_core.model.cluster import Cluster, evolve
@@ -24,7 +24,9 @@ class RescheduleReplay:
         self._recording = recording
         self._replay = DecisionReplay(rescheduler_limits(None))
         self._groups = self._grouped()
-        self._states = _States(recording.state)
+        self._states = StateLine(Cluster(), _fold, recording.state)
+        self._causes = Causes(recording)
+        self._plans = {item.event.id: item.event.cause for item in recording.log}
 
     def _grouped(self) -> dict[_Key, list[Recorded]]:
         """Decisions made together: same time, same state. Outcomes of effects may be stored in between."""
@@ -34,26 +36,34 @@ class RescheduleReplay:
                 groups[item.event.time, item.event.state].append(item)
         return groups
 
-    async def run(self, start: int = 1, end: int | None = None) -> AsyncIterator[Checked]:
+    async def run(self, start: int = 1, end: int | None = None) -> AsyncIterator[Checked | Skipped]:
         """Decide again whatever was decided at LOG sequences from `start` to `end`."""
         decided: set[_Key] = set()
+        whole = self._causes.whole
         for item in self._recording.log:
             if end is not None and item.sequence > end:
                 return
             event = item.event
             if isinstance(event.body, ServiceStarted) and event.body.service == NAME:
                 self._replay.limits = rescheduler_limits(event.body.settings)
+                whole = True
             key = (event.time, event.state)
             if _is_ours(event) and key not in decided:
                 decided.add(key)
                 if item.sequence >= start:
                     for checked in self._again(self._groups[key]):
-                        yield checked
+                        yield checked if whole else doubted(checked)
             self._replay.recall(event)
 
-    def _again(self, group: list[Recorded]) -> list[Checked]:
+    def _again(self, group: list[Recorded]) -> Sequence[Checked | Skipped]:
         first = group[0].event
-        made = list(self._replay.again(first, self._states.at(first.state)))
+        # What is carried out is a plan and its acceptance: both must be there.
+        if self._causes.before(first.cause) or self._causes.before(self._plans.get(first.cause, first.cause)):
+            return [Skipped(NAME, item.sequence, NO_CAUSE) for item in group]
+        cluster = self._states.at(first.state)
+        if cluster is None:
+            return [Skipped(NAME, item.sequence, NO_STATE) for item in group]
+        made = list(self._replay.again(first, cluster))
         if self._cut_short(group):
             # The process died while it published: the rest of this decision was never stored.
             recorded = {item.event.id for item in group}
@@ -72,26 +82,8 @@ class RescheduleReplay:
         return getattr(next(later, None), "fencing", None) != fencing
 
 
-class _States:
-    """The recorded cluster at rising versions."""
-
-    _NONE: Final = Cluster()
-
-    def __init__(self, events: tuple[Recorded, ...]) -> None:
-        self._bodies = [
-            item.event.body for item in events if isinstance(item.event.body, ClusterSnapshot | ClusterDelta)
-        ]
-        self._next = 0
-        self._cluster = self._NONE
-
-    def at(self, version: int) -> Cluster:
-        """The cluster folded up to `version`."""
-        if version < self._cluster.version:
-            self._next, self._cluster = 0, self._NONE
-        while self._cluster.version < version and self._next < len(self._bodies):
-            self._cluster = evolve(self._cluster, self._bodies[self._next])
-            self._next += 1
-        return self._cluster
+def _fold(cluster: Cluster, event: Event) -> Cluster:
+    return evolve(cluster, event.body) if isinstance(event.body, ClusterSnapshot | ClusterDelta) else cluster
 
 
 def _is_ours(event: Event) -> bool:

@@ -132,7 +132,7 @@ def decode(data: bytes) -> Event:
         envelope = _ENVELOPES.decode(data)
     except msgspec.ValidationError as error:
         raise EventError("bad-envelope", str(error)) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EventError("bad-json", str(error)) from error
     kind, raw = envelope.type, bytes(envelope.body)
     while kind in UPCASTERS:
@@ -142,6 +142,8 @@ def decode(data: bytes) -> Event:
         raise EventError("unknown-type", f"event type {envelope.type!r} is not known to this version")
     try:
         body = decoder(raw)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise EventError("bad-json", f"{envelope.type}: {error}") from error
     except (msgspec.DecodeError, TypeError) as error:
         raise EventError("bad-body", f"{envelope.type}: {error}") from error
     return Event(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -123,10 +123,12 @@ class Connection:
                 await asyncio.wait({connecting})
         if self._refused.done():
             await self.close()
-            message = f"{settings.nats_url} refuses user {settings.nats_user!r}: {self._last_error}"
+            message = f"{settings.nats_url} refuses user {settings.nats_user!r}: {self._refusal}"
             raise BusDeniedError(message)
         if connecting.cancelled() or connecting.exception() is not None:
-            await self.close()
+            # The client asserts that it got as far as a socket; with an address that it cannot use it did not.
+            with suppress(AssertionError):
+                await self.close()
             message = f"{settings.nats_url} cannot be reached: {self._last_error or connecting.exception()}"
             raise BusUnavailableError(message)
 

@@ -1,0 +1,147 @@
+"""`kinema record`, `setup` and the operator's words: what they say, store, and refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.support.builders import NOW
+
+from kinema_cli import control_command, record_command
+from kinema_cli.control_command import Word, say
+from kinema_cli.output import Format
+from kinema_cli.record_command import record_to, run_record
+from kinema_cli.setup_command import run_setup
+from kinema_cli.status_command import run_status
+from kinema_core.events import AbortRequested, Approved, ClusterSnapshot, Paused, PlanHeld, Resumed
+from kinema_core.runtime.bus import BusUnavailableError, Stored
+from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_core.runtime.nats_bus import connect as connect_broker
+from kinema_core.runtime.settings import RuntimeSettings
+
+BAD = ["nats://a:secret@[::1", "nats://a:secret@127.0.0.1:99999", "nats://a:secret@host:0", "http://a:secret@host"]
+
+
+@pytest.mark.parametrize(("nats", "cluster"), [*((address, "demo") for address in BAD), ("nats://host", "")])
+def test_every_command_refuses_a_bad_address(
+    nats: str, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2 and one line without the password, whichever command was called."""
+    codes = [
+        run_record(nats=nats, cluster=cluster, out=tmp_path / "r.jsonl"),
+        run_setup(nats=nats, clusters=["good", cluster], replicas=1),
+        run_status(nats=nats, cluster=cluster, output=Format.JSON),
+        *(say(nats=nats, cluster=cluster, word=word) for word in WORDS),
+    ]
+    said = capsys.readouterr()
+    assert codes == [2] * 7
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 7
+    assert "secret" not in said.err
+
+
+WORDS: list[Word] = [
+    Paused(by="ada", reason=""),
+    Resumed(by="ada"),
+    Approved(plan="p1", by="ada"),
+    AbortRequested(by="ada", reason=""),
+]
+
+
+class Lasting(MemoryBus):
+    """What was said stays there when a command disconnects."""
+
+    async def close(self) -> None:
+        """The next command goes on with it."""
+
+
+@pytest.fixture
+def bus(monkeypatch: pytest.MonkeyPatch) -> MemoryBus:
+    """A bus that every command connects to."""
+    made = Lasting()
+
+    async def connect(_: RuntimeSettings) -> MemoryBus:
+        return made
+
+    monkeypatch.setattr(control_command, "connect", connect)
+    monkeypatch.setattr(record_command, "connect", connect)
+    return made
+
+
+@pytest.mark.parametrize("replicas", [0, -1, 2, 4, 7])
+def test_replicas(replicas: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The broker knows 1, 3 or 5 copies; anything else is refused before it is asked."""
+    assert run_setup(nats="nats://host", clusters=["demo"], replicas=replicas) == 2
+    assert capsys.readouterr().err == f"--replicas is {replicas}: use 1, 3 or 5\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        (WORDS[0], "paused cluster demo as ada"),
+        (WORDS[1], "resumed cluster demo as ada"),
+        (WORDS[3], "asked to abort the running plan of cluster demo as ada"),
+    ],
+)
+def test_success_is_said(word: Word, line: str, bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says what was done, to which cluster, and as whom."""
+    assert bus is not None
+    assert say(nats="nats://host", cluster="demo", word=word) == 0
+    assert capsys.readouterr().out == f"{line}\n"
+
+
+def test_approval_belongs_to_the_iteration_of_its_plan(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
+    """An approval carries the iteration of the plan that was held; without such a plan nothing is published."""
+    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 3
+    held = PlanHeld(plan="p1", version=3, rule="approval", reason="asked for", would_change="an approval")
+    asyncio.run(bus.publish(origin(held, id_="h1", cluster="demo", iteration="i7", now=NOW)))
+    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 0
+    assert capsys.readouterr().out == "approved plan p1 of cluster demo as ada\n"
+    stored = asyncio.run(bus.last("LOG", "approved"))
+    assert isinstance(stored, Stored)
+    assert stored.event.iteration == "i7"
+
+
+def test_an_empty_stream_leaves_the_file_alone(
+    bus: MemoryBus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recording that exists is not replaced by an empty one."""
+    assert bus is not None
+    out = tmp_path / "r.jsonl"
+    out.write_text("precious")
+    assert run_record(nats="nats://host", cluster="demo", out=out) == 3
+    assert out.read_text() == "precious"
+    assert "no event of cluster 'demo'" in capsys.readouterr().err
+
+
+async def test_recording_what_there_is(bus: MemoryBus, tmp_path: Path) -> None:
+    """With events the file is written."""
+    body = ClusterSnapshot(version=1, objects=())
+    await bus.publish(origin(body, id_="s1", cluster="demo", iteration="", now=NOW))
+    assert await record_to(bus, cluster="demo", out=tmp_path / "r.jsonl") == (1, 0)
+    assert (tmp_path / "r.jsonl").exists()
+
+
+def test_where_no_file_can_be_written(bus: MemoryBus, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A directory, or a path through a file, is one line with path and reason, and leaves nothing behind."""
+    body = ClusterSnapshot(version=1, objects=())
+    asyncio.run(bus.publish(origin(body, id_="s1", cluster="demo", iteration="", now=NOW)))
+    target = tmp_path / "there"
+    target.mkdir()
+    assert run_record(nats="nats://host", cluster="demo", out=target) == 1
+    (target / "file").write_text("")
+    assert run_record(nats="nats://host", cluster="demo", out=target / "file" / "r.jsonl") == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"{target}: is a directory: name a file in it"
+    assert second.startswith(f"{target / 'file' / 'r.jsonl'}: cannot be written: ")
+    assert "Errno" not in second
+    assert [item.name for item in tmp_path.iterdir()] == ["there"]
+
+
+@pytest.mark.parametrize("url", ["nats://127.0.0.1:99999", "nats://[::1"])
+async def test_a_service_with_an_impossible_address(url: str) -> None:
+    """An address that the client cannot even parse is an error of the bus, which says what was tried."""
+    with pytest.raises(BusUnavailableError, match="cannot be reached"):
+        await connect_broker(RuntimeSettings(cluster="demo", nats_url=url, nats_connect_seconds=2.0))
