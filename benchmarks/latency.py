@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.synthetic import MEBIBYTE, cluster_objects
+from benchmarks.synthetic import MEBIBYTE, cluster_objects, touched
 from kinema_core.events import (
     AnyBody,
     CatalogPublished,
@@ -134,7 +134,7 @@ async def _publish(bus: Bus, name: str, body: AnyBody, iteration: str = "") -> i
 
 async def _round(bus: Bus, version: int, pods: list[Pod]) -> tuple[float, float]:
     """Seconds from the change to the decision, and seconds of the solve."""
-    changed = tuple(_touched(pod, version) for pod in pods)
+    changed = tuple(touched(pod, version) for pod in pods)
     began = time.perf_counter()
     await _publish(bus, f"delta-{version}", ClusterDelta(version=version, upserts=changed))
     started = IterationStarted(mode="reschedule", version=version, reason="benchmark")
@@ -155,20 +155,3 @@ async def _round(bus: Bus, version: int, pods: list[Pod]) -> tuple[float, float]
                     pass
         await asyncio.sleep(POLL_SECONDS)
     raise TimeoutError(f"no decision on version {version} within {WAIT_SECONDS:g} s")
-
-
-def _touched(pod: Pod, version: int) -> Pod:
-    return Pod(
-        name=pod.name,
-        namespace=pod.namespace,
-        uid=pod.uid,
-        phase=pod.phase,
-        node=pod.node,
-        owner=pod.owner,
-        labels=pod.labels,
-        annotations=FrozenMap({"kinema.io/note": str(version)}),
-        requests=pod.requests,
-        ready=True,
-        created=pod.created,
-        started=pod.started,
-    )

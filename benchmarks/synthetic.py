@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
+import msgspec
+
 from kinema_core.events import (
     ClusterObject,
     FrozenMap,
@@ -96,3 +98,8 @@ def _workload(index: int, first: int, count: int, nodes: int, draw: random.Rando
         for number in range(count)
     ]
     return [deployment, replica_set, *pods]
+
+
+def touched(pod: Pod, number: int) -> Pod:
+    """The pod with a small change, another one for each number."""
+    return msgspec.structs.replace(pod, annotations=FrozenMap({"kinema.io/note": str(number)}))

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from kinema_core.events import BODIES, PREFIX, Body, Plan, bodies, codec, objects, plan
+from kinema_core.events import BODIES, PREFIX, Body, Plan, bodies, codec, execution, objects, plan
 from kinema_core.runtime.bus import STREAM_OF_FAMILY
 from kinema_core.runtime.topology import PUBLISHES
 
@@ -103,7 +103,7 @@ def publishers(body: type[Body] | type[Plan]) -> str:
 
 def catalogue() -> str:
     """The whole document."""
-    known = {item.name: item for module in (bodies, plan, objects, codec) for item in structs(module)}
+    known = {item.name: item for module in (bodies, execution, plan, objects, codec) for item in structs(module)}
     events = {body.__name__ for body in BODIES}
     nested = [name for name, item in known.items() if name not in events and item.fields and not name.startswith("_")]
     nested.remove("Event")
@@ -140,7 +140,7 @@ def catalogue() -> str:
         ("name", "stands for", "meaning"),
         [
             (f"`{alias.name}`", _linked(alias.annotation, ()), " ".join(alias.meaning.split()))
-            for module in (objects, plan, bodies)
+            for module in (objects, plan, bodies, execution)
             for alias in aliases(module)
         ],
     )

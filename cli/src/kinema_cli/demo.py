@@ -221,7 +221,7 @@ async def start_pipeline(
     )
     try:
         await pipeline.start()
-    except BaseException:
+    except BaseException:  # also a cancellation must not leave processes behind
         await pipeline.stop()
         raise
     return pipeline

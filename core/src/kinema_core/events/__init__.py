@@ -4,16 +4,7 @@ from kinema_core.events.bodies import (
     BODIES as BODIES,
 )
 from kinema_core.events.bodies import (
-    AbortRequested as AbortRequested,
-)
-from kinema_core.events.bodies import (
     AnyBody as AnyBody,
-)
-from kinema_core.events.bodies import (
-    Approved as Approved,
-)
-from kinema_core.events.bodies import (
-    Body as Body,
 )
 from kinema_core.events.bodies import (
     CatalogPublished as CatalogPublished,
@@ -26,15 +17,6 @@ from kinema_core.events.bodies import (
 )
 from kinema_core.events.bodies import (
     DeadLetter as DeadLetter,
-)
-from kinema_core.events.bodies import (
-    ExecutionAborted as ExecutionAborted,
-)
-from kinema_core.events.bodies import (
-    ExecutionFinished as ExecutionFinished,
-)
-from kinema_core.events.bodies import (
-    Figures as Figures,
 )
 from kinema_core.events.bodies import (
     ForecastMade as ForecastMade,
@@ -55,9 +37,6 @@ from kinema_core.events.bodies import (
     Offer as Offer,
 )
 from kinema_core.events.bodies import (
-    Paused as Paused,
-)
-from kinema_core.events.bodies import (
     PlanAccepted as PlanAccepted,
 )
 from kinema_core.events.bodies import (
@@ -73,31 +52,19 @@ from kinema_core.events.bodies import (
     PodUsage as PodUsage,
 )
 from kinema_core.events.bodies import (
-    Resumed as Resumed,
-)
-from kinema_core.events.bodies import (
     ServiceStarted as ServiceStarted,
-)
-from kinema_core.events.bodies import (
-    Step as Step,
-)
-from kinema_core.events.bodies import (
-    StepDone as StepDone,
-)
-from kinema_core.events.bodies import (
-    StepFailed as StepFailed,
-)
-from kinema_core.events.bodies import (
-    StepIntended as StepIntended,
-)
-from kinema_core.events.bodies import (
-    StepKind as StepKind,
 )
 from kinema_core.events.bodies import (
     UsageSampled as UsageSampled,
 )
 from kinema_core.events.bodies import (
     WorkloadForecast as WorkloadForecast,
+)
+from kinema_core.events.body import (
+    Body as Body,
+)
+from kinema_core.events.body import (
+    Figures as Figures,
 )
 from kinema_core.events.codec import (
     Event as Event,
@@ -110,6 +77,39 @@ from kinema_core.events.codec import (
 )
 from kinema_core.events.codec import (
     encode as encode,
+)
+from kinema_core.events.execution import (
+    AbortRequested as AbortRequested,
+)
+from kinema_core.events.execution import (
+    Approved as Approved,
+)
+from kinema_core.events.execution import (
+    ExecutionAborted as ExecutionAborted,
+)
+from kinema_core.events.execution import (
+    ExecutionFinished as ExecutionFinished,
+)
+from kinema_core.events.execution import (
+    Paused as Paused,
+)
+from kinema_core.events.execution import (
+    Resumed as Resumed,
+)
+from kinema_core.events.execution import (
+    Step as Step,
+)
+from kinema_core.events.execution import (
+    StepDone as StepDone,
+)
+from kinema_core.events.execution import (
+    StepFailed as StepFailed,
+)
+from kinema_core.events.execution import (
+    StepIntended as StepIntended,
+)
+from kinema_core.events.execution import (
+    StepKind as StepKind,
 )
 from kinema_core.events.frozen import (
     EMPTY as EMPTY,

@@ -9,20 +9,21 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar, Literal, TypeAlias
 
+from kinema_core.events.body import Body, Figures
+from kinema_core.events.execution import (
+    AbortRequested,
+    Approved,
+    ExecutionAborted,
+    ExecutionFinished,
+    Paused,
+    Resumed,
+    StepDone,
+    StepFailed,
+    StepIntended,
+)
 from kinema_core.events.frozen import EMPTY, FrozenMap
 from kinema_core.events.objects import Amounts, ClusterObject, ObjectKey, Wire
 from kinema_core.events.plan import Mode, Plan
-
-Figures: TypeAlias = FrozenMap[int | float | str]
-"""The numbers behind a decision, by name; names end in their unit (`_usd_per_hour`, `_seconds`)."""
-
-
-class Body(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """Base of event bodies."""
-
-    TYPE: ClassVar[str]
-    FAMILY: ClassVar[str]
-
 
 # --- state: what the cluster is
 
@@ -230,154 +231,6 @@ class ServiceStarted(Body, frozen=True, kw_only=True):
 
     service: str
     settings: str
-
-
-# --- exec: what is being done
-
-StepKind: TypeAlias = Literal[
-    "boot",
-    "mark",
-    "steer",
-    "surge-up",
-    "surge-down",
-    "roll",
-    "roll-finish",
-    "evict",
-    "delete",
-    "unmark",
-    "unsteer",
-    "restore",
-]
-
-
-class Step(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """One effect on Kubernetes or the cloud. `id` is unique within its execution and the same after a restart."""
-
-    id: str
-    kind: StepKind
-    target: str
-    """What it acts on: a node's name, or a workload's `Type/namespace/name`."""
-    uid: str = ""
-    """Uid of the target as planned: the effect is refused when it is another object by now."""
-    pods: tuple[str, ...] = ()
-    """Uids of the pods concerned (victims of a surge, pods to evict), sorted."""
-    nodes: tuple[str, ...] = ()
-    """Names of the nodes concerned (where new pods shall go)."""
-    offer: str = ""
-    replicas_from: int = 0
-    replicas_to: int = 0
-    requests: Amounts = EMPTY
-    """New requests per pod, for `roll`."""
-
-
-class StepIntended(Body, frozen=True, kw_only=True):
-    """The effect is about to be tried. `fencing` is the lease revision of the process that does it."""
-
-    TYPE: ClassVar[str] = "step-intended.v1"
-    FAMILY: ClassVar[str] = "exec"
-
-    plan: str
-    step: Step
-    fencing: int
-    deadline: datetime
-    attempt: int = 1
-
-
-class StepDone(Body, frozen=True, kw_only=True):
-    """The effect was made, or found made."""
-
-    TYPE: ClassVar[str] = "step-done.v1"
-    FAMILY: ClassVar[str] = "exec"
-
-    plan: str
-    step: str
-    fencing: int
-    outcome: str
-    """`done`, `adopted` (found made), or `void` (no longer needed)."""
-    figures: Figures = EMPTY
-
-
-class StepFailed(Body, frozen=True, kw_only=True):
-    """The effect was not made. `retry` tells whether it will be tried again."""
-
-    TYPE: ClassVar[str] = "step-failed.v1"
-    FAMILY: ClassVar[str] = "exec"
-
-    plan: str
-    step: str
-    fencing: int
-    reason: str
-    detail: str
-    retry: bool
-    figures: Figures = EMPTY
-
-
-class ExecutionFinished(Body, frozen=True, kw_only=True):
-    """Every step of the plan is done, and nothing of ours is left on the cluster."""
-
-    TYPE: ClassVar[str] = "execution-finished.v1"
-    FAMILY: ClassVar[str] = "exec"
-
-    plan: str
-    fencing: int
-    figures: Figures = EMPTY
-    """Moves by strategy, placement misses, nodes booted and deleted."""
-
-
-class ExecutionAborted(Body, frozen=True, kw_only=True):
-    """The plan was given up and rolled back. `leftovers` names what could not be taken back."""
-
-    TYPE: ClassVar[str] = "execution-aborted.v1"
-    FAMILY: ClassVar[str] = "exec"
-
-    plan: str
-    fencing: int
-    reason: str
-    detail: str
-    leftovers: tuple[str, ...] = ()
-    figures: Figures = EMPTY
-
-
-# --- control: what the operator says
-
-
-class Paused(Body, frozen=True, kw_only=True):
-    """The operator wants no new plan carried out."""
-
-    TYPE: ClassVar[str] = "paused.v1"
-    FAMILY: ClassVar[str] = "control"
-
-    by: str
-    reason: str = ""
-
-
-class Resumed(Body, frozen=True, kw_only=True):
-    """The operator ends the pause."""
-
-    TYPE: ClassVar[str] = "resumed.v1"
-    FAMILY: ClassVar[str] = "control"
-
-    by: str
-
-
-class Approved(Body, frozen=True, kw_only=True):
-    """The operator approves a held plan."""
-
-    TYPE: ClassVar[str] = "approved.v1"
-    FAMILY: ClassVar[str] = "control"
-
-    plan: str
-    by: str
-
-
-class AbortRequested(Body, frozen=True, kw_only=True):
-    """The operator wants the running plan given up and rolled back."""
-
-    TYPE: ClassVar[str] = "abort-requested.v1"
-    FAMILY: ClassVar[str] = "control"
-
-    by: str
-    reason: str = ""
 
 
 # --- dlq: what could not be handled
