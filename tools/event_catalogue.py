@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Final
 
 from kinema_core.events import BODIES, PREFIX, Body, Plan, bodies, codec, execution, objects, plan
+from kinema_core.events import body as body_module
 from kinema_core.runtime.bus import STREAM_OF_FAMILY
 from kinema_core.runtime.topology import PUBLISHES
 
@@ -140,7 +141,7 @@ def catalogue() -> str:
         ("name", "stands for", "meaning"),
         [
             (f"`{alias.name}`", _linked(alias.annotation, ()), " ".join(alias.meaning.split()))
-            for module in (objects, plan, bodies, execution)
+            for module in (objects, plan, body_module, bodies, execution)
             for alias in aliases(module)
         ],
     )
