@@ -11,6 +11,7 @@ import structlog
 from kinema_core.events import Event
 from kinema_core.runtime.bus import Bus, Damaged, Stored, StreamResetError
 from kinema_core.runtime.recall import is_answer_of
+from kinema_core.runtime.topology import PUBLISHES, kinds_of
 
 _LOG = structlog.get_logger()
 
@@ -29,8 +30,10 @@ class _Given:
 class Memory:
     """Feeds a stage's `recall` and knows which answers it has given already."""
 
-    def __init__(self, service: str, bus: Bus, recall: Callable[[Event], None]) -> None:
+    def __init__(self, service: str, bus: Bus, recall: Callable[[Event], None], kinds: tuple[str, ...]) -> None:
+        """`kinds` are those that the stage wants to see: others, large plans above all, are not decoded for nothing."""
         self._service = service
+        self._kinds = kinds
         self._bus = bus
         self._recall = recall
         self._given: dict[str, list[_Given]] = {}
@@ -38,13 +41,14 @@ class Memory:
         self._answers_recalled: set[str] = set()
         """Ids of the answers recalled since the last event that is no answer."""
         self.recalled = 0
-        """Sequence up to which everything was recalled."""
+        """Sequence of the last event that was recalled."""
         self._last_id = ""
 
     async def rebuild(self, position: int) -> None:
         """Recall everything up to a sequence, and find all answers given; may be repeated after an error."""
         self._given.clear()
-        async for item in self._bus.read("LOG"):
+        published = kinds_of(PUBLISHES.get(self._service, ()))
+        async for item in self._bus.read("LOG", kinds=published):
             if isinstance(item, Stored) and is_answer_of(item.event, self._service):
                 kept = item.event if item.size <= _SMALL_BYTES else None
                 self._given.setdefault(item.event.cause, []).append(_Given(item.sequence, kept))
@@ -54,12 +58,10 @@ class Memory:
         """Recall everything up to a sequence that was not recalled yet."""
         if end <= self.recalled:
             return
-        async for item in self._bus.read("LOG", start=max(1, self.recalled)):
+        await self._check_same()
+        async for item in self._bus.read("LOG", start=self.recalled + 1, kinds=self._kinds):
             if item.sequence > end:
                 break
-            if item.sequence == self.recalled:
-                self._check_same(item)
-                continue
             answers = await self.answers_to(item.event.id) if isinstance(item, Stored) else []
             self.recall(item)
             for given in answers:
@@ -102,9 +104,14 @@ class Memory:
         """The event is settled: nobody will ask for its answers again."""
         self._given.pop(cause, None)
 
-    def _check_same(self, item: Stored | Damaged) -> None:
-        if _id_of(item) != self._last_id:
-            raise StreamResetError(f"LOG is not the stream it was at sequence {item.sequence}: starting over")
+    async def _check_same(self) -> None:
+        """Raise StreamResetError when another event stands where the last one was recalled: LOG was made anew."""
+        if self.recalled == 0:
+            return
+        async for item in self._bus.read("LOG", start=self.recalled):
+            if item.sequence == self.recalled and _id_of(item) != self._last_id:
+                raise StreamResetError(f"LOG is not the stream it was at sequence {item.sequence}: starting over")
+            break
 
     async def _stored(self, sequence: int) -> Event | None:
         async for item in self._bus.read("LOG", start=sequence):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -59,6 +60,15 @@ class Runtime:
 Main = Callable[[T, Runtime], Awaitable[None]]
 
 
+def spare_the_collector() -> None:
+    """Let Python's collector of cycles look less often.
+
+    A state is hundreds of thousands of immutable objects without a cycle among them. Looking through all of them every
+    few thousand allocations took a quarter of the time from an observed change to the decision on it.
+    """
+    gc.set_threshold(200_000, 50, 100)
+
+
 def run_service(name: str, kind: type[T], main: Main[T]) -> NoReturn:
     """Run a service from its command line, for ever; never returns."""
     sys.exit(run(name, kind, main, sys.argv[1:]))
@@ -66,6 +76,7 @@ def run_service(name: str, kind: type[T], main: Main[T]) -> NoReturn:
 
 def run(name: str, kind: type[T], main: Main[T], arguments: list[str]) -> int:
     """Run a service until it ends or is told to; gives its exit code."""
+    spare_the_collector()
     parser = argparse.ArgumentParser(prog=f"kinema-{name}", description=f"Kinema's {name}.")
     parser.add_argument("--settings", default=os.environ.get(VARIABLE), help=f"JSON file; default: ${VARIABLE}")
     path = parser.parse_args(arguments).settings

@@ -75,7 +75,7 @@ class _Loop(Generic[S]):
         self._clock = clock
         self._health = health
         self._follower: Follower[S] = Follower(bus, stage.initial(), stage.fold, stage.folds)
-        self._memory = Memory(stage.name, bus, stage.recall)
+        self._memory = Memory(stage.name, bus, stage.recall, stage.consumes)
         self._settled = 0
         """Sequence of the last delivery that was settled by this process."""
         self._recent: dict[int, str] = {}
