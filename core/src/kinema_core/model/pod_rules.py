@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from kinema_core.events import Pod
+from kinema_core.events import NO_RULES, Pod
 from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
@@ -190,6 +190,8 @@ def _budgeted(facts: Facts, pod: Pod) -> Verdict | None:
 
 def _unmodelled(facts: Facts, pod: Pod) -> Verdict | None:
     rules = pod.rules
+    if rules == NO_RULES:  # most pods: spares them the words below
+        return None
     found = (
         ("volume", "volumes", bool(rules.claims)),
         ("affinity", "required pod affinity", bool(required(rules.affinity))),

@@ -42,7 +42,8 @@ class Memory:
         """Ids of the answers recalled since the last event that is no answer."""
         self.recalled = 0
         """Sequence of the last event that was recalled."""
-        self._last_id = ""
+        self._anchor = (0, "")
+        """Sequence and id of the last small event that was recalled, by which a stream made anew is noticed."""
 
     async def rebuild(self, position: int) -> None:
         """Recall everything up to a sequence, and find all answers given; may be repeated after an error."""
@@ -74,7 +75,8 @@ class Memory:
         if item.sequence <= self.recalled:
             return
         self.recalled = item.sequence
-        self._last_id = _id_of(item)
+        if self._anchor[0] == 0 or not isinstance(item, Stored) or item.size <= _SMALL_BYTES:
+            self._anchor = (item.sequence, _id_of(item))
         if isinstance(item, Damaged):
             _LOG.warning("damaged event not recalled", seq=item.sequence, reason=item.reason, detail=item.detail)
         elif not is_answer_of(item.event, self._service):
@@ -105,12 +107,13 @@ class Memory:
         self._given.pop(cause, None)
 
     async def _check_same(self) -> None:
-        """Raise StreamResetError when another event stands where the last one was recalled: LOG was made anew."""
-        if self.recalled == 0:
+        """Raise StreamResetError when another event stands where one was recalled: LOG was made anew."""
+        sequence, id_ = self._anchor
+        if sequence == 0:
             return
-        async for item in self._bus.read("LOG", start=self.recalled):
-            if item.sequence == self.recalled and _id_of(item) != self._last_id:
-                raise StreamResetError(f"LOG is not the stream it was at sequence {item.sequence}: starting over")
+        async for item in self._bus.read("LOG", start=sequence):
+            if item.sequence == sequence and _id_of(item) != id_:
+                raise StreamResetError(f"LOG is not the stream it was at sequence {sequence}: starting over")
             break
 
     async def _stored(self, sequence: int) -> Event | None:
