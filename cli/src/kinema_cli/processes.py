@@ -50,11 +50,6 @@ class Child:
         """Whether it was started and has not ended."""
         return self.process is not None and self.process.returncode is None
 
-    def kill(self) -> None:
-        """SIGKILL, as a crash would end it."""
-        if self.process is not None and self.process.returncode is None:
-            self.process.send_signal(signal.SIGKILL)
-
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL when it does not end in time."""
         process = self.process

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from rich.table import Table
 
@@ -36,10 +35,7 @@ class Progress:
     forecast: str = ""
     proposals: dict[str, Plan] = field(default_factory=dict)
     accepted: dict[str, Plan] = field(default_factory=dict)
-    accepted_at: dict[str, datetime] = field(default_factory=dict)
     ended: dict[str, ExecutionFinished | ExecutionAborted] = field(default_factory=dict)
-    ended_at: dict[str, datetime] = field(default_factory=dict)
-    refusals: list[PlanRefused | PlanNone | PlanHeld] = field(default_factory=list)
     intended: dict[str, StepIntended] = field(default_factory=dict)
     done: dict[str, StepDone] = field(default_factory=dict)
     failed: list[StepFailed] = field(default_factory=list)
@@ -62,10 +58,8 @@ class Progress:
             case PlanAccepted(plan=plan):
                 if plan in self.proposals:
                     self.accepted[plan] = self.proposals[plan]
-                    self.accepted_at[plan] = event.time
                 self.waiting, self.settled = "for the execution", False
             case PlanRefused() | PlanNone() | PlanHeld():
-                self.refusals.append(event.body)
                 self.settled = bool(self.ended) and self.accepted.keys() <= self.ended.keys()
                 self.waiting = "for the next iteration"
             case _:
@@ -81,7 +75,6 @@ class Progress:
                 self.failed.append(event.body)
             case ExecutionFinished(plan=plan) | ExecutionAborted(plan=plan):
                 self.ended[plan] = event.body
-                self.ended_at[plan] = event.time
                 self.waiting = "for the next iteration"
             case _:
                 pass
