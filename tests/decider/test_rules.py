@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import time, timedelta
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.decider.cases import PLAN_ID, PROPOSED, Court, event, halved, refusal
@@ -20,6 +21,7 @@ from kinema_core.events import (
     PlanAccepted,
     PlanHeld,
     PlanRefused,
+    PlanStep,
     Resumed,
 )
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
@@ -227,6 +229,26 @@ async def test_change_must_pay_back_while_it_lasts(life: int, accepted: bool) ->
     assert isinstance(body, PlanAccepted) is accepted, body
     if isinstance(body, PlanRefused):
         assert body.rule == "payback"
+
+
+@pytest.mark.parametrize(("life", "accepted"), [(200, True), (199, False)])
+async def test_temporary_nodes_have_to_pay_back_too(life: int, accepted: bool) -> None:
+    """With a second 0.085 node on the way, the same saving needs twice the time."""
+    before, plan = swapped()
+    booted = next(item for item in plan.nodes if item.action == "boot")
+    plan = msgspec.structs.replace(plan, temporary=(msgspec.structs.replace(booted, name="way"),))
+    court = Court(plan_life_seconds=life, transition_seconds=300, restart_price_micro_usd=0)
+    body = await court.judge(plan, before)
+    assert isinstance(body, PlanAccepted) is accepted, body
+
+
+async def test_stops_are_restarts() -> None:
+    """A pod that moves twice is restarted twice."""
+    before, plan = swapped()
+    steps = [PlanStep(wave=wave, action="move", node="k1", pod=pod) for wave, pod in ((1, "a"), (2, "a"), (2, "b"))]
+    plan = msgspec.structs.replace(plan, steps=tuple(steps))
+    refused = await refusal(Court(restart_price_micro_usd=200_000), plan, before)
+    assert refused.figures["restarts"] == 3
 
 
 async def test_restarts_have_a_price() -> None:

@@ -1,7 +1,8 @@
-"""Who is held by disruption budgets, by rules that are not modelled, and by what could not be read."""
+"""Who is held by disruption budgets, by rules that are not modelled, by volumes, and by what could not be read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,23 +26,18 @@ from tests.support.verdicts import code, judged
 from kinema_core.events import (
     ClusterObject,
     HostPort,
-    Owner,
     PlacementRules,
     PodTerm,
     PreferredNodeTerm,
-    Requirement,
     Spread,
+    StorageClass,
+    Volume,
+    VolumeClaim,
 )
 from kinema_core.events import NodeTerm as Term
 
 HOUR_AGO = NOW - timedelta(hours=1)
-HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
-
-
-def owned(kind: str) -> Owner:
-    """A controller that the state does not have."""
-    return Owner(kind=kind, name="x", uid="uid-x")
 
 
 # --- disruption budgets
@@ -126,19 +122,13 @@ def test_a_stateful_set_cannot_go_around_its_budget() -> None:
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        (PlacementRules(claims=("data",)), "unmodelled-volume"),
-        (PlacementRules(affinity=(PodTerm(topology_key=ZONE),)), "unmodelled-affinity"),
-        (PlacementRules(anti_affinity=(PodTerm(topology_key=ZONE),)), "unmodelled-anti-affinity"),
-        (
-            PlacementRules(spread=(Spread(topology_key=ZONE, max_skew=1, when_unsatisfiable="DoNotSchedule"),)),
-            "unmodelled-spread",
-        ),
         (PlacementRules(scheduler="volcano"), "unmodelled-scheduler"),
         (PlacementRules(unmodelled=("spec.resourceClaims",)), "unmodelled-field"),
+        (PlacementRules(affinity=(PodTerm(topology_key=ZONE),)), None),
+        (PlacementRules(anti_affinity=(PodTerm(topology_key=ZONE),)), None),
         (PlacementRules(affinity=(PodTerm(topology_key=ZONE, weight=5),)), None),
-        (PlacementRules(anti_affinity=(PodTerm(topology_key=ZONE, weight=5),)), None),
         (
-            PlacementRules(spread=(Spread(topology_key=ZONE, max_skew=1, when_unsatisfiable="ScheduleAnyway"),)),
+            PlacementRules(spread=(Spread(topology_key=ZONE, max_skew=1, when_unsatisfiable="DoNotSchedule"),)),
             None,
         ),
         (PlacementRules(preferred_nodes=(PreferredNodeTerm(weight=1, term=Term()),)), None),
@@ -152,101 +142,74 @@ def test_rules_that_are_not_modelled_hold(rules: PlacementRules, expected: str |
     assert code("shop/web-0", deployed("web", [None], rules=rules)) == expected
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_an_affinity_over_unknown_namespaces_holds(known: bool) -> None:
+    """Whom it needs cannot be told without the namespaces; anti-affinity is then taken to mean all of them."""
+    term = PodTerm(topology_key=ZONE, selector=selector(app="db"), namespace_selector=selector(tier="back"))
+    spaces = [namespace("shop", labels={"tier": "back"})] if known else []
+    near, apart = PlacementRules(affinity=(term,)), PlacementRules(anti_affinity=(term,))
+    expected = None if known else "unmodelled-namespaces"
+    assert code("shop/web-0", deployed("web", ["n1"], rules=near), spaces) == expected
+    assert code("shop/web-0", deployed("web", ["n1"], rules=apart), spaces) is None
+
+
 def test_a_gated_pod_is_not_placed() -> None:
     """A scheduling gate keeps the scheduler away, and us."""
     assert code("shop/web-0", deployed("web", [None], rules=PlacementRules(gated=True))) == "gated"
 
 
-def test_pods_that_anothers_anti_affinity_selects_are_held() -> None:
-    """Wherever they went they could meet the pod that keeps them away; pods of other namespaces are free."""
-    shy = PlacementRules(anti_affinity=(PodTerm(topology_key=HOSTNAME, selector=selector(app="noisy")),))
-    objects = [
-        deployed("shy", ["n1"], rules=shy),
-        deployed("noisy", ["n2", None]),
-        deployed("noisy", ["n2"], namespace="bank"),
-        deployed("calm", ["n2"]),
-    ]
-    held = judged(*objects).held
-    assert {key: item.code for key, item in held.items()} == {
-        "shop/shy-0": "unmodelled-anti-affinity",
-        "shop/noisy-0": "anti-affinity-peer",
-        "shop/noisy-1": "anti-affinity-peer",
-    }
+# --- volumes
 
 
-def test_a_daemon_sets_anti_affinity_counts_too() -> None:
-    """Pods that go with their node keep others away like any pod."""
-    shy = PlacementRules(
-        anti_affinity=(PodTerm(topology_key=HOSTNAME, selector=selector(app="noisy"), namespaces=("shop",)),)
+def claimed(*objects: ClusterObject, on: Sequence[str | None] = ("n1",), **more: Any) -> list[ClusterObject]:
+    """A stateful set whose pods use the claim `data`, and these objects."""
+    rules = PlacementRules(claims=("data",))
+    return [*stateful("db", on, rules=rules, annotations={"kinema.io/strategy": "evict"}, **more), *objects]
+
+
+def claim(volume: str | None = None, storage_class: str | None = None) -> VolumeClaim:
+    """The claim `data`."""
+    return VolumeClaim(name="data", namespace="shop", uid="uid-data", volume=volume, storage_class=storage_class)
+
+
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        ([], "volume-unknown"),
+        ([claim("pv")], "volume-unknown"),
+        ([claim("pv"), Volume(name="pv", uid="u")], None),
+        ([claim()], "volume-unknown"),
+        ([claim(storage_class="late")], "volume-unknown"),
+        ([claim(storage_class="late"), StorageClass(name="late", uid="u")], "volume-unknown"),
+        ([claim(storage_class="late"), StorageClass(name="late", uid="u", wait_for_consumer=True)], None),
+    ],
+)
+def test_a_volume_that_nobody_can_place_holds(objects: list[ClusterObject], expected: str | None) -> None:
+    """A pod goes where its volume is, or where one will be made: where that is not known it stays."""
+    assert code("shop/db-0", claimed(*objects)) == expected
+    assert code("shop/db-0", claimed(*objects, on=(None,))) == expected
+
+
+def test_a_claim_that_pods_of_one_node_share_holds_them() -> None:
+    """It may be a volume that one node at a time can use; pods of two nodes show that it is not."""
+    volume: list[ClusterObject] = [claim("pv"), Volume(name="pv", uid="u")]
+    assert code("shop/db-0", claimed(*volume, on=("n1", "n1"))) == "volume-shared"
+    assert code("shop/db-0", claimed(*volume, on=("n1", None))) == "volume-shared"
+    assert code("shop/db-0", claimed(*volume, on=("n1", "n2"))) is None
+
+
+@pytest.mark.parametrize(("chosen", "held"), [(None, True), ("surge", True), ("rolling", True), ("evict", False)])
+def test_a_pod_with_a_volume_is_evicted(chosen: str | None, held: bool) -> None:
+    """A second pod would wait for the volume: an only replica is away for a while, which somebody has to allow."""
+    objects = deployed(
+        "web",
+        ["n1"],
+        rules=PlacementRules(claims=("data",)),
+        annotations={"kinema.io/strategy": chosen} if chosen else {},
     )
-    guard = pod("guard", node="n1", namespace="kube-system", owner=owned("DaemonSet"), rules=shy)
-    assert code("shop/noisy-0", guard, deployed("noisy", ["n2"])) == "anti-affinity-peer"
-
-
-def test_pods_that_anothers_affinity_needs_are_held_in_its_domain() -> None:
-    """Whom a pod must be with may not leave its domain; the same kind of pod elsewhere may go."""
-    close = PlacementRules(affinity=(PodTerm(topology_key=HOSTNAME, selector=selector(app="cache")),))
-    held = judged(deployed("web", ["n1"], rules=close), deployed("cache", ["n1", "n2"])).held
-    assert {key: item.code for key, item in held.items()} == {
-        "shop/web-0": "unmodelled-affinity",
-        "shop/cache-0": "affinity-peer",
-    }
-
-
-def test_pods_that_anothers_spread_counts_are_held() -> None:
-    """A pod that a constraint counts shifts its balance by moving."""
-    even = PlacementRules(
-        spread=(Spread(topology_key=ZONE, max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(team="a")),)
-    )
-    objects = [
-        deployed("web", ["n1"], labels={"team": "a"}, rules=even),
-        deployed("api", ["n2"], labels={"team": "a"}),
-    ]
-    assert code("shop/api-0", *objects) == "spread-peer"
-
-
-def test_pods_that_are_not_there_yet_or_no_more_hold_nobody() -> None:
-    """A pending pod keeps nobody away from where it is not, a terminating one from where it will not be."""
-    shy = PlacementRules(anti_affinity=(PodTerm(topology_key=HOSTNAME, selector=selector(app="noisy")),))
-    coming, going = deployed("shy", [None], rules=shy), pod("going", node="n1", rules=shy, terminating=True)
-    assert code("shop/noisy-0", coming, going, deployed("noisy", ["n2"])) is None
-
-
-def test_a_term_without_selector_selects_nobody() -> None:
-    """Match label keys narrow a selector; they do not make one."""
-    term = PodTerm(topology_key=HOSTNAME, match_label_keys=("app",))
-    rules = PlacementRules(anti_affinity=(term,))
-    assert code("shop/any-0", deployed("shy", ["n1"], rules=rules), deployed("any", ["n2"])) is None
-
-
-@pytest.mark.parametrize(("known", "expected"), [(True, None), (False, "anti-affinity-peer")])
-def test_without_namespaces_a_namespace_selector_reaches_all(known: bool, expected: str | None) -> None:
-    """A selector over namespaces that nobody listed may mean any of them."""
-    term = PodTerm(topology_key=HOSTNAME, selector=selector(app="noisy"), namespace_selector=selector(quiet="yes"))
-    spaces = [namespace("shop"), namespace("bank", labels={"quiet": "yes"})] if known else []
-    objects = [deployed("shy", ["n1"], rules=PlacementRules(anti_affinity=(term,))), deployed("noisy", ["n2"])]
-    assert code("shop/noisy-0", *objects, spaces) == expected
-
-
-def test_match_label_keys_narrow_a_term_to_the_pods_own_values() -> None:
-    """A term with match label keys reaches pods with the same values only."""
-    term = PodTerm(topology_key=HOSTNAME, selector=selector(app="web"), match_label_keys=("hash", "absent"))
-    rules = PlacementRules(anti_affinity=(term,))
-    objects = [
-        deployed("shy", ["n1"], labels={"app": "shy", "hash": "1"}, rules=rules),
-        deployed("old", ["n2"], labels={"app": "web", "hash": "0"}),
-        deployed("new", ["n2"], labels={"app": "web", "hash": "1"}),
-    ]
-    held = judged(*objects).held
-    assert "shop/new-0" in held
-    assert "shop/old-0" not in held
-
-
-def test_selectors_with_expressions_reach_as_well() -> None:
-    """A selector without equalities is evaluated over the whole namespace."""
-    wide = msgspec.structs.replace(selector(), expressions=(Requirement(key="app", operator="NotIn", values=("shy",)),))
-    rules = PlacementRules(anti_affinity=(PodTerm(topology_key=HOSTNAME, selector=wide),))
-    assert code("shop/any-0", deployed("shy", ["n1"], rules=rules), deployed("any", ["n2"])) == "anti-affinity-peer"
+    verdict = judged(objects, claim("pv"), Volume(name="pv", uid="u"))
+    assert ("shop/web-0" in verdict.held) is held
+    assert held or verdict.strategy["shop/web-0"] == "evict"
 
 
 # --- what could not be read, what goes, what is not there

@@ -11,7 +11,7 @@ from kinema_core.events import Node, Pod, Workload
 from kinema_core.model.cluster import from_objects
 from kinema_core.model.quarantine import quarantine_of
 from kinema_observer.errors import UnreadableListError
-from kinema_observer.logic.kubernetes import decode_list
+from kinema_observer.logic.lists import decode_list
 
 
 def test_a_list_of_mixed_kinds_is_read_and_other_kinds_are_counted() -> None:

@@ -235,6 +235,9 @@ from kinema_core.events.plan import (
     PlanNode as PlanNode,
 )
 from kinema_core.events.plan import (
+    PlanStep as PlanStep,
+)
+from kinema_core.events.plan import (
     QuarantinedObject as QuarantinedObject,
 )
 from kinema_core.events.plan import (

@@ -74,6 +74,23 @@ class Held(Wire, frozen=True, kw_only=True, omit_defaults=False):
     reason: str
 
 
+class PlanStep(Wire, frozen=True, kw_only=True):
+    """One step of the way from the cluster as it is to the plan. Steps of one wave go on side by side, in any order.
+
+    A node that is booted in a wave takes pods from the next one on; a node is deleted in a wave after the last pod has
+    left it. A `move` brings a new copy of the pod to the node, also of a pending pod, and also to the node where the
+    old copy is (a rolling update); the old copy is gone when the wave has ended.
+    """
+
+    wave: int
+    """From 0."""
+    action: Literal["boot", "move", "delete"]
+    node: str
+    """What is booted or deleted, or where the pod goes: where its placement says, or to a stop on the way there."""
+    pod: str = ""
+    """`namespace/name`, for `move`."""
+
+
 class Binding(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """What a constraint costs."""
 
@@ -130,5 +147,9 @@ class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
     base_version: int = 0
     """Version of the cluster state that it was computed on."""
     resizes: tuple[Resize, ...] = ()
+    temporary: tuple[PlanNode, ...] = ()
+    """Nodes that are there only on the way, to make room: no part of `nodes` and `cost`. Steps boot and delete them."""
+    steps: tuple[PlanStep, ...] = ()
+    """In which order it is carried out, sorted by wave; empty: in any order."""
     figures: FrozenMap[float] = EMPTY
     """Sizes of the problem and the like, for people."""

@@ -57,6 +57,14 @@ def expected(cluster: Cluster, budget: DisruptionBudget) -> int:
     return sum(replicas.values())
 
 
+def allowance(budget: DisruptionBudget, replicas: int) -> int:
+    """How many of so many desired replicas the budget lets be away at once while all the others are healthy."""
+    if budget.max_unavailable is not None:
+        return _amount(budget.max_unavailable, replicas) or 0
+    least = None if budget.min_available is None else _amount(budget.min_available, replicas)
+    return 0 if least is None else max(0, replicas - least)
+
+
 def never_allows(budget: DisruptionBudget, replicas: int) -> str | None:
     """Why a budget over so many desired replicas can never allow a disruption; None when it can.
 

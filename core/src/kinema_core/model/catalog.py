@@ -90,7 +90,11 @@ def machine_type(labels: Labels) -> str:
 
 
 def _first(labels: Labels, keys: Iterable[str]) -> str:
-    return next((labels[key] for key in keys if labels.get(key)), UNKNOWN)
+    for key in keys:
+        value = labels.get(key)
+        if value:
+            return value
+    return UNKNOWN
 
 
 def _is_spot(labels: Labels) -> bool:
@@ -98,7 +102,8 @@ def _is_spot(labels: Labels) -> bool:
     own = labels.get(CAPACITY_TYPE)
     if own is not None:
         return own.lower() == "spot"
-    return any(labels.get(key, "").lower() == value for key, value in SPOT_VALUES.items())
+    said = labels.keys() & SPOT_VALUES.keys()  # of most nodes, nothing
+    return any(labels[key].lower() == SPOT_VALUES[key] for key in said)
 
 
 def new_node_labels(offer: Offer, name: str) -> Labels:
@@ -197,14 +202,15 @@ def node_prices(cluster: Cluster, offers: Iterable[Offer]) -> Mapping[str, int]:
         on_sale.setdefault((offer.machine_type, offer.zone, offer.capacity_type), offer.micro_usd_per_hour)
         anywhere.setdefault((offer.machine_type, offer.capacity_type), set()).add(offer.micro_usd_per_hour)
     prices: dict[str, int] = {}
-    problems: list[str] = []
+    problems: dict[str, list[str]] = {}
     for node in cluster.nodes:
         try:
             prices[node.name] = _node_price(node, on_sale, anywhere)
         except PriceError as error:
-            problems.append(str(error))
+            problems.setdefault(str(error), []).append(node.name)
     if problems:
-        raise PriceError(f"{len(problems)} of {len(cluster.nodes)} nodes have no price: {'; '.join(problems)}")
+        said = "; ".join(f"{', '.join(names)} ({why})" for why, names in problems.items())
+        raise PriceError(f"{len(cluster.nodes) - len(prices)} of {len(cluster.nodes)} nodes have no price: {said}")
     return MappingProxyType(prices)
 
 
@@ -216,7 +222,7 @@ def _node_price(
         try:
             return micro_usd(annotation.strip())
         except ValueError as error:
-            raise PriceError(f"{node.name} (annotation {PRICE} is {annotation!r}: {error})") from error
+            raise PriceError(f"annotation {PRICE} is {annotation!r}: {error}") from error
     machine, zone, capacity_type = machine_of(node)
     price = on_sale.get((machine, zone, capacity_type))
     if price is not None:
@@ -224,6 +230,4 @@ def _node_price(
     everywhere = anywhere.get((machine, capacity_type), set())
     if zone == UNKNOWN and len(everywhere) == 1:
         return next(iter(everywhere))
-    raise PriceError(
-        f"{node.name} (add {machine}/{zone}/{capacity_type} to the catalog, or annotate the node with {PRICE})"
-    )
+    raise PriceError(f"add {machine}/{zone}/{capacity_type} to the catalog, or annotate the nodes with {PRICE}")

@@ -19,10 +19,12 @@ from kinema_core.model.checks.pods import (
     check_promises,
     check_reports,
 )
+from kinema_core.model.checks.priority import check_priority
 from kinema_core.model.checks.room import check_pending, check_room, check_targets
 from kinema_core.model.checks.room import check_transition as _transition
 from kinema_core.model.checks.rules import check_rules
 from kinema_core.model.checks.view import View, Violation, drifted_view, view_of
+from kinema_core.model.checks.waves import check_waves
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
 
@@ -40,6 +42,7 @@ _CHECKS: Final[tuple[Callable[[View], Iterator[Violation]], ...]] = (
     check_room,
     check_rules,
     check_pending,
+    check_priority,
     check_promises,
     check_counts,
     check_reports,
@@ -60,17 +63,21 @@ def check_plan(
     offers: Iterable[Offer],
     now: datetime,
     options: MobilityOptions = _DEFAULTS,
+    *,
+    ordered: bool = False,
 ) -> tuple[Violation, ...]:
     """Everything that is wrong with a plan for exactly this cluster at the time `now`; empty when it is valid.
 
-    A plan that says `infeasible` is only asked who cannot be placed, and why.
+    A plan that says `infeasible` is only asked who cannot be placed, and why. Steps are checked where there are any;
+    with `ordered`, a plan that moves pods must have them.
     """
     view = view_of(plan, cluster, tuple(offers), now=now, options=options)
     if plan.schema != _SCHEMA:
         return (Violation("schema", "schema", f"{plan.schema!r} is not {_SCHEMA}"),)
     if plan.status == "infeasible":
         return (*check_lists(view), *_infeasible(view))
-    return tuple(violation for check in _CHECKS for violation in check(view))
+    found = (violation for check in _CHECKS for violation in check(view))
+    return (*found, *check_waves(view, required=ordered))
 
 
 def check_drifted(
@@ -106,7 +113,7 @@ def _infeasible(view: View) -> Iterator[Violation]:
 
 
 def _nodes_still_there(view: View) -> Iterator[Violation]:
-    for planned in view.plan.nodes:
+    for planned in (*view.plan.nodes, *view.plan.temporary):
         if planned.action == "boot":
             yield from check_boot_name(view, planned)
             if planned.offer not in view.offers:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeVar, cast
 
@@ -69,9 +67,15 @@ class Cluster:
         return self._sorted(Node)
 
     @cached_property
+    def pods_by_key(self) -> Mapping[str, Pod]:
+        """Pods by `namespace/name`, and in that order: spares whoever needs both to build every key again."""
+        mine = self._pods
+        return {key: mine[key] for key in sorted(mine)}
+
+    @cached_property
     def pods(self) -> tuple[Pod, ...]:
         """Pods by `namespace/name`."""
-        return self._sorted(Pod)
+        return tuple(self.pods_by_key.values())
 
     @cached_property
     def workloads(self) -> tuple[Workload, ...]:
@@ -123,23 +127,40 @@ class Cluster:
         """Objects that could not be read, by kind and key."""
         return self._sorted(Quarantined)
 
+    # The three kinds that are looked up once for every pod.
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, Node]:
+        return self._all(Node)
+
+    @cached_property
+    def _pods(self) -> Mapping[str, Pod]:
+        return self._all(Pod)
+
+    @cached_property
+    def _workloads(self) -> Mapping[str, Workload]:
+        return self._all(Workload)
+
     def node(self, name: str) -> Node | None:
         """The node of that name."""
-        return self._all(Node).get(name)
+        return self._nodes.get(name)
 
     def pod(self, key: str) -> Pod | None:
         """The pod `namespace/name`."""
-        return self._all(Pod).get(key)
+        return self._pods.get(key)
 
     def workload(self, key: str) -> Workload | None:
         """The controller `Type/namespace/name`."""
-        return self._all(Workload).get(key)
+        return self._workloads.get(key)
 
     @cached_property
     def pods_by_node(self) -> Mapping[str, tuple[Pod, ...]]:
-        """Bound pods of each node that has any, sorted by key."""
-        bound = sorted((pod for pod in self.pods if pod.node is not None), key=lambda pod: (pod.node or "", pod.key))
-        return {str(name): tuple(pods) for name, pods in groupby(bound, key=attrgetter("node"))}
+        """Bound pods of each node that has any, sorted by key; nodes sorted by name."""
+        found: dict[str, list[Pod]] = {}
+        for pod in self.pods:
+            if pod.node is not None:
+                found.setdefault(pod.node, []).append(pod)
+        return {name: tuple(found[name]) for name in sorted(found)}
 
     @cached_property
     def pods_by_uid(self) -> Mapping[str, Pod]:
@@ -148,21 +169,46 @@ class Cluster:
 
     def controller_of(self, pod: Pod) -> Workload | None:
         """The workload that a pod belongs to: its owner, or the Deployment behind its replica set."""
-        if pod.owner is None:
+        found = self._controller(pod)
+        return None if found is None else found[1]
+
+    def controller_key_of(self, pod: Pod) -> str | None:
+        """The key of that workload."""
+        found = self._controller(pod)
+        return None if found is None else found[0]
+
+    def _controller(self, pod: Pod) -> tuple[str, Workload] | None:
+        owner = pod.owner
+        if owner is None:
             return None
-        owner = self.workload(f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}")
-        if owner is None or owner.owner is None:
-            return owner
-        return self.workload(f"{owner.owner.kind}/{owner.namespace}/{owner.owner.name}") or owner
+        known = self._controllers
+        key = (owner.kind, pod.namespace, owner.name)
+        if key not in known:
+            known[key] = self._behind(f"{owner.kind}/{pod.namespace}/{owner.name}")
+        return known[key]
+
+    @cached_property
+    def _controllers(self) -> dict[tuple[str, str, str], tuple[str, Workload] | None]:
+        """Answers of `_controller` by kind, namespace and name of the owner: worked out once for each owner."""
+        return {}
+
+    def _behind(self, key: str) -> tuple[str, Workload] | None:
+        owner = self.workload(key)
+        if owner is None:
+            return None
+        behind = owner.owner
+        top = None if behind is None else self.workload(f"{behind.kind}/{owner.namespace}/{behind.name}")
+        found = top or owner
+        return found.key, found
 
     @cached_property
     def pods_by_workload(self) -> Mapping[str, tuple[Pod, ...]]:
         """Pods of each workload, by the workload's key (a Deployment's pods under the Deployment)."""
         found: dict[str, list[Pod]] = {}
         for pod in self.pods:
-            workload = self.controller_of(pod)
-            if workload is not None:
-                found.setdefault(workload.key, []).append(pod)
+            key = self.controller_key_of(pod)
+            if key is not None:
+                found.setdefault(key, []).append(pod)
         return {key: tuple(pods) for key, pods in found.items()}
 
 

@@ -5,7 +5,7 @@ They are in no list of a plan. Each takes room on its node, also on a node that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ import msgspec
 from kinema_core.events import (
     Amounts,
     FrozenMap,
+    HostPort,
     Labels,
     Node,
     NodeTerm,
@@ -65,6 +66,19 @@ def is_resident(cluster: Cluster, pod: Pod) -> bool:
     return pod.mirror or (owner is not None and owner.kind in ("DaemonSet", "Node"))
 
 
+def unlisted(cluster: Cluster, node: str) -> tuple[Pod, ...]:
+    """Pods on a node that no plan lists, by key: those that go with it and those that terminate."""
+    return derived(cluster, _unlisted).get(node, ())
+
+
+def _unlisted(cluster: Cluster) -> Mapping[str, tuple[Pod, ...]]:
+    found: dict[str, list[Pod]] = {}
+    for pod in cluster.pods:
+        if pod.node is not None and (pod.terminating or is_resident(cluster, pod)):
+            found.setdefault(pod.node, []).append(pod)
+    return {name: tuple(pods) for name, pods in found.items()}
+
+
 def daemon_key(pod: Pod) -> str | None:
     """The workload key of the daemon set that owns the pod; None for any other pod."""
     if pod.owner is None or pod.owner.kind != "DaemonSet":
@@ -77,18 +91,24 @@ def daemon_requests(cluster: Cluster, *, name: str, labels: Labels, taints: tupl
 
     `pods` counts them too.
     """
-    residents = residents_of(cluster)
-    landing = [
-        daemon.requests
-        for daemon in residents.daemons
-        if node_admits(daemon.rules, name=name, labels=labels, taints=taints) is None
-    ]
-    return add(total(landing), residents.mirrors)
+    landing = _landing(cluster, name=name, labels=labels, taints=taints)
+    return add(total(daemon.requests for daemon in landing), residents_of(cluster).mirrors)
+
+
+def daemon_ports(cluster: Cluster, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> tuple[HostPort, ...]:
+    """Host ports that the daemon sets that match take on a new node like this."""
+    landing = _landing(cluster, name=name, labels=labels, taints=taints)
+    return tuple(port for daemon in landing for port in daemon.rules.host_ports)
+
+
+def _landing(cluster: Cluster, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> list[Daemon]:
+    daemons = residents_of(cluster).daemons
+    return [one for one in daemons if node_admits(one.rules, name=name, labels=labels, taints=taints) is None]
 
 
 def resident_requests(cluster: Cluster, node: Node) -> Amounts:
     """What goes with this live node: its daemon set and mirror pods, and those of matching daemon sets yet to come."""
-    here = [pod for pod in cluster.pods_by_node.get(node.name, ()) if is_resident(cluster, pod)]
+    here = [pod for pod in unlisted(cluster, node.name) if is_resident(cluster, pod)]
     present = {daemon_key(pod) for pod in here}
     coming = [
         daemon.requests

@@ -92,9 +92,10 @@ def node_admits(rules: PlacementRules, *, name: str, labels: Labels, taints: tup
     Node selector, required node affinity, and the taints that keep pods out (`NoSchedule`, `NoExecute`). Whether the
     node is cordoned or Ready is no property of the rules: see `Mobility.open_nodes`.
     """
-    for key in sorted(rules.node_selector):
-        if labels.get(key) != rules.node_selector[key]:
-            return f"node selector {key}={rules.node_selector[key]}"
+    selector = rules.node_selector
+    for key in sorted(selector) if selector else ():
+        if labels.get(key) != selector[key]:
+            return f"node selector {key}={selector[key]}"
     if rules.node_terms is not None and not any(
         node_term_matches(term, name=name, labels=labels) for term in rules.node_terms
     ):

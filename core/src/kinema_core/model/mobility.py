@@ -6,18 +6,26 @@ whatever restricts placement in a way that we do not model. Whatever could not b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from kinema_core.events import Held, Node, Pod, Strategy
+from kinema_core.events import Held, Node, Owner, Pod, Strategy
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
-from kinema_core.model.peers import peers
-from kinema_core.model.pod_rules import Facts, MobilityOptions, facts_of, listed, verdict_on
+from kinema_core.model.pod_rules import (
+    Facts,
+    MobilityOptions,
+    Verdict,
+    facts_of,
+    judged_by_owner,
+    listed,
+    listed_by_key,
+    verdict_on,
+)
 from kinema_core.model.strategy import asks_for_spot, strategy_of
 from kinema_core.model.vocabulary import (
     CONTROL_PLANE,
@@ -28,7 +36,7 @@ from kinema_core.model.vocabulary import (
     protection,
 )
 
-__all__ = ["Mobility", "MobilityOptions", "is_resident", "listed", "mobility", "spot_allowed"]
+__all__ = ["Mobility", "MobilityOptions", "is_resident", "listed", "listed_by_key", "mobility", "spot_allowed"]
 
 _DEFAULTS: Final = MobilityOptions()
 
@@ -69,19 +77,32 @@ def _last_answer(_: Cluster) -> dict[tuple[datetime, MobilityOptions], Mobility]
 
 def _mobility(cluster: Cluster, now: datetime, options: MobilityOptions) -> Mobility:
     facts = facts_of(cluster, now, options)
-    bound_to_stay = derived(cluster, peers)
     held: dict[str, Held] = {}
-    for pod in listed(cluster):
-        verdict = verdict_on(facts, pod) or bound_to_stay.get(pod.key)
+    strategy: dict[str, Strategy] = {}
+    for key, pod, verdict, way in _judged(facts):
         if verdict is not None:
-            held[pod.key] = Held(pod=pod.key, code=verdict[0], reason=verdict[1])
-    movable = [pod for pod in listed(cluster) if pod.node is not None and pod.key not in held]
+            held[key] = Held(pod=key, code=verdict[0], reason=verdict[1])
+        elif pod.node is not None:
+            strategy[key] = way
     return Mobility(
         held=MappingProxyType(held),
         deletable=MappingProxyType(_deletable(facts, held)),
         open_nodes=frozenset(node.name for node in cluster.nodes if _open(facts, node)),
-        strategy=MappingProxyType({pod.key: strategy_of(cluster, pod) for pod in movable}),
+        strategy=MappingProxyType(strategy),
     )
+
+
+def _judged(facts: Facts) -> Iterator[tuple[str, Pod, Verdict | None, Strategy]]:
+    """Every listed pod by key, what its own rules say, and how it would move."""
+    by_owner: dict[tuple[str, Owner], tuple[Verdict | None, Strategy]] = {}
+    for key, pod in listed_by_key(facts.cluster).items():
+        owner = pod.owner
+        if owner is None or not judged_by_owner(facts, key, pod):
+            yield key, pod, verdict_on(facts, pod), strategy_of(facts.cluster, pod)
+            continue
+        if (pod.namespace, owner) not in by_owner:
+            by_owner[pod.namespace, owner] = verdict_on(facts, pod), strategy_of(facts.cluster, pod)
+        yield key, pod, *by_owner[pod.namespace, owner]
 
 
 def spot_allowed(
@@ -96,12 +117,12 @@ def spot_allowed(
 
 
 def _deletable(facts: Facts, held: Mapping[str, Held]) -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    for node in facts.cluster.nodes:
-        pins = (held[pod.key] for pod in facts.cluster.pods_by_node.get(node.name, ()) if pod.key in held)
-        pin = next(pins, None)
-        found[node.name] = _kept(facts, node) or (f"pod {pin.pod} may not move: {pin.code}" if pin else None)
-    return found
+    pins: dict[str, str] = {}
+    for key, item in held.items():
+        node = facts.cluster.pods_by_key[key].node
+        if node is not None and node not in pins:
+            pins[node] = f"pod {key} may not move: {item.code}"
+    return {node.name: _kept(facts, node) or pins.get(node.name) for node in facts.cluster.nodes}
 
 
 def _kept(facts: Facts, node: Node) -> str | None:

@@ -12,7 +12,7 @@ from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
-from kinema_core.model.neighbours import enforced, required
+from kinema_core.model.neighbours import required
 from kinema_core.model.quarantine import Quarantine, quarantine_of
 from kinema_core.model.strategy import (
     CHOICES,
@@ -31,8 +31,10 @@ from kinema_core.model.vocabulary import (
     is_true,
     protection,
 )
+from kinema_core.model.volumes import volume_doubt
 
 _SCHEDULER: Final = "default-scheduler"
+_SETS: Final = ("ReplicaSet", "ReplicationController", "StatefulSet")
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,19 @@ def listed(cluster: Cluster) -> tuple[Pod, ...]:
     return derived(cluster, _listed)
 
 
+def listed_by_key(cluster: Cluster) -> Mapping[str, Pod]:
+    """The same pods, by key and in that order."""
+    return derived(cluster, _listed_by_key)
+
+
 def _listed(cluster: Cluster) -> tuple[Pod, ...]:
-    return tuple(pod for pod in cluster.pods if not pod.terminating and not is_resident(cluster, pod))
+    return tuple(listed_by_key(cluster).values())
+
+
+def _listed_by_key(cluster: Cluster) -> Mapping[str, Pod]:
+    return {
+        key: pod for key, pod in cluster.pods_by_key.items() if not pod.terminating and not is_resident(cluster, pod)
+    }
 
 
 def facts_of(cluster: Cluster, now: datetime, options: MobilityOptions) -> Facts:
@@ -94,6 +107,25 @@ def verdict_on(facts: Facts, pod: Pod) -> Verdict | None:
     """The first rule that holds the pod: a bound one where it is, a pending one from being placed."""
     rules = _PLACEMENT_RULES if pod.node is None else _RULES
     return next((found for rule in rules if (found := rule(facts, pod)) is not None), None)
+
+
+def judged_by_owner(facts: Facts, key: str, pod: Pod) -> bool:
+    """Whether none of the rules finds anything in the bound pod itself that its owner's other pods might not have.
+
+    All such pods of one owner get the same verdict, so that thousands of replicas are judged once. What a rule reads
+    of a pod (its budgets and node included) has to be ruled out here.
+    """
+    rules = pod.rules
+    budgets = budgets_by_pod(facts.cluster).get(key, ())
+    return (
+        pod.owner is not None
+        and not (pod.annotations or pod.host_path)
+        and not (rules.affinity or rules.anti_affinity or rules.spread or rules.claims or rules.host_ports)
+        and not (rules.unmodelled or rules.gated or rules.scheduler != _SCHEDULER)
+        and not facts.quarantine.nodes
+        and facts.cluster.node(pod.node or "") is not None
+        and (not budgets or (len(budgets) == 1 and budgets[0].key not in blocking_budgets(facts.cluster)))
+    )
 
 
 def _unreadable(facts: Facts, pod: Pod) -> Verdict | None:
@@ -149,10 +181,13 @@ def _replicas(facts: Facts, pod: Pod) -> int:
 
 def _single(facts: Facts, pod: Pod) -> Verdict | None:
     kind = chain_of(facts.cluster, pod).top_kind
-    if kind not in ("ReplicaSet", "ReplicationController", "StatefulSet") or _replicas(facts, pod) > 1:
+    surges = kind == "Deployment" and not pod.rules.claims
+    if surges or kind not in (*_SETS, "Deployment") or _replicas(facts, pod) > 1:
         return None
     chosen = chosen_strategy(facts.cluster, pod)
-    if chosen is None or (kind == "StatefulSet" and chosen == "surge"):
+    # To choose a surge is no leave to be away, where there can be no surge.
+    unmet = chosen == "surge" if kind == "StatefulSet" else bool(pod.rules.claims) and chosen in ("surge", "rolling")
+    if chosen is None or unmet:
         return "single-replica", f"the only replica of a {kind} would be away: {STRATEGY}: evict allows"
     return None
 
@@ -192,25 +227,27 @@ def _unmodelled(facts: Facts, pod: Pod) -> Verdict | None:
     rules = pod.rules
     if rules == NO_RULES:  # most pods: spares them the words below
         return None
+    blind = not facts.cluster.namespaces and any(term.namespace_selector for term in required(rules.affinity))
     found = (
-        ("volume", "volumes", bool(rules.claims)),
-        ("affinity", "required pod affinity", bool(required(rules.affinity))),
-        ("anti-affinity", "required pod anti-affinity", bool(required(rules.anti_affinity))),
-        ("spread", "an enforced topology spread", bool(enforced(rules.spread))),
-        ("scheduler", f"scheduler {rules.scheduler}", rules.scheduler != _SCHEDULER),
-        ("field", ", ".join(rules.unmodelled), bool(rules.unmodelled)),
+        ("namespaces", "namespaces by label, and the state has none of them", blind),
+        ("scheduler", f"scheduler {rules.scheduler}, which Kinema does not model", rules.scheduler != _SCHEDULER),
+        ("field", f"{', '.join(rules.unmodelled)}, which this version does not model", bool(rules.unmodelled)),
     )
     for code, what, present in found:
         if present:
-            return f"unmodelled-{code}", f"its placement depends on {what}, which this version does not model"
+            return f"unmodelled-{code}", f"its placement depends on {what}"
     return None
+
+
+def _volumes(facts: Facts, pod: Pod) -> Verdict | None:
+    return volume_doubt(facts.cluster, pod) if pod.rules.claims else None
 
 
 def _gated(facts: Facts, pod: Pod) -> Verdict | None:
     return ("gated", "a scheduling gate holds it back") if pod.rules.gated else None
 
 
-_PLACEMENT_RULES: Final[tuple[Rule, ...]] = (_gated, _unmodelled)
+_PLACEMENT_RULES: Final[tuple[Rule, ...]] = (_gated, _unmodelled, _volumes)
 """For pending pods: nobody is disturbed by placing one."""
 
 _RULES: Final[tuple[Rule, ...]] = (
@@ -223,4 +260,5 @@ _RULES: Final[tuple[Rule, ...]] = (
     _single,
     _budgeted,
     _unmodelled,
+    _volumes,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap
 
@@ -26,11 +26,13 @@ def subtract(a: Amounts, b: Amounts) -> Amounts:
 
     A resource that is not limited in `a` stays so.
     """
+    if not b:
+        return a
     taken = {name: a.get(name, 0) - amount for name, amount in b.items() if name in a or limited(name)}
     return FrozenMap({**a, **taken})
 
 
-def total(items: Iterable[Amounts]) -> Amounts:
+def total(items: Iterable[Mapping[str, int]]) -> Amounts:
     """The sum of all; empty for none."""
     summed: dict[str, int] = {}
     for item in items:
@@ -64,4 +66,7 @@ def lacking(request: Amounts, room: Amounts) -> tuple[str, ...]:
 
 def fits(request: Amounts, room: Amounts) -> bool:
     """Whether the room holds the request in every resource."""
-    return not lacking(request, room)
+    for name, amount in request.items():
+        if amount > 0 and amount > room.get(name, 0) and (name in room or limited(name)):
+            return False
+    return True

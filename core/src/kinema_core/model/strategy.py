@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from kinema_core.events import Labels, Pod, Strategy, Workload
@@ -26,9 +25,11 @@ class Chain(NamedTuple):
     """Those that the state has."""
     top_kind: str
     """The kind that decides: `Deployment` for a Deployment's replica set; empty for a bare pod."""
+    annotations: tuple[Labels, ...]
+    """Those of the workloads that have any."""
 
 
-_BARE: Final = Chain((), (), "")
+_BARE: Final = Chain((), (), "", ())
 
 
 def chain_of(cluster: Cluster, pod: Pod) -> Chain:
@@ -37,13 +38,13 @@ def chain_of(cluster: Cluster, pod: Pod) -> Chain:
     if owner is None:
         return _BARE
     chains = derived(cluster, _chains)
-    key = f"{owner.kind}/{pod.namespace}/{owner.name}"
+    key = (owner.kind, pod.namespace, owner.name)
     if key not in chains:
-        chains[key] = _chain(cluster, key, owner.kind)
+        chains[key] = _chain(cluster, f"{owner.kind}/{pod.namespace}/{owner.name}", owner.kind)
     return chains[key]
 
 
-def _chains(_: Cluster) -> dict[str, Chain]:
+def _chains(_: Cluster) -> dict[tuple[str, str, str], Chain]:
     return {}
 
 
@@ -51,20 +52,21 @@ def _chain(cluster: Cluster, key: str, kind: str) -> Chain:
     owner = cluster.workload(key)
     behind = None if owner is None else owner.owner
     if owner is None or behind is None:
-        return Chain((key,), () if owner is None else (owner,), kind)
+        return _chained((key,), () if owner is None else (owner,), kind)
     above = f"{behind.kind}/{owner.namespace}/{behind.name}"
     top = cluster.workload(above)
     decides = "Deployment" if behind.kind == "Deployment" else kind
-    return Chain((key, above), (owner,) if top is None else (owner, top), decides)
+    return _chained((key, above), (owner,) if top is None else (owner, top), decides)
 
 
-def annotations_of(cluster: Cluster, pod: Pod) -> Iterator[Labels]:
+def _chained(keys: tuple[str, ...], workloads: tuple[Workload, ...], top_kind: str) -> Chain:
+    return Chain(keys, workloads, top_kind, tuple(one.annotations for one in workloads if one.annotations))
+
+
+def annotations_of(cluster: Cluster, pod: Pod) -> tuple[Labels, ...]:
     """Annotations of pod, set and Deployment: the nearest first; empty ones are left out."""
-    if pod.annotations:
-        yield pod.annotations
-    for workload in chain_of(cluster, pod).workloads:
-        if workload.annotations:
-            yield workload.annotations
+    above = chain_of(cluster, pod).annotations
+    return (pod.annotations, *above) if pod.annotations else above
 
 
 def chosen_strategy(cluster: Cluster, pod: Pod) -> str | None:
@@ -79,8 +81,11 @@ def strategy_of(cluster: Cluster, pod: Pod) -> Strategy:
     """How the pod moves, if it may.
 
     A Deployment surges by default. A set without one can surge when told to, but has no rollout. A stateful set knows
-    neither a surge nor a choice of pods to take away: it is evicted from.
+    neither a surge nor a choice of pods to take away: it is evicted from. So is a pod with volumes, which a second pod
+    on another node may have to wait for.
     """
+    if pod.rules.claims:
+        return "evict"
     kind, chosen = chain_of(cluster, pod).top_kind, chosen_strategy(cluster, pod)
     if kind == "Deployment":
         return "evict" if chosen == "evict" else "rolling" if chosen == "rolling" else "surge"

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from kinema_core.events import Offer, PlanNode
@@ -38,8 +39,9 @@ def _live(view: View, planned: PlanNode) -> Iterator[Violation]:
         yield Violation("node-unknown", planned.name, f"no live node of that name to {planned.action}")
         return
     yield from check_deletion(view, planned)
-    yield from _description(planned, machine_of(node))
-    if planned.offer and planned.offer.partition("#")[0] != "/".join(machine_of(node)):
+    machine = machine_of(node)
+    yield from _description(planned, machine)
+    if planned.offer and planned.offer.partition("#")[0] != "/".join(machine):
         yield Violation("node-description", planned.name, f"offer {planned.offer} is of another machine")
 
 
@@ -78,9 +80,13 @@ def check_boot_name(view: View, planned: PlanNode) -> Iterator[Violation]:
         yield Violation("boot-clash", planned.name, "a live node has that name")
 
 
-def left_over(view: View) -> Mapping[str, int | None]:
-    """How many more of each offer can be booted besides the plan's own; None where that is not limited."""
+def left_over(view: View, *, meanwhile: bool = False) -> Mapping[str, int | None]:
+    """How many more of each offer can be booted besides the plan's own; None where that is not limited.
+
+    `meanwhile`: temporary nodes are there too.
+    """
     booted = Counter(node.offer for node in view.plan.nodes if node.action == "boot")
+    booted.update(node.offer for node in view.plan.temporary if meanwhile)
     pooled: Counter[str] = Counter()
     for name, offer in view.offers.items():
         pooled[_pool(offer)] += booted[name]
@@ -96,11 +102,12 @@ def _pool(offer: Offer) -> str:
 
 def check_availability(view: View) -> Iterator[Violation]:
     """No more of an offer, or of a pool of offers, than there are."""
-    for name, left in sorted(left_over(view).items()):
+    for name, left in sorted(left_over(view, meanwhile=True).items()):
         if left is not None and left < 0:
             yield Violation("offer-exhausted", name, f"{-left} more than are available")
 
 
+@lru_cache(maxsize=4096)
 def micro(usd: float) -> int | None:
     """USD as micro-USD; None when it is not finite or has more than six decimals."""
     if not math.isfinite(usd):

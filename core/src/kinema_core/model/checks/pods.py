@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kinema_core.events import Amounts, Placement, Pod
+from kinema_core.events import Placement, Pod
 from kinema_core.model.checks.view import Seat, View, Violation, expected_requests
 
 
 def check_lists(view: View) -> Iterator[Violation]:
     """Every listed pod is placed or unplaced, exactly once, and nobody else is."""
-    named = Counter([item.pod for item in view.plan.placements] + [item.pod for item in view.plan.unplaced])
-    for key, pod in view.pods.items():
+    keys = [item.pod for item in view.plan.placements] + [item.pod for item in view.plan.unplaced]
+    if len(keys) != len(view.pods) or set(keys) != view.pods.keys():
+        yield from _wrongly_named(view, Counter(keys))
+    yield from _unplaced(view)
+
+
+def _wrongly_named(view: View, named: Counter[str]) -> Iterator[Violation]:
+    for key in view.pods:
         if named[key] != 1:
             code = "pod-missing" if named[key] == 0 else "pod-duplicate"
-            yield Violation(code, pod.key, f"named {named[key]} times in placements and unplaced")
+            yield Violation(code, key, f"named {named[key]} times in placements and unplaced")
     for key in sorted(named):
         if key not in view.pods:
             what = "it goes with its node or is terminating" if view.cluster.pod(key) else "no such pod"
             yield Violation("pod-unknown", key, what)
-    yield from _unplaced(view)
 
 
 def _unplaced(view: View) -> Iterator[Violation]:
@@ -38,12 +43,19 @@ def _unplaced(view: View) -> Iterator[Violation]:
 
 def check_placements(view: View) -> Iterator[Violation]:
     """Each placement tells the truth about its pod, and its strategy is the one for that pod."""
+    pods, replaced = view.pods, bool(view.resized or view.rolled)
     for item in view.plan.placements:
-        pod = view.pods.get(item.pod)
+        pod = pods.get(item.pod)
         if pod is None:
             continue
-        workload = view.workload_key(pod) or ""
-        yield from _facts(item, pod, view.resized.get(workload))
+        workload = (view.workload_key(pod) or "") if replaced else ""
+        if item.uid != pod.uid:
+            yield Violation("uid-mismatch", item.pod, f"{item.uid}, it has {pod.uid}")
+        if item.source != pod.node:
+            yield Violation("from-mismatch", item.pod, f"from {item.source}, it is on {pod.node}")
+        requests = expected_requests(pod, view.resized.get(workload))
+        if item.requests != requests:
+            yield Violation("requests-mismatch", item.pod, f"{dict(item.requests)}, it requests {dict(requests)}")
         expected = _expected(view, item, pod, workload)
         if item.strategy != expected:
             detail = f"{item.strategy} from {pod.node} to {item.to}, expected {expected}"
@@ -52,30 +64,20 @@ def check_placements(view: View) -> Iterator[Violation]:
 
 def _expected(view: View, item: Placement, pod: Pod, workload: str) -> str:
     """The strategy that the pod moves by. A rolling update restarts a whole workload or nobody of it."""
-    allowed = view.mobility.strategy.get(pod.key, item.strategy)
     if pod.node is None:
         return "schedule"
-    if workload in view.resized or (workload in view.rolled and allowed == "rolling"):
+    allowed = view.mobility.strategy.get(item.pod, item.strategy)
+    if workload in view.resized or (allowed == "rolling" and workload in view.rolled):
         return "rolling"
     return "stay" if item.to == pod.node else allowed
 
 
-def _facts(item: Placement, pod: Pod, resized: Amounts | None) -> Iterator[Violation]:
-    if item.uid != pod.uid:
-        yield Violation("uid-mismatch", item.pod, f"{item.uid}, it has {pod.uid}")
-    if item.source != pod.node:
-        yield Violation("from-mismatch", item.pod, f"from {item.source}, it is on {pod.node}")
-    expected = expected_requests(pod, resized)
-    if item.requests != expected:
-        yield Violation("requests-mismatch", item.pod, f"{dict(item.requests)}, it requests {dict(expected)}")
-
-
 def check_held(view: View) -> Iterator[Violation]:
     """Who may not move stays, and who may not be placed is not."""
-    for seat in view.seats:
-        held = view.mobility.held.get(seat.pod.key)
-        if held is not None and (seat.arrives or view.workload_key(seat.pod) in view.rolled):
-            yield Violation(_held_code(seat), seat.pod.key, f"{held.code}: {held.reason}")
+    for seat in view.seats if view.rolled else view.arriving:
+        held = view.mobility.held.get(seat.key)
+        if held is not None and (seat.arrives or seat.workload in view.rolled):
+            yield Violation(_held_code(seat), seat.key, f"{held.code}: {held.reason}")
 
 
 def _held_code(seat: Seat) -> str:
@@ -105,8 +107,9 @@ def check_reports(view: View) -> Iterator[Violation]:
 
 def check_counts(view: View) -> Iterator[Violation]:
     """Moves and restarts are as many as the placements say."""
-    moves = sum(1 for item in view.plan.placements if item.source is not None and item.source != item.to)
-    restarts = sum(1 for item in view.plan.placements if item.strategy == "rolling" and item.source == item.to)
+    bound = [item for item in view.plan.placements if item.source is not None]
+    moves = sum(item.source != item.to for item in bound)
+    restarts = sum(item.strategy == "rolling" and item.source == item.to for item in bound)
     if view.plan.moves != moves:
         yield Violation("moves", "moves", f"{view.plan.moves}, the placements hold {moves}")
     if view.plan.restarts != restarts:
@@ -117,7 +120,7 @@ def check_promises(view: View) -> Iterator[Violation]:
     """What status and mode promise: `nothing-better` changes nothing, `autoscale` only adds."""
     deleted = [node.name for node in view.plan.nodes if node.action == "delete"]
     booted = [node.name for node in view.plan.nodes if node.action == "boot"]
-    moved = [seat.pod.key for seat in view.seats if seat.pod.node is not None and seat.arrives]
+    moved = [seat.key for seat in view.arriving if seat.pod.node is not None]
     if view.plan.mode == "autoscale":
         yield from (Violation("autoscale-deletes", name, "an autoscale plan only adds nodes") for name in deleted)
         yield from (Violation("autoscale-moves", key, "an autoscale plan moves no running pod") for key in moved)

@@ -1,4 +1,4 @@
-"""Checks of the rules between pods: what holds now still holds, and what is broken does not get worse."""
+"""Checks of the rules between pods: who arrives obeys them; for who stays, what is broken does not get worse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinema_core.model.match import node_admits
 from kinema_core.model.neighbours import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
 
 
-class _Spot(NamedTuple):
+class Spot(NamedTuple):
     """A node as the rules see it."""
 
     labels: Labels
@@ -31,7 +31,7 @@ class _Eligible(NamedTuple):
     tolerations: tuple[Toleration, ...] | None
 
 
-class _Group(NamedTuple):
+class Group(NamedTuple):
     """Spread constraints that are evaluated as one."""
 
     scope: Scope
@@ -41,11 +41,11 @@ class _Group(NamedTuple):
 
 
 @dataclass
-class _World:
+class World:
     """Where everybody is, before or after the plan."""
 
     cluster: Cluster
-    nodes: Mapping[str, _Spot]
+    nodes: Mapping[str, Spot]
     where: Mapping[str, str]
     _counts: dict[tuple[Scope, str], Counter[str]] = field(default_factory=dict)
     _domains: dict[_Eligible, frozenset[str]] = field(default_factory=dict)
@@ -83,49 +83,59 @@ class _World:
 
 
 def check_rules(view: View) -> Iterator[Violation]:
-    """Required pod affinity and anti-affinity in both directions, and enforced topology spread."""
-    ruled = [pod for pod in view.cluster.pods if _has_rules(pod) and not pod.terminating]
+    """Required pod affinity and anti-affinity in both directions, and enforced topology spread.
+
+    kube-scheduler asks everybody who arrives anew, and lets nobody in because it was no better where it came from.
+    """
+    ruled = [pod for pod in view.cluster.pods if has_rules(pod) and not pod.terminating]
     if not ruled:
         return
-    now, after = _now(view), _after(view)
+    now, after = world_now(view), world_after(view)
+    coming = World(view.cluster, after.nodes, {seat.key: seat.to for seat in view.arriving})
     for pod in ruled:
         if pod.key in after.where:
-            yield from _affinity(view.cluster, pod, now, after)
-            yield from _anti_affinity(view.cluster, pod, now, after)
+            yield from _affinity(pod, now, after, coming)
+            yield from _anti_affinity(pod, now, after, coming)
+            yield from _levels(pod, after, coming)
     yield from _spread(ruled, now, after)
 
 
-def _has_rules(pod: Pod) -> bool:
+def has_rules(pod: Pod) -> bool:
+    """Whether the pod has rules about other pods, preferred ones included."""
     rules = pod.rules
     return bool(rules.affinity or rules.anti_affinity or rules.spread)
 
 
-def _now(view: View) -> _World:
-    nodes = {node.name: _Spot(node.labels, node.taints) for node in view.cluster.nodes}
-    where = {pod.key: pod.node for pod in view.cluster.pods if pod.node is not None and not pod.terminating}
-    return _World(view.cluster, nodes, where)
+def world_now(view: View) -> World:
+    """Where everybody is."""
+    nodes = {node.name: Spot(node.labels, node.taints) for node in view.cluster.nodes}
+    pods = view.cluster.pods_by_key
+    where = {key: pod.node for key, pod in pods.items() if pod.node is not None and not pod.terminating}
+    return World(view.cluster, nodes, where)
 
 
-def _after(view: View) -> _World:
-    nodes = {name: _Spot(site.labels, site.taints) for name, site in view.sites.items()}
+def world_after(view: View) -> World:
+    """Where everybody would be."""
+    nodes = {name: Spot(site.labels, site.taints) for name, site in view.sites.items()}
     where = {
-        pod.key: pod.node
-        for pod in view.cluster.pods
+        key: pod.node
+        for key, pod in view.cluster.pods_by_key.items()
         if pod.node in nodes and not pod.terminating and is_resident(view.cluster, pod)
     }
-    return _World(view.cluster, nodes, {**where, **{seat.pod.key: seat.to for seat in view.seats}})
+    return World(view.cluster, nodes, {**where, **{seat.key: seat.to for seat in view.seats}})
 
 
-def _affinity(cluster: Cluster, pod: Pod, now: _World, after: _World) -> Iterator[Violation]:
+def _affinity(pod: Pod, now: World, after: World, coming: World) -> Iterator[Violation]:
     for term in required(pod.rules.affinity):
-        scope = term_scope(cluster, pod, term)
+        scope = term_scope(after.cluster, pod, term)
         if not _alone(after, pod, scope, term.topology_key):
             continue
-        if pod.key not in now.where or not _alone(now, pod, scope, term.topology_key):
+        stays = pod.key in now.where and pod.key not in coming.where
+        if not stays or not _alone(now, pod, scope, term.topology_key):
             yield Violation("affinity-broken", pod.key, f"nobody it needs shares its {term.topology_key}")
 
 
-def _alone(world: _World, pod: Pod, scope: Scope, topology_key: str) -> bool:
+def _alone(world: World, pod: Pod, scope: Scope, topology_key: str) -> bool:
     """Whether nobody in scope shares the pod's domain. The first of pods that need each other needs nobody."""
     counts = world.counts(scope, topology_key)
     place = world.domain_of(pod.key, topology_key)
@@ -135,34 +145,48 @@ def _alone(world: _World, pod: Pod, scope: Scope, topology_key: str) -> bool:
     return not (itself and counts.total() == itself)
 
 
-def _anti_affinity(cluster: Cluster, pod: Pod, now: _World, after: _World) -> Iterator[Violation]:
+def _anti_affinity(pod: Pod, now: World, after: World, coming: World) -> Iterator[Violation]:
+    """Those who are together against the rule may stay; nobody comes to them, be it for another who leaves."""
     for term in required(pod.rules.anti_affinity):
-        scope = term_scope(cluster, pod, term)
-        before = _others(now, pod, scope, term.topology_key)
-        if _others(after, pod, scope, term.topology_key) > before:
-            yield Violation("anti-affinity-broken", pod.key, f"pods it keeps away share its {term.topology_key}")
+        scope, key = term_scope(after.cluster, pod, term), term.topology_key
+        place, others = after.domain_of(pod.key, key), _others(after, pod, scope, key)
+        arrives = pod.key in coming.where
+        newcomers = 0 if place is None else coming.counts(scope, key)[place] - int(arrives and selects(scope, pod))
+        if others > _others(now, pod, scope, key) or (others and (arrives or newcomers)):
+            yield Violation("anti-affinity-broken", pod.key, f"pods it keeps away share its {key}")
 
 
-def _others(world: _World, pod: Pod, scope: Scope, topology_key: str) -> int:
+def _others(world: World, pod: Pod, scope: Scope, topology_key: str) -> int:
     place = world.domain_of(pod.key, topology_key)
     if place is None:
         return 0
     return world.counts(scope, topology_key)[place] - int(selects(scope, pod))
 
 
-def _spread(ruled: list[Pod], now: _World, after: _World) -> Iterator[Violation]:
-    groups: dict[_Group, str] = {}
+def _levels(pod: Pod, after: World, coming: World) -> Iterator[Violation]:
+    """Whoever arrives is let in by its own spread alone, however uneven others are."""
+    for spread in enforced(pod.rules.spread) if pod.key in coming.where else ():
+        group, place = group_of(pod, spread), after.domain_of(pod.key, spread.topology_key)
+        if place is None:
+            yield Violation("spread-broken", pod.key, f"it arrives on a node without {spread.topology_key}")
+        elif after.counts(group.scope, spread.topology_key)[place] - fewest_of(after, group) > group.max_skew:
+            yield Violation("spread-broken", pod.key, f"it arrives where the skew is above {group.max_skew}")
+
+
+def _spread(ruled: list[Pod], now: World, after: World) -> Iterator[Violation]:
+    groups: dict[Group, str] = {}
     for pod in ruled:
         for spread in enforced(pod.rules.spread):
-            groups.setdefault(_group(pod, spread), pod.key)
+            groups.setdefault(group_of(pod, spread), pod.key)
     for group, key in groups.items():
-        skew = _skew(after, group)
-        if skew > max(group.max_skew, _skew(now, group)):
+        skew = skew_of(after, group)
+        if skew > max(group.max_skew, skew_of(now, group)):
             detail = f"skew {skew} over {group.eligible.topology_key}, at most {group.max_skew} is wanted"
             yield Violation("spread-broken", key, detail)
 
 
-def _group(pod: Pod, spread: Spread) -> _Group:
+def group_of(pod: Pod, spread: Spread) -> Group:
+    """The constraint as it is evaluated, for all pods that share it."""
     rules = pod.rules
     honored = spread.node_affinity_policy == "Honor"
     eligible = _Eligible(
@@ -171,14 +195,18 @@ def _group(pod: Pod, spread: Spread) -> _Group:
         node_terms=rules.node_terms if honored else None,
         tolerations=rules.tolerations if spread.node_taints_policy == "Honor" else None,
     )
-    return _Group(spread_scope(pod, spread), eligible, spread.max_skew, spread.min_domains)
+    return Group(spread_scope(pod, spread), eligible, spread.max_skew, spread.min_domains)
 
 
-def _skew(world: _World, group: _Group) -> int:
-    """Most pods in a domain less fewest, over the nodes that remain; too few domains count as an empty one more."""
+def skew_of(world: World, group: Group) -> int:
+    """Most pods in a domain less fewest, over the nodes that remain."""
+    counts = world.counts(group.scope, group.eligible.topology_key)
+    here = [counts[place] for place in world.domains(group.eligible)]
+    return max(here) - fewest_of(world, group) if here else 0
+
+
+def fewest_of(world: World, group: Group) -> int:
+    """Fewest pods in a domain; too few domains count as an empty one more."""
     domains = world.domains(group.eligible)
     counts = world.counts(group.scope, group.eligible.topology_key)
-    here = [counts[place] for place in domains]
-    if not here:
-        return 0
-    return max(here) - (0 if len(domains) < group.min_domains else min(here))
+    return 0 if len(domains) < group.min_domains else min((counts[place] for place in domains), default=0)

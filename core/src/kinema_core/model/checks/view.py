@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
-from kinema_core.events import Amounts, FrozenMap, Labels, Node, Offer, Placement, Plan, PlanNode, Pod, Taint
+from kinema_core.events import Amounts, FrozenMap, HostPort, Labels, Node, Offer, Placement, Plan, PlanNode, Pod, Taint
 from kinema_core.model.catalog import machine_of, new_node_labels
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests
+from kinema_core.model.daemons import daemon_ports, daemon_requests, is_resident, resident_requests, unlisted
 from kinema_core.model.match import parse_taints
-from kinema_core.model.mobility import Mobility, MobilityOptions, listed, mobility
+from kinema_core.model.mobility import Mobility, MobilityOptions, listed_by_key, mobility
 from kinema_core.model.resources import subtract, total
+from kinema_core.model.volumes import attachments
 
 MICRO: Final = 10**6
 
@@ -28,19 +29,20 @@ class Violation:
     detail: str
 
 
-@dataclass(frozen=True)
-class Seat:
-    """One pod's place in the plan. `arrives`: a new copy of it has to be put there."""
+class Seat(NamedTuple):
+    """One pod's place in the plan."""
 
+    key: str
+    """The pod's."""
     pod: Pod
     to: str
     requests: Amounts
-    rolled: bool = False
-
-    @property
-    def arrives(self) -> bool:
-        """Whether the place has to admit it anew."""
-        return self.rolled or self.pod.node != self.to
+    workload: str | None
+    """Key of the workload that the pod belongs to."""
+    rolled: bool
+    """A rolling update replaces the pod, wherever it is."""
+    arrives: bool
+    """Whether the place has to admit it anew: it comes from elsewhere, or is replaced."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Site:
     live: bool
     spot_keys: frozenset[str]
     """Keys of the taints of its offer: whoever tolerates one asks for this machine, be it spot capacity."""
+    ports: tuple[HostPort, ...] = ()
+    """Host ports that daemon sets will take on a new node."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +82,22 @@ class View:
         return {name: tuple(seats) for name, seats in found.items()}
 
     @cached_property
+    def arriving(self) -> tuple[Seat, ...]:
+        """The seats that their nodes have to admit anew."""
+        return tuple(seat for seat in self.seats if seat.arrives)
+
+    @cached_property
+    def arriving_by_node(self) -> Mapping[str, tuple[Seat, ...]]:
+        """Those of each node that has any."""
+        found: dict[str, list[Seat]] = {}
+        for seat in self.arriving:
+            found.setdefault(seat.to, []).append(seat)
+        return {name: tuple(seats) for name, seats in found.items()}
+
+    @property
     def pods(self) -> Mapping[str, Pod]:
-        """The pods that the plan has to list, by key."""
-        return {pod.key: pod for pod in listed(self.cluster)}
+        """The pods that the plan has to list, by key and in that order."""
+        return listed_by_key(self.cluster)
 
     @cached_property
     def unplaced(self) -> frozenset[str]:
@@ -95,13 +112,11 @@ class View:
     @cached_property
     def rolled(self) -> frozenset[str]:
         """Keys of the workloads of which the plan rolls a pod: a rolling update restarts them all."""
-        keys = (self.workload_key(seat.pod) for seat in self.seats if seat.rolled)
-        return frozenset(key for key in keys if key is not None)
+        return frozenset(seat.workload for seat in self.arriving if seat.rolled and seat.workload is not None)
 
     def workload_key(self, pod: Pod) -> str | None:
         """The workload that the pod belongs to, as named in resizes."""
-        workload = self.cluster.controller_of(pod)
-        return None if workload is None else workload.key
+        return self.cluster.controller_key_of(pod)
 
 
 def view_of(plan: Plan, cluster: Cluster, offers: Iterable[Offer], *, now: datetime, options: MobilityOptions) -> View:
@@ -127,42 +142,47 @@ def drifted_view(
 
     A pod that the plan knew under another uid is another pod. One that was pending and found a node stays there.
     """
-    view = view_of(plan, cluster, offers, now=now, options=options)
+    by_name = {offer.name: offer for offer in offers}
+    spot_keys = _spot_keys(by_name)
+    sites = {node.name: site for node in plan.nodes if (site := _site(node, cluster, by_name, spot_keys)) is not None}
     mentioned = {node.name for node in plan.nodes}
-    spot_keys = _spot_keys(view.offers)
-    appeared = {node.name: live_site(cluster, node, spot_keys) for node in cluster.nodes if node.name not in mentioned}
-    planned = {item.pod: item for item in plan.placements}
-    seats: list[Seat] = []
-    for pod in listed(cluster):
-        item = planned.get(pod.key)
-        if item is not None and item.uid == pod.uid and item.source == pod.node:
-            seats.append(_seat(item, pod, view.resized.get(view.workload_key(pod) or "")))
-        elif pod.node is not None:
-            seats.append(Seat(pod=pod, to=pod.node, requests=pod.requests))
+    sites |= {node.name: live_site(cluster, node, spot_keys) for node in cluster.nodes if node.name not in mentioned}
     return View(
         plan=plan,
         cluster=cluster,
-        offers=view.offers,
+        offers=by_name,
         options=options,
-        mobility=view.mobility,
-        sites={**view.sites, **appeared},
-        seats=tuple(seats),
+        mobility=mobility(cluster, now, options),
+        sites=sites,
+        seats=tuple(_drifted_seats(plan, cluster)),
     )
 
 
-def _seats(plan: Plan, cluster: Cluster) -> Iterable[Seat]:
-    pods = {pod.key: pod for pod in listed(cluster)}
+def _seats(plan: Plan, cluster: Cluster) -> Iterator[Seat]:
+    left = dict(listed_by_key(cluster))
     resized = {item.workload: item.requests_after for item in plan.resizes}
     for item in plan.placements:
-        pod = pods.pop(item.pod, None)
+        pod = left.pop(item.pod, None)
         if pod is not None:
-            workload = cluster.controller_of(pod)
-            yield _seat(item, pod, None if workload is None else resized.get(workload.key))
+            yield _seat(item, pod, cluster.controller_key_of(pod), resized)
 
 
-def _seat(item: Placement, pod: Pod, resized: Amounts | None) -> Seat:
+def _drifted_seats(plan: Plan, cluster: Cluster) -> Iterator[Seat]:
+    planned = {item.pod: item for item in plan.placements}
+    resized = {item.workload: item.requests_after for item in plan.resizes}
+    for key, pod in listed_by_key(cluster).items():
+        item = planned.get(key)
+        workload = cluster.controller_key_of(pod)
+        if item is not None and item.uid == pod.uid and item.source == pod.node:
+            yield _seat(item, pod, workload, resized)
+        elif pod.node is not None:
+            yield Seat(key, pod, pod.node, pod.requests, workload, rolled=False, arrives=False)
+
+
+def _seat(item: Placement, pod: Pod, workload: str | None, resized: Mapping[str, Amounts]) -> Seat:
     rolled = item.strategy == "rolling"
-    return Seat(pod=pod, to=item.to, requests=expected_requests(pod, resized), rolled=rolled)
+    requests = expected_requests(pod, resized.get(workload)) if workload and resized else pod.requests
+    return Seat(item.pod, pod, item.to, requests, workload, rolled=rolled, arrives=rolled or pod.node != item.to)
 
 
 def _spot_keys(offers: Mapping[str, Offer]) -> Mapping[tuple[str, str, str], frozenset[str]]:
@@ -190,20 +210,19 @@ def _site(
 
 def live_site(cluster: Cluster, node: Node, spot_keys: Mapping[tuple[str, str, str], frozenset[str]]) -> Site:
     """A live node: its allocatable less what goes with it and less terminating pods, which keep their room."""
-    leaving = [
-        pod.requests
-        for pod in cluster.pods_by_node.get(node.name, ())
-        if pod.terminating and not is_resident(cluster, pod)
-    ]
-    taken = total([resident_requests(cluster, node), *leaving])
+    besides = unlisted(cluster, node.name)
+    leaving = [pod.requests for pod in besides if not is_resident(cluster, pod)]
+    attached = [attachments(cluster, pod) for pod in besides if pod.rules.claims]
+    taken = total([resident_requests(cluster, node), *leaving, *attached])
+    machine = machine_of(node)
     return Site(
         name=node.name,
         labels=node.labels,
         taints=node.taints,
         room=subtract(node.allocatable, taken),
-        spot=machine_of(node)[2] == "spot",
+        spot=machine[2] == "spot",
         live=True,
-        spot_keys=spot_keys.get(machine_of(node), frozenset()),
+        spot_keys=spot_keys.get(machine, frozenset()),
     )
 
 
@@ -218,6 +237,7 @@ def boot_site(cluster: Cluster, offer: Offer, name: str) -> Site:
         spot=offer.capacity_type == "spot",
         live=False,
         spot_keys=frozenset(taint.key for taint in taints),
+        ports=daemon_ports(cluster, name=name, labels=labels, taints=taints),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 import msgspec
@@ -76,7 +76,7 @@ def adapt(plan: Plan, cluster: Cluster, prices: Mapping[str, int], offer_prices:
             stranded.append(pod.key)
     return Adapted(
         plan=_rebuilt(plan, nodes, placements, unplaced, prices, offer_prices),
-        drift=_drift(plan, cluster, live),
+        drift=_drift(plan, cluster, live.keys(), known),
         stranded=tuple(stranded),
     )
 
@@ -85,13 +85,13 @@ def _listed_uids(plan: Plan) -> frozenset[str]:
     return frozenset([place.uid for place in plan.placements] + [item.uid for item in plan.unplaced])
 
 
-def _drift(plan: Plan, cluster: Cluster, live: Mapping[str, Pod]) -> Drift:
-    pods = _listed_uids(plan)
+def _drift(plan: Plan, cluster: Cluster, live: Set[str], pods: Set[str]) -> Drift:
+    """What came and went between the pods of the plan and those that are live, both by uid."""
     nodes = {node.name for node in plan.nodes if node.action != "boot"}
     present = {node.name for node in cluster.nodes}
     return Drift(
-        pods_appeared=len(live.keys() - pods),
-        pods_gone=len(pods - live.keys()),
+        pods_appeared=len(live - pods),
+        pods_gone=len(pods - live),
         nodes_appeared=len(present - nodes),
         nodes_gone=len(nodes - present),
         base=len(pods) + len(nodes),
@@ -126,9 +126,9 @@ def _owner_of_name(pod_key: str) -> str:
 def _vacancies(plan: Plan, live: Mapping[str, Pod]) -> dict[str, list[Placement]]:
     """Places of vanished pods by the name of their owner, in order."""
     free: dict[str, list[Placement]] = {}
-    for place in sorted(plan.placements, key=lambda place: (place.to, place.pod)):
-        if place.uid not in live:
-            free.setdefault(_owner_of_name(place.pod), []).append(place)
+    vanished = [place for place in plan.placements if place.uid not in live]
+    for place in sorted(vanished, key=lambda place: (place.to, place.pod)):
+        free.setdefault(_owner_of_name(place.pod), []).append(place)
     return free
 
 

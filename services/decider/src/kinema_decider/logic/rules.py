@@ -73,6 +73,17 @@ class Case:
         return sum(self.offer_prices[node.offer] for node in self.plan.nodes if node.action == "boot")
 
     @cached_property
+    def temporary_micro_usd(self) -> int:
+        """Micro-USD per hour of the nodes that the plan needs on the way only."""
+        return sum(self.offer_prices[node.offer] for node in self.plan.temporary)
+
+    @cached_property
+    def stops(self) -> int:
+        """How often pods move only to move on."""
+        moved = [step.pod for step in self.plan.steps if step.action == "move"]
+        return len(moved) - len(set(moved))
+
+    @cached_property
     def cost_now(self) -> int:
         """Micro-USD per hour of the cluster as it is."""
         return sum(self.prices.values())
@@ -185,7 +196,8 @@ def priced(case: Case) -> Objection | None:
         live = len(case.prices)
     except PriceError as error:
         return _object("priced", str(error), "a catalog row or an annotation kinema.io/usd-per-hour for these nodes")
-    missing = sorted({n.offer for n in case.plan.nodes if n.action == "boot" and n.offer not in case.offer_prices})
+    wanted = {node.offer for node in (*case.plan.nodes, *case.plan.temporary) if node.action == "boot"}
+    missing = sorted(wanted - case.offer_prices.keys())
     if not missing:
         return None
     return _object(
@@ -263,13 +275,16 @@ def feasible(case: Case) -> Objection | None:
 
 
 def payback(case: Case) -> Objection | None:
-    """What the change costs (nodes side by side, restarts) comes back while the plan is expected to last."""
+    """What the change costs comes back while the plan is expected to last.
+
+    Nodes side by side, temporary nodes, restarts.
+    """
     if not case.saves:
         return None
     limits, plan = case.limits, case.plan
-    restarts = plan.moves + plan.restarts
+    restarts = plan.moves + plan.restarts + case.stops
     saved = (case.cost_now - case.cost_new) * share(limits.plan_life_seconds) / 3600
-    double_run = case.boots_micro_usd * share(limits.transition_seconds) / 3600
+    double_run = (case.boots_micro_usd + case.temporary_micro_usd) * share(limits.transition_seconds) / 3600
     price = double_run + restarts * limits.restart_price_micro_usd
     if saved >= price:
         return None

@@ -1,4 +1,4 @@
-"""Reading Kubernetes JSON: whole lists, and single objects as they come over a watch.
+"""Reading Kubernetes JSON: single objects, as they come over a watch and in lists.
 
 Every object is decoded on its own. One that cannot be read becomes `Quarantined`: named, with the path and the reason,
 and with the node or namespace that it freezes, because an unreadable object may forbid anything.
@@ -6,7 +6,7 @@ and with the node or namespace that it freezes, because an unreadable object may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,13 +16,15 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from kinema_core.events import ClusterObject, Quarantined
-from kinema_observer.errors import UnreadableFieldError, UnreadableListError
+from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic import controllers, infrastructure, pods, wire, wire_controllers, wire_pods
 from kinema_observer.logic.reading import fault_of, key_of
+from kinema_observer.logic.times import newest_in, newest_of_pod
 
 W = TypeVar("W", bound=wire.Object)
-_Read: TypeAlias = Callable[[bytes | msgspec.Raw], tuple[wire.Meta, ClusterObject | None]]
-_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, UnreadableFieldError, RecursionError)
+_Read: TypeAlias = Callable[[bytes | msgspec.Raw], tuple[wire.Object, ClusterObject | None]]
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, UnreadableFieldError, RecursionError)
+"""What reading one object may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +36,12 @@ class Reading:
     item: ClusterObject | None
 
 
-@dataclass(frozen=True)
-class Decoded:
-    """A list as read: `objects` are all that count, the quarantined among them; `newest` is its newest timestamp."""
-
-    objects: tuple[ClusterObject, ...]
-    newest: datetime | None
-    ignored: Mapping[str, int]
-    """How many objects of each other kind were passed over."""
-
-    @property
-    def quarantined(self) -> tuple[Quarantined, ...]:
-        """The objects that could not be read."""
-        return tuple(item for item in self.objects if isinstance(item, Quarantined))
-
-
 def _reader(kind: type[W], convert: Callable[[W], ClusterObject | None]) -> _Read:
     decoder = msgspec.json.Decoder(kind)
 
-    def read_(raw: bytes | msgspec.Raw) -> tuple[wire.Meta, ClusterObject | None]:
+    def read_(raw: bytes | msgspec.Raw) -> tuple[wire.Object, ClusterObject | None]:
         found = decoder.decode(raw)
-        return found.metadata, convert(found)
+        return found, convert(found)
 
     return read_
 
@@ -100,9 +87,9 @@ _FREEZES_NAMESPACE: Final = frozenset(_KINDS) - {
 def read(kind: str, raw: bytes | msgspec.Raw) -> Reading:
     """Read one object of a Kubernetes kind; what cannot be read is quarantined, never an error."""
     try:
-        meta, item = _KINDS[kind][1](raw)
-        return Reading(key_of(meta), meta.resource_version or "", item)
-    except _UNREADABLE as error:
+        found, item = _KINDS[kind][1](raw)
+        return Reading(key_of(found.metadata), found.metadata.resource_version or "", item)
+    except UNREADABLE as error:
         return _quarantine(kind, raw, _fault(error))
 
 
@@ -111,110 +98,23 @@ def decode_object(kind: str, raw: bytes | msgspec.Raw) -> ClusterObject | None:
     return read(kind, raw).item
 
 
-# --- lists
-
-
-class _List(msgspec.Struct, rename="camel", gc=False):
-    kind: str
-    items: list[msgspec.Raw] | None = None
-
-
-class _ContainerTimes(msgspec.Struct, rename="camel", gc=False):
-    running: dict[str, wire.Time | None] | None = None
-    terminated: wire_pods.Terminated | None = None
-
-
-class _StatusTimes(msgspec.Struct, rename="camel", gc=False):
-    state: _ContainerTimes | None = None
-
-
-class _ConditionTimes(msgspec.Struct, rename="camel", gc=False):
-    last_transition_time: wire.Time | None = None
-    last_heartbeat_time: wire.Time | None = None
-
-
-class _Times(msgspec.Struct, rename="camel", gc=False):
-    start_time: wire.Time | None = None
-    conditions: list[_ConditionTimes] | None = None
-    container_statuses: list[_StatusTimes] | None = None
-
-
-class _MetaTimes(msgspec.Struct, rename="camel", gc=False):
-    creation_timestamp: wire.Time | None = None
-
-
-class _Head(msgspec.Struct, rename="camel", gc=False):
-    kind: str
-    api_version: str = ""
-
-
-class _Dated(msgspec.Struct, rename="camel", gc=False):
-    metadata: _MetaTimes | None = None
-    status: _Times | None = None
-
-
-_LISTS: Final = msgspec.json.Decoder(_List)
-_HEADS: Final = msgspec.json.Decoder(_Head)
-_DATES: Final = msgspec.json.Decoder(_Dated)
-
-
-def decode_list(data: bytes) -> Decoded:
-    """Read what `kubectl get … -o json` prints: a `List` of mixed kinds, a list of one kind, or a single object.
-
-    Raises:
-        UnreadableListError: the data as a whole is no such thing.
-    """
+def read_from_list(kind: str, raw: msgspec.Raw) -> tuple[ClusterObject | None, datetime | None]:
+    """Read one item of a list; also the newest time in it."""
     try:
-        found = _LISTS.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"this is no JSON list of Kubernetes objects, as `kubectl get … -A -o json` prints: {error}"
-        raise UnreadableListError(message) from error
-    if found.kind.endswith("List"):
-        items, kind = found.items or [], found.kind.removesuffix("List")
-    else:
-        items, kind = [msgspec.Raw(data)], found.kind
-    objects: list[ClusterObject] = []
-    ignored: dict[str, int] = {}
-    dates: list[datetime] = []
-    for index, raw in enumerate(items):
-        name, known = _kind_of(raw, kind)
-        if not known:
-            ignored[name] = ignored.get(name, 0) + 1
-            continue
-        item = read(name, raw).item if name else _quarantine("Object", raw, _fault_at(index)).item
-        dates += _dates(raw)
-        if item is not None:
-            objects.append(item)
-    return Decoded(tuple(objects), max(dates, default=None), ignored)
+        found, item = _KINDS[kind][1](raw)
+    except UNREADABLE as error:
+        return _quarantine(kind, raw, _fault(error)).item, newest_in(raw)
+    return item, newest_of_pod(found) if isinstance(found, wire_pods.Pod) else newest_in(raw)
 
 
-def _kind_of(raw: msgspec.Raw, list_kind: str) -> tuple[str, bool]:
-    """The kind of an item and whether we read it; no name when it is not even an object of a kind."""
-    try:
-        head = _HEADS.decode(raw)
-    except _UNREADABLE:
-        # The items of a list of one kind do not repeat it.
-        return list_kind, list_kind == "" or list_kind in _KINDS
-    group = head.api_version.rpartition("/")[0]
-    return head.kind, head.kind in _KINDS and (not head.api_version or group == _KINDS[head.kind][0])
+def is_read(kind: str, api_version: str) -> bool:
+    """Whether we read objects of this kind, in this group if one is named."""
+    return kind in _KINDS and (not api_version or api_version.rpartition("/")[0] == _KINDS[kind][0])
 
 
-def _dates(raw: msgspec.Raw) -> Iterator[datetime]:
-    """When something last happened to an object, as far as it can be read."""
-    try:
-        found = _DATES.decode(raw)
-    except _UNREADABLE:
-        return
-    status = found.status or _Times()
-    states = [item.state for item in status.container_statuses or () if item.state is not None]
-    candidates = [
-        found.metadata.creation_timestamp if found.metadata is not None else None,
-        status.start_time,
-        *(time for item in status.conditions or () for time in (item.last_transition_time, item.last_heartbeat_time)),
-        *(time for state in states for time in (state.running or {}).values()),
-        *(state.terminated.finished_at for state in states if state.terminated is not None),
-    ]
-    yield from (time for time in candidates if time is not None)
+def no_object(raw: msgspec.Raw, path: str) -> ClusterObject | None:
+    """What stands for an item of a list that is not even an object of a kind."""
+    return _quarantine("Object", raw, UnreadableFieldError(path, "is no object with a kind")).item
 
 
 # --- quarantine
@@ -228,15 +128,11 @@ def _fault(error: BaseException) -> UnreadableFieldError:
     return UnreadableFieldError("", f"{type(error).__name__}: {error}")
 
 
-def _fault_at(index: int) -> UnreadableFieldError:
-    return UnreadableFieldError(f"items[{index}]", "is no object with a kind")
-
-
 def _quarantine(kind: str, raw: bytes | msgspec.Raw, fault: UnreadableFieldError) -> Reading:
     """Name the unreadable object as well as its text allows."""
     try:
         value = msgspec.json.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         value = None
     name, namespace = _text(value, "metadata", "name"), _text(value, "metadata", "namespace")
     if kind == "Pod" and _text(value, "status", "phase") in pods.FINISHED:

@@ -93,6 +93,7 @@ class Terminated(Wire):
 class ContainerState(Wire):
     """`state` or `lastState`."""
 
+    running: msgspec.Raw = NOTHING
     terminated: Terminated | None = None
 
 

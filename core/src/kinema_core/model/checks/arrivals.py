@@ -1,0 +1,172 @@
+"""Whether a pod that a plan leaves out could still arrive somewhere, as far as the rules between pods go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+from kinema_core.events import Labels, Pod, PodTerm, Taint
+from kinema_core.model.checks.rules import Group, Spot, World, group_of, has_rules, skew_of, world_after, world_now
+from kinema_core.model.checks.view import View
+from kinema_core.model.neighbours import Scope, enforced, required, selects, term_scope
+
+
+class _About(NamedTuple):
+    """The rules that concern one pod's arrival: pods in scope, or counts, by topology key."""
+
+    keeps_away: tuple[tuple[Scope, str], ...]
+    kept_away: tuple[tuple[str, Counter[str]], ...]
+    needs: tuple[tuple[Scope, str], ...]
+    follows: tuple[tuple[str, str], ...]
+    """Keys and the domain in which somebody waits for its kind."""
+    own: frozenset[Group]
+    counted: tuple[Group, ...]
+
+
+class Arrivals:
+    """The state after a plan, and who may join it."""
+
+    def __init__(self, view: View) -> None:
+        self._cluster = view.cluster
+        self._now = world_now(view)
+        self._after = world_after(view)
+        self._ruled = [pod for pod in view.cluster.pods if has_rules(pod) and not pod.terminating]
+        self._about: dict[str, _About] = {}
+        self._opened: dict[str, frozenset[Group]] = {}
+        self._unconcerned: dict[tuple[str, Labels], bool] = {}
+
+    def refuses(self, pod: Pod, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> str | None:
+        """The rule that the pod's arrival on this node would break, its own or another's; None when there is none.
+
+        The node may be a new one, which can be a new domain for anybody's spread.
+        """
+        return next(self._broken(pod, name, Spot(labels, taints)), None)
+
+    def _broken(self, pod: Pod, name: str, spot: Spot) -> Iterator[str]:
+        about, labels = self._about_of(pod), spot.labels
+        if any(self._near(scope, key, labels) for scope, key in about.keeps_away):
+            yield "required pod anti-affinity"
+        if any(keepers[labels[key]] for key, keepers in about.kept_away if key in labels):
+            yield "another pod's required anti-affinity"
+        if not all(self._in_company(pod, scope, key, labels) for scope, key in about.needs):
+            yield "required pod affinity"
+        if any(labels.get(key) != place for key, place in about.follows):
+            yield "another pod's required affinity"
+        if any(group.eligible.topology_key not in labels for group in about.own):
+            yield "a topology spread over a label that the node lacks"
+        if any(self._uneven(group, name, spot, more=1, own=group in about.own) for group in about.counted):
+            yield "a topology spread"
+        if name not in self._after.nodes and self._opening(name, spot) - set(about.counted):
+            yield "another pod's topology spread"
+
+    def concerns_nobody(self, pod: Pod) -> bool:
+        """Whether no rule between pods is about this pod, its own or another's: where it is makes no difference."""
+        if has_rules(pod):
+            return False
+        kind = (pod.namespace, pod.labels)
+        if kind not in self._unconcerned:
+            self._unconcerned[kind] = not any(selects(scope, pod) for scope in self._scopes)
+        return self._unconcerned[kind]
+
+    def seat(self, pod: Pod, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> None:
+        """Let the pod arrive on this node."""
+        nodes = {**self._after.nodes, name: Spot(labels, taints)}
+        self._move(nodes, {**self._after.where, pod.key: name})
+
+    def leave(self, pod: Pod) -> None:
+        """Take the pod from its node."""
+        self._move(self._after.nodes, {key: name for key, name in self._after.where.items() if key != pod.key})
+
+    def _move(self, nodes: Mapping[str, Spot], where: Mapping[str, str]) -> None:
+        self._after = World(self._cluster, nodes, where)
+        self._about.clear()
+        self._opened.clear()
+        for cached in ("_keepers", "_firsts"):
+            self.__dict__.pop(cached, None)
+
+    def _near(self, scope: Scope, key: str, labels: Labels) -> bool:
+        return key in labels and self._after.counts(scope, key)[labels[key]] > 0
+
+    def _in_company(self, pod: Pod, scope: Scope, key: str, labels: Labels) -> bool:
+        counts = self._after.counts(scope, key)
+        return key in labels and (counts[labels[key]] > 0 or (not counts.total() and selects(scope, pod)))
+
+    def _uneven(self, group: Group, name: str, spot: Spot, *, more: int, own: bool = False) -> bool:
+        """Whether the constraint would be broken with this node and so many pods more on it.
+
+        Whoever has the constraint is let in by its skew alone, however uneven others are.
+        """
+        place = spot.labels.get(group.eligible.topology_key)
+        if place is None:
+            return False
+        counts = self._after.counts(group.scope, group.eligible.topology_key).copy()
+        counts[place] += more
+        trial = World(self._cluster, {name: spot}, {})
+        domains = self._after.domains(group.eligible) | trial.domains(group.eligible)
+        here = [counts[one] for one in domains]
+        if not here:
+            return False
+        fewest = 0 if len(domains) < group.min_domains else min(here)
+        if own and place in domains and counts[place] - fewest > group.max_skew:
+            return True
+        before = skew_of(self._now, group)
+        return max(here) - fewest > max(group.max_skew, before, 0 if more else skew_of(self._after, group))
+
+    def _opening(self, name: str, spot: Spot) -> frozenset[Group]:
+        """The constraints that a new node alone would break."""
+        if name not in self._opened:
+            self._opened[name] = frozenset(one for one in self._groups if self._uneven(one, name, spot, more=0))
+        return self._opened[name]
+
+    @cached_property
+    def _groups(self) -> tuple[Group, ...]:
+        return tuple(dict.fromkeys(group_of(pod, one) for pod in self._ruled for one in enforced(pod.rules.spread)))
+
+    @cached_property
+    def _scopes(self) -> frozenset[Scope]:
+        """Whom any rule is about."""
+        terms = ((pod, term) for pod in self._ruled for term in (*pod.rules.affinity, *pod.rules.anti_affinity))
+        found = {term_scope(self._cluster, pod, term) for pod, term in terms if term.weight == 0}
+        return frozenset(found | {group.scope for group in self._groups})
+
+    @cached_property
+    def _keepers(self) -> dict[tuple[Scope, str], Counter[str]]:
+        """Per anti-affinity term, in which domains a pod has it."""
+        found: dict[tuple[Scope, str], Counter[str]] = {}
+        for pod in self._ruled:
+            for term in required(pod.rules.anti_affinity):
+                place = self._after.domain_of(pod.key, term.topology_key)
+                if place is not None:
+                    alike = (term_scope(self._cluster, pod, term), term.topology_key)
+                    found.setdefault(alike, Counter())[place] += 1
+        return found
+
+    @cached_property
+    def _firsts(self) -> dict[tuple[Scope, str], str]:
+        """Per affinity term, the domain of the only pod that it counts, where that has the term itself."""
+        found: dict[tuple[Scope, str], str] = {}
+        for pod in self._ruled:
+            for term in required(pod.rules.affinity):
+                alike = (term_scope(self._cluster, pod, term), term.topology_key)
+                place = self._after.domain_of(pod.key, term.topology_key)
+                if place is not None and selects(alike[0], pod) and self._after.counts(*alike).total() == 1:
+                    found[alike] = place
+        return found
+
+    def _about_of(self, pod: Pod) -> _About:
+        if pod.key not in self._about:
+            rules = pod.rules
+            self._about[pod.key] = _About(
+                keeps_away=self._terms(pod, rules.anti_affinity),
+                kept_away=tuple((key, n) for (scope, key), n in self._keepers.items() if selects(scope, pod)),
+                needs=self._terms(pod, rules.affinity),
+                follows=tuple((key, place) for (scope, key), place in self._firsts.items() if selects(scope, pod)),
+                own=frozenset(group_of(pod, spread) for spread in enforced(rules.spread)),
+                counted=tuple(group for group in self._groups if selects(group.scope, pod)),
+            )
+        return self._about[pod.key]
+
+    def _terms(self, pod: Pod, terms: tuple[PodTerm, ...]) -> tuple[tuple[Scope, str], ...]:
+        return tuple((term_scope(self._cluster, pod, term), term.topology_key) for term in required(terms))

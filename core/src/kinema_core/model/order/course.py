@@ -1,0 +1,158 @@
+"""The state of affairs between two waves, and how one wave of moves changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kinema_core.events import Amounts, PlanStep
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.order.floors import Floors
+from kinema_core.model.order.movers import Mover
+from kinema_core.model.order.rules import PodRules
+from kinema_core.model.order.shared import Shared
+from kinema_core.model.order.yard import Ground, Yard
+
+
+class Course:
+    """Who waits for which node, who is where, and the moves that were begun so far.
+
+    Room within a wave is counted cautiously: whoever leaves keeps its room until the wave has ended.
+    """
+
+    def __init__(self, cluster: Cluster, movers: list[Mover], yard: Yard) -> None:
+        self.yard = yard
+        self.wave = 1
+        self.steps: list[PlanStep] = []
+        self.where: dict[str, str | None] = {mover.key: mover.source for mover in movers}
+        self.waiting: dict[str, list[Mover]] = {}
+        """By the node that they are planned for; whoever helps others by leaving comes first."""
+        self.rolls: dict[str, list[Mover]] = {}
+        """By workload: all of its pods, which are replaced together."""
+        self._begun: list[tuple[Mover, str]] = []
+        self._watched: set[str] = set()
+        """Nodes that somebody waits for because of a rule, and not for room."""
+        self._rules = PodRules(cluster, movers, list(yard.grounds.values()))
+        self._shared = Shared(cluster, movers)
+        self._floors = Floors(cluster)
+        for mover in movers:
+            books, key = (self.rolls, mover.workload) if mover.strategy == "rolling" else (self.waiting, mover.to)
+            books.setdefault(key, []).append(mover)
+        self._sort()
+        self._fresh = set(self.waiting)
+        """Nodes that have got room since somebody asked for it."""
+
+    def _sort(self) -> None:
+        """Where not everybody fits at once: first who makes room on such a node, then who empties one that goes."""
+        narrow = {to for to, movers in self.waiting.items() if not self._holds_all(to, movers)}
+        for to in narrow:
+            self.waiting[to].sort(key=lambda mover: (mover.source not in narrow, self._rank(mover), mover.key))
+
+    def _rank(self, mover: Mover) -> int:
+        if mover.source is None:
+            return 2
+        return 1 if mover.source in self.yard.grounds else 0
+
+    def _holds_all(self, to: str, movers: Iterable[Mover]) -> bool:
+        wanted: dict[str, int] = {}
+        for mover in movers:
+            for resource, amount in mover.requests.items():
+                wanted[resource] = wanted.get(resource, 0) + amount
+        return self.yard.fits(to, Amounts(wanted))
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits any more."""
+        return not self.waiting and not self.rolls
+
+    def leavers(self) -> dict[str, list[Mover]]:
+        """Whoever waits and moves by itself, by the node that it is on now; by key."""
+        found: dict[str, list[Mover]] = {}
+        for movers in self.waiting.values():
+            for mover in movers:
+                if mover.steered:
+                    found.setdefault(self.where[mover.key] or "", []).append(mover)
+        return {name: sorted(found[name], key=lambda mover: mover.key) for name in sorted(found)}
+
+    @property
+    def thinning(self) -> set[str]:
+        """Nodes that somebody leaves in this wave."""
+        return {self.where[mover.key] or "" for mover, _ in self._begun}
+
+    # --- one wave
+
+    def try_move(self, mover: Mover, to: str) -> bool:
+        """Let the pod go to the node in this wave, if there is room and no rule is against it."""
+        source = self.where[mover.key]
+        if not self.yard.fits(to, mover.requests) or not self._floors.bears(mover):
+            return False
+        begun = self._rules.begun
+        if not self._rules.begin(mover, source, to):
+            return False
+        if not self._shared.begin(mover, source, to):
+            self._rules.rewind(begun)
+            return False
+        self._floors.begin(mover)
+        self.yard.take(to, mover.requests)
+        self._begun.append((mover, to))
+        return True
+
+    def go(self) -> bool:
+        """Let everybody go who can go where the plan wants it; True when somebody could."""
+        for to in sorted(self._fresh | self._watched):
+            left = [mover for mover in self.waiting.get(to, ()) if not self.try_move(mover, to)]
+            if any(self.yard.fits(to, mover.requests) for mover in left):
+                self._watched.add(to)
+            else:
+                self._watched.discard(to)
+            if left:
+                self.waiting[to] = left
+            else:
+                self.waiting.pop(to, None)
+        self._fresh.clear()
+        return bool(self._begun)
+
+    def roll(self) -> bool:
+        """Replace whole workloads, those that can be; True when one could."""
+        for workload in sorted(self.rolls):
+            begun, rules, shared = len(self._begun), self._rules.begun, self._shared.begun
+            movers = self.rolls[workload]
+            if all(self.try_move(mover, mover.to) for mover in movers):
+                del self.rolls[workload]
+                continue
+            for mover, to in self._begun[begun:]:
+                self.yard.give(to, mover.requests)
+            del self._begun[begun:]
+            self._rules.rewind(rules)
+            self._shared.rewind(shared)
+        return bool(self._begun)
+
+    def end_wave(self) -> None:
+        """Old copies are gone, and what they held is free."""
+        for mover, to in self._begun:
+            source = self.where[mover.key]
+            if source is not None:
+                self.yard.give(source, mover.pod.requests)
+                self._fresh.add(source)
+            self.where[mover.key] = to
+            self.steps.append(PlanStep(wave=self.wave, action="move", node=to, pod=mover.key))
+        self._begun.clear()
+        for books in (self._rules, self._shared, self._floors):
+            books.settle()
+        self.wave += 1
+
+    def welcome(self, ground: Ground) -> bool:
+        """A node is added for a while, if it can be now.
+
+        Where it changes what a rule counts, it is booted in a wave without moves.
+        """
+        if not self._rules.add(ground):
+            return True
+        if self._begun:
+            self._rules.drop(ground)
+            return False
+        self.wave += 1
+        return True
+
+    def dismiss(self, ground: Ground) -> None:
+        """The node that was added last is of no use."""
+        self._rules.drop(ground)

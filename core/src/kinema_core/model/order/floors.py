@@ -1,0 +1,41 @@
+"""How many pods may be away at once: disruption budgets over pods that are evicted."""
+
+from __future__ import annotations
+
+from kinema_core.model.budgets import allowance, budgets_by_pod, expected
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.order.movers import Mover
+
+
+class Floors:
+    """Which workloads lose a pod by eviction in this wave.
+
+    Evictions of one workload go one after the other within a wave, so that at most one of its pods is away. A budget
+    over several workloads bears as many of them at once as it lets pods be away when all are healthy, and at least
+    one: where it allows none now, the eviction waits.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._most = {budget.key: max(1, allowance(budget, expected(cluster, budget))) for budget in cluster.budgets}
+        self._budgets = budgets_by_pod(cluster)
+        self._away: dict[str, set[str]] = {}
+
+    def bears(self, mover: Mover) -> bool:
+        """Whether the pod may be evicted in this wave; whoever comes before it leaves needs no floor."""
+        if mover.strategy != "evict":
+            return True
+        for budget in self._budgets.get(mover.key, ()):
+            away = self._away.get(budget.key, set())
+            if mover.workload not in away and len(away) >= self._most[budget.key]:
+                return False
+        return True
+
+    def begin(self, mover: Mover) -> None:
+        """The pod is evicted in this wave."""
+        if mover.strategy == "evict":
+            for budget in self._budgets.get(mover.key, ()):
+                self._away.setdefault(budget.key, set()).add(mover.workload)
+
+    def settle(self) -> None:
+        """The wave is over: everybody is back."""
+        self._away.clear()

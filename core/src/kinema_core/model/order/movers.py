@@ -1,0 +1,51 @@
+"""Whoever needs a new copy by a plan, and where it starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kinema_core.events import Amounts, Plan, Pod, Strategy
+from kinema_core.model.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Mover:
+    """A pod that gets a new copy: on another node, or by a rolling update on its own."""
+
+    key: str
+    pod: Pod
+    to: str
+    strategy: Strategy
+    requests: Amounts
+    """Of the new copy."""
+    workload: str
+    """Key of its workload; of an unknown controller, what the pod says of it."""
+
+    @property
+    def source(self) -> str | None:
+        """Where the old copy is; None for a pending pod."""
+        return self.pod.node
+
+    @property
+    def steered(self) -> bool:
+        """Whether it moves by itself: not pending, and not together with its whole workload."""
+        return self.pod.node is not None and self.strategy != "rolling"
+
+
+def movers_of(plan: Plan, cluster: Cluster) -> list[Mover]:
+    """The pods of the plan that get a new copy, in the plan's order; a pod that the cluster lacks is left out."""
+    found: list[Mover] = []
+    for place in plan.placements:
+        pod = cluster.pod(place.pod)
+        if pod is not None and (pod.node != place.to or place.strategy == "rolling"):
+            workload = workload_of(cluster, pod)
+            found.append(Mover(place.pod, pod, place.to, place.strategy, place.requests, workload))
+    return found
+
+
+def workload_of(cluster: Cluster, pod: Pod) -> str:
+    """Key of the pod's workload, `Type/namespace/name`, or of the pod itself when nobody owns it."""
+    known = cluster.controller_key_of(pod)
+    if known is not None:
+        return known
+    return f"Pod/{pod.key}" if pod.owner is None else f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"

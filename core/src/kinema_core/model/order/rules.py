@@ -1,0 +1,342 @@
+"""Rules between pods while they move: what kube-scheduler asks of every new copy, in every order of a wave's moves.
+
+A new copy meets everybody who is there at that moment: those who have not left yet, those who have already come, and
+its own old copy unless it was evicted first. What counts as broken is what is worse than both before and after the
+plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from kinema_core.events import Labels, PlacementRules, Pod, Spread
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.match import node_admits
+from kinema_core.model.neighbours import Scope, enforced, pod_index, required, selects, spread_scope, term_scope
+from kinema_core.model.order.ledger import Ledger, SpreadRule
+from kinema_core.model.order.movers import Mover
+from kinema_core.model.order.yard import Ground
+
+
+class _Own(NamedTuple):
+    """What a pod's own rules look at."""
+
+    anti: tuple[tuple[Ledger, int], ...]
+    """With the most copies that it bears in its domain."""
+    needs: tuple[tuple[Ledger, bool, bool], ...]
+    """Whether it is in scope itself, and whether it is alone before or after the plan anyway."""
+    spreads: tuple[tuple[Ledger, SpreadRule], ...]
+
+
+_NO_RULES = _Own((), (), ())
+
+
+class _Move(NamedTuple):
+    mover: Mover
+    source: str | None
+    to: str
+    needs: tuple[tuple[Ledger, str], ...]
+    """Domains in which the new copy needs company when it arrives."""
+
+
+class _Eligible(NamedTuple):
+    """A spread rule and the nodes whose domains it counts."""
+
+    rule: SpreadRule
+    topology_key: str
+    wanted: PlacementRules
+    honors_taints: bool
+
+    def widen(self, ground: Ground) -> bool:
+        """Count the node's domain; True when it is a new one."""
+        place = self._domain(ground)
+        if place is None or place in self.rule.domains:
+            return False
+        self.rule.domains.add(place)
+        return True
+
+    def narrow(self, gone: Ground, left: Iterable[Ground]) -> None:
+        """Count the domain of a node that is gone only if another node is in it."""
+        place = self._domain(gone)
+        if place is not None and all(self._domain(ground) != place for ground in left):
+            self.rule.domains.discard(place)
+
+    def _domain(self, ground: Ground) -> str | None:
+        place = ground.labels.get(self.topology_key)
+        taints = ground.taints if self.honors_taints else ()
+        admits = node_admits(self.wanted, name=ground.name, labels=ground.labels, taints=taints) is None
+        return place if admits else None
+
+
+class PodRules:
+    """Required affinity, anti-affinity and enforced spread of all pods, on the way of the movers."""
+
+    def __init__(self, cluster: Cluster, movers: Iterable[Mover], grounds: Iterable[Ground]) -> None:
+        """`grounds`: nodes that take pods."""
+        self._cluster = cluster
+        self._labels: dict[str, Labels] = {node.name: node.labels for node in cluster.nodes}
+        self._grounds: list[Ground] = []
+        self._live = [
+            Ground(name=node.name, labels=node.labels, taints=node.taints, spot=False, spot_keys=frozenset())
+            for node in cluster.nodes
+        ]
+        self._ledgers: dict[tuple[Scope, str], Ledger] = {}
+        self._eligible: list[_Eligible] = []
+        self._spreads: dict[tuple[object, ...], SpreadRule] = {}
+        self._counted: dict[tuple[str, PlacementRules, bool], tuple[frozenset[str], frozenset[str]]] = {}
+        self._own: dict[str, _Own] = {}
+        self._selected: dict[str, list[Ledger]] = {}
+        self._wave: list[_Move] = []
+        ruled = [pod for pod in cluster.pods if _has_rules(pod.rules) and not pod.terminating]
+        if not ruled:
+            return
+        targets = {mover.key: mover.to for mover in movers}
+        for ground in grounds:
+            self.add(ground)
+        self._open(ruled, targets)
+        for pod in ruled:
+            self._own[pod.key] = self._rules_of(pod, targets)
+        for pod in ruled:
+            self._stand(pod, moves=pod.key in targets)
+
+    # --- what there is
+
+    def _open(self, ruled: list[Pod], targets: Mapping[str, str]) -> None:
+        """A ledger for every scope and topology key that a rule names."""
+        remaining = {ground.name for ground in self._grounds}
+        for pod in ruled:
+            for scope, key in _scopes(self._cluster, pod):
+                if (scope, key) in self._ledgers:
+                    continue
+                members = pod_index(self._cluster).select(scope)
+                ledger = Ledger(key, self._labels, frozenset(other.key for other in members))
+                self._ledgers[scope, key] = ledger
+                for other in members:
+                    here = ledger.domain(other.node)
+                    to = targets.get(other.key, other.node)
+                    there = ledger.domain(to) if to in remaining else None
+                    if here is not None:
+                        ledger.base[here] += 1
+                        ledger.before[here] += 1
+                    if there is not None:
+                        ledger.after[there] += 1
+                    if other.key in targets:
+                        self._selected.setdefault(other.key, []).append(ledger)
+
+    def add(self, ground: Ground) -> bool:
+        """A node is there from now on; True when a spread rule counts one domain more for it."""
+        self._labels[ground.name] = ground.labels
+        self._grounds.append(ground)
+        widened = [eligible for eligible in self._eligible if eligible.widen(ground)]
+        return bool(widened)
+
+    def drop(self, ground: Ground) -> None:
+        """The node that was added last is not there after all."""
+        del self._labels[ground.name]
+        self._grounds.remove(ground)
+        for eligible in self._eligible:
+            eligible.narrow(ground, self._live + self._grounds)
+
+    def _rules_of(self, pod: Pod, targets: Mapping[str, str]) -> _Own:
+        to = targets.get(pod.key, pod.node)
+        anti, needs = [], []
+        for term in required(pod.rules.anti_affinity):
+            scope = term_scope(self._cluster, pod, term)
+            ledger, itself = self._ledgers[scope, term.topology_key], selects(scope, pod)
+            here, there = ledger.domain(pod.node), ledger.domain(to)
+            before = 0 if here is None else ledger.before[here] - itself
+            after = 0 if there is None else ledger.after[there] - itself
+            anti.append((ledger, max(before, after) + itself))
+        for term in required(pod.rules.affinity):
+            scope = term_scope(self._cluster, pod, term)
+            ledger, itself = self._ledgers[scope, term.topology_key], selects(scope, pod)
+            here, there = ledger.domain(pod.node), ledger.domain(to)
+            free = (pod.node is not None and _alone(ledger.before, here, itself=itself)) or _alone(
+                ledger.after, there, itself=itself
+            )
+            needs.append((ledger, itself, free))
+        spreads = tuple(
+            (self._ledgers[spread_scope(pod, spread), spread.topology_key], self._spread(pod, spread))
+            for spread in enforced(pod.rules.spread)
+        )
+        return _Own(tuple(anti), tuple(needs), spreads)
+
+    def _spread(self, pod: Pod, spread: Spread) -> SpreadRule:
+        """The rule that this constraint is, shared by all that count alike."""
+        rules, honored = pod.rules, spread.node_affinity_policy == "Honor"
+        honors_taints = spread.node_taints_policy == "Honor"
+        wanted = PlacementRules(
+            node_selector=rules.node_selector if honored else Labels(),
+            node_terms=rules.node_terms if honored else None,
+            tolerations=rules.tolerations if honors_taints else (),
+        )
+        scope, key = spread_scope(pod, spread), spread.topology_key
+        name = (scope, key, wanted, honors_taints, spread.max_skew, spread.min_domains)
+        if name not in self._spreads:
+            ledger = self._ledgers[scope, key]
+            live, remaining = self._domains(key, wanted, honors_taints=honors_taints)
+            rule = SpreadRule(spread.max_skew, set(live), spread.min_domains)
+            rule.bound = max(rule.bound, _skew(ledger.before, rule))
+            rule.bound = max(rule.bound, _skew(ledger.after, SpreadRule(0, set(remaining), spread.min_domains)))
+            rule.domains |= remaining
+            self._eligible.append(_Eligible(rule, key, wanted, honors_taints))
+            ledger.spreads.append(rule)
+            self._spreads[name] = rule
+        return self._spreads[name]
+
+    def _domains(
+        self, key: str, wanted: PlacementRules, *, honors_taints: bool
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Domains of the live nodes that count, and of those that take pods; many constraints count the same ones."""
+        alike = (key, wanted, honors_taints)
+        if alike not in self._counted:
+            found = []
+            for grounds in (self._live, self._grounds):
+                eligible = _Eligible(SpreadRule(0, set(), 1), key, wanted, honors_taints)
+                for ground in grounds:
+                    eligible.widen(ground)
+                found.append(frozenset(eligible.rule.domains))
+            self._counted[alike] = (found[0], found[1])
+        return self._counted[alike]
+
+    def _stand(self, pod: Pod, *, moves: bool) -> None:
+        """The rules of a pod where it is now. A pod that will move away from its company asks nothing of it."""
+        own = self._own[pod.key]
+        for ledger, most in own.anti:
+            _count(ledger.limits, ledger.domain(pod.node), most, 1)
+        for ledger, itself, free in own.needs:
+            if not (moves or free or (itself and ledger.base.total() == 1)):
+                _count(ledger.needs, ledger.domain(pod.node), 1 + itself, 1)
+
+    # --- moves
+
+    def touches(self, mover: Mover) -> bool:
+        """Whether any rule looks at this pod."""
+        return mover.key in self._selected or mover.key in self._own
+
+    def begin(self, mover: Mover, source: str | None, to: str) -> bool:
+        """Let the pod move in this wave, if every rule holds then; nothing is changed where one does not.
+
+        Pods of a rolling update are placed by kube-scheduler alone, one by one and as their rules let it.
+        """
+        if not self.touches(mover):
+            return True
+        begun = self.begun
+        self._wave.append(self._apply(mover, source, to))
+        if mover.strategy == "rolling":
+            return True
+        for ledger in self._touched(mover):
+            if not ledger.holds(ledger.domain(source), ledger.domain(to)):
+                self.rewind(begun)
+                return False
+        return True
+
+    @property
+    def begun(self) -> int:
+        """How many moves of this wave any rule looks at."""
+        return len(self._wave)
+
+    def rewind(self, begun: int) -> None:
+        """Take back the moves after so many."""
+        while len(self._wave) > begun:
+            self._retract(self._wave.pop())
+
+    def _touched(self, mover: Mover) -> Iterator[Ledger]:
+        own = self._own.get(mover.key, _NO_RULES)
+        found = [*self._selected.get(mover.key, ()), *(item[0] for item in (*own.anti, *own.needs, *own.spreads))]
+        return iter({id(ledger): ledger for ledger in found}.values())
+
+    def _apply(self, mover: Mover, source: str | None, to: str) -> _Move:
+        evicted = mover.strategy == "evict"
+        for ledger in self._selected.get(mover.key, ()):
+            ledger.shift(ledger.domain(source), ledger.domain(to), evicted=evicted, by=1)
+        own = self._own.get(mover.key, _NO_RULES)
+        for ledger, most in own.anti:
+            _count(ledger.limits, ledger.domain(to), most, 1)
+        for ledger, rule in own.spreads:
+            rule.arrivals[ledger.domain(to) or ""] += 1
+        needs = []
+        for ledger, _, free in own.needs:
+            place = ledger.domain(to)
+            if place is not None and not (free and to == mover.to) and not _first(ledger, mover, source, to):
+                _count(ledger.needs, place, 1, 1)
+                needs.append((ledger, place))
+        return _Move(mover, source, to, tuple(needs))
+
+    def _retract(self, move: _Move) -> None:
+        mover, source, to = move.mover, move.source, move.to
+        for ledger in self._selected.get(mover.key, ()):
+            ledger.shift(ledger.domain(source), ledger.domain(to), evicted=mover.strategy == "evict", by=-1)
+        own = self._own.get(mover.key, _NO_RULES)
+        for ledger, most in own.anti:
+            _count(ledger.limits, ledger.domain(to), most, -1)
+        for ledger, rule in own.spreads:
+            rule.arrivals[ledger.domain(to) or ""] -= 1
+        for ledger, place in move.needs:
+            _count(ledger.needs, place, 1, -1)
+
+    def settle(self) -> None:
+        """The wave is over: old copies are gone, and whoever has come to its place relies on its company there."""
+        touched: dict[int, Ledger] = {}
+        for move in self._wave:
+            mover, source = move.mover, move.source
+            touched |= {id(ledger): ledger for ledger in self._touched(mover)}
+            for ledger in self._selected.get(mover.key, ()):
+                ledger.settle(ledger.domain(source), ledger.domain(move.to))
+            for ledger, most in self._own.get(mover.key, _NO_RULES).anti:
+                _count(ledger.limits, ledger.domain(source), most, -1)
+        for ledger in touched.values():
+            ledger.clear()
+        for move in self._wave:
+            for ledger, place in move.needs:
+                _count(ledger.needs, place, 1, -1)
+            if move.to != move.mover.to:
+                continue
+            for ledger, itself, free in self._own.get(move.mover.key, _NO_RULES).needs:
+                if not (free or (itself and ledger.base.total() == 1)):
+                    _count(ledger.needs, ledger.domain(move.to), 1 + itself, 1)
+        self._wave.clear()
+
+
+def _has_rules(rules: PlacementRules) -> bool:
+    if not (rules.affinity or rules.anti_affinity or rules.spread):  # most pods
+        return False
+    return bool(required(rules.affinity) or required(rules.anti_affinity) or enforced(rules.spread))
+
+
+def _scopes(cluster: Cluster, pod: Pod) -> Iterator[tuple[Scope, str]]:
+    for term in (*required(pod.rules.affinity), *required(pod.rules.anti_affinity)):
+        yield term_scope(cluster, pod, term), term.topology_key
+    for spread in enforced(pod.rules.spread):
+        yield spread_scope(pod, spread), spread.topology_key
+
+
+def _alone(counts: Counter[str], place: str | None, *, itself: bool) -> bool:
+    """Whether nobody in scope shares the domain. The first of pods that need each other needs nobody."""
+    if place is not None and counts[place] > itself:
+        return False
+    return not (itself and counts.total() == itself)
+
+
+def _first(ledger: Ledger, mover: Mover, source: str | None, to: str) -> bool:
+    """Whether nobody in scope is there beside the new copy: the first of pods that need each other may come."""
+    if mover.key not in ledger.members:
+        return False
+    here, there = ledger.domain(source), ledger.domain(to)
+    if mover.strategy == "evict" and here is not None:
+        return ledger.copies == 1 + (here != there)
+    return ledger.copies == 1
+
+
+def _count(books: dict[str, Counter[int]], place: str | None, value: int, by: int) -> None:
+    if place is not None:
+        books.setdefault(place, Counter())[value] += by
+
+
+def _skew(counts: Mapping[str, int], rule: SpreadRule) -> int:
+    here = [counts.get(place, 0) for place in sorted(rule.domains)]
+    if not here:
+        return 0
+    return max(here) - (0 if len(here) < rule.min_domains else min(here))

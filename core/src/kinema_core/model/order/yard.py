@@ -1,0 +1,198 @@
+"""Room on the nodes while pods move: counted, not yet checked against rules between pods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kinema_core.events import Amounts, Labels, Offer, Plan, PlanNode, Pod, Taint
+from kinema_core.model.catalog import machine_of, new_node_labels
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests
+from kinema_core.model.match import node_admits, parse_taints
+from kinema_core.model.mobility import Mobility, MobilityOptions, spot_allowed
+from kinema_core.model.resources import add, fits, limited, subtract, total
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A node that takes pods: one that stays, is booted, or is there for a while."""
+
+    name: str
+    labels: Labels
+    taints: tuple[Taint, ...]
+    spot: bool
+    spot_keys: frozenset[str]
+    """Keys of the taints of its offer."""
+
+
+class Yard:
+    """The nodes that remain after the plan, and what each has free right now. Room is looked up when first asked for.
+
+    A pod that stays counts with what it requests now; whoever restarts in place is a mover and comes anew.
+    """
+
+    def __init__(
+        self, plan: Plan, cluster: Cluster, offers: Iterable[Offer], facts: Mobility, options: MobilityOptions
+    ) -> None:
+        self._cluster = cluster
+        self._facts = facts
+        self._options = options
+        self._offers = {offer.name: offer for offer in offers}
+        self._keys = _taint_keys(self._offers)
+        self._booted = Counter(node.offer for node in plan.nodes if node.action == "boot")
+        self._taken = {node.name for node in plan.nodes}
+        self._rooms: dict[str, Amounts] = {}
+        self._free: dict[str, dict[str, int]] = {}
+        self._grounds: dict[str, Ground] = {}
+        self.temporary: list[PlanNode] = []
+        for node in plan.nodes:
+            self._know(node)
+
+    def _know(self, node: PlanNode) -> None:
+        live, offer = self._cluster.node(node.name), self._offers.get(node.offer)
+        if node.action == "keep" and live is not None:
+            machine = machine_of(live)
+            keys = self._keys.get(machine, frozenset())
+            self._grounds[node.name] = Ground(node.name, live.labels, live.taints, machine[2] == "spot", keys)
+        elif node.action == "boot" and offer is not None:
+            self._grounds[node.name] = _ground(offer, node.name)
+            self._free[node.name] = dict(self._room_of(offer))
+
+    # --- what is there
+
+    @property
+    def grounds(self) -> Mapping[str, Ground]:
+        """Nodes that take pods, by name: those that stay, then those that are booted, in the plan's order."""
+        return self._grounds
+
+    def labels_of(self, name: str) -> Labels | None:
+        """A node's labels, also of one that is deleted by the plan."""
+        ground = self._grounds.get(name)
+        if ground is not None:
+            return ground.labels
+        live = self._cluster.node(name)
+        return None if live is None else live.labels
+
+    def admits(self, name: str, pod: Pod) -> bool:
+        """Whether the pod may stop on the node, room aside."""
+        ground = self._grounds[name]
+        if self._cluster.node(name) is not None and name not in self._facts.open_nodes:
+            return False
+        return self._suits(ground, pod)
+
+    def _suits(self, ground: Ground, pod: Pod) -> bool:
+        if node_admits(pod.rules, name=ground.name, labels=ground.labels, taints=ground.taints) is not None:
+            return False
+        return not ground.spot or spot_allowed(self._cluster, pod, taint_keys=ground.spot_keys, options=self._options)
+
+    # --- room
+
+    def free(self, name: str) -> dict[str, int]:
+        """What the node has free; to be changed by `take` and `give` only."""
+        if name not in self._free:
+            node = self._cluster.node(name)
+            here = [
+                pod.requests for pod in self._cluster.pods_by_node.get(name, ()) if not is_resident(self._cluster, pod)
+            ]
+            taken = {} if node is None else add(total(here), resident_requests(self._cluster, node))
+            self._free[name] = {} if node is None else dict(subtract(node.allocatable, Amounts(taken)))
+        return self._free[name]
+
+    def fits(self, name: str, requests: Amounts) -> bool:
+        """Whether the node has room for one more such pod now."""
+        room = self.free(name)
+        for resource, amount in requests.items():
+            if amount > 0 and amount > room.get(resource, 0) and (resource in room or limited(resource)):
+                return False
+        return True
+
+    def take(self, name: str, requests: Amounts) -> None:
+        """A new copy comes to the node."""
+        room = self.free(name)
+        for resource, amount in requests.items():
+            if resource in room or limited(resource):
+                room[resource] = room.get(resource, 0) - amount
+
+    def give(self, name: str, requests: Amounts) -> None:
+        """An old copy has left the node. One that the plan deletes takes nobody: its room is not counted."""
+        if name not in self._grounds:
+            return
+        room = self.free(name)
+        for resource, amount in requests.items():
+            if resource in room or limited(resource):
+                room[resource] = room.get(resource, 0) + amount
+
+    # --- nodes for a while
+
+    def on_sale(self) -> list[Offer]:
+        """Offers of which one more node can be had, the cheapest first."""
+        left = [offer for offer in self._offers.values() if self._available(offer)]
+        return sorted(left, key=lambda offer: (offer.micro_usd_per_hour, offer.name))
+
+    def _available(self, offer: Offer) -> bool:
+        if offer.available is None:
+            return True
+        if not offer.pool:
+            return self._booted[offer.name] < offer.available
+        shared = (other.name for other in self._offers.values() if other.pool == offer.pool)
+        return sum(self._booted[name] for name in shared) < offer.available
+
+    def could_hold(self, offer: Offer, pod: Pod, requests: Amounts) -> bool:
+        """Whether an empty node of the offer takes the pod."""
+        ground = _ground(offer, self._next_name())
+        return self._suits(ground, pod) and fits(requests, self._room_of(offer))
+
+    def rent(self, offer: Offer) -> Ground:
+        """One more node, for a while."""
+        node = PlanNode(
+            name=self._next_name(),
+            machine_type=offer.machine_type,
+            zone=offer.zone,
+            capacity_type=offer.capacity_type,
+            offer=offer.name,
+            usd_per_hour=round(offer.micro_usd_per_hour / 1e6, 6),
+            action="boot",
+        )
+        self.temporary.append(node)
+        self._taken.add(node.name)
+        self._booted[offer.name] += 1
+        self._know(node)
+        return self._grounds[node.name]
+
+    def give_back(self, offer: Offer) -> None:
+        """The node rented last, of this offer, is of no use."""
+        node = self.temporary.pop()
+        self._taken.remove(node.name)
+        self._booted[offer.name] -= 1
+        del self._grounds[node.name], self._free[node.name]
+
+    def _next_name(self) -> str:
+        number = len(self.temporary) + 1
+        while f"kinema-{self._cluster.version}-way-{number}" in self._taken:
+            number += 1
+        return f"kinema-{self._cluster.version}-way-{number}"
+
+    def _room_of(self, offer: Offer) -> Amounts:
+        """What an empty node of the offer has beside its daemon sets: the same for each, worked out once."""
+        if offer.name not in self._rooms:
+            ground = _ground(offer, "new")
+            landing = daemon_requests(self._cluster, name="new", labels=ground.labels, taints=ground.taints)
+            self._rooms[offer.name] = subtract(offer.allocatable, landing)
+        return self._rooms[offer.name]
+
+
+def _ground(offer: Offer, name: str) -> Ground:
+    taints = parse_taints(offer.taints)
+    keys = frozenset(taint.key for taint in taints)
+    return Ground(name, new_node_labels(offer, name), taints, offer.capacity_type == "spot", keys)
+
+
+def _taint_keys(offers: Mapping[str, Offer]) -> Mapping[tuple[str, str, str], frozenset[str]]:
+    """Keys of the taints of offers, by machine type, zone and capacity type."""
+    found: dict[tuple[str, str, str], frozenset[str]] = {}
+    for offer in offers.values():
+        machine = (offer.machine_type, offer.zone, offer.capacity_type)
+        found[machine] = found.get(machine, frozenset()) | {taint.key for taint in parse_taints(offer.taints)}
+    return found

@@ -1,0 +1,228 @@
+"""Reading lists, as `kubectl get … -A -o json` prints them, in pieces: the text of a large one is never held whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kinema_core.events import ClusterObject, Quarantined
+from kinema_observer.errors import UnreadableListError
+from kinema_observer.logic.kubernetes import UNREADABLE, is_read, no_object, read_from_list
+
+WINDOW: Final = 8 * 2**20
+"""Bytes of text that are taken apart at a time: few enough to stay near the processor, many enough to be few."""
+
+_OPENING: Final = re.compile(rb'"items"\s*:\s*\[\s*(?:\{\s*("[^"\\]*"))?')
+_HEAD: Final = re.compile(rb'\s*\{\s*"apiVersion"\s*:\s*"([^"\\]*)"\s*,\s*"kind"\s*:\s*"([^"\\]*)"')
+_BYTE: Final = re.compile(r"\(byte (\d+)\)")
+_NAMES_KIND: Final = (b'"apiVersion"', b'"kind"')
+_TAIL: Final = b'{"items":['
+_TRIES: Final = 4
+"""Places to cut that are tried in a window before more text is read."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A list as read: `objects` are all that count, the quarantined among them; `newest` is its newest timestamp."""
+
+    objects: tuple[ClusterObject, ...]
+    newest: datetime | None
+    ignored: Mapping[str, int]
+    """How many objects of each other kind were passed over."""
+
+    @property
+    def quarantined(self) -> tuple[Quarantined, ...]:
+        """The objects that could not be read."""
+        return tuple(item for item in self.objects if isinstance(item, Quarantined))
+
+
+def decode_list(data: bytes) -> Decoded:
+    """Read what `kubectl get … -o json` prints: a `List` of mixed kinds, a list of one kind, or a single object.
+
+    Raises:
+        UnreadableListError: the data as a whole is no such thing.
+    """
+    return decode_pieces((data,))
+
+
+def decode_pieces(pieces: Iterable[bytes], window: int = WINDOW) -> Decoded:
+    """The same for a text that comes in pieces, cut anywhere; about `window` bytes of it are held at a time.
+
+    Raises:
+        UnreadableListError: the text as a whole is no list of Kubernetes objects.
+    """
+    found = _Found()
+    try:
+        for batch in _batches(pieces, window):
+            for raw in batch.items:
+                found.take(raw, batch.kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"this is no JSON list of Kubernetes objects, as `kubectl get … -A -o json` prints: {error}"
+        raise UnreadableListError(message) from error
+    return Decoded(tuple(found.objects), found.newest, found.ignored)
+
+
+# --- taking the text apart
+
+
+class _Head(msgspec.Struct, rename="camel", gc=False):
+    kind: str
+    api_version: str = ""
+
+
+class _List(msgspec.Struct, gc=False):
+    kind: str
+    items: list[msgspec.Raw] | None = None
+
+
+class _Part(msgspec.Struct, gc=False):
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
+class _Batch(NamedTuple):
+    """Some items of a list, and the kind of each that does not name its own."""
+
+    items: list[msgspec.Raw]
+    kind: str
+
+
+class _Opening(NamedTuple):
+    """How a list begins: its kind where that comes first, where its items begin, and what is between two of them."""
+
+    kind: str
+    end: int
+    between: re.Pattern[bytes]
+
+
+_HEADS: Final = msgspec.json.Decoder(_Head)
+_LISTS: Final = msgspec.json.Decoder(_List)
+_PARTS: Final = msgspec.json.Decoder(_Part)
+_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _batches(pieces: Iterable[bytes], window: int) -> Iterator[_Batch]:
+    """The items of the list, a window at a time; what cannot be cut is read as a whole."""
+    text, wanted, passed = bytearray(), window, 0
+    opening: _Opening | None = None
+    for piece in pieces:
+        text += piece
+        while len(text) > wanted:
+            opening = opening or _opening(text)
+            start = 0 if passed or opening is None else opening.end
+            cut = None if opening is None else _cut(text, start, opening.between)
+            if opening is None or cut is None:
+                wanted = 2 * len(text)
+                break
+            items, end = cut
+            yield _Batch(items, opening.kind)
+            del text[:end]
+            passed, wanted = passed + end, window
+    if opening is None or not passed:
+        yield _whole(bytes(text))
+    else:
+        yield _rest(bytes(text), opening, passed)
+
+
+def _opening(text: bytearray) -> _Opening | None:
+    """The beginning of a list whose items come in objects of the same first field; None for anything else."""
+    found = _OPENING.search(text)
+    if found is None or found[1] is None:
+        return None
+    end = found.start(1)
+    end = text.rindex(b"{", 0, end)
+    try:
+        part = _PARTS.decode(bytes(text[:end]) + b"]}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # these items are further inside
+    if part.items != [] or (part.kind and not part.kind.endswith("List")):
+        return None
+    if not part.kind and found[1] not in _NAMES_KIND:
+        return None  # of what kind they are is told after them
+    return _Opening(
+        part.kind.removesuffix("List"), end, re.compile(rb"\}\s*,\s*(?=\{\s*" + re.escape(found[1]) + rb")")
+    )
+
+
+def _cut(text: bytearray, start: int, between: re.Pattern[bytes]) -> tuple[list[msgspec.Raw], int] | None:
+    """The items up to one of the last places between two, and where the next one begins.
+
+    Between parts of an item it may look alike: only what can be read as a list of whole values ends with an item.
+    """
+    tail = max(start, len(text) - len(text) // 8)
+    for found in [*between.finditer(text, tail)][: -_TRIES - 1 : -1]:
+        try:
+            return _ITEMS.decode(b"[" + text[start : found.start() + 1] + b"]"), found.end()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return None
+
+
+def _rest(text: bytes, opening: _Opening, passed: int) -> _Batch:
+    """The last items; only the end of the text may tell of what kind the list is."""
+    try:
+        part = _PARTS.decode(_TAIL + text)
+    except msgspec.DecodeError as error:
+        said = _BYTE.sub(lambda at: f"(byte {int(at[1]) - len(_TAIL) + passed})", str(error))
+        raise msgspec.DecodeError(said) from error
+    if not opening.kind and not part.kind.endswith("List"):
+        raise UnreadableListError(f"this is no list of Kubernetes objects: its kind is {part.kind!r}")
+    return _Batch(part.items or [], opening.kind or part.kind.removesuffix("List"))
+
+
+def _whole(text: bytes) -> _Batch:
+    found = _LISTS.decode(text)
+    if found.kind.endswith("List"):
+        return _Batch(found.items or [], found.kind.removesuffix("List"))
+    return _Batch([msgspec.Raw(text)], found.kind)
+
+
+# --- what is in it
+
+
+@dataclass
+class _Found:
+    """What was read so far."""
+
+    objects: list[ClusterObject] = field(default_factory=list)
+    ignored: dict[str, int] = field(default_factory=dict)
+    newest: datetime | None = None
+    _seen: int = 0
+
+    def take(self, raw: msgspec.Raw, list_kind: str) -> None:
+        """Read one item."""
+        name, known = _kind_of(raw, list_kind)
+        self._seen += 1
+        if not known:
+            self.ignored[name] = self.ignored.get(name, 0) + 1
+            return
+        item, newest = read_from_list(name, raw) if name else (no_object(raw, f"items[{self._seen - 1}]"), None)
+        if newest is not None and (self.newest is None or newest > self.newest):
+            self.newest = newest
+        if item is not None:
+            self.objects.append(item)
+
+
+def _kind_of(raw: msgspec.Raw, list_kind: str) -> tuple[str, bool]:
+    """The kind of an item and whether we read it; no name when it is not even an object of a kind."""
+    head = _HEAD.match(raw)  # as kubectl prints it: spares a walk through the object
+    if head is not None:
+        return _known(head[2], head[1])
+    try:
+        found = _HEADS.decode(raw)
+    except UNREADABLE:
+        # The items of a list of one kind do not repeat it.
+        return list_kind, list_kind == "" or is_read(list_kind, "")
+    return found.kind, is_read(found.kind, found.api_version)
+
+
+@lru_cache(maxsize=4096)
+def _known(kind: bytes, api_version: bytes) -> tuple[str, bool]:
+    name = kind.decode(errors="replace")
+    return name, is_read(name, api_version.decode(errors="replace"))

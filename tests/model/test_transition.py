@@ -1,0 +1,247 @@
+"""The order of a plan's steps: every state on the way holds, and no way is longer than it has to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.builders import NOW, budget, cluster, deployed, node, offer, offers, selector, stateful
+from tests.support.plans import plan_for
+
+from kinema_core.events import Offer, PlacementRules, Plan, Spread
+from kinema_core.model.check import check_plan
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.transition import Transition, order_transition, with_steps
+
+ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+
+
+def ordered(on: Cluster, on_sale: tuple[Offer, ...] | None = None, **more: Any) -> tuple[Plan, Transition]:
+    """A plan with its steps, which the checker accepts."""
+    sold = offers() if on_sale is None else on_sale
+    plan = plan_for(on, sold, **more)
+    transition = order_transition(plan, on, sold, now=NOW)
+    found = with_steps(plan, transition)
+    if not transition.stuck:
+        assert check_plan(found, on, sold, NOW, ordered=True) == ()
+    return found, transition
+
+
+def told(transition: Transition) -> list[str]:
+    """The steps in words."""
+    return [
+        f"{step.wave} {step.action} {step.pod or step.node} {step.node if step.pod else ''}".strip()
+        for step in transition.steps
+    ]
+
+
+def swap(**more: Any) -> Cluster:
+    """Two full nodes whose pods shall change places."""
+    return cluster(
+        node("n1", cpu=4000),
+        node("n2", cpu=4000),
+        deployed("a", ["n1", "n1"], cpu=1900),
+        deployed("b", ["n2", "n2"], cpu=1900),
+        **more,
+    )
+
+
+SWAPPED = {"shop/a-0": "n2", "shop/b-0": "n1"}
+
+
+def test_moves_into_free_room_take_one_wave() -> None:
+    """Boot, move everybody, delete: nobody waits."""
+    on = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2", "n2"], cpu=500))
+    to = {"shop/web-0": "new", "shop/web-1": "new", "shop/web-2": "new"}
+    _, transition = ordered(on, to=to, boot={"new": "m2/a/on-demand"}, delete=["n1", "n2"])
+    assert told(transition) == [
+        "0 boot new",
+        "1 move shop/web-0 new",
+        "1 move shop/web-1 new",
+        "1 move shop/web-2 new",
+        "2 delete n1",
+        "2 delete n2",
+    ]
+
+
+def test_a_swap_on_full_nodes_takes_a_temporary_node() -> None:
+    """The cheapest machine that holds one of the pods is there for two waves, and no part of the plan's cost."""
+    plan, transition = ordered(swap(), to=SWAPPED)
+    assert told(transition) == [
+        "0 boot kinema-1-way-1",
+        "1 move shop/a-0 kinema-1-way-1",
+        "2 move shop/b-0 n1",
+        "3 move shop/a-0 n2",
+        "4 delete kinema-1-way-1",
+    ]
+    assert [(item.offer, item.usd_per_hour) for item in transition.temporary] == [("m2/a/on-demand", 0.085)]
+    assert plan.cost.after == plan.cost.before == 0.34
+
+
+def test_a_swap_uses_free_room_elsewhere_first() -> None:
+    """A node with room for one pod spares the temporary one."""
+    on = cluster(swap().pods, swap().nodes, swap().workloads, node("n3"))
+    _, transition = ordered(on, to=SWAPPED)
+    assert transition.temporary == ()
+    assert told(transition) == ["1 move shop/a-0 n3", "2 move shop/b-0 n1", "3 move shop/a-0 n2"]
+
+
+def test_a_chain_moves_from_its_end() -> None:
+    """Whoever makes room goes first, and a node is deleted as soon as nobody is on it."""
+    on = cluster(
+        [node("n1"), node("n2"), node("n3")],
+        deployed("a", ["n1"], cpu=3000),
+        deployed("b", ["n2"], cpu=3500),
+        deployed("c", ["n3"], cpu=3900),
+    )
+    to = {"shop/a-0": "n2", "shop/b-0": "n3", "shop/c-0": "new"}
+    _, transition = ordered(on, to=to, boot={"new": "m4/a/on-demand"}, delete=["n1"])
+    assert told(transition) == [
+        "0 boot new",
+        "1 move shop/c-0 new",
+        "2 move shop/b-0 n3",
+        "3 move shop/a-0 n2",
+        "4 delete n1",
+    ]
+
+
+def test_an_idle_node_goes_at_once() -> None:
+    """Nobody has to leave it first."""
+    _, transition = ordered(cluster(node("n1"), node("n2"), deployed("a", ["n1"])), delete=["n2"])
+    assert told(transition) == ["0 delete n2"]
+    assert transition.waves == 1
+
+
+def test_whoever_makes_room_goes_before_a_pending_pod() -> None:
+    """A pending pod that takes the room of one that others wait for would hold up all of them."""
+    on = cluster(
+        [node("n1"), node("n2"), node("n3")],
+        deployed("a", ["n1"], cpu=3900),
+        deployed("b", ["n2"], cpu=2000),
+        deployed("c", ["n2"], cpu=1900),
+        deployed("p", [None], cpu=1900),
+    )
+    to = {"shop/a-0": "n3", "shop/b-0": "n1", "shop/p-0": "n1", "shop/c-0": "n2"}
+    _, transition = ordered(on, to=to)
+    assert told(transition) == ["1 move shop/a-0 n3", "2 move shop/b-0 n1", "2 move shop/p-0 n1"]
+
+
+def test_the_cheapest_machine_that_can_be_had_is_rented() -> None:
+    """Sold out, in a pool that the plan uses up, too small, or spot capacity that nobody asks for: the next one."""
+    sold = (
+        offer("m4"),
+        offer("soldout", cpu=2000, price=1, available=0),
+        offer("pooled", cpu=2000, price=2, available=1, pool="p"),
+        offer("small", cpu=1000, price=3),
+        offer("m2", spot=True, cpu=2000, price=4),
+        offer("tainted", cpu=2000, price=5, taints=["x:NoSchedule"]),
+        offer("big", cpu=2000, price=90_000),
+        offer("bigger", cpu=2000, price=90_001),
+    )
+    on = cluster(list(swap().nodes), list(swap().pods), list(swap().workloads), deployed("p", [None], cpu=2000))
+    to = {**SWAPPED, "shop/p-0": "new"}
+    _, transition = ordered(on, sold, to=to, boot={"new": "pooled/a/on-demand"})
+    assert [item.offer for item in transition.temporary] == ["big/a/on-demand"]
+
+
+def test_without_a_machine_to_rent_the_stuck_pods_are_named() -> None:
+    """There is no order then, and no step."""
+    on = swap()
+    plan, transition = ordered(on, (offer("m4", available=0),), to=SWAPPED)
+    assert transition.stuck == ("shop/a-0", "shop/b-0")
+    assert (plan.steps, plan.temporary, transition.waves) == ((), (), 0)
+
+
+def test_two_circles_share_a_temporary_node() -> None:
+    """The node that is there is used again before another one is rented."""
+    on = cluster(
+        [node(f"n{n}") for n in range(1, 5)],
+        deployed("a", ["n1", "n1"], cpu=1900),
+        deployed("b", ["n2", "n2"], cpu=1900),
+        deployed("c", ["n3", "n3"], cpu=1900),
+        deployed("d", ["n4", "n4"], cpu=1900),
+    )
+    to = {**SWAPPED, "shop/c-0": "n4", "shop/d-0": "n3"}
+    _, transition = ordered(on, to=to)
+    assert len(transition.temporary) == 1
+    assert transition.waves == 8
+
+
+def test_a_stop_is_never_where_its_workload_comes_or_goes() -> None:
+    """A replacement has no name that the plan knows: two of one workload on a node could not be told apart."""
+    on = cluster(
+        [node("n1"), node("n2"), node("n3")],
+        deployed("a", ["n1", "n1"], cpu=1900),
+        deployed("b", ["n2", "n2", "n3"], cpu=1900),
+    )
+    to = {"shop/a-0": "n2", "shop/b-0": "n1", "shop/b-2": "n3"}
+    _, transition = ordered(on, to=to)
+    assert told(transition) == ["1 move shop/a-0 n3", "2 move shop/b-0 n1", "3 move shop/a-0 n2"]
+    moved = {**to, "shop/b-2": "new"}
+    away, transition = ordered(on, to=moved, boot={"new": "m2/a/on-demand"})
+    assert away.moves == 3
+    assert not any(step.pod.startswith("shop/b") and step.node == "n3" for step in transition.steps)
+
+
+def test_a_rolled_workload_goes_in_one_wave_after_the_others() -> None:
+    """Its pods go where kube-scheduler puts them: the room of those that are led somewhere is used first."""
+    on = cluster(
+        [node("n1"), node("n2")],
+        deployed("a", ["n1", "n2"], cpu=500, annotations={"kinema.io/strategy": "rolling"}),
+        deployed("b", ["n2"], cpu=500),
+    )
+    _, transition = ordered(on, to={"shop/a-1": "n1", "shop/b-0": "n1"}, delete=["n2"])
+    assert told(transition) == [
+        "1 move shop/b-0 n1",
+        "2 move shop/a-0 n1",
+        "2 move shop/a-1 n1",
+        "3 delete n2",
+    ]
+
+
+def test_evictions_under_one_budget_take_turns() -> None:
+    """One pod of one workload may be away: the other workload waits for the next wave, its own pods do not."""
+    on = cluster(
+        [node("n1"), node("n2")],
+        stateful("a", ["n1", "n1"]),
+        stateful("b", ["n1", "n1"]),
+        budget("all", selects={}, max_unavailable="1"),
+    )
+    to = {f"shop/{name}-{n}": "n2" for name in "ab" for n in (0, 1)}
+    _, transition = ordered(on, to=to, delete=["n1"])
+    assert told(transition) == [
+        "1 move shop/a-0 n2",
+        "1 move shop/a-1 n2",
+        "2 move shop/b-0 n2",
+        "2 move shop/b-1 n2",
+        "3 delete n1",
+    ]
+
+
+def test_a_full_zone_is_left_by_way_of_another_one() -> None:
+    """A zone that has one more than the others takes no surge, unless the pod has been elsewhere in the meantime."""
+    rules = PlacementRules(
+        spread=(Spread(topology_key=ZONE, max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(app="a")),)
+    )
+    for closed, expected in ((False, ["1 move shop/a-0 b1", "2 move shop/a-0 a2"]), (True, [])):
+        nodes = [node("a1"), node("a2"), node("b1", zone="b", price="0.17", unschedulable=closed)]
+        on = cluster(nodes, deployed("a", ["a1", "a1", "b1"], rules=rules))
+        _, transition = ordered(on, to={"shop/a-0": "a2"})
+        assert told(transition) == expected
+        assert transition.stuck == (() if expected else ("shop/a-0",))
+
+
+def test_a_temporary_node_that_is_a_new_domain_is_booted_by_itself() -> None:
+    """While pods arrive that count domains, no empty one comes up."""
+    rules = PlacementRules(
+        spread=(Spread(topology_key=HOST, max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(app="c")),)
+    )
+    on = cluster(
+        list(swap().nodes),
+        list(swap().pods),
+        list(swap().workloads),
+        node("n3"),
+        deployed("c", ["n3"], rules=rules, cpu=3000),
+    )
+    _, transition = ordered(on, to={**SWAPPED, "shop/c-0": "new"}, boot={"new": "m4/a/on-demand"}, delete=["n3"])
+    boot = next(step.wave for step in transition.steps if step.action == "boot" and step.node.startswith("kinema"))
+    assert not any(step.wave == boot for step in transition.steps if step.action == "move")
