@@ -172,13 +172,18 @@ def _enqueued(journal: Journal, execution: Execution) -> Journal:
 def _requested(journal: Journal, event: Event, request: NodeDeletionRequested) -> Journal:
     """An active plan sees for itself when the nodes that it deletes are empty."""
     plan = journal.active.plan if journal.active is not None else None
-    if plan is not None and any(node.name == request.node and node.action == "delete" for node in plan.nodes):
+    if plan is not None and request.node in _deleted_by(plan):
         return journal
     kept = {name: other for name, other in journal.requests.items() if name != request.node}
     kept[request.node] = event
     for oldest in list(kept)[: max(0, len(kept) - _REQUESTS_KEPT)]:
         del kept[oldest]
     return replace(journal, requests=MappingProxyType(kept))
+
+
+def _deleted_by(plan: Plan) -> frozenset[str]:
+    planned = (node.name for node in plan.nodes if node.action == "delete")
+    return frozenset(planned) | {node.name for node in plan.temporary}
 
 
 def _abort(journal: Journal, verdict: Verdict) -> Journal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kinema_core.events import Amounts, Pod
@@ -25,10 +25,16 @@ class Moves:
 
     bodies: tuple[Decision, ...]
     over: bool
+    wave: int
+    """The plan's wave that is under way."""
 
 
 def advance(scene: Scene) -> Moves:
-    """Go on with every move, then begin as many as there is room for."""
+    """Go on with every move, then begin as many as there is room for, of the wave that is under way.
+
+    A wave begins when all moves of earlier ones have ended or were given up: the states on the way are those that were
+    checked with the plan.
+    """
     bodies: list[Decision] = []
     running: list[Movers] = []
     idle: list[Movers] = []
@@ -41,8 +47,39 @@ def advance(scene: Scene) -> Moves:
         elif not scene.skipped(item.key) and _left(scene, item):
             idle.append(item)
     over = not running and not idle
-    bodies += _begin(scene, running, idle)
-    return Moves(tuple(bodies), over)
+    moving = [_wave_of_unit(scene, item) for item in running if not scene.skipped(item.key)]
+    waiting = [wave for item in idle for wave in _waves(scene, item)]
+    wave = min([*moving, *waiting], default=scene.route.end)
+    due = [_due(scene, item, wave) for item in idle if min(_waves(scene, item)) <= wave]
+    bodies += _begin(scene, running, due, later=max(waiting, default=wave) > wave)
+    return Moves(tuple(bodies), over, wave)
+
+
+def _waves(scene: Scene, item: Movers) -> list[int]:
+    """The waves in which pods of a workload still have to leave; the one in which it is rolled."""
+    if item.strategy != "rolling":
+        return list(item.waves.values())
+    planned = [legs[-1].wave for pod in item.pods if (legs := scene.route.legs.get(pod.uid))]
+    return [max(planned, default=scene.route.last)]
+
+
+def _wave_of_unit(scene: Scene, item: Movers) -> int:
+    """The wave of the move in progress. Its pods may be gone already, or were not known to the plan."""
+    if item.strategy == "rolling":
+        return _waves(scene, item)[0]
+    steer = scene.unit("steer", item.key, scene.units.get(item.key, 0))
+    if steer is None:
+        return min(item.waves.values(), default=scene.route.last)
+    known = [scene.route.legs[uid][0].wave for uid in steer.step.pods if uid in scene.route.legs]
+    onward = [leg.wave for (key, _), leg in scene.stopovers.items() if key == item.key]
+    return min(known or onward, default=scene.route.last)
+
+
+def _due(scene: Scene, item: Movers, wave: int) -> Movers:
+    """The workload with those of its pods that may leave in this wave."""
+    if item.strategy == "rolling":
+        return item
+    return replace(item, victims=tuple(pod for pod in item.victims if item.waves[pod.uid] <= wave))
 
 
 def _left(scene: Scene, item: Movers) -> bool:
@@ -64,8 +101,8 @@ def _go_on(scene: Scene, item: Movers) -> Turn:
     return surge(scene, item, number)
 
 
-def _begin(scene: Scene, running: list[Movers], idle: list[Movers]) -> list[Decision]:
-    """Begin moves, larger pods first, until slots or room are used up.
+def _begin(scene: Scene, running: list[Movers], idle: list[Movers], *, later: bool) -> list[Decision]:
+    """Begin moves, larger pods first, until slots or room are used up; `later` tells of waves still to come.
 
     Rolling updates come last: their pods go where the scheduler puts them, not where the plan says, and would take the
     room of those that are steered.
@@ -75,7 +112,8 @@ def _begin(scene: Scene, running: list[Movers], idle: list[Movers]) -> list[Deci
     if not idle:
         return []
     closed = {*scene.deletes}
-    room = Room(scene.cluster, sorted(name for name in scene.mobility.open_nodes if name not in closed))
+    open_nodes = sorted(name for name in scene.mobility.open_nodes if name not in closed)
+    room = Room(scene.cluster, open_nodes, reserved=scene.route.temporary)
     for item in running:
         _reserve(scene, room, item)
     bodies: list[Decision] = []
@@ -83,7 +121,7 @@ def _begin(scene: Scene, running: list[Movers], idle: list[Movers]) -> list[Deci
     for item in sorted(idle, key=_larger_first):
         if slots <= 0:
             break
-        turn = _begin_one(scene, room, item)
+        turn = _begin_one(scene, room, item, later=later)
         bodies += turn.bodies
         slots -= 1 if turn.bodies else 0
     return bodies
@@ -112,7 +150,7 @@ def _reserve(scene: Scene, room: Room, item: Movers) -> None:
     bound = sum(1 for other in item.pods if other.node is not None)
     if up is not None and not up.lost:
         missing = max(0, up.step.replicas_to - bound)
-    elif steer is not None and up is None:
+    elif steer is not None and up is None and not scene.done(unit_id("evict", item.key, number)):
         missing = len(steer.step.pods)
     else:
         missing = max(0, item.replicas - bound)
@@ -120,7 +158,7 @@ def _reserve(scene: Scene, room: Room, item: Movers) -> None:
     room.take(pod, pod.requests, nodes[0] if nodes else "", missing)
 
 
-def _begin_one(scene: Scene, room: Room, item: Movers) -> Turn:
+def _begin_one(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:
     if item.strategy == "stay":
         return skip(scene, item, "held", "its pods may not move by the rules of now")
     vain = _in_vain(scene, item)
@@ -135,7 +173,7 @@ def _begin_one(scene: Scene, room: Room, item: Movers) -> Turn:
         return _blocked(scene, item, "not-ready", "not all of its pods are Ready and up to date")
     if item.strategy == "rolling":
         return _begin_roll(scene, room, item)
-    return _begin_unit(scene, room, item)
+    return _begin_unit(scene, room, item, later=later)
 
 
 def _in_vain(scene: Scene, item: Movers) -> list[Progress]:
@@ -166,15 +204,24 @@ def _begin_roll(scene: Scene, room: Room, item: Movers) -> Turn:
     return begin_roll(scene, item, workload)
 
 
-def _begin_unit(scene: Scene, room: Room, item: Movers) -> Turn:
-    """Victims with one planned target move together, as many as there is room for; evictions go one by one."""
+def _begin_unit(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:
+    """Victims with one planned target move together, as many as there is room for; evictions go one by one.
+
+    While later waves count on what is free, or pods are leaving the planned node, nobody goes elsewhere.
+    """
     target = min((item.targets[pod.uid] for pod in item.victims if pod.uid in item.targets), default="")
+    if target in scene.route.temporary and target not in scene.mobility.open_nodes:
+        return WAIT  # it is being booted
     group = [pod for pod in item.victims if item.targets.get(pod.uid, "") == target]
     if item.strategy == "evict":
         group = group[:1]
-    nodes = room.take(group[0], group[0].requests, target, len(group))
+    leaving = any(pod.terminating for pod in scene.evictable.get(target, ()))
+    patient = leaving and not scene.passed(scene.last_event, scene.limits.blocked_seconds)
+    elsewhere = not target or not (later or patient)
+    nodes = room.take(group[0], group[0].requests, target, len(group), elsewhere=elsewhere)
     if not nodes:
-        return _blocked(scene, item, "no-room", f"no open node has room for {group[0].key}")
+        where = "no open node has" if elsewhere else f"node {target} has no"
+        return _blocked(scene, item, "no-room", f"{where} room for {group[0].key}")
     pods = tuple(sorted(pod.uid for pod in group[: len(nodes)]))
     number = scene.units.get(item.key, 0) + 1
     return steering(scene, item, number, pods, tuple(dict.fromkeys(nodes)))

@@ -21,8 +21,8 @@ class Phase:
 
 
 def boot(scene: Scene) -> Phase:
-    """Boot every missing node, all at the same time."""
-    offers = {node.name: node.offer for node in scene.plan.nodes}
+    """Boot every missing node, all at the same time; temporary ones that are needed later, later."""
+    offers = {node.name: node.offer for node in (*scene.plan.nodes, *scene.plan.temporary)}
     steps = [Step(id=f"boot/{name}", kind="boot", target=name, offer=offers[name]) for name in scene.boots]
     bodies = tuple(body for step in steps for body in scene.intend(step))
     return Phase(bodies, over=all(scene.done(step.id) for step in steps))
@@ -198,7 +198,7 @@ def leftovers(scene: Scene) -> tuple[str, ...]:
     """What could not be taken back, sorted."""
     cleaning = {"unmark", "unsteer", "restore", "roll-finish"}
     steps = scene.execution.steps.values()
-    ours = {f"delete/{name}" for name in scene.boots}
+    ours = {f"delete/{name}" for name in scene.ours}
     lost = [item for item in steps if item.lost and (item.step.kind in cleaning or item.step.id in ours)]
     found = [f"{progress.step.id}: {progress.result} {progress.detail}".strip() for progress in lost]
     unconfirmed = [name for name, verdict in scene.execution.verdicts.items() if verdict.reason == "delete-unconfirmed"]

@@ -49,7 +49,7 @@ def roll_back(scene: Scene) -> Phase:
 def _taking_back(scene: Scene) -> bool:
     """Whether all that is under way belongs to the rollback itself."""
     undoing = {"restore", "delete", "unmark", "unsteer"}
-    ours = {expire_id(name) for name in scene.boots}
+    ours = {expire_id(name) for name in scene.ours}
     return all(progress.step.kind in undoing or progress.step.id in ours for progress in scene.execution.open_steps)
 
 
@@ -62,7 +62,7 @@ def _nodes(scene: Scene) -> Phase:
     """Delete booted nodes that carry nothing; keep those that pods have moved to."""
     bodies: list[Decision] = []
     over = True
-    for name in scene.boots:
+    for name in scene.ours:
         booted = scene.progress(f"boot/{name}")
         if booted is None or (booted.lost and booted.result in _NEVER_MADE):
             continue

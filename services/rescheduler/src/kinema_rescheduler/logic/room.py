@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 
 from kinema_core.events import Amounts, Node, Pod
@@ -29,18 +29,23 @@ def _free_room(cluster: Cluster) -> Mapping[str, Amounts]:
 class Room:
     """Room that is handed out during one decision: what one move takes, the next does not see."""
 
-    def __init__(self, cluster: Cluster, open_nodes: Sequence[str]) -> None:
-        """`open_nodes` may take pods; the order given breaks ties."""
+    def __init__(self, cluster: Cluster, open_nodes: Sequence[str], reserved: Container[str] = ()) -> None:
+        """`open_nodes` may take pods; the order given breaks ties. `reserved` ones take nobody but who prefers them."""
         free = free_room(cluster)
         self._cluster = cluster
+        self._reserved = reserved
         self._free = {name: free[name] for name in open_nodes if name in free}
 
-    def take(self, pod: Pod, requests: Amounts, preferred: str, count: int) -> tuple[str, ...]:
+    def take(
+        self, pod: Pod, requests: Amounts, preferred: str, count: int, *, elsewhere: bool = True
+    ) -> tuple[str, ...]:
         """Place up to `count` pods like `pod`, each with `requests`: on the preferred node, then wherever they fit.
 
-        Returns the node of each pod that was placed; their room is taken.
+        Returns the node of each pod that was placed; their room is taken. Without `elsewhere` it is the preferred node
+        or none.
         """
-        names = [preferred, *(name for name in self._free if name != preferred)]
+        others = [name for name in self._free if name != preferred and name not in self._reserved]
+        names = [preferred, *(others if elsewhere else ())]
         nodes = [node for name in names if name in self._free and (node := self._cluster.node(name)) is not None]
         placed: list[str] = []
         for node in nodes:

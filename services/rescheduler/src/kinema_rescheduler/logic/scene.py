@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias
 
 from kinema_core.events import (
@@ -22,7 +23,8 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, MobilityOptions, is_resident, listed, mobility
 from kinema_rescheduler.logic.execution import Execution, Progress
 from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.logic.names import ABORT, keep_id, skip_id, unit_id
+from kinema_rescheduler.logic.names import ABORT, expire_id, keep_id, skip_id, unit_id
+from kinema_rescheduler.logic.route import Leg, Route, route_of
 
 Decision: TypeAlias = StepIntended | StepFailed | ExecutionFinished | ExecutionAborted
 """What the rescheduler decides; outcomes of effects are told by those who tried them."""
@@ -61,14 +63,44 @@ class Scene:
         return {pod.uid: pod for pod in listed(self.cluster)}
 
     @cached_property
+    def route(self) -> Route:
+        """The order that the plan asks for."""
+        return route_of(self.plan)
+
+    @cached_property
     def boots(self) -> tuple[str, ...]:
-        """Names of the nodes to boot, sorted."""
-        return tuple(sorted(node.name for node in self.plan.nodes if node.action == "boot"))
+        """Names of the nodes to boot before anything else, sorted."""
+        planned = [node.name for node in self.plan.nodes if node.action == "boot"]
+        return tuple(sorted([*planned, *(name for name, stay in self.route.temporary.items() if stay.boot == 0)]))
+
+    @cached_property
+    def ours(self) -> tuple[str, ...]:
+        """Names of all nodes that this plan boots at some time, sorted."""
+        return tuple(sorted({*self.boots, *self.route.temporary}))
 
     @cached_property
     def deletes(self) -> tuple[str, ...]:
-        """Names of the nodes to delete, sorted."""
-        return tuple(sorted(node.name for node in self.plan.nodes if node.action == "delete"))
+        """Names of the nodes to delete, temporary ones from when they are not needed any more, sorted."""
+        planned = [node.name for node in self.plan.nodes if node.action == "delete"]
+        retired = [name for name in self.route.temporary if self.progress(expire_id(name)) is not None]
+        return tuple(sorted([*planned, *retired]))
+
+    @cached_property
+    def stopovers(self) -> Mapping[tuple[str, str], Leg]:
+        """Where pods go on to that make a stop, by workload and node of the stop, as far as they were sent there.
+
+        The pod that came up at the stop is not the one that the plan knows: it is told by its workload, of which the
+        plan sends only one to any stop.
+        """
+        found: dict[tuple[str, str], Leg] = {}
+        for progress in self.execution.steps.values():
+            if progress.step.kind not in {"surge-up", "evict"}:
+                continue
+            for uid in progress.step.pods:
+                legs = self.route.legs.get(uid, ())
+                for leg, following in pairwise(legs):
+                    found[progress.step.target, leg.to] = following
+        return found
 
     @cached_property
     def expiring(self) -> frozenset[str]:

@@ -30,6 +30,7 @@ from kinema_rescheduler.logic.phases import (
     needs_marks,
     off_limits,
 )
+from kinema_rescheduler.logic.rental import rent, retire
 from kinema_rescheduler.logic.rollback import reason_to_abort, roll_back
 from kinema_rescheduler.logic.scene import Decision, Scene
 from kinema_rescheduler.logic.workloads import group_key
@@ -106,11 +107,13 @@ def _forward(scene: Scene) -> Phase:
         if kept:
             return Phase(kept)  # a verdict changes what the rest would be decided on
         moves = advance(scene)
-        if any(isinstance(body, StepFailed) for body in moves.bodies):
-            return Phase(moves.bodies)
-        deletes = delete(scene, moved=moves.over)
-        bodies = (*moves.bodies, *deletes.bodies)
-        if bodies or not (moves.over and deletes.over):
+        rented = rent(scene, moves.wave)
+        bodies = (*moves.bodies, *rented.bodies)
+        if any(isinstance(body, StepFailed) for body in bodies):
+            return Phase(tuple(body for body in bodies if isinstance(body, StepFailed)))
+        deletes, retired = delete(scene, moved=moves.over), retire(scene, moves.wave)
+        bodies = (*bodies, *deletes.bodies, *retired.bodies)
+        if bodies or not (moves.over and rented.over and deletes.over and retired.over):
             return Phase(bodies)
     return clean(scene)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kinema_core.events import Amounts, Placement, Pod, StepKind, Strategy, Workload
 from kinema_core.model.cluster import Cluster
+from kinema_rescheduler.logic.route import Leg
 from kinema_rescheduler.logic.scene import Scene
 
 
@@ -23,7 +24,9 @@ class Movers:
     victims: tuple[Pod, ...]
     """Those that have to leave, by key."""
     targets: Mapping[str, str]
-    """Planned node by victim uid; a victim that the plan does not know is missing."""
+    """Planned node by victim uid, the next stop where it makes any; a victim that the plan does not know is missing."""
+    waves: Mapping[str, int]
+    """In which wave each victim leaves, by uid."""
     requests: Amounts | None
     """New requests per pod, for a rolling update that resizes."""
 
@@ -80,26 +83,36 @@ def _movers(
 ) -> Movers | None:
     planned = [places[pod.uid] for pod in pods if pod.uid in places]
     rolling = requests is not None or any(place.strategy == "rolling" for place in planned)
-    victims = [pod for pod in pods if _leaves(scene, pod, places.get(pod.uid))]
+    victims = [pod for pod in pods if _leaves(scene, key, pod, places.get(pod.uid))]
     if not victims and not rolling and key not in scene.units:
         return None
-    targets = {place.uid: place.to for place in planned if place.to not in scene.expiring}
+    legs = {pod.uid: leg for pod in victims if (leg := _next_leg(scene, key, pod)) is not None}
     return Movers(
         key=key,
         workload=scene.cluster.workload(key),
         strategy="rolling" if rolling else _strategy(scene, key, victims, places),
         pods=tuple(sorted(pods, key=lambda pod: pod.key)),
         victims=tuple(sorted(victims, key=lambda pod: pod.key)),
-        targets=targets,
+        targets={uid: leg.to for uid, leg in legs.items() if leg.to not in scene.expiring},
+        waves={pod.uid: legs[pod.uid].wave if pod.uid in legs else scene.route.last for pod in victims},
         requests=requests,
     )
 
 
-def _leaves(scene: Scene, pod: Pod, place: Placement | None) -> bool:
-    """On a node that goes, or planned elsewhere than it is (by uid: a pod that took its place was never asked)."""
+def _next_leg(scene: Scene, key: str, pod: Pod) -> Leg | None:
+    """Where the pod goes next, and when; None for one that the plan does not know."""
+    legs = scene.route.legs.get(pod.uid)
+    return legs[0] if legs else scene.stopovers.get((key, pod.node or ""))
+
+
+def _leaves(scene: Scene, key: str, pod: Pod, place: Placement | None) -> bool:
+    """On a node that goes, at a stop on its way, or planned elsewhere than it is.
+
+    By uid: a pod that took its place was never asked.
+    """
     if pod.node is None:
         return False
-    if pod.node in scene.expiring:
+    if pod.node in scene.expiring or (place is None and (key, pod.node) in scene.stopovers):
         return True
     if place is None or place.source is None or place.to in {place.source, pod.node}:
         return False

@@ -1,0 +1,62 @@
+"""The order that a plan asks for: what moves in which wave, and which nodes are there for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kinema_core.events import Plan
+
+
+class Leg(NamedTuple):
+    """One move of a pod: in which wave, and where to."""
+
+    wave: int
+    to: str
+
+
+class Stay(NamedTuple):
+    """The life of a temporary node: its offer, and the waves in which it is booted and deleted."""
+
+    offer: str
+    boot: int
+    delete: int
+
+
+@dataclass(frozen=True)
+class Route:
+    """A plan's steps. Without steps everything goes in one wave, 0."""
+
+    legs: Mapping[str, tuple[Leg, ...]]
+    """By uid of the pod as planned, in order; more than one leg where it makes stops. Pods that stay are missing."""
+    temporary: Mapping[str, Stay]
+    """By node name, sorted."""
+    last: int
+    """The last wave."""
+
+    @property
+    def end(self) -> int:
+        """What comes after the last wave."""
+        return self.last + 1
+
+
+def route_of(plan: Plan) -> Route:
+    """The order of a plan."""
+    offers = {node.name: node.offer for node in plan.temporary}
+    moves: dict[str, list[Leg]] = {}
+    boots: dict[str, int] = {}
+    deletes: dict[str, int] = {}
+    for step in plan.steps:
+        if step.action == "move":
+            moves.setdefault(step.pod, []).append(Leg(step.wave, step.node))
+        elif step.node in offers:
+            (boots if step.action == "boot" else deletes)[step.node] = step.wave
+    last = max((step.wave for step in plan.steps), default=0)
+    legs = {
+        place.uid: tuple(sorted(moves.get(place.pod, ()))) or (Leg(last, place.to),)
+        for place in plan.placements
+        if place.source != place.to or place.strategy == "rolling"
+    }
+    temporary = {name: Stay(offers[name], boots.get(name, 0), deletes.get(name, last)) for name in sorted(offers)}
+    return Route(legs, temporary, last)
