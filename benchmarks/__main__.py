@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
-from benchmarks.machine import describe
+from benchmarks.machine import TRACES, describe
 
-BENCHMARKS: Final = ("fold", "latency", "replay")
+BENCHMARKS: Final = ("fold", "latency", "replay", "optimizer", "frontier", "rivals", "workers")
 
 
-def run_one(name: str) -> dict[str, object]:
+def run_one(name: str, traces: Path | None = None) -> dict[str, object]:
     """Measure in a fresh process, so that memory peaks do not mix."""
+    environment = dict(os.environ) if traces is None else {**os.environ, TRACES: str(traces.resolve())}
     code = f"import json; from benchmarks.{name} import measure; print(json.dumps(measure()))"
     done = subprocess.run(  # noqa: S603 - our own interpreter with our own module
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment
     )
     if done.returncode != 0:
         raise SystemExit(f"benchmark {name} failed:\n{done.stderr}")
@@ -31,10 +33,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="directory for the JSON files")
     parser.add_argument("--only", choices=BENCHMARKS, help="run a single benchmark")
+    parser.add_argument("--traces", type=Path, help="directory of the traces; without it what needs them is skipped")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in BENCHMARKS if arguments.only is None else (arguments.only,):
-        result = {"benchmark": name, "machine": describe(), "result": run_one(name)}
+        result = {"benchmark": name, "machine": describe(), "result": run_one(name, arguments.traces)}
         path = arguments.out / f"{name}.json"
         path.write_text(json.dumps(result, indent=2) + "\n")
         print(json.dumps(result["result"], indent=2))

@@ -7,6 +7,10 @@ import platform
 import resource
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
+
+TRACES: Final = "KINEMA_TRACES"
+"""Environment variable by which `python -m benchmarks` tells each benchmark where the traces are."""
 
 
 def describe() -> dict[str, object]:
@@ -25,6 +29,8 @@ def describe() -> dict[str, object]:
         "python": platform.python_version(),
         "msgspec": version("msgspec"),
         "highspy": version("highspy"),
+        "numpy": version("numpy"),
+        "numba": version("numba"),
         "nats-py": version("nats-py"),
         "load_1min": os.getloadavg()[0],
     }

@@ -1,0 +1,40 @@
+"""The placement problems that are measured, by name; those of the trace only where its files are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks.instances import Scene, large_scene, limit_scene, openb_scene
+
+
+class NoTraceError(Exception):
+    """The files of a trace are not there; the text says which."""
+
+
+def scenes(traces: Path | None) -> Mapping[str, Callable[[], Scene]]:
+    """Makers of every instance: `-new` from nothing, `-running` from a running cluster.
+
+    `traces` is the directory that has `openb/pods-default.csv`, `openb/pods-gpuspec33.csv` and `openb/nodes.csv`.
+    """
+
+    def trace(*, gpu: bool, running: bool) -> Scene:
+        if traces is None:
+            raise NoTraceError("no --traces DIR given")
+        pods = traces / "openb" / ("pods-gpuspec33.csv" if gpu else "pods-default.csv")
+        nodes = traces / "openb" / "nodes.csv"
+        missing = [str(path) for path in (pods, nodes) if not path.exists()]
+        if missing:
+            raise NoTraceError(f"not there: {', '.join(missing)}")
+        return openb_scene(pods, nodes, gpu=gpu, running=running)
+
+    return {
+        "openb-new": lambda: trace(gpu=False, running=False),
+        "openb-running": lambda: trace(gpu=False, running=True),
+        "openb-gpu-new": lambda: trace(gpu=True, running=False),
+        "openb-gpu-running": lambda: trace(gpu=True, running=True),
+        "large-new": large_scene,
+        "large-running": lambda: large_scene(running=True),
+        "limit-new": limit_scene,
+        "limit-running": lambda: limit_scene(running=True),
+    }

@@ -1,0 +1,243 @@
+"""The Cluster Autoscaler: scale-up by one group at a time, scale-down of underused nodes.
+
+Reproduced from its documented behaviour: one machine type in one zone is a node group. Left out: time (every node has
+been unneeded for long enough, every new node comes), node-group failures, limits of the whole cluster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from kinema_core.events import Offer
+from kinema_core.model.budgets import budgets_by_pod
+from kinema_core.model.catalog import machine_of
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.vocabulary import SAFE_TO_EVICT, is_true
+from kinema_sim.policies.balance import balanced, similar
+from kinema_sim.policies.binding import Score, bind
+from kinema_sim.policies.estimate import Option, estimate
+from kinema_sim.policies.first_fit import place_in_order
+from kinema_sim.policies.proposal import Proposal, Step, proposal
+from kinema_sim.policies.topology import Flags
+from kinema_sim.policies.world import World
+
+Expander: TypeAlias = Literal["least-waste", "least-nodes", "most-pods", "price"]
+_EXACT: Final = 10**9
+_MOST_ROUNDS: Final = 100
+"""Scale-ups and scale-down simulations at most; a bound on the loops, far above what they take."""
+
+
+@dataclass(frozen=True)
+class ClusterAutoscaler:
+    """Its settings; the defaults are upstream's.
+
+    Attributes:
+        name: what it is called in reports.
+        expander: which option wins; ties go to the first offer (upstream: to chance).
+        balance: spread new nodes over similar groups.
+        threshold: share of a node's allocatable, in thousandths, up to which it counts as underused.
+        score: how the scheduler binds the pods.
+    """
+
+    name: str = "cluster-autoscaler"
+    expander: Expander = "least-waste"
+    balance: bool = False
+    threshold: int = 500
+    score: Score = "least-allocated"
+
+    def propose(self, cluster: Cluster, offers: Sequence[Offer], now: datetime) -> Proposal:
+        """Nodes for pending pods, then no underused node whose pods fit elsewhere."""
+        world = World(cluster, offers, now)
+        steps = [*self.scale_up(world), *self.scale_down(world)]
+        for index in world.live():
+            if world.sites[index].node is None and not world.sites[index].pods:
+                world.remove(index)
+        return proposal(world, steps, name=self.name)
+
+    # --- scale-up
+
+    def scale_up(self, world: World) -> list[Step]:
+        """One option after the other until no waiting pod can be helped."""
+        steps: list[Step] = []
+        waiting = bind(world, world.waiting(), self.score)
+        for _ in range(_MOST_ROUNDS):
+            options = [estimate(world, offer, waiting) for offer in range(len(world.offers)) if waiting]
+            best = self._best(world, [option for option in options if option.nodes and option.pods])
+            if best is None:
+                break
+            bought = [world.buy(offer, "autoscaler") for offer, count in self._split(world, best) for _ in range(count)]
+            steps.append(Step("scale-up", bought=tuple(world.sites[index].name for index in bought)))
+            left = bind(world, waiting, self.score)
+            if len(left) == len(waiting):
+                break
+            waiting = left
+        return steps
+
+    def _best(self, world: World, options: Sequence[Option]) -> Option | None:
+        return min(options, key=lambda option: (self._rate(world, option), option.offer)) if options else None
+
+    def _rate(self, world: World, option: Option) -> int:
+        """The expander's figure, lower is better."""
+        if self.expander == "least-nodes":
+            return option.nodes
+        if self.expander == "most-pods":
+            return -len(option.pods)
+        wanted = sum(world.kinds[world.kind_of[pod]].requests[:2] for pod in option.pods)
+        room = world.template_room[option.offer][:2] * option.nodes
+        if self.expander == "price":
+            price = world.offers[option.offer].micro_usd_per_hour * option.nodes
+            dearest = world.template_room.max(axis=0)[:2]
+            return price * _EXACT // max(1, int((wanted * _EXACT // np.maximum(dearest, 1)).sum()))
+        return int(((room - wanted) * _EXACT // np.maximum(room, 1)).sum())
+
+    def _split(self, world: World, option: Option) -> list[tuple[int, int]]:
+        """Offers and how many nodes of each."""
+        if not self.balance:
+            return [(option.offer, option.nodes)]
+        kinds = sorted({world.kind_of[pod] for pod in option.pods})
+        mine = world.offers[option.offer]
+        group = [
+            offer
+            for offer, other in enumerate(world.offers)
+            if similar(mine, other, free_a=world.templates[option.offer].room, free_b=world.templates[offer].room)
+            and all(world.offered(kind)[offer] for kind in kinds)
+        ]
+        sizes = Counter(_group(world, index) for index in world.live())
+        now = [sizes[_identity(world.offers[offer])] for offer in group]
+        most = [
+            None if (left := world.left(offer)) is None else size + left for offer, size in zip(group, now, strict=True)
+        ]
+        return list(zip(group, balanced(now, most, option.nodes), strict=True))
+
+    # --- scale-down
+
+    def scale_down(self, world: World) -> list[Step]:
+        """Remove what is empty, then drain one unneeded node after the other, until none is left.
+
+        A drain whose pods the scheduler cannot bind, though the simulation found places, is taken back.
+        """
+        steps: list[Step] = []
+        stuck: set[int] = set()
+        for _ in range(_MOST_ROUNDS):
+            unneeded = [index for index in self._unneeded(world) if index not in stuck]
+            if not unneeded:
+                break
+            waiting = np.zeros(len(world.sites), dtype=np.bool_)
+            waiting[unneeded] = True
+            for index in unneeded:
+                waiting[index] = False
+                step = self._drain(world, index, waiting)
+                if step is None:
+                    stuck.add(index)
+                else:
+                    steps.append(step)
+        return steps
+
+    def _unneeded(self, world: World) -> list[int]:
+        """Nodes that could all go together, empty ones first; the world is left as it was."""
+        mark = world.mark()
+        budgets = _Budgets(world)
+        candidates = [index for index in world.live() if self._underused(world, index) and _removable(world, index)]
+        allowed = world.alive.copy()
+        found: list[int] = []
+        start = 0
+        for index in sorted(candidates, key=lambda i: (bool(world.sites[i].pods), i)):
+            pods = list(world.sites[index].pods)
+            if allowed.sum() < 2 or not budgets.allow(pods):
+                continue
+            before = world.mark()
+            allowed[index] = False
+            left, start = place_in_order(world, pods, allowed, start=start)
+            if left or _deserts(world, pods):
+                world.back_to(before)
+                allowed[index] = True
+            else:
+                budgets.take(pods)
+                found.append(index)
+        world.back_to(mark)
+        return found
+
+    def _underused(self, world: World, index: int) -> bool:
+        used = world.total[index, :2] - world.free[index, :2]
+        return bool((1000 * used <= self.threshold * world.total[index, :2]).all())
+
+    def _drain(self, world: World, index: int, unneeded: Flags) -> Step | None:
+        """Evict and delete, when it still holds that the pods fit on nodes that stay."""
+        mark, pods = world.mark(), list(world.sites[index].pods)
+        if not self._underused(world, index) or not _removable(world, index) or not _Budgets(world).allow(pods):
+            return None
+        allowed = world.alive & ~unneeded
+        allowed[index] = False
+        left, _ = place_in_order(world, pods, allowed)
+        world.back_to(mark)
+        if left:
+            return None
+        for pod in pods:
+            world.unplace(pod)
+        world.remove(index)
+        if bind(world, pods, self.score, avoid=unneeded) or _deserts(world, pods):
+            world.back_to(mark)
+            return None
+        action = "drain" if pods else "delete-empty"
+        return Step(action, removed=(world.sites[index].name,), evictions=len(pods))
+
+
+OPTIMIZE_UTILIZATION: Final = ClusterAutoscaler(
+    name="cluster-autoscaler-optimize-utilization", threshold=850, score="most-allocated"
+)
+"""GKE's other profile. Its constants are not public: this is a model of it, with a packing scheduler."""
+
+
+class _Budgets:
+    """Disruptions that budgets still allow."""
+
+    def __init__(self, world: World) -> None:
+        self._of = budgets_by_pod(world.cluster)
+        self._left = {budget.key: budget.allowed for budget in world.cluster.budgets}
+
+    def allow(self, pods: Sequence[str]) -> bool:
+        """Whether each pod alone could be evicted; that they exceed a budget together makes the drain slow."""
+        return all(self._left[budget.key] >= 1 for pod in pods for budget in self._of.get(pod, ()))
+
+    def take(self, pods: Sequence[str]) -> None:
+        """These are on their way out."""
+        for pod in pods:
+            for budget in self._of.get(pod, ()):
+                self._left[budget.key] -= 1
+
+
+def _removable(world: World, index: int) -> bool:
+    site = world.sites[index]
+    if site.node is None or world.mobility.deletable[site.name] is not None:
+        return False
+    return not any(_blocks(world, pod) for pod in site.pods)
+
+
+def _blocks(world: World, key: str) -> bool:
+    """Pods of the system without a budget block a drain unless they are marked safe."""
+    pod = world.pods[key]
+    if pod.namespace != "kube-system" or is_true(pod.annotations, SAFE_TO_EVICT):
+        return False
+    return not budgets_by_pod(world.cluster).get(key)
+
+
+def _deserts(world: World, moved: Sequence[str]) -> bool:
+    """Whether somebody who needs one of the moved pods now lacks it. Upstream does not look; our plans must not."""
+    return bool(moved) and world.deserted()
+
+
+def _group(world: World, index: int) -> tuple[str, str, str]:
+    site = world.sites[index]
+    if site.offer is not None:
+        return _identity(site.offer)
+    return machine_of(site.node) if site.node is not None else ("", "", "")
+
+
+def _identity(offer: Offer) -> tuple[str, str, str]:
+    return offer.machine_type, offer.zone, offer.capacity_type

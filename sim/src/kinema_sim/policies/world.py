@@ -1,0 +1,336 @@
+"""A cluster as the policies change it: nodes with room, pods by kind, and a way back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from kinema_core.events import Offer, Pod
+from kinema_core.model.catalog import node_prices
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.match import HOSTNAME, node_admits, node_term_matches
+from kinema_core.model.mobility import Mobility, MobilityOptions, listed, mobility, spot_allowed
+from kinema_sim.policies.reading import Site, is_spot, kinds_of, live_site, new_site, resources_of, vector
+from kinema_sim.policies.topology import Flags, Ints, Places, Topology
+
+NOWHERE: Final = -1
+_NO_OPTIONS: Final = MobilityOptions()
+_Change: TypeAlias = tuple[str, int, int]
+"""Pod key (empty: the node itself), node before, node after."""
+
+
+class World:
+    """The state of a simulation. Nodes keep their index; those that are gone are no longer `alive`."""
+
+    def __init__(
+        self, cluster: Cluster, offers: Sequence[Offer], now: datetime, options: MobilityOptions = _NO_OPTIONS
+    ) -> None:
+        self.cluster = cluster
+        self.mobility: Mobility = mobility(cluster, now, options)
+        self.pods: dict[str, Pod] = {pod.key: pod for pod in listed(cluster)}
+        self.resources = resources_of(self.pods.values())
+        self.kinds, self.kind_of = kinds_of(cluster, self.pods.values(), self.resources)
+        self.topology = Topology(cluster, [kind.pod for kind in self.kinds], self.kind_of)
+        self.offers = tuple(self._open_offers(offers))
+        self.templates = tuple(new_site(cluster, offer) for offer in self.offers)
+        self.template_room: Ints = np.array(
+            [vector(site.room, self.resources) for site in self.templates], dtype=np.int64
+        ).reshape(-1, len(self.resources))
+        self.template_price: Ints = np.array([site.price for site in self.templates], dtype=np.int64)
+        self._limited = any(offer.available is not None for offer in self.offers)
+        self.empties = False
+        """Nodes are emptied first and bought later: what is on sale counts as a domain for spread, too."""
+        self.sites: list[Site] = []
+        self.where: dict[str, int] = dict.fromkeys(self.pods, NOWHERE)
+        self.bought: Counter[str] = Counter()
+        self._options = options
+        self._size = max(64, 2 * len(cluster.nodes))
+        self._free: Ints = np.zeros((self._size, len(self.resources)), dtype=np.int64)
+        self._total: Ints = np.ones((self._size, len(self.resources)), dtype=np.int64)
+        self._alive: Flags = np.zeros(self._size, dtype=np.bool_)
+        self._places = {key: np.full(self._size, -1, dtype=np.int64) for key in self.topology.keys}
+        self._admitted: dict[tuple[object, ...], Flags] = {}
+        self._offered: dict[int, Flags] = {}
+        self._log: list[_Change] = []
+        self._new = 0
+        self._spot = any(site.spot for site in self.templates) or any(is_spot(node) for node in cluster.nodes)
+        self._of_kind = self.by_kind(self.pods)
+        self._lonely: frozenset[tuple[int, int]] = frozenset()
+        self._fill(node_prices(cluster, offers))
+
+    def _fill(self, prices: Mapping[str, int]) -> None:
+        for site in self.templates:
+            site.domains = self._domains(site)
+        index = {}
+        for node in self.cluster.nodes:
+            open_ = node.name in self.mobility.open_nodes
+            index[node.name] = self._add(live_site(self.cluster, node, price=prices[node.name], open_=open_))
+        for pod in self.pods.values():
+            if pod.node in index:
+                self._put(pod.key, index[pod.node])
+        self._lonely = frozenset(
+            (kind, index)
+            for kind in self.topology.needing()
+            for index in {self.where[pod] for pod in self._of_kind[kind]} - {NOWHERE}
+            if self.topology.deserted(kind, self.sites[index].domains)
+        )
+
+    def _open_offers(self, offers: Sequence[Offer]) -> Iterable[Offer]:
+        """What can be had, domains aside that no node is in yet: one more would break the spread of who runs now."""
+        keys = {key for kind in range(len(self.kinds)) for key in self.topology.spread_keys(kind)}
+        known = {key: {node.labels.get(key) for node in self.cluster.nodes} for key in sorted(keys - {HOSTNAME})}
+        for offer in offers:
+            closed = any(domains and offer.labels.get(key) not in domains for key, domains in known.items())
+            if offer.available != 0 and not closed:
+                yield offer
+
+    # --- nodes
+
+    @property
+    def alive(self) -> Flags:
+        """(S,): the nodes that are there."""
+        return self._alive[: len(self.sites)]
+
+    @property
+    def free(self) -> Ints:
+        """(S, R): what each node has left."""
+        return self._free[: len(self.sites)]
+
+    @property
+    def total(self) -> Ints:
+        """(S, R): what each node has for everything on it, daemons included."""
+        return self._total[: len(self.sites)]
+
+    def live(self) -> list[int]:
+        """The nodes that are there, by index."""
+        return [int(index) for index in np.flatnonzero(self.alive)]
+
+    def buy(self, offer: int, prefix: str) -> int:
+        """A new node of an offer; gives its index."""
+        self._new += 1
+        while self.cluster.node(name := f"{prefix}-{self.cluster.version}-{self._new}") is not None:
+            self._new += 1
+        self.bought[_pool(self.offers[offer])] += 1
+        index = self._add(new_site(self.cluster, self.offers[offer], name))
+        self._log.append(("", NOWHERE, index))
+        return index
+
+    @property
+    def to_be_had(self) -> Flags:
+        """(O,): offers that are not sold out."""
+        if not self._limited:
+            return np.ones(len(self.offers), dtype=np.bool_)
+        return np.array([self.left(offer) != 0 for offer in range(len(self.offers))], dtype=np.bool_)
+
+    def left(self, offer: int) -> int | None:
+        """How many more of an offer can be had; None: any number."""
+        available = self.offers[offer].available
+        return None if available is None else available - self.bought[_pool(self.offers[offer])]
+
+    def remove(self, index: int) -> None:
+        """The node goes; its pods must have gone before."""
+        self._alive[index] = False
+        self._log.append(("", index, NOWHERE))
+
+    def _add(self, site: Site) -> int:
+        index = len(self.sites)
+        if index == self._size:
+            self._grow()
+        self.sites.append(site)
+        self._free[index] = vector(site.room, self.resources)
+        self._total[index] = np.maximum(vector(site.allocatable, self.resources), 1)
+        self._alive[index] = True
+        site.domains = self._domains(site)
+        for key, domain in site.domains.items():
+            self._places[key][index] = domain
+        return index
+
+    def _domains(self, site: Site) -> dict[str, int]:
+        return {key: self.topology.domain(key, site.labels) for key in self.topology.keys}
+
+    def _grow(self) -> None:
+        self._size *= 2
+        self._free = np.concatenate([self._free, np.zeros_like(self._free)])
+        self._total = np.concatenate([self._total, np.ones_like(self._total)])
+        self._alive = np.concatenate([self._alive, np.zeros_like(self._alive)])
+        self._places = {key: np.concatenate([old, np.full_like(old, -1)]) for key, old in self._places.items()}
+
+    # --- who fits where
+
+    def fits(self, kind: int, since: int = 0) -> Flags:
+        """(S - since,): whether each node, from that index on, takes one more pod of the kind."""
+        mine = self.kinds[kind]
+        found: Flags = self.alive[since:] & self.admitted(kind)[since:]
+        for resource in mine.asks:
+            found &= self.free[since:, resource] >= mine.requests[resource]
+        if self.topology.concerns(kind):
+            places = {key: domains[since:] for key, domains in self.places.items()}
+            ruled = self.topology.admits(kind, places, self.eligible(kind))
+            if ruled is not None:
+                found &= ruled
+        return found
+
+    def fits_new(self, kind: int, offer: int) -> bool:
+        """Whether rules between pods allow the kind on an empty new node of an offer."""
+        domains = self.templates[offer].domains
+        places = {key: np.array([domains[key]]) for key in self.topology.keys}
+        found = self.topology.admits(kind, places, self.eligible(kind))
+        return found is None or bool(found[0])
+
+    def deserted(self) -> bool:
+        """Whether a pod lacks somebody whom its required affinity needs, who had it at the start."""
+        return any(
+            self.topology.deserted(kind, self.sites[index].domains)
+            for kind in self.topology.needing()
+            for index in sorted({self.where[pod] for pod in self._of_kind[kind]})
+            if index != NOWHERE and (kind, index) not in self._lonely
+        )
+
+    @property
+    def places(self) -> Places:
+        """Domains of every node."""
+        return {key: domains[: len(self.sites)] for key, domains in self._places.items()}
+
+    def eligible(self, kind: int) -> Places:
+        """Domains that count for the kind's spread: those of the nodes that its own rules allow."""
+        keys = self.topology.spread_keys(kind)
+        if not keys:
+            return {}
+        counts = self.alive & self.admitted(kind)
+        found = {key: np.unique(self._places[key][: len(self.sites)][counts]) for key in keys}
+        for key in keys if self.empties else ():
+            more = [
+                site.domains[key] for site, admits in zip(self.templates, self.offered(kind), strict=True) if admits
+            ]
+            found[key] = np.unique([*found[key].tolist(), *more]).astype(np.int64)
+        return {key: domains[domains >= 0] for key, domains in found.items()}
+
+    def most(self, kind: int, free: Ints) -> Ints:
+        """How many pods of the kind each row of `free` holds, by resources alone."""
+        mine = self.kinds[kind]
+        if not len(mine.asks):
+            return np.full(len(free), 2**31, dtype=np.int64)
+        found: Ints = np.full(len(free), 2**31, dtype=np.int64)
+        for resource in mine.asks:
+            found = np.minimum(found, np.maximum(free[:, resource], 0) // mine.requests[resource])
+        return found
+
+    def admitted(self, kind: int) -> Flags:
+        """(S,): nodes that the pod's own rules and the nodes' taints allow, room aside."""
+        rule = self._rule(kind)
+        known = self._admitted.get(rule)
+        have = 0 if known is None else len(known)
+        if known is None or have < len(self.sites):
+            more = np.array([self._allows(kind, site) for site in self.sites[have:]], dtype=np.bool_)
+            known = more if known is None else np.concatenate([known, more])
+            self._admitted[rule] = known
+        return known
+
+    def offered(self, kind: int) -> Flags:
+        """(O,): offers that would hold a pod of the kind on an empty node, rules between pods aside."""
+        if kind not in self._offered:
+            allowed = np.array([self._allows(kind, site) for site in self.templates], dtype=np.bool_)
+            self._offered[kind] = allowed & (self.template_room >= self.kinds[kind].requests).all(axis=1)
+        return self._offered[kind]
+
+    def _allows(self, kind: int, site: Site) -> bool:
+        mine, pod = self.kinds[kind], self.kinds[kind].pod
+        if not site.open:
+            return False
+        if site.spot:
+            asking = frozenset(taint.key for taint in site.taints)
+            if not spot_allowed(self.cluster, pod, taint_keys=asking, options=self._options):
+                return False
+        if node_admits(pod.rules, name=site.name, labels=site.labels, taints=site.taints) is not None:
+            return False
+        return all(
+            any(node_term_matches(term, name=site.name, labels=site.labels) for term in terms) for terms in mine.places
+        )
+
+    def _rule(self, kind: int) -> tuple[object, ...]:
+        """Kinds of one rule are admitted by the same nodes; where there is spot capacity, each kind is its own."""
+        mine = self.kinds[kind]
+        rules = mine.pod.rules
+        alone = kind if self._spot else NOWHERE
+        return (rules.node_selector, rules.node_terms, rules.tolerations, mine.places, alone)
+
+    # --- pods
+
+    def place(self, pod: str, index: int) -> None:
+        """Put a pod, waiting or running elsewhere, on a node."""
+        before = self.where[pod]
+        if before != NOWHERE:
+            self._take(pod)
+        self._put(pod, index)
+        self._log.append((pod, before, index))
+
+    def unplace(self, pod: str) -> None:
+        """The pod runs nowhere and waits."""
+        before = self.where[pod]
+        self._take(pod)
+        self._log.append((pod, before, NOWHERE))
+
+    def _put(self, pod: str, index: int) -> None:
+        kind = self.kind_of[pod]
+        self._free[index] -= self.kinds[kind].requests
+        self.topology.add(kind, self.sites[index].domains, 1)
+        self.sites[index].pods[pod] = None
+        self.where[pod] = index
+
+    def _take(self, pod: str) -> None:
+        index, kind = self.where[pod], self.kind_of[pod]
+        self._free[index] += self.kinds[kind].requests
+        self.topology.add(kind, self.sites[index].domains, -1)
+        del self.sites[index].pods[pod]
+        self.where[pod] = NOWHERE
+
+    def waiting(self) -> list[str]:
+        """Pods without a node that may be placed, by key."""
+        return [pod for pod in self.pods if self.where[pod] == NOWHERE and pod not in self.mobility.held]
+
+    def by_kind(self, pods: Iterable[str]) -> dict[int, list[str]]:
+        """Pods by kind, both in the order given."""
+        found: dict[int, list[str]] = {}
+        for pod in pods:
+            found.setdefault(self.kind_of[pod], []).append(pod)
+        return found
+
+    # --- the way back
+
+    def mark(self) -> int:
+        """A point to come back to."""
+        return len(self._log)
+
+    def back_to(self, mark: int) -> None:
+        """Undo every change since the mark, bought nodes included."""
+        while len(self._log) > mark:
+            pod, before, after = self._log.pop()
+            if not pod:
+                self._back_on_nodes(before, after)
+                continue
+            if after != NOWHERE:
+                self._take(pod)
+            if before != NOWHERE:
+                self._put(pod, before)
+
+    def _back_on_nodes(self, before: int, after: int) -> None:
+        if before != NOWHERE:
+            self._alive[before] = True
+            return
+        site = self.sites.pop()
+        self._new -= 1
+        self._alive[after] = False
+        for domains in self._places.values():
+            domains[after] = NOWHERE
+        if site.offer is not None:
+            self.bought[_pool(site.offer)] -= 1
+        for rule, known in self._admitted.items():
+            self._admitted[rule] = known[: len(self.sites)]
+
+
+def _pool(offer: Offer) -> str:
+    return offer.pool or offer.name
