@@ -43,12 +43,12 @@ def test_seven_replicas_of_everything_are_proven() -> None:
     assert found.cost.after == found.cost.lower_bound == 0.39
 
 
-def test_a_large_cluster_is_planned_within_a_few_percent_without_branch_and_bound() -> None:
-    """4,800 pods: the relaxation's mix of machines, rounded, comes close to its bound."""
+def test_a_large_cluster_is_planned_within_two_percent_of_its_bound_without_branch_and_bound() -> None:
+    """4,800 pods: the search comes close to the certified bound in a few rounds."""
     state, offers = boutique(400, seed=1, nodes=500)
-    found = plan_for(state, offers, now=NOW, settings=PlanningSettings(), stop=WorkStop(1000))
+    found = plan_for(state, offers, now=NOW, settings=PlanningSettings(), stop=WorkStop(10))
     assert found.status == "feasible"
     assert found.cost.gap is not None
-    assert found.cost.gap < 0.04
-    assert [stop.phase for stop in found.solve.stops] == ["relaxation"]
+    assert found.cost.gap < 0.02
+    assert found.solve.method.startswith("assignment bound")
     assert check_plan(found, state, offers, NOW) == ()

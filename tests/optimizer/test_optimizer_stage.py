@@ -130,7 +130,7 @@ async def test_a_missing_price_is_said_with_the_nodes() -> None:
 async def test_a_plan_that_the_checker_refuses_is_never_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what is wrong with it is."""
     wrong = (Violation("over-capacity", "n1", "cpu: 9 wanted, room for 8"),)
-    monkeypatch.setattr(planner, "check_plan", lambda *_: wrong)
+    monkeypatch.setattr(planner, "check_plan", lambda *_, **__: wrong)
     found = await answered(optimizer(), forecasts(), tiny())
     assert isinstance(found, PlanNone)
     assert found.reason == "recheck-failed"

@@ -6,11 +6,13 @@ from kinema_core.runtime.run import Runtime, run_service
 from kinema_core.runtime.serve import serve
 from kinema_optimizer.service import NAME, Optimizer
 from kinema_optimizer.settings import Settings
+from kinema_optimizer.solving import InChild
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:
     """Propose plans until told to stop."""
-    await serve(Optimizer(settings), runtime.bus, runtime.clock, runtime.health)
+    async with InChild(settings.solver) as solving:
+        await serve(Optimizer(settings, solving), runtime.bus, runtime.clock, runtime.health)
 
 
 def main() -> None:

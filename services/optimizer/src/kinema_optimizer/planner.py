@@ -5,25 +5,38 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
-from kinema_core.events import Mode, Offer, Plan, Solve, WorkloadForecast
+import msgspec
+
+from kinema_core.events import Binding, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.adapters.aggregated import solve_aggregated
-from kinema_optimizer.adapters.highs import SEED
+from kinema_core.model.transition import order_transition, with_steps
+from kinema_optimizer.adapters.bound import lower_bound
+from kinema_optimizer.adapters.errands import Crew
 from kinema_optimizer.adapters.literal import LiteralResult, solve_literal
-from kinema_optimizer.adapters.result import Result
+from kinema_optimizer.adapters.search import Wish
+from kinema_optimizer.adapters.solve import Answer, left_out, plainly, solved, without_moves_of
 from kinema_optimizer.adapters.stops import ClockStop, StopRule
 from kinema_optimizer.errors import UnsoundPlanError
-from kinema_optimizer.logic.build_plan import Findings, build_plan
+from kinema_optimizer.logic.binding import constraint_relaxations, prices_of
+from kinema_optimizer.logic.build_plan import build_plan, concluded
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
-from kinema_optimizer.logic.greedy import starts
-from kinema_optimizer.logic.problem import Solution, unplaced
+from kinema_optimizer.logic.framing import framed
+from kinema_optimizer.logic.headroom import without_placeholders_in
+from kinema_optimizer.logic.leftovers import with_leftovers
+from kinema_optimizer.logic.outcome import Outcome, nothing, of_packing, of_solution, without_moves
+from kinema_optimizer.logic.packing import Packing
+from kinema_optimizer.logic.progress import Incumbent, Progress, Report
 from kinema_optimizer.logic.windows import Objective, objective_at
 from kinema_optimizer.settings import PlanningSettings
 
+_ATTEMPTS: Final = 8
+"""How often moves without an order are taken out before nothing is moved at all."""
 
-def plan_for(
+
+def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     cluster: Cluster,
     offers: tuple[Offer, ...],
     *,
@@ -32,6 +45,8 @@ def plan_for(
     mode: Mode = "reschedule",
     forecasts: tuple[WorkloadForecast, ...] = (),
     stop: StopRule | None = None,
+    progress: Report | None = None,
+    crew: Crew | None = None,
 ) -> Plan:
     """The best plan found, checked by code that shares nothing with the solver. Blocks for up to the time limit.
 
@@ -44,28 +59,127 @@ def plan_for(
         forecasts: new requests; those that cannot be carried out are left out.
         stop: when to end the solve; by default the clock after the settings' time limit. That of a recorded solve
             also reports its seconds.
+        progress: told of the first plan and of the best one.
+        crew: who does the errands of the search; None: threads of this process.
 
     Raises:
         PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
     """
     stop = stop or ClockStop(settings.time_limit_seconds)
     watch = _Watch()
-    objective = objective_at(settings.windows, now)
-    question = Question(cluster, offers, now, mode, forecasts, objective.percent, settings.mobility)
-    problem, given, objective = _prepared(question, objective)
-    watch.feasible()
-    result = solve_aggregated(problem.problem, problem.unbound, given, stop, least_moves=mode == "reschedule")
-    findings = Findings(
-        lower_bound=result.lower_bound,
-        proven=result.proven,
-        solve=watch.solve(result, stop.recorded),
-        objective=objective.text,
-    )
-    plan = build_plan(problem, result.solution, findings)
-    violations = check_plan(plan, cluster, offers, now, settings.mobility)
+    objective = settings.objective(now)
+    frame = framed(cluster, offers, objective, limits=settings.limits, usable=settings.usable)
+    question = Question(frame.cluster, frame.offers, now, mode, forecasts, objective.percent, settings.mobility)
+    wish = Wish(objective.move_price, objective.max_moves, seed=settings.seed, workers=settings.workers, crew=crew)
+    problem, objective = _prepared(question, objective)
+    report = _reporting(watch, progress)
+    answer = solved(problem, wish, stop, report)
+    answer, plan = _in_waves(problem, answer, stop)
+    if plan is None:  # pods on kept nodes wait for each other: an answer in which they stay
+        plain = plainly(problem, wish, stop, report)
+        answer = replace(
+            plain, lower_bound=max(plain.lower_bound, answer.lower_bound), stops=answer.stops + plain.stops
+        )
+        plan = _ordered(problem, answer.outcome)
+    plan = concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven, objective=objective.text)
+    binding, looked = _binding(problem, stop)
+    answer = replace(answer, stops=(*answer.stops, looked))
+    plan = msgspec.structs.replace(plan, binding=binding, solve=watch.solve(answer, stop.recorded, settings.seed))
+    violations = check_plan(plan, frame.cluster, frame.offers, now, settings.mobility, ordered=True)
     if violations:
         raise UnsoundPlanError(plan, violations)
-    return plan
+    return frame.read(plan)
+
+
+def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are named
+    cluster: Cluster,
+    offers: tuple[Offer, ...],
+    *,
+    now: datetime,
+    settings: PlanningSettings,
+    incumbent: Incumbent,
+    solve: Solve,
+    mode: Mode = "reschedule",
+    forecasts: tuple[WorkloadForecast, ...] = (),
+) -> Plan:
+    """The plan of the incumbent of a solve that came to no end: built, ordered and checked like any other.
+
+    Raises:
+        PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
+    """
+    objective = settings.objective(now)
+    frame = framed(cluster, offers, objective, limits=settings.limits, usable=settings.usable)
+    question = Question(frame.cluster, frame.offers, now, mode, forecasts, objective.percent, settings.mobility)
+    problem, objective = _prepared(question, objective)
+    given = incumbent.answer
+    outcome = of_packing(problem, given) if isinstance(given, Packing) else of_solution(problem, given)
+    plan = concluded(_ordered(problem, outcome), lower_bound=incumbent.bound, proven=False, objective=objective.text)
+    plan = msgspec.structs.replace(plan, solve=solve)
+    violations = check_plan(plan, frame.cluster, frame.offers, now, settings.mobility, ordered=True)
+    if violations:
+        raise UnsoundPlanError(plan, violations)
+    return frame.read(plan)
+
+
+def _binding(problem: Compiled, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:
+    """What constraints cost: by how much the certified bound falls without each, as many as the time allows."""
+    stop.begin("binding")
+
+    def bound(question: Question) -> int:
+        return lower_bound(compiled(question).relaxed).value
+
+    ended = stop.ends(0)
+    if ended is not None:
+        return (), Stop(reason=ended, phase="binding", iteration=0)
+    relaxations = constraint_relaxations(problem.question)
+    base = bound(problem.question) if relaxations else 0
+    found, looked = prices_of(relaxations, base=base, value=bound, ends=lambda n: stop.ends(n) is not None)
+    ended = None if looked == len(relaxations) else stop.ends(looked + 1)
+    return found, Stop(reason=ended or "optimal", phase="binding", iteration=looked + 1)
+
+
+def _in_waves(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[Answer, Plan | None]:
+    """The answer that is kept and its plan with steps in waves; no plan when no order was found for any."""
+    if not answer.shuffles:
+        return answer, _ordered(problem, answer.outcome)
+    for _ in range(_ATTEMPTS):
+        plan, stuck = _attempt(problem, answer.outcome)
+        if not stuck:
+            return answer, plan
+        another = without_moves_of(problem, answer, stuck, stop)
+        if another is None:
+            break
+        answer = another
+    return answer, None
+
+
+def _ordered(problem: Compiled, outcome: Outcome) -> Plan:
+    """The plan with its steps in waves; moves for which there is no order are taken out of it."""
+    for _ in range(_ATTEMPTS):
+        plan, stuck = _attempt(problem, outcome)
+        if not stuck:
+            return plan
+        outcome = without_moves(problem, outcome, stuck)
+    return build_plan(problem, nothing(problem))
+
+
+def _attempt(problem: Compiled, outcome: Outcome) -> tuple[Plan, tuple[str, ...]]:
+    asked = problem.question
+    plan = build_plan(problem, outcome)
+    plan = with_leftovers(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
+    transition = order_transition(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
+    return with_steps(plan, transition), transition.stuck
+
+
+def _reporting(watch: _Watch, progress: Report | None) -> Report:
+    """Notes when the first plan is there, and passes everything on."""
+
+    def report(news: Progress) -> None:
+        watch.feasible()
+        if progress is not None:
+            progress(news)
+
+    return report
 
 
 def reference_for(
@@ -93,32 +207,24 @@ def reference_for(
     return solve_literal(compiled(question).unbound, stop, at_most=at_most)
 
 
-def _prepared(question: Question, objective: Objective) -> tuple[Compiled, tuple[Solution, ...], Objective]:
-    """The problem and solutions to start from.
+def _prepared(question: Question, objective: Objective) -> tuple[Compiled, Objective]:
+    """The problem, and the objective that it is solved for.
 
     A ceiling is lifted while a pending pod waits that could be placed without it. Forecasts are dropped where machines
-    are limited and first fit finds no place for the larger pods; without them, keeping everything is a solution.
+    are limited and the larger pods find no place; without them, keeping everything is a solution.
     """
-    found, given = _with_starts(question)
-    if objective.percent < 100 and _lost(found, given):
-        freed, more = _with_starts(replace(question, percent=100))
-        if _lost(found, given) > len(freed.homeless):
-            return freed, more, Objective()
-    return found, given, objective
+    found = _solvable(question)
+    if objective.percent < 100 and left_out(found):
+        own = replace(question, cluster=without_placeholders_in(question.cluster))  # a wish for room lifts nothing
+        freed = replace(own, percent=100)
+        if (left_out(_solvable(own)) or 0) > len(_solvable(freed).homeless):
+            return _solvable(replace(question, percent=100)), replace(objective, percent=100)
+    return found, objective
 
 
-def _with_starts(question: Question) -> tuple[Compiled, tuple[Solution, ...]]:
+def _solvable(question: Question) -> Compiled:
     found = compiled(question)
-    given = starts(found.problem)
-    if given:
-        return found, given
-    found = compiled(replace(question, forecasts=()))
-    return found, starts(found.problem)
-
-
-def _lost(found: Compiled, given: tuple[Solution, ...]) -> int:
-    """Pending pods without a place."""
-    return len(found.homeless) + unplaced(given[0])
+    return found if left_out(found) is not None else compiled(replace(question, forecasts=()))
 
 
 @dataclass
@@ -133,15 +239,15 @@ class _Watch:
 
     def feasible(self) -> None:
         """The first solution is there."""
-        self._feasible = time.perf_counter() - self._began
+        self._feasible = self._feasible or time.perf_counter() - self._began
 
-    def solve(self, result: Result, recorded: Solve | None) -> Solve:
+    def solve(self, answer: Answer, recorded: Solve | None, seed: int) -> Solve:
         """The report on the solve; a replay's has the seconds of the recording."""
         seconds, feasible = round(time.perf_counter() - self._began, 3), round(self._feasible, 3)
         return Solve(
             seconds=seconds if recorded is None else recorded.seconds,
             first_feasible_seconds=feasible if recorded is None else recorded.first_feasible_seconds,
-            method=result.method,
-            seed=SEED,
-            stops=result.stops,
+            method=answer.method,
+            seed=seed,
+            stops=answer.stops,
         )

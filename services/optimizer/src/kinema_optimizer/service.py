@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final
+from collections.abc import Sequence
 
 from kinema_core.events import (
     AnyBody,
@@ -17,23 +15,21 @@ from kinema_core.events import (
     IterationStarted,
     Mode,
     Offer,
-    Plan,
     PlanNone,
     WorkloadForecast,
 )
-from kinema_core.model.catalog import PriceError
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.stage import AtVersion, Moment, NoState, Want
-from kinema_optimizer.adapters.stops import ClockStop, RecordedStop, StopRule
-from kinema_optimizer.errors import UnsoundPlanError
-from kinema_optimizer.logic.reports import none_of, price_missing, recheck_failed, recorded_solve
+from kinema_optimizer.adapters.stops import RecordedStop
+from kinema_optimizer.job import Job, repeat_failure
+from kinema_optimizer.logic.failures import is_refusal, recorded_failure
+from kinema_optimizer.logic.reports import recorded_solve
 from kinema_optimizer.planner import plan_for, reference_for
-from kinema_optimizer.settings import Settings
+from kinema_optimizer.settings import NAME, Settings
+from kinema_optimizer.solving import InThread, Solving, in_thread
 
 __all__ = ["NAME", "Optimizer", "plan_for", "reference_for"]
-
-NAME: Final = "optimizer"
 
 register("optimizer.before-answer")
 
@@ -45,8 +41,11 @@ class Optimizer:
     consumes = ("catalog-published", "iteration-started", "forecast-made")
     folds: tuple[str, ...] = ()
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, solving: Solving | None = None) -> None:
+        """Without `solving`, plans are made in a thread of this process."""
         self._planning = settings.planning
+        self._solving = solving or InThread()
+        self._broker = settings.runtime if settings.solver.share else None
         self._offers: tuple[Offer, ...] | None = None
 
     def initial(self) -> Cluster:
@@ -77,26 +76,22 @@ class Optimizer:
         mode, version, forecasts = asked
         if self._offers is None:
             return [PlanNone(mode=mode, version=version, reason="no-catalog")]
-        recorded = recorded_solve(moment.recorded)
-        limit = self._planning.time_limit_seconds
-        stop: StopRule = ClockStop(limit) if recorded is None else RecordedStop(recorded)
-        job = partial(
-            plan_for,
-            state,
-            self._offers,
-            now=moment.now,
-            settings=self._planning,
-            mode=mode,
-            forecasts=forecasts,
-            stop=stop,
-        )
-        try:
-            answer = await asyncio.to_thread(_answer, job, mode, version)  # HiGHS lets go of the GIL
-        except asyncio.CancelledError:
-            stop.cancel()  # a thread cannot be killed; it ends at the solver's next callback
-            raise
+        job = Job(state, self._offers, moment.now, self._planning, mode, forecasts, self._broker)
+        answer = await self._answer(job, moment.recorded)
         faultpoint("optimizer.before-answer")
         return [answer]
+
+    async def _answer(self, job: Job, recorded: AnyBody | None) -> AnyBody:
+        """The answer to a job: a new one, or a recorded one made again."""
+        if recorded is not None and is_refusal(recorded):
+            return recorded  # the solver's process failed: nothing that is known here would make it fail again
+        solve = recorded_solve(recorded)
+        if solve is None:
+            return await self._solving.answer(job)
+        failure = recorded_failure(recorded)
+        if failure is not None:
+            return await asyncio.to_thread(repeat_failure, job, RecordedStop(solve), failure)
+        return await in_thread(job, RecordedStop(solve))
 
 
 def _asked(body: AnyBody) -> tuple[Mode, int, tuple[WorkloadForecast, ...]] | None:
@@ -106,13 +101,3 @@ def _asked(body: AnyBody) -> tuple[Mode, int, tuple[WorkloadForecast, ...]] | No
     if isinstance(body, IterationStarted) and body.mode == "autoscale":
         return "autoscale", body.version, ()
     return None
-
-
-def _answer(job: Callable[[], Plan], mode: Mode, version: int) -> Plan | PlanNone:
-    try:
-        plan = job()
-    except PriceError as error:
-        return price_missing(mode, version, str(error))
-    except UnsoundPlanError as error:
-        return recheck_failed(error.plan, error.violations)
-    return none_of(plan) if plan.status == "nothing-better" else plan

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
 import msgspec
 
 from kinema_core.model.mobility import MobilityOptions
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_optimizer.logic.windows import Window
+from kinema_optimizer.logic.limits import NodeLimit
+from kinema_optimizer.logic.usable import UsableResources
+from kinema_optimizer.logic.windows import MICRO, MOST_PRICE, Objective, Window, objective_at
+
+NAME: Final = "optimizer"
+"""Of the service: its user at the broker, its consumer, and its work queue."""
+_MOST_WORKERS: Final = 256
+_SEEDS: Final = 2**31
 
 
 class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,17 +32,71 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Pods of Jobs may be moved."""
     allow_spot: bool = False
     """Pods may be put on spot capacity without asking for it."""
+    move_price_micro_usd: int | None = None
+    """What a plan has to save per hour for each pod that it moves, where the window says nothing and money counts.
+
+    None: among the plans within 0.1 % of the least cost, the one with the fewest moves.
+    """
+    max_moves: int | None = None
+    """Pods that a plan moves at most, where the window says nothing; None: any number."""
+    limits: tuple[NodeLimit, ...] = ()
+    """How many nodes there may be, in total, in a zone, of a machine type."""
+    usable: UsableResources | None = None
+    """How full the usable part of the cluster may be after a plan."""
+    seed: int = 0
+    """Of the search: the same problem, seed and amount of work give the same plan."""
+    workers: int = 2
+    """Processors that the search may use; how many it has changes how far it gets in time, not which way it goes."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
-        if self.time_limit_seconds <= 0:
+        if not (math.isfinite(self.time_limit_seconds) and self.time_limit_seconds > 0):
             message = f"time_limit_seconds is {self.time_limit_seconds}: it must be above 0"
             raise ValueError(message)
+        for name, least, most in (
+            ("move_price_micro_usd", 0, int(MOST_PRICE * MICRO)),
+            ("max_moves", 0, _SEEDS),
+            ("seed", 0, _SEEDS - 1),
+            ("workers", 1, _MOST_WORKERS),
+        ):
+            value: int | None = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                message = f"{name} is {value}: use {least} to {most}"
+                raise ValueError(message)
 
     @property
     def mobility(self) -> MobilityOptions:
         """What the operator allows to move."""
         return MobilityOptions(move_jobs=self.move_jobs, allow_spot=self.allow_spot)
+
+    def objective(self, now: datetime) -> Objective:
+        """What is optimised at a moment: its window, and for what that leaves open the settings for all times."""
+        found = objective_at(self.windows, now)
+        price = found.move_price
+        if price is None and found.kind == "cost":
+            price = self.move_price_micro_usd
+        most = self.max_moves if found.max_moves is None else found.max_moves
+        return replace(found, move_price=price, max_moves=most)
+
+
+class SolverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The process that solves. None of it decides about plans, unless that process fails."""
+
+    memory_limit_mib: int = 4096
+    """Resident memory at which it is killed; give the service's container this much more than it needs itself."""
+    share: bool = False
+    """Offer the search's errands to worker processes by the work queue; what nobody takes is done here."""
+    patience_seconds: float = 120.0
+    """Real seconds without a sign of life, past the time limit, after which it is killed."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no type can."""
+        if self.memory_limit_mib < 1:
+            message = f"memory_limit_mib is {self.memory_limit_mib}: it must be above 0"
+            raise ValueError(message)
+        if not (math.isfinite(self.patience_seconds) and self.patience_seconds > 0):
+            message = f"patience_seconds is {self.patience_seconds}: it must be above 0"
+            raise ValueError(message)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,3 +104,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     runtime: RuntimeSettings
     planning: PlanningSettings = msgspec.field(default_factory=PlanningSettings)
+    solver: SolverSettings = msgspec.field(default_factory=SolverSettings)

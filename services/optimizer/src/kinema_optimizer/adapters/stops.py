@@ -10,11 +10,27 @@ from __future__ import annotations
 import time
 from typing import Literal, Protocol, TypeAlias
 
-from kinema_core.events import Solve
+from kinema_core.events import Solve, Stop
 
 StopReason: TypeAlias = Literal["time-limit", "work-limit"]
 
-SHARES = {"relaxation": 0.3, "unplaced": 0.4, "cost": 0.6, "bound": 0.4, "moves": 0.7}
+SHARES = {
+    "relaxation": 0.3,
+    "unplaced": 0.4,
+    "cost": 0.6,
+    "bound": 0.4,
+    "moves": 0.7,
+    "columns": 0.4,
+    "search": 0.25,
+    "near": 0.5,
+    "last": 0.9,
+    "exact-cost": 0.4,
+    "exact-moves": 0.4,
+    "exact-lost-1": 0.3,
+    "exact-lost-2": 0.3,
+    "exact-lost-3": 0.3,
+    "exact-cost-of-most": 0.4,
+}
 """Part of the time left that a phase may take; the last phase takes all."""
 
 
@@ -86,11 +102,20 @@ class RecordedStop(_Rule):
 
     def __init__(self, recorded: Solve) -> None:
         super().__init__(recorded)
-        self._stops = {stop.phase: stop for stop in recorded.stops}
+        self._stops: dict[str, list[Stop]] = {}
+        for stop in recorded.stops:
+            self._stops.setdefault(stop.phase, []).append(stop)
+        self._now: Stop | None = None
+
+    def begin(self, phase: str) -> None:
+        """See `StopRule`; a phase that comes again ends where it ended that time."""
+        super().begin(phase)
+        left = self._stops.get(phase, [])
+        self._now = left.pop(0) if left else None
 
     def ends(self, iteration: int) -> StopReason | None:
         """See `StopRule`."""
-        stop = self._stops.get(self._phase)
+        stop = self._now
         if self._cancelled:
             return "time-limit"
         if stop is None or stop.reason in {"optimal", "infeasible"} or iteration < stop.iteration:

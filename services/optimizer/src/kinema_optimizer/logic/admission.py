@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from kinema_core.events import Amounts, Labels, Node, Offer, Pod, Taint
+import numpy as np
+
+from kinema_core.events import Amounts, Labels, Node, NodeTerm, Offer, Pod, Taint, Toleration
 from kinema_core.model.catalog import machine_of, new_node_labels
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.daemons import daemon_requests
+from kinema_core.model.daemons import daemon_ports, daemon_requests
 from kinema_core.model.match import node_admits, parse_taints
 from kinema_core.model.mobility import MobilityOptions, spot_allowed
 from kinema_core.model.resources import lacking, subtract
-from kinema_optimizer.logic.rooms import ceiled
+from kinema_core.model.volumes import volume_refuses, volume_terms
+from kinema_optimizer.logic.masks import SiteIndex
+from kinema_optimizer.logic.problem import Flags
+from kinema_optimizer.logic.rooms import ceiled, without_ports
 
-_NEW_NODE: Final = "kinema-new-node"
+NEW_NODE: Final = "kinema-new-node"
 """Stands for the name of a node that does not exist yet; no rule can mean it."""
 
 
@@ -33,14 +38,27 @@ class Site:
     """Whether anybody may newly be placed there."""
     spot: bool
     spot_taints: frozenset[str]
-    """Keys of its taints: to tolerate one of them is to ask for spot."""
+    """Keys of its offer's taints: to tolerate one of them is to ask for spot."""
 
 
-def node_site(node: Node, *, room: Amounts, open_: bool) -> Site:
-    """A live node."""
-    spot = machine_of(node)[2] == "spot"
-    asking = frozenset(taint.key for taint in node.taints)
-    return Site(node.name, node.labels, node.taints, room=room, open=open_, spot=spot, spot_taints=asking)
+def taint_keys(offers: Iterable[Offer]) -> Mapping[tuple[str, str, str], frozenset[str]]:
+    """Keys of the taints of what is on sale, by machine type, zone and capacity type."""
+    found: dict[tuple[str, str, str], frozenset[str]] = {}
+    for offer in offers:
+        machine = (offer.machine_type, offer.zone, offer.capacity_type)
+        found[machine] = found.get(machine, frozenset()) | {taint.key for taint in parse_taints(offer.taints)}
+    return found
+
+
+def node_site(
+    node: Node, *, room: Amounts, open_: bool, on_sale: Mapping[tuple[str, str, str], frozenset[str]]
+) -> Site:
+    """A live node. On spot capacity, `on_sale` tells by which taints of its offer a pod asks for it."""
+    machine = machine_of(node)
+    asking = on_sale.get(machine, frozenset())
+    return Site(
+        node.name, node.labels, node.taints, room=room, open=open_, spot=machine[2] == "spot", spot_taints=asking
+    )
 
 
 def offer_site(offer: Offer, cluster: Cluster, *, percent: int) -> Site:
@@ -48,42 +66,100 @@ def offer_site(offer: Offer, cluster: Cluster, *, percent: int) -> Site:
 
     `percent` is the ceiling on its utilisation.
     """
-    labels = new_node_labels(offer, _NEW_NODE)
+    labels = new_node_labels(offer, NEW_NODE)
     taints = parse_taints(offer.taints)
-    daemons = daemon_requests(cluster, name=_NEW_NODE, labels=labels, taints=taints)
-    room = subtract(ceiled(offer.allocatable, percent), daemons)
+    daemons = daemon_requests(cluster, name=NEW_NODE, labels=labels, taints=taints)
+    ports = daemon_ports(cluster, name=NEW_NODE, labels=labels, taints=taints)
+    room = without_ports(subtract(ceiled(offer.allocatable, percent), daemons), ports)
     spot = offer.capacity_type == "spot"
     asking = frozenset(taint.key for taint in taints)
     return Site(offer.name, labels, taints, room=room, open=True, spot=spot, spot_taints=asking)
 
 
+class _Rules(NamedTuple):
+    """All that decides at which nodes a pod may be, other pods aside."""
+
+    node_selector: Labels
+    node_terms: tuple[NodeTerm, ...] | None
+    tolerations: tuple[Toleration, ...]
+    spot: tuple[bool, ...]
+    """Per distinct set of taints of spot sites, whether the pod may be there."""
+    volumes: tuple[tuple[NodeTerm, ...], ...]
+    """What each of its volumes demands of a node: one of these alternatives."""
+
+
 class Admission:
-    """Admission of pods by sites, worked out once per distinct set of rules."""
+    """Admission of pods by sites, worked out once per distinct set of rules about nodes."""
 
     def __init__(self, cluster: Cluster, options: MobilityOptions, sites: Sequence[Site]) -> None:
         self._cluster = cluster
         self._options = options
-        self._sites = sites
+        self._open = np.array([site.open for site in sites], dtype=bool)
+        self._index = SiteIndex(
+            [site.name for site in sites], [site.labels for site in sites], [site.taints for site in sites]
+        )
         self._spot_taints = tuple(dict.fromkeys(site.spot_taints for site in sites if site.spot))
-        self._known: dict[tuple[object, tuple[bool, ...]], tuple[bool, ...]] = {}
+        self._spot = {
+            taints: np.array([site.spot and site.spot_taints == taints for site in sites], dtype=bool)
+            for taints in self._spot_taints
+        }
+        self._rows: dict[_Rules, int] = {}
+        self._row_of: dict[tuple[object, ...], int] = {}
+        self._kept: list[object] = []
+        self._vectors: list[Flags] = []
 
-    def admits(self, pod: Pod) -> tuple[bool, ...]:
-        """Per site, whether the pod may newly be placed there, room aside."""
-        allowed = tuple(self._spot(pod, taints) for taints in self._spot_taints)
-        key = (pod.rules, allowed)
-        if key not in self._known:
-            self._known[key] = tuple(self.forbids(pod, site) is None for site in self._sites)
-        return self._known[key]
+    def row(self, pod: Pod) -> int:
+        """Number of the pod's admission: pods with one number may be at the same sites, room and other pods aside."""
+        owner = pod.owner.uid if pod.owner is not None and self._spot_taints else ""
+        alike = (id(pod.rules), owner, pod.annotations if self._spot_taints else None, self._volumes_of(pod))
+        if alike not in self._row_of:
+            self._kept.append(pod.rules)  # as long as it lives, its id is its own
+            self._row_of[alike] = self._row(pod)
+        return self._row_of[alike]
+
+    def vector(self, row: int) -> Flags:
+        """(S,): per site, whether pods of this admission may newly be placed there."""
+        return self._vectors[row]
+
+    @property
+    def index(self) -> SiteIndex:
+        """The sites by their labels."""
+        return self._index
+
+    def _volumes_of(self, pod: Pod) -> tuple[tuple[NodeTerm, ...], ...]:
+        return volume_terms(self._cluster, pod) if pod.rules.claims else ()
+
+    def _row(self, pod: Pod) -> int:
+        rules = pod.rules
+        allowed = tuple(self._may_be_spot(pod, taints) for taints in self._spot_taints)
+        key = _Rules(rules.node_selector, rules.node_terms, rules.tolerations, allowed, self._volumes_of(pod))
+        if key not in self._rows:
+            self._rows[key] = len(self._vectors)
+            self._vectors.append(self._evaluate(key))
+        return self._rows[key]
+
+    def _evaluate(self, rules: _Rules) -> Flags:
+        found = self._open & self._index.with_labels(rules.node_selector) & self._index.tolerated(rules.tolerations)
+        for terms in (rules.node_terms, *rules.volumes):
+            if terms is not None:
+                found = found & self._index.with_any(terms)
+        for taints, allowed in zip(self._spot_taints, rules.spot, strict=True):
+            if not allowed:
+                found = found & ~self._spot[taints]
+        return found
 
     def forbids(self, pod: Pod, site: Site) -> str | None:
         """The rule that keeps the pod from this site, or None."""
         if not site.open:
-            return "it takes no new pods (cordoned, not Ready, or a new node would break a topology spread)"
-        if site.spot and not self._spot(pod, site.spot_taints):
+            return "it takes no new pods (cordoned or not Ready)"
+        if site.spot and not self._may_be_spot(pod, site.spot_taints):
             return "spot capacity, for which the pod does not ask"
-        return node_admits(pod.rules, name=site.name, labels=site.labels, taints=site.taints)
+        refused = node_admits(pod.rules, name=site.name, labels=site.labels, taints=site.taints)
+        if refused is not None or not pod.rules.claims:
+            return refused
+        return volume_refuses(self._cluster, pod, name=site.name, labels=site.labels)
 
-    def _spot(self, pod: Pod, taints: frozenset[str]) -> bool:
+    def _may_be_spot(self, pod: Pod, taints: frozenset[str]) -> bool:
         return spot_allowed(self._cluster, pod, taint_keys=taints, options=self._options)
 
     def refusal(self, pod: Pod, requests: Amounts, offers: Iterable[Site]) -> tuple[str, str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Sequence
+from typing import Final
 
-import numpy as np
+import msgspec
 
 from kinema_core.events import (
     Cost,
@@ -22,55 +21,54 @@ from kinema_core.events import (
     Unplaced,
 )
 from kinema_core.model.catalog import machine_of
-from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import listed
+from kinema_core.model.pod_rules import listed_by_key
 from kinema_optimizer.logic.compiled import Compiled
 from kinema_optimizer.logic.movers import Mover
-from kinema_optimizer.logic.problem import Solution, rolled_out
+from kinema_optimizer.logic.outcome import Outcome, new_names
 
-MICRO = 1_000_000
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What the solver found besides the solution."""
-
-    lower_bound: int
-    """Micro-USD per hour."""
-    proven: bool
-    solve: Solve
-    objective: str
+MICRO: Final = 1_000_000
+_SLACK: Final = 1000
+"""A plan that costs 1/1000 more than the bound still counts as optimal: it moves fewer pods."""
 
 
-def build_plan(compiled: Compiled, solution: Solution, findings: Findings) -> Plan:
-    """The plan: pods stay where they are unless their node goes, and are chosen and spread by name."""
-    boots = _boots(compiled, solution)
-    targets, lost = _targets(compiled, solution, [node.name for node in boots])
-    targets |= _late_seats(compiled, solution, (*lost, *compiled.homeless))
-    placements = _placements(compiled, targets, _updates(compiled, solution))
-    nodes = (*_live_nodes(compiled, solution), *boots)
+_UNSOLVED: Final = Solve(seconds=0.0, first_feasible_seconds=None, method="", seed=0)
+
+
+def build_plan(compiled: Compiled, outcome: Outcome) -> Plan:
+    """The plan: pods stay where they are unless they have a target. What is known about it is added by `concluded`."""
+    boots = _boots(compiled, outcome)
+    placements = _placements(compiled, outcome)
+    nodes = (*_live_nodes(compiled, outcome), *boots)
     after = sum(round(node.usd_per_hour * MICRO) for node in nodes if node.action != "delete")
-    moves = sum(item.source is not None and item.source != item.to for item in placements)
-    restarts = sum(item.strategy == "rolling" and item.source == item.to for item in placements)
-    changed = bool(boots or moves or restarts or not all(solution.keep))
     return Plan(
-        status="nothing-better" if not changed else "optimal" if findings.proven else "feasible",
-        cost=_cost(sum(compiled.sites.prices.values()), after, min(findings.lower_bound, after)),
+        status="feasible",
+        cost=_cost(sum(compiled.sites.prices.values()), after, 0),
         nodes=nodes,
         placements=placements,
-        unplaced=_unplaced(
-            compiled, [mover for _, mover in (*lost, *compiled.homeless) if mover.pod.key not in targets]
-        ),
+        unplaced=_unplaced(compiled, outcome.lost),
         quarantined=_quarantined(compiled),
         held=_held(compiled),
-        moves=moves,
-        restarts=restarts,
-        solve=findings.solve,
+        moves=sum(item.source is not None and item.source != item.to for item in placements),
+        restarts=sum(item.strategy == "rolling" and item.source == item.to for item in placements),
+        solve=_UNSOLVED,
         mode=compiled.question.mode,
-        objective=findings.objective,
         base_version=compiled.question.cluster.version,
         resizes=compiled.resizes,
         figures=_figures(compiled),
+    )
+
+
+def concluded(plan: Plan, *, lower_bound: int, proven: bool, objective: str) -> Plan:
+    """The plan with its bound (micro-USD per hour), its gap and what it was made for."""
+    after = round(plan.cost.after * MICRO)
+    changed = bool(plan.moves or plan.restarts or any(node.action != "keep" for node in plan.nodes))
+    bound = min(lower_bound, after)
+    best = proven and (after - bound) * _SLACK <= bound
+    return msgspec.structs.replace(
+        plan,
+        status="nothing-better" if not changed else "optimal" if best else "feasible",
+        cost=_cost(round(plan.cost.before * MICRO), after, bound),
+        objective=objective,
     )
 
 
@@ -85,18 +83,17 @@ def _cost(before: int, after: int, bound: int) -> Cost:
 
 
 def _figures(compiled: Compiled) -> FrozenMap[float]:
-    problem = compiled.problem
     return FrozenMap(
         {
             "classes": float(len(compiled.classes)),
-            "existing_nodes": float(len(problem.nodes)),
-            "machines": float(len(problem.machines)),
-            "virtual_nodes": float(problem.machine_count.sum()),
+            "existing_nodes": float(len(compiled.question.cluster.nodes)),
+            "machines": float(len(compiled.offers)),
+            "kept_in_place_by_rules_between_pods": float(len(compiled.restricted)),
         }
     )
 
 
-def _live_nodes(compiled: Compiled, solution: Solution) -> tuple[PlanNode, ...]:
+def _live_nodes(compiled: Compiled, outcome: Outcome) -> tuple[PlanNode, ...]:
     on_sale: dict[tuple[str, str, str], str] = {}
     for offer in compiled.question.offers:  # of offers of one name, #2 and so on come later
         on_sale.setdefault((offer.machine_type, offer.zone, offer.capacity_type), offer.name)
@@ -110,23 +107,22 @@ def _live_nodes(compiled: Compiled, solution: Solution) -> tuple[PlanNode, ...]:
             usd_per_hour=round(compiled.sites.prices[node.name] / MICRO, 6),
             action="keep" if keep else "delete",
         )
-        for node, keep in zip(compiled.question.cluster.nodes, solution.keep, strict=True)
+        for node, keep in zip(compiled.question.cluster.nodes, outcome.keep, strict=True)
         for machine in (machine_of(node),)
     )
 
 
-def _boots(compiled: Compiled, solution: Solution) -> tuple[PlanNode, ...]:
-    """New nodes in the order of the solution's boots; of offers that are alike, the zone with fewest nodes is next."""
+def _boots(compiled: Compiled, outcome: Outcome) -> tuple[PlanNode, ...]:
+    """New nodes in the order of the outcome; of offers that are alike, the zone with fewest nodes is next."""
     cluster = compiled.question.cluster
-    in_zone = Counter(machine_of(node)[1] for node, keep in zip(cluster.nodes, solution.keep, strict=True) if keep)
-    names = _new_names(cluster)
+    in_zone = Counter(machine_of(node)[1] for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep)
     found = []
-    for boot in solution.boots:
-        offer = min(compiled.offers[boot.machine], key=lambda one: (in_zone[one.zone], one.name))
+    for name, alike in zip(new_names(cluster), outcome.boots, strict=False):
+        offer = min(alike, key=lambda one: (in_zone[one.zone], one.name))
         in_zone[offer.zone] += 1
         found.append(
             PlanNode(
-                name=next(names),
+                name=name,
                 machine_type=offer.machine_type,
                 zone=offer.zone,
                 capacity_type=offer.capacity_type,
@@ -138,120 +134,53 @@ def _boots(compiled: Compiled, solution: Solution) -> tuple[PlanNode, ...]:
     return tuple(found)
 
 
-def _new_names(cluster: Cluster) -> Iterator[str]:
-    """Names for new nodes that say on which state they were planned, and that no live node has."""
-    return (name for n in count(1) if cluster.node(name := f"kinema-{cluster.version}-{n}") is None)
-
-
-def _targets(
-    compiled: Compiled, solution: Solution, boots: Sequence[str]
-) -> tuple[dict[str, str], tuple[tuple[int, Mover], ...]]:
-    """Pod key → new node, for pods that get one, and the pending pods that get none, with their class.
-
-    Replaced pods come back to their own node where it takes any; then pending, replaced and displaced pods, each by
-    name, take the free seats node by node in turn, so that the replicas of a workload are spread.
-    """
-    nodes = compiled.problem.nodes
-    keep = dict(zip(nodes, solution.keep, strict=True))
-    updates = _updates(compiled, solution)
-    targets: dict[str, str] = {}
-    lost: list[tuple[int, Mover]] = []
-    for c, members in enumerate(compiled.classes):
-        seats = {name: row[c] for name, row in zip(nodes, solution.newcomers, strict=True) if row[c]}
-        replaced = [*members.rolled, *(mover for mover in members.updated if mover.workload in updates)]
-        for mover in replaced:
-            if seats.get(mover.pod.node or "", 0):
-                seats[mover.pod.node or ""] -= 1
-                targets[mover.pod.key] = mover.pod.node or ""
-        seats |= {name: boot.counts[c] for name, boot in zip(boots, solution.boots, strict=True) if boot.counts[c]}
-        placed = len(members.pending) - solution.unplaced[c]
-        lost += [(c, mover) for mover in members.pending[placed:]]
-        waiting = [*members.pending[:placed]]
-        waiting += [mover for mover in replaced if mover.pod.key not in targets]
-        waiting += [mover for mover in members.stays if not keep[mover.pod.node or ""]]
-        targets |= {mover.pod.key: name for mover, name in zip(waiting, _in_turn(seats), strict=True)}
-    return targets, tuple(lost)
-
-
-def _late_seats(compiled: Compiled, solution: Solution, waiting: Sequence[tuple[int, Mover]]) -> Mapping[str, str]:
-    """Pod key → node, for pods that fit once replaced pods have left their old nodes, and wait until then."""
-    problem, sites = compiled.problem, compiled.sites
-    rolls = rolled_out(problem, np.array(solution.keep, dtype=bool))
-    staying = problem.node_stays + problem.rollouts[~rolls].sum(axis=0)
-    newcomers = np.array(solution.newcomers, dtype=np.int64).reshape(staying.shape)
-    rooms = problem.node_room + compiled.taken - (staying + newcomers) @ problem.requests
-    found: dict[str, str] = {}
-    for c, mover in waiting if problem.rolled.any() or rolls.any() else ():
-        request = problem.requests[c]
-        for e, site in enumerate(sites.nodes):
-            fits = bool(((request == 0) | (request <= rooms[e])).all())
-            if solution.keep[e] and fits and sites.admission.forbids(mover.pod, site) is None:
-                rooms[e] = rooms[e] - request
-                found[mover.pod.key] = site.name
-                break
-    return found
-
-
-def _in_turn(seats: Mapping[str, int]) -> Iterator[str]:
-    """Every seat once, going round the nodes."""
-    left = {name: n for name, n in seats.items() if n}
-    while left:
-        yield from left
-        left = {name: n - 1 for name, n in left.items() if n > 1}
-
-
-def _placements(compiled: Compiled, targets: Mapping[str, str], updates: frozenset[str]) -> tuple[Placement, ...]:
+def _placements(compiled: Compiled, outcome: Outcome) -> tuple[Placement, ...]:
     """Every listed pod that has a node afterwards, by key."""
     cluster, facts = compiled.question.cluster, compiled.sites.mobility
+    targets, updates = outcome.targets, outcome.updates
     resized = {one.workload: one.requests_after for one in compiled.resizes}
+    replaced = updates | resized.keys()
     found = []
-    for pod in listed(cluster):
-        to = targets.get(pod.key, pod.node)
+    for key, pod in listed_by_key(cluster).items():
+        source = pod.node
+        to = targets.get(key, source)
         if to is None:
             continue
-        workload = cluster.controller_of(pod)
-        key = "" if workload is None else workload.key
-        changed = resized.get(key)
+        workload = cluster.controller_key_of(pod) if replaced else None
+        requests = pod.requests
         strategy: Strategy = "stay"
-        if pod.node is None:
+        if source is None:
             strategy = "schedule"
-        elif key in resized or key in updates:
+        elif workload in replaced:
             strategy = "rolling"
-        elif to != pod.node:
-            strategy = facts.strategy[pod.key]
-        requests = pod.requests if changed is None else FrozenMap({**pod.requests, **changed})
-        found.append(Placement(pod=pod.key, uid=pod.uid, source=pod.node, to=to, strategy=strategy, requests=requests))
+        elif to != source:
+            strategy = facts.strategy[key]
+        if workload in resized:
+            requests = FrozenMap({**requests, **resized[workload]})
+        found.append(Placement(pod=key, uid=pod.uid, source=source, to=to, strategy=strategy, requests=requests))
     return tuple(found)
-
-
-def _updates(compiled: Compiled, solution: Solution) -> frozenset[str]:
-    """Workloads that are moved by a rolling update, which replaces their every pod."""
-    rolls = rolled_out(compiled.problem, np.array(solution.keep, dtype=bool))
-    return frozenset(key for key, roll in zip(compiled.updates, rolls, strict=True) if roll)
 
 
 def _unplaced(compiled: Compiled, lost: Sequence[Mover]) -> tuple[Unplaced, ...]:
     """Pending pods without a place, by key: rules that are not modelled, nothing that holds them, or sold out."""
-    sites = compiled.sites
+    held, pods = compiled.sites.mobility.held, listed_by_key(compiled.question.cluster)
     found = [
-        Unplaced(pod=pod.key, uid=pod.uid, code=held.code, reason=held.reason)
-        for pod in listed(compiled.question.cluster)
-        if pod.node is None and (held := sites.mobility.held.get(pod.key)) is not None
+        Unplaced(pod=key, uid=pod.uid, code=held[key].code, reason=held[key].reason)
+        for key, pod in pods.items()
+        if pod.node is None and key in held
     ]
+    class_of = {mover.pod.key: c for c, one in enumerate(compiled.draft.members if lost else ()) for mover in one}
     for mover in lost:
-        code, reason = sites.admission.refusal(mover.pod, mover.requests, sites.offers)
+        code, reason = compiled.refusal(class_of[mover.pod.key], mover)
         found.append(Unplaced(pod=mover.pod.key, uid=mover.pod.uid, code=code, reason=reason))
     return tuple(sorted(found, key=lambda one: one.pod))
 
 
 def _held(compiled: Compiled) -> tuple[Held, ...]:
     """Bound pods that may not move, by key."""
-    facts = compiled.sites.mobility
-    return tuple(
-        facts.held[pod.key]
-        for pod in listed(compiled.question.cluster)
-        if pod.node is not None and pod.key in facts.held
-    )
+    held = compiled.sites.mobility.held
+    pods = listed_by_key(compiled.question.cluster)
+    return tuple(held[key] for key in sorted(held) if key in pods and pods[key].node is not None)
 
 
 def _quarantined(compiled: Compiled) -> tuple[QuarantinedObject, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -28,6 +28,8 @@ class Mover:
     role: Role
     workload: str
     """Key of its workload, empty when it has none."""
+    takes: Amounts
+    """What it takes of its node now, likewise."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,22 @@ class PodClass:
         return len(self.pending) + len(self.rolled) + len(self.updated) + len(self.stays)
 
 
-def resizes_of(cluster: Cluster, facts: Mobility, forecasts: Sequence[WorkloadForecast]) -> tuple[Resize, ...]:
-    """Forecasts that can be carried out: of Deployments that roll out changes and whose every pod may be replaced."""
+def resizes_of(
+    cluster: Cluster, facts: Mobility, forecasts: Sequence[WorkloadForecast], restricted: Container[str] = ()
+) -> tuple[Resize, ...]:
+    """Forecasts that can be carried out: of Deployments that roll out changes and whose every pod may be replaced.
+
+    A rolling update starts a second pod first, which a volume may not allow; and none may restart `restricted` pods.
+    """
     found = []
     for forecast in sorted(forecasts, key=lambda one: one.workload):
         workload = cluster.workload(forecast.workload)
         pods = [pod for pod in cluster.pods_by_workload.get(forecast.workload, ()) if not pod.terminating]
         if workload is None or workload.type != "Deployment" or workload.paused or not pods:
             continue
-        if forecast.requests_after == forecast.requests_before or any(pod.key in facts.held for pod in pods):
+        if forecast.requests_after == forecast.requests_before or any(pod.rules.claims for pod in pods):
+            continue
+        if any(pod.key in facts.held or pod.key in restricted for pod in pods):
             continue
         found.append(
             Resize(
@@ -66,8 +75,13 @@ def resizes_of(cluster: Cluster, facts: Mobility, forecasts: Sequence[WorkloadFo
     return tuple(found)
 
 
-def movers_of(cluster: Cluster, facts: Mobility, mode: Mode, resizes: Sequence[Resize]) -> tuple[Mover, ...]:
-    """Pods to be placed or movable, by key. Held pods are none, nor in an autoscale iteration what runs somewhere."""
+def movers_of(
+    cluster: Cluster, facts: Mobility, mode: Mode, resizes: Sequence[Resize], restricted: Container[str] = ()
+) -> tuple[Mover, ...]:
+    """Pods to be placed or movable, by key. Held pods are none, nor in an autoscale iteration what runs somewhere.
+
+    Those that are `restricted` to where they are stay with their node, which is kept.
+    """
     after = {one.workload: one.requests_after for one in resizes}
     stuck = stuck_updates(cluster, facts)
     found = []
@@ -76,27 +90,35 @@ def movers_of(cluster: Cluster, facts: Mobility, mode: Mode, resizes: Sequence[R
             continue
         workload = cluster.controller_of(pod)
         key = "" if workload is None else workload.key
-        role: Role = "stays"
-        if pod.node is None:
-            role = "pending"
-        elif key in after:
-            role = "rolled"
-        elif facts.strategy[pod.key] == "rolling":
-            role = "updated"
+        role = _role(pod, key in after, facts)
         if role == "updated" and key in stuck:
             continue
-        requests = FrozenMap({**pod.requests, **after[key]}) if key in after else pod.requests
-        found.append(Mover(pod, with_ports(requests, pod), role, key))
+        takes = with_ports(pod.requests, pod, cluster)
+        later = with_ports(FrozenMap({**pod.requests, **after[key]}), pod, cluster) if key in after else takes
+        found.append(Mover(pod, later, "stays" if pod.key in restricted else role, key, takes))
     return tuple(found)
 
 
+def _role(pod: Pod, resized: bool, facts: Mobility) -> Role:  # noqa: FBT001 - one plain answer among three facts
+    if pod.node is None:
+        return "pending"
+    if resized:
+        return "rolled"
+    return "updated" if facts.strategy[pod.key] == "rolling" else "stays"
+
+
 def stuck_updates(cluster: Cluster, facts: Mobility) -> frozenset[str]:
-    """Workloads that move by rolling update and have a pod that may not be restarted: none of their pods moves."""
-    rolling = {cluster.controller_of(pod) for pod in listed(cluster) if facts.strategy.get(pod.key) == "rolling"}
+    """Workloads that move by rolling update and have a pod that may not be restarted so: none rolls its pods."""
+    rolling = {key for key, strategy in facts.strategy.items() if strategy == "rolling"}
+    owners = (cluster.controller_of(pod) for pod in listed(cluster) if pod.key in rolling) if rolling else ()
+    workloads = {workload.key for workload in owners if workload is not None}
     return frozenset(
-        workload.key
-        for workload in rolling
-        if workload is not None and any(pod.key in facts.held for pod in cluster.pods_by_workload[workload.key])
+        key
+        for key in workloads
+        if any(
+            pod.key in facts.held or facts.strategy.get(pod.key, "rolling") != "rolling"
+            for pod in cluster.pods_by_workload[key]
+        )
     )
 
 

@@ -76,6 +76,8 @@ class Problem:
 
     pools: tuple[tuple[tuple[int, ...], int], ...] = ()
     """Machines that share a limit, and the limit."""
+    conflicts: tuple[tuple[int, int], ...] = ()
+    """Pairs of classes of which no node takes newcomers of both; what stays on a node is in its limits already."""
 
     @property
     def staying_is_free(self) -> bool:
@@ -184,6 +186,9 @@ def flaws(problem: Problem, solution: Solution) -> tuple[str, ...]:
     if (taken @ problem.requests > np.maximum(problem.node_room, 0))[keep].any():
         found.append("a node is overfull")
     found += _boot_flaws(problem, solution)
+    loads = [*taken, *(np.array(boot.counts, dtype=np.int64) for boot in solution.boots)]
+    if any(load[a] and load[b] for load in loads for a, b in problem.conflicts):
+        found.append("a node brings together pods that a rule keeps apart")
     placed = taken.sum(axis=0) + lost
     for boot in solution.boots:
         placed = placed + np.array(boot.counts, dtype=np.int64)

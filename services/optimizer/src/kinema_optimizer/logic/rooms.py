@@ -10,6 +10,7 @@ from kinema_core.events import Amounts, FrozenMap, HostPort, Node, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident, resident_requests
 from kinema_core.model.resources import limited, subtract, total
+from kinema_core.model.volumes import attachments
 
 _CEILED: Final = ("cpu", "memory")
 """Resources whose utilisation a ceiling limits."""
@@ -20,10 +21,12 @@ def port_name(port: HostPort) -> str:
     return f"port:{port.protocol}/{port.port}"
 
 
-def with_ports(requests: Amounts, pod: Pod) -> Amounts:
-    """The requests of one pod, its host ports and the pod itself among them."""
+def with_ports(requests: Amounts, pod: Pod, cluster: Cluster) -> Amounts:
+    """The requests of one pod; host ports, attachments of volumes and the pod itself are among them."""
+    if not pod.rules.host_ports and not pod.rules.claims and requests.get("pods") == 1:
+        return requests
     ports = {port_name(port): 1 for port in pod.rules.host_ports}
-    return FrozenMap({**requests, "pods": 1, **ports})
+    return FrozenMap({**requests, "pods": 1, **ports, **attachments(cluster, pod)})
 
 
 def ceiled(room: Amounts, percent: int) -> Amounts:
@@ -40,13 +43,14 @@ def node_room(cluster: Cluster, node: Node, *, percent: int) -> Amounts:
     others = [pod.requests for pod in everyone if not is_resident(cluster, pod)]
     free = subtract(ceiled(node.allocatable, percent), total([resident_requests(cluster, node), *others]))
     used = Counter(port_name(port) for pod in everyone for port in pod.rules.host_ports)
-    return FrozenMap({**free, **{name: 1 - count for name, count in used.items()}})
+    disks = Counter(name for pod in everyone for name, count in attachments(cluster, pod).items() for _ in range(count))
+    taken = {name: free[name] - count for name, count in disks.items() if name in free}
+    return FrozenMap({**free, **taken, **{name: 1 - count for name, count in used.items()}})
 
 
-def daemon_ports(cluster: Cluster) -> frozenset[str]:
-    """Host ports of daemon sets: taken on every new node, as it is not worked out which sets land where."""
-    sets = (workload for workload in cluster.workloads if workload.type == "DaemonSet")
-    return frozenset(port_name(port) for one in sets for port in one.template_rules.host_ports)
+def without_ports(room: Amounts, ports: Iterable[HostPort]) -> Amounts:
+    """The room where these host ports are taken."""
+    return FrozenMap({**room, **{port_name(port): 0 for port in ports}})
 
 
 def resources_of(requests: Iterable[Amounts]) -> tuple[str, ...]:
@@ -59,17 +63,12 @@ def vector(amounts: Amounts, resources: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(amounts.get(name, 0) for name in resources)
 
 
-def room_vector(
-    room: Amounts, resources: tuple[str, ...], most: Mapping[str, int], ports: frozenset[str]
-) -> tuple[int, ...]:
-    """Room in the order of the resources, negative where overdrawn; as much as all pods request where not limited.
-
-    `ports` are the host ports that are taken there besides those that `room` names.
-    """
+def room_vector(room: Amounts, resources: tuple[str, ...], most: Mapping[str, int]) -> tuple[int, ...]:
+    """Room in the order of the resources, negative where overdrawn; as much as all pods request where not limited."""
     found = []
     for name in resources:
         if name.startswith("port:"):
-            found.append(room.get(name, int(name not in ports)))
+            found.append(room.get(name, 1))
         elif name in room or limited(name):
             found.append(room.get(name, 0))
         else:

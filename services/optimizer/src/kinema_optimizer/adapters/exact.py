@@ -1,0 +1,214 @@
+"""The exact model of a tiny problem: every pod, every node, every rule.
+
+Phases: `exact-cost` with every pending pod placed, at a price that suffices unless rules forbid it. Where that cannot
+be, `exact-lost-<n>` for the fewest pods left out of the n-th highest priority, one after another, and then
+`exact-cost-of-most`. Last `exact-moves`: fewest moves within 1/1000 of the least cost, of those the cheapest plan, of
+those the one with fewest restarts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from kinema_core.events import Stop
+from kinema_optimizer.adapters.exact_layout import ExactLayout, Sum, column, layout_of, total
+from kinema_optimizer.adapters.exact_rules import add_rules
+from kinema_optimizer.adapters.highs import Outcome, solve
+from kinema_optimizer.adapters.stops import StopRule
+from kinema_optimizer.logic.tiny import (
+    TinyProblem,
+    TinySolution,
+    as_it_is,
+    assignment,
+    cost,
+    lost_by_priority,
+    moves,
+    restarts,
+    sufficient,
+    updates,
+)
+from kinema_optimizer.logic.tiny_flaws import flaws
+
+SLACK: Final = 1000
+"""Costs up to 1/SLACK above the least count as equal when moves are counted."""
+WHOLE: Final = 0.999
+"""Absolute gap at which an objective of whole units is proven."""
+
+Measure: TypeAlias = Callable[[TinyProblem, TinySolution], tuple[int, ...]]
+"""What a phase makes small, most important first."""
+
+
+@dataclass(frozen=True)
+class ExactResult:
+    """Where every pod goes, and what is proven about it."""
+
+    assignment: Mapping[str, str | None]
+    """Pod key → live node's or new node's name; None: left without a place. Pods that may not move are not in it."""
+    boots: Mapping[str, tuple[str, ...]]
+    """New node's name → the offers that are alike, any of which will do."""
+    deleted: tuple[str, ...]
+    """Live nodes that go."""
+    updates: frozenset[str]
+    """Workloads that are moved by a rolling update: their every pod is replaced, also where it is."""
+    cost: int
+    """Micro-USD per hour of all nodes kept and booted."""
+    least: int
+    """Least cost found, which `cost` may exceed by 1/1000 for fewer moves."""
+    lower_bound: int
+    """No plan that leaves out no more pods costs less."""
+    proven: bool
+    """Nothing costs less than `least`, and no fewer pods can be left out."""
+    stops: tuple[Stop, ...]
+    method: str = "exact MIP with all rules (HiGHS)"
+
+
+def solve_exact(problem: TinyProblem, stop: StopRule, *, least_moves: bool = True) -> ExactResult | None:
+    """Least unplaced by priority, then least cost, then fewest moves; see the module.
+
+    `least_moves=False` leaves the last phase out. None: pods that must be replaced cannot all be, or nothing was found
+    in time.
+    """
+    run = _Run(problem, stop)
+    run.least_cost()
+    if run.best is None:
+        return None
+    least = cost(problem, run.best)
+    if least_moves:
+        run.fewest_moves(least)
+    return _result(problem, run, least)
+
+
+class _Run:
+    """The phases of one solve and what they know so far."""
+
+    def __init__(self, problem: TinyProblem, stop: StopRule) -> None:
+        self._problem = problem
+        self._stop = stop
+        self.best = as_it_is(problem)
+        self.lower_bound = problem.fixed_price
+        self.stops: list[Stop] = []
+        self.certain = True
+        """No fewer pods can be left out than the best solution leaves out."""
+
+    def least_cost(self) -> None:
+        """Place as many as can be, at the least cost."""
+        guess = sufficient(self._problem)
+        outcome = self._search(self._layout(guess), "exact-cost") if guess is not None else None
+        if outcome is None or outcome.values is None:
+            self._place_most()
+
+    def _place_most(self) -> None:
+        """Some pod has no place, or only a dear one."""
+        problem = self._problem
+        fixed: list[tuple[int, int]] = []
+        levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
+        for rank, level in enumerate(levels, start=1):
+            layout = self._layout(None, lost=True, fixed=fixed)
+            outcome = self._minimise(layout, _lost(layout, level), f"exact-lost-{rank}", lost_by_priority)
+            self.certain = self.certain and outcome.stop.reason == "optimal"
+            if self.best is None:
+                return
+            fixed.append((level, _lost_now(problem, self.best, level)))
+        layout = self._layout(None, lost=True, fixed=fixed)
+        self._search(layout, "exact-cost-of-most")
+
+    def _layout(
+        self, budget: int | None, *, lost: bool = False, fixed: list[tuple[int, int]] | None = None
+    ) -> ExactLayout:
+        layout = layout_of(self._problem, budget=budget, lost=lost)
+        add_rules(layout)
+        for level, most in fixed or ():
+            layout.row(_lost(layout, level), upper=float(most))
+        return layout
+
+    def _search(self, layout: ExactLayout, phase: str) -> Outcome:
+        """Minimise the cost and keep the bound."""
+        outcome = self._minimise(layout, Sum(layout.price()), phase, _lost_and_cost)
+        if outcome.values is not None and math.isfinite(outcome.bound) and self.certain:
+            bound = self._problem.fixed_price + math.ceil(outcome.bound) * self._problem.price_unit
+            self.lower_bound = max(self.lower_bound, bound)
+        return outcome
+
+    def fewest_moves(self, least: int) -> None:
+        """Among solutions within 1/SLACK of the least cost and with no more pods left out."""
+        problem, best = self._problem, self.best
+        assert best is not None, "there is a solution to improve"
+        if not moves(problem, best) and not restarts(problem, best) and cost(problem, best) == least:
+            return
+        budget = least + least // SLACK
+        levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
+        lost = any(best.lost)
+        fixed = [(level, _lost_now(problem, best, level)) for level in levels] if lost else []
+        layout = self._layout(budget, lost=lost, fixed=fixed)
+        spare = (budget - least) // problem.price_unit
+        pods = float(problem.pods + 1)
+        objective = Sum().add(layout.gone(), pods * (spare + 1))
+        objective.add(Sum(layout.price()), pods if spare else 0.0).add(_restarted(layout))
+        self._minimise(layout, objective, "exact-moves", _lost_moves_and_cost)
+
+    def _minimise(self, layout: ExactLayout, objective: Sum, phase: str, measure: Measure) -> Outcome:
+        terms = {index: value for index, value in objective.terms.items() if value}
+        outcome = solve(layout.model, terms, phase=phase, stop=self._stop, gap=WHOLE)
+        self.stops.append(outcome.stop)
+        if outcome.values is not None:
+            found = layout.solution_of(outcome.values)
+            better = self.best is None or measure(self._problem, found) < measure(self._problem, self.best)
+            if better and not flaws(self._problem, found):
+                self.best = found
+        return outcome
+
+
+def _lost_and_cost(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
+    return (*lost_by_priority(problem, solution), cost(problem, solution))
+
+
+def _lost_moves_and_cost(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
+    lost = lost_by_priority(problem, solution)
+    return (*lost, moves(problem, solution), cost(problem, solution), restarts(problem, solution))
+
+
+def _lost(layout: ExactLayout, level: int) -> Sum:
+    """Pods of a priority that are left out."""
+    kinds = layout.problem.kinds
+    return total(column(index) for kind, index in layout.lost.items() if kinds[kind].priority == level)
+
+
+def _lost_now(problem: TinyProblem, solution: TinySolution, level: int) -> int:
+    pairs = zip(problem.kinds, solution.lost, strict=True)
+    return sum(lost for kind, lost in pairs if kind.priority == level)
+
+
+def _restarted(layout: ExactLayout) -> Sum:
+    """Pods that are replaced on their own node."""
+    return total(column(index) for index in layout.back.values())
+
+
+def _result(problem: TinyProblem, run: _Run, least: int) -> ExactResult:
+    assert run.best is not None, "there is a solution"
+    live = [place.name for place in problem.places]
+    new = new_names(live, len(run.best.boots))
+    names: list[str] = [*live, *new]
+    placed = assignment(problem, run.best)
+    return ExactResult(
+        assignment={
+            **{pod: None if site is None else names[site] for pod, site in placed.items()},
+            **dict.fromkeys(problem.homeless),
+        },
+        boots={name: problem.machines[m].offers for name, m in zip(new, run.best.boots, strict=True)},
+        deleted=tuple(name for name, keep in zip(live, run.best.keep, strict=True) if not keep),
+        updates=updates(problem, run.best),
+        cost=cost(problem, run.best),
+        least=least,
+        lower_bound=min(run.lower_bound, least),
+        proven=run.certain and run.lower_bound >= least,
+        stops=tuple(run.stops),
+    )
+
+
+def new_names(live: list[str], count: int) -> list[str]:
+    """Names for new nodes that no live node has."""
+    candidates = (f"new-{n}" for n in range(1, count + len(live) + 1))
+    return [name for name in candidates if name not in live][:count]

@@ -1,0 +1,74 @@
+"""Linear programs in HiGHS that grow by columns and keep their basis: one thread, dual simplex, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+INFINITY: Final = highspy.kHighsInf
+
+
+class LinearProgramError(Exception):
+    """HiGHS did not solve a program that has a solution."""
+
+
+@dataclass(frozen=True, eq=False)
+class LpSolution:
+    """Values (columns,), duals (rows,) and the objective of an optimal basis."""
+
+    values: Floats
+    duals: Floats
+    objective: float
+
+
+class LinearProgram:
+    """Minimise; rows are made first, columns may be added between solves.
+
+    `unit` is about what the dearest column costs: HiGHS fails on costs in the millions, so it sees multiples of this.
+    """
+
+    def __init__(self, lower: Floats, upper: Floats, *, unit: float) -> None:
+        self._unit = unit / 10
+        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]  # the binding leaves its constructor untyped
+        for name, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("solver", "simplex")):
+            self._highs.setOptionValue(name, value)
+        none = np.zeros(0, dtype=np.int32)
+        self._highs.addRows(len(lower), lower, upper, 0, none, none, np.zeros(0))
+        self.columns = 0
+
+    def add(self, cost: Floats, upper: Floats, matrix: tuple[NDArray[np.int32], NDArray[np.int32], Floats]) -> None:
+        """Add columns from 0 to `upper`; `matrix` is (start, row index, value), compressed by column."""
+        start, index, value = matrix
+        self._highs.addCols(len(cost), cost / self._unit, np.zeros(len(cost)), upper, len(index), start, index, value)
+        self.columns += len(cost)
+
+    def bound_rows(self, rows: NDArray[np.int32], lower: Floats, upper: Floats) -> None:
+        """Change the limits of rows."""
+        for row, low, high in zip(rows.tolist(), lower.tolist(), upper.tolist(), strict=True):
+            self._highs.changeRowBounds(row, low, high)
+
+    def limit_column(self, column: int, lower: float, upper: float) -> None:
+        """Change the limits of a column."""
+        self._highs.changeColBounds(column, lower, upper)
+
+    def solve(self) -> LpSolution:
+        """The optimum.
+
+        Raises:
+            LinearProgramError: there is none, or HiGHS failed.
+        """
+        self._highs.run()
+        status = self._highs.getModelStatus()
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise LinearProgramError(f"HiGHS ended with {self._highs.modelStatusToString(status)}")
+        solution = self._highs.getSolution()
+        return LpSolution(
+            values=np.array(solution.col_value),
+            duals=np.array(solution.row_dual) * self._unit,
+            objective=self._highs.getInfo().objective_function_value * self._unit,
+        )

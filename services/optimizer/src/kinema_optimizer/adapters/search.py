@@ -1,0 +1,320 @@
+"""The search: an anytime solver for placement problems of any size.
+
+1. Bound: the assignment relaxation, its prices turned into a certificate that integers check (`adapters.bound`).
+2. First plans: the cluster as it is with pending pods placed, and one made anew (`adapters.start`).
+3. Improvement: rounds of steps over disjoint sets of nodes (`adapters.neighbourhood`), run side by side and carried out
+   in a fixed order: what comes out depends on problem, seed and number of rounds, not on who was faster.
+
+Costs are prices of nodes plus the price of moves. Every packing that leaves here obeys `packing.flaws`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from kinema_core.events import Stop
+from kinema_optimizer.adapters.assignment import Relaxation, relax
+from kinema_optimizer.adapters.bound import Bound, lower_bound
+from kinema_optimizer.adapters.errands import ALIKE, Crew, Errand, Threads
+from kinema_optimizer.adapters.neighbourhood import Exchange, Guide, Step
+from kinema_optimizer.adapters.pick import picks
+from kinema_optimizer.adapters.selection import Selection
+from kinema_optimizer.adapters.start import Prices, anew, as_it_is, generated, keeping, on_sale
+from kinema_optimizer.adapters.stops import StopRule
+from kinema_optimizer.logic.kinds import Kinds, kinds_of
+from kinema_optimizer.logic.packing import UNLIMITED, Packing, PackingProblem, enemies_of
+from kinema_optimizer.logic.problem import Ints
+from kinema_optimizer.logic.progress import Progress, Report
+from kinema_optimizer.logic.state import State, cost_of, moved, packing_of
+
+_STEPS: Final = 4
+"""Steps of a round."""
+_GLOBAL_CLASSES: Final = 700
+"""Up to so many classes columns are generated for the whole cluster at once."""
+_OFFERED: Final = 24
+"""Machines that a step may buy."""
+_ROUNDS: Final = 100_000
+_IDLE: Final = 40
+"""Rounds without any gain after which a phase has nothing more to find."""
+_FEW: Final = 40
+"""Nodes of a step."""
+SHARE_OF_ALL: Final = "last"
+"""Phase that takes all the time left."""
+_SMALL: Final = 0.05
+"""Price of a move, in mean costs of a pod, at which nearly all the saving is still had."""
+_BISECTIONS: Final = 7
+
+Allowed: TypeAlias = Callable[[State], bool]
+"""Whether a state may be taken."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What to make small, and within which limits."""
+
+    move_price: int | None = None
+    """Micro-USD per hour for an ordinary move; None: least cost, then fewest moves within `slack` of it."""
+    max_moves: int | None = None
+    slack: float = 0.001
+    seed: int = 0
+    workers: int = 2
+    crew: Crew | None = None
+    """Who does the errands of a round; None: as many threads as there are workers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The best packing, what none can cost less than, and how it was found."""
+
+    packing: Packing
+    cost: int
+    least: int
+    """Least cost found; the packing may cost a little more where that saves moves."""
+    bound: Bound
+    moves: int
+    stops: tuple[Stop, ...]
+
+
+def search(
+    problem: PackingProblem,
+    relaxed: PackingProblem,
+    wish: Wish,
+    stop: StopRule,
+    report: Report = lambda _: None,
+) -> Found:
+    """The best packing found until `stop` says so.
+
+    Args:
+        problem: what to solve.
+        relaxed: the same with only those rules between pods that hold in every plan: what the bound is of.
+        wish: what to make small.
+        stop: when to end; asked after every round.
+        report: told of progress.
+    """
+    with ThreadPoolExecutor(max_workers=wish.workers) as pool:
+        return _Search(problem, relaxed, wish, stop, report, pool).run()
+
+
+def placed_as_it_is(problem: PackingProblem) -> State:
+    """Every node kept and all pods that need a place given one, as far as there is room or a machine on sale."""
+    kinds = kinds_of(problem)
+    return as_it_is(problem, kinds, enemies_of(problem), _prices(problem, kinds, _relaxation(problem, kinds)))
+
+
+def _relaxation(problem: PackingProblem, kinds: Kinds) -> Relaxation:
+    return relax(problem.requests, _demand(problem, kinds), kinds, rounds=0)
+
+
+def _demand(problem: PackingProblem, kinds: Kinds) -> Ints:
+    return np.where((kinds.fits > 0).any(axis=0), problem.total, 0)
+
+
+def _prices(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Prices:
+    """The relaxation as prices; itself too where it knows machines on sale alone."""
+    alone = len(kinds.price) == len(problem.machines)
+    return Prices(found.guiding_price, _demand(problem, kinds), found if alone else None)
+
+
+@dataclass
+class _Search:
+    """One search and what it knows so far."""
+
+    problem: PackingProblem
+    relaxed: PackingProblem
+    wish: Wish
+    stop: StopRule
+    report: Report
+    pool: ThreadPoolExecutor
+    least: int = 0
+    bounding: Future[Bound] | None = None
+    prices: Prices = field(init=False)
+    stops: list[Stop] = field(default_factory=list)
+
+    def run(self) -> Found:
+        """First plans, then rounds of improvement as the wish asks for."""
+        problem = self.problem
+        kinds = kinds_of(problem)
+        relaxation = _relaxation(problem, kinds)
+        guide = _guide(problem, kinds, relaxation)
+        self.prices = _prices(problem, kinds, relaxation)
+        now = as_it_is(problem, kinds, guide.enemies, self.prices)
+        self.bounding = self.pool.submit(lower_bound, self.relaxed, now.unplaced)
+        self.least = cost_of(problem, now)
+        self._tell("start", self.least, now)
+        if not problem.stays.totals(len(problem.pending), ~problem.node_fixed).any():
+            best = self._cheapest(guide, kinds, now, SHARE_OF_ALL)
+        else:
+            selection = Selection(problem, on_sale(kinds, len(problem.machines)), relaxation)
+            best = self._of_running(guide, kinds, now, selection)
+        return Found(
+            packing=packing_of(problem, best),
+            cost=cost_of(problem, best),
+            least=min(self.least, cost_of(problem, best)),
+            bound=self.bounding.result(),
+            moves=self._moves(best),
+            stops=tuple(self.stops),
+        )
+
+    def _of_running(self, guide: Guide, kinds: Kinds, now: State, selection: Selection) -> State:
+        """The best for a running cluster, whose moves count."""
+        lost = int(now.unplaced.sum())
+
+        def start(price: float) -> State:
+            keep, scarce = selection.keep(self._at(guide, price).move_price)
+            made = [
+                one
+                for prices in (self.prices, replace(self.prices, pod_price=scarce))
+                if (one := keeping(self.problem, kinds, guide.enemies, prices, keep)).unplaced.sum() <= lost
+            ]
+            return min(made, key=lambda one: cost_of(self.problem, one), default=now)
+
+        if self.wish.max_moves is not None:
+            return self._within(guide, now, self.wish.max_moves, start)
+        if self.wish.move_price is not None:
+            priced = self._at(guide, float(self.wish.move_price))
+            first = min((now, start(float(self.wish.move_price))), key=lambda one: self._worth(priced, one))
+            return self._rounds(priced, first, SHARE_OF_ALL)
+        return self._cheapest_then_fewest(guide, kinds, now, start)
+
+    def _moves(self, state: State) -> int:
+        return int(moved(self.problem, state).sum())
+
+    def _cheapest(self, guide: Guide, kinds: Kinds, now: State, phase: str) -> State:
+        """Least cost, whatever moves."""
+        problem = self.problem
+        fresh = anew(problem, kinds, guide.enemies, self.prices) if problem.nodes else now
+        best = now
+        if fresh.unplaced.sum() <= now.unplaced.sum():
+            if len(problem.pending) <= _GLOBAL_CLASSES and fresh.boots:
+                fresh, ended = generated(guide, fresh, kinds, self.stop)
+                self.stops.append(ended)
+            best = min((now, fresh), key=lambda state: cost_of(problem, state))
+        return self._rounds(guide, best, phase)
+
+    def _within(self, guide: Guide, now: State, most: int, start: Callable[[float], State]) -> State:
+        """Least cost with at most so many moves: the price of a move that leads there is bisected for the start."""
+        low, high = 0.0, 4.0 * self._mean()
+        best, price = now, high
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2 if best is not now else high / 2
+            made = start(middle)
+            if self._moves(made) > most:
+                low = middle
+            else:
+                high = middle
+                if cost_of(self.problem, made) < cost_of(self.problem, best):
+                    best, price = made, middle
+
+        def allowed(state: State) -> bool:
+            return self._moves(state) <= most
+
+        best = self._rounds(self._at(guide, price), best, "moves", allowed)
+        return self._rounds(self._at(guide, price / 8), best, SHARE_OF_ALL, allowed)
+
+    def _cheapest_then_fewest(self, guide: Guide, kinds: Kinds, now: State, start: Callable[[float], State]) -> State:
+        """Least cost; then, among plans within the slack of it, the fewest moves that are found.
+
+        Two ways lead there: nodes selected with moves at a small price, and a plan made anew.
+        """
+        cheapest = self._cheapest(guide, kinds, now, "search")
+        small = _SMALL * self._mean()
+        near = self._rounds(self._at(guide, small), start(small), "near")
+        self.least = min(cost_of(self.problem, one) for one in (cheapest, near))
+        most = self.least + int(self.least * self.wish.slack)
+
+        def affordable(state: State) -> bool:
+            return cost_of(self.problem, state) <= most
+
+        best = min((one for one in (near, cheapest) if affordable(one)), key=self._moves)
+        return self._rounds(self._at(guide, self._mean()), best, SHARE_OF_ALL, affordable)
+
+    def _known_bound(self) -> int:
+        """For those who watch; 0 until the bound is there."""
+        return self.bounding.result().value if self.bounding is not None and self.bounding.done() else 0
+
+    def _tell(self, phase: str, cost: int, state: State) -> None:
+        made = partial(packing_of, self.problem, state)
+        self.report(Progress(phase, cost, self._known_bound(), self._moves(state), made, tuple(self.stops)))
+
+    def _mean(self) -> float:
+        """Cost per pod of the cheapest plan known, micro-USD per hour."""
+        return self.least / max(1, int(self.problem.total.sum()))
+
+    def _at(self, guide: Guide, price: float) -> Guide:
+        weights = self.problem.disruption.astype(np.float64)
+        return replace(guide, move_price=weights * (price / 1000.0))
+
+    def _worth(self, guide: Guide, state: State) -> float:
+        return cost_of(self.problem, state) + float(moved(self.problem, state) @ guide.move_price)
+
+    def _rounds(self, guide: Guide, state: State, phase: str, allowed: Allowed = lambda _: True) -> State:
+        """Rounds of steps until the stop rule ends the phase, or nothing has been found for long."""
+        self.stop.begin(phase)
+        idle = 0
+        gains = {True: np.inf, False: np.inf}
+        for turn in range(1, _ROUNDS):
+            # The way that gained more when it was last tried, and every fourth time the other.
+            deep = (gains[True] >= gains[False]) != (turn % 4 == 0)
+            classes = ALIKE if deep else UNLIMITED
+            steps = picks(guide, state, seed=(self.wish.seed, turn), steps=_STEPS, nodes=_FEW, classes=classes)
+            errands = [Errand(step, deep, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
+            found = (self.wish.crew or Threads(self.pool)).improve(guide, errands)
+            before = state
+            gains[deep] = 0.0
+            for step, exchange in zip(steps, found, strict=True):
+                after = state if exchange is None else carried_out(state, step, exchange)
+                if exchange is not None and allowed(after):
+                    state = after
+                    gains[deep] += exchange.saving
+            idle = idle + 1 if state is before else 0
+            if state is not before:
+                cost = cost_of(self.problem, state)
+                self.least = min(self.least, cost)
+                self._tell(phase, cost, state)
+            reason = self.stop.ends(turn) or ("optimal" if idle >= _IDLE or not steps else None)
+            if reason is not None:
+                self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
+                break
+        return state
+
+
+def carried_out(state: State, step: Step, exchange: Exchange) -> State:
+    """The state with the nodes of a step exchanged."""
+    after = state.copy()
+    for e in (*step.kept, *step.deleted):
+        after.keep[e] = e in exchange.kept
+        after.newcomers.pop(e, None)
+    for e, filling in exchange.kept.items():
+        if filling.classes.size:
+            after.newcomers[e] = filling
+    gone = Counter(id(one) for one in step.boots)  # nodes may share one filling
+    after.boots = []
+    for one in state.boots:
+        if gone[id(one)]:
+            gone[id(one)] -= 1
+        else:
+            after.boots.append(one)
+    after.boots += exchange.boots
+    return after
+
+
+def _guide(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Guide:
+    machines = len(problem.machines)
+    paid = found.room_price.sum(axis=1)[:machines] / np.maximum(kinds.price[:machines], 1)
+    used = set(found.used[found.used < machines].tolist())
+    best = [m for m in np.argsort(-paid, kind="stable").tolist() if m not in used]
+    return Guide(
+        problem=problem,
+        pod_price=found.guiding_price,
+        move_price=np.zeros(len(problem.pending)),
+        machines=tuple(sorted({*used, *best[: max(0, _OFFERED - len(used))]})),
+        machine_fits=kinds.fits[:machines],
+        enemies=enemies_of(problem),
+    )

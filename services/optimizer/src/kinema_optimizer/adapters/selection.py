@@ -1,0 +1,110 @@
+"""Which existing nodes are worth keeping, with every move at a price: one linear program over the whole cluster.
+
+The assignment relaxation again, with a choice for each existing node: kept, it costs its price, saves the moves of its
+pods and gives its free room to the others of its kind; deleted, its pods are shared out like the rest. Nearly all
+choices come out whole, because there are far more nodes than rows. Rounded, they are a start for the search that is
+close to the best trade between money and moves at that price.
+
+Rows: one per group of classes (all of it has to be placed), then one per resource of each set of existing nodes that
+admit the same, and of each machine that the relaxation buys.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kinema_optimizer.adapters.assignment import Relaxation, compressed, groups_of
+from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram
+from kinema_optimizer.logic.kinds import Kinds
+from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem
+from kinema_optimizer.logic.problem import Flags, Ints
+
+_DEAR = 1e3
+"""Times the price of everything: what leaving a group out costs."""
+
+
+class Selection:
+    """The program of one cluster; solved once per price of moves."""
+
+    def __init__(self, problem: PackingProblem, market: Kinds, found: Relaxation) -> None:
+        self._problem, self._market = problem, market
+        self._free = np.flatnonzero(~problem.node_fixed)
+        self._machines = found.used[found.used < len(market.price)]
+        most = np.maximum(problem.node_room.max(axis=0, initial=0), market.room.max(axis=0, initial=0))
+        self._unit = np.maximum(most, 1).astype(np.float64)
+        self._room = np.maximum(problem.node_room, 0) / self._unit
+        self._group = groups_of(problem.requests, problem.total, market)
+        groups = int(self._group.max(initial=-1)) + 1
+        self._asked = np.zeros((groups, len(self._unit)))
+        np.add.at(self._asked, self._group, problem.requests * problem.total[:, None] / self._unit)
+        totals = np.bincount(self._group, weights=problem.total, minlength=groups)
+        entry = problem.stays
+        group = self._group[entry.classes]
+        self._share = np.zeros((len(problem.nodes), groups))
+        np.add.at(self._share, (entry.node_of, group), entry.counts / np.maximum(totals, 1)[group])
+        _, self._set = np.unique(problem.node_row * 2 + problem.node_fixed, return_inverse=True)
+        self._sets = int(self._set.max(initial=-1)) + 1
+
+    def keep(self, move_price: Floats) -> tuple[Flags, Floats]:
+        """(E,) nodes to keep at this price (C,) of moves, micro-USD per hour; and (C,) what a pod is worth then."""
+        problem, groups = self._problem, len(self._asked)
+        lower = self._least()
+        unit = max(float(self._market.price.max(initial=1)), float(problem.node_price.max(initial=1)))
+        lp = LinearProgram(lower, np.full(len(lower), INFINITY), unit=unit)
+        spared = problem.stays.counts * move_price[problem.stays.classes]
+        saved = np.bincount(problem.stays.node_of, weights=spared, minlength=len(problem.nodes))
+        lp.add(
+            (problem.node_price - saved)[self._free].astype(np.float64),
+            np.ones(len(self._free)),
+            compressed([self._node(e) for e in self._free.tolist()]),
+        )
+        self._add_shares(lp)
+        dear = _DEAR * float(self._market.price.sum() + problem.node_price.sum())
+        slack = np.arange(groups, dtype=np.int32)
+        lp.add(np.full(groups, dear), np.full(groups, INFINITY), (slack, slack, np.ones(groups)))
+        found = lp.solve()
+        kept = problem.node_fixed.copy()
+        kept[self._free] = found.values[: len(self._free)] > 0.5
+        part = (problem.requests / self._unit).sum(axis=1) / np.maximum(self._asked.sum(axis=1), 1e-12)[self._group]
+        return kept, np.maximum(found.duals[:groups][self._group] * part, 1.0)
+
+    def _least(self) -> Floats:
+        """(rows,) the right sides: nodes that stay in any case give room and place their pods without a choice."""
+        fixed, width = self._problem.node_fixed, len(self._unit)
+        needed = 1.0 - self._share[fixed].sum(axis=0)
+        given = np.zeros((self._sets + len(self._machines), width))
+        np.add.at(given, self._set[fixed], -self._room[fixed])
+        return np.concatenate([needed, given.ravel()])
+
+    def _node(self, e: int) -> list[tuple[int, float]]:
+        """An existing node that is kept: places its pods, gives its free room."""
+        first = len(self._asked) + int(self._set[e]) * len(self._unit)
+        places = [(int(g), float(self._share[e, g])) for g in np.flatnonzero(self._share[e])]
+        return places + [(first + r, float(free)) for r, free in enumerate(self._room[e]) if free > 0]
+
+    def _add_shares(self, lp: LinearProgram) -> None:
+        """What of each group goes to which set of nodes or machine, and how many machines are bought."""
+        problem, market, groups, width = self._problem, self._market, len(self._asked), len(self._unit)
+        shares: list[list[tuple[int, float]]] = []
+        for one in range(self._sets):
+            able = problem.admits[problem.node_row[int(np.argmax(self._set == one))]]
+            shares += self._shares(able, groups + one * width)
+        bought: list[list[tuple[int, float]]] = []
+        for i, k in enumerate(self._machines.tolist()):
+            first = groups + (self._sets + i) * width
+            shares += self._shares(market.fits[k] > 0, first)
+            room = market.room[k] / self._unit
+            bought.append([(first + r, float(part)) for r, part in enumerate(room) if part > 0])
+        lp.add(np.zeros(len(shares)), np.full(len(shares), INFINITY), compressed(shares))
+        available = market.available[self._machines]
+        limit = np.where(available >= UNLIMITED, INFINITY, available)
+        lp.add(market.price[self._machines].astype(np.float64), limit.astype(np.float64), compressed(bought))
+
+    def _shares(self, able: Flags, first: int) -> list[list[tuple[int, float]]]:
+        """A column for each group of which a class is able to go where room is rows `first` and following."""
+        groups: Ints = np.flatnonzero(np.bincount(self._group, weights=able, minlength=len(self._asked)))
+        return [
+            [(g, 1.0), *((first + r, -part) for r, part in enumerate(self._asked[g].tolist()) if part > 0)]
+            for g in groups.tolist()
+            if self._asked[g].any()
+        ]

@@ -1,0 +1,187 @@
+"""Which solver a problem gets: exact where that can end in time, the search where not.
+
+- a few dozen pods: the exact model, which knows every rule between pods (`adapters.exact`);
+- what branch and bound still ends on, without rules that keep pods apart: the class-aggregated model
+  (`adapters.aggregated`);
+- everything else: the search with its certified bound (`adapters.search`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kinema_core.events import Stop
+from kinema_optimizer.adapters.aggregated import MAX_COLUMNS, solve_aggregated
+from kinema_optimizer.adapters.exact import ExactResult, solve_exact
+from kinema_optimizer.adapters.layout import columns_of
+from kinema_optimizer.adapters.search import Wish, placed_as_it_is, search
+from kinema_optimizer.adapters.stops import StopRule
+from kinema_optimizer.logic.compiled import Compiled
+from kinema_optimizer.logic.greedy import starts
+from kinema_optimizer.logic.headroom import NAMESPACE
+from kinema_optimizer.logic.outcome import Outcome, in_turn, new_names, of_packing, of_solution
+from kinema_optimizer.logic.problem import Solution, cost, moves
+from kinema_optimizer.logic.progress import Progress, Report
+from kinema_optimizer.logic.tiny import TinyProblem
+from kinema_optimizer.logic.tiny_bars import barred
+from kinema_optimizer.logic.tiny_cluster import tiny_problem
+
+_DENSE: Final = 12_000
+"""Nodes and machines times classes up to which the dense form is made."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a solver decided, and what is known about it."""
+
+    outcome: Outcome
+    lower_bound: int
+    """Micro-USD per hour that no plan costs less than."""
+    proven: bool
+    """Nothing costs less than the least cost found."""
+    method: str
+    stops: tuple[Stop, ...]
+    shuffles: bool = False
+    """Pods may change places between kept nodes: not every order of the moves is possible, perhaps none."""
+    exact: tuple[TinyProblem, ExactResult] | None = None
+    """What the exact model was asked and said, where the answer is its."""
+
+
+def left_out(problem: Compiled) -> int | None:
+    """Pending pods of the cluster that a first plan leaves without a place; None when even replaced pods find none.
+
+    Placeholders for room that is wished for are not counted.
+    """
+    if _is_dense(problem):
+        given = starts(problem.problem)
+        if not given:
+            return None
+        lost: Sequence[int] = given[0].unplaced
+    else:
+        state = placed_as_it_is(problem.packing)
+        if (state.unplaced > problem.packing.pending).any():
+            return None
+        lost = state.unplaced.tolist()
+    waiting = [mover for one, n in zip(problem.classes, lost, strict=True) if n for mover in one.pending[-n:]]
+    waiting += [mover for _, mover in problem.homeless]
+    return sum(mover.pod.namespace != NAMESPACE for mover in waiting)
+
+
+def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
+    """The best answer that the time allows; one that changes nothing is always found.
+
+    Where the exact model and the one that leaves pods on kept nodes alone find equally good plans, the latter's is
+    taken: whatever it moves finds its room free from the start.
+    """
+    exact = _exactly(problem, wish, stop)
+    if exact is not None and (problem.restricted or problem.problem.conflicts):
+        return exact
+    if _is_dense(problem) and not problem.problem.conflicts and wish.max_moves is None and wish.move_price is None:
+        given = starts(problem.problem)
+        if columns_of(problem.problem, cost(problem.problem, given[0])) <= MAX_COLUMNS:
+            plain = _aggregated(problem, given, stop, report)
+            return plain if exact is None else _better(problem, exact, plain)
+    return exact or plainly(problem, wish, stop, report)
+
+
+def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
+    """The answer of the search, which leaves pods on kept nodes alone."""
+    found = search(problem.packing, problem.relaxed, wish, stop, report)
+    return Answer(
+        outcome=of_packing(problem, found.packing),
+        lower_bound=found.bound.value,
+        proven=found.bound.value >= found.least,
+        method="assignment bound, column generation, neighbourhood search",
+        stops=found.stops,
+    )
+
+
+def _better(problem: Compiled, exact: Answer, plain: Answer) -> Answer:
+    """The exact answer only where it leaves out fewer pods, costs less, or moves fewer."""
+    bound = max(exact.lower_bound, plain.lower_bound)
+    if _rank(problem, exact.outcome) < _rank(problem, plain.outcome):
+        return replace(exact, stops=exact.stops + plain.stops)
+    return replace(plain, lower_bound=bound, proven=exact.proven or plain.proven, stops=exact.stops + plain.stops)
+
+
+def _rank(problem: Compiled, outcome: Outcome) -> tuple[int, int, int]:
+    """Pods left out, cost in micro-USD per hour, pods given another node."""
+    prices = problem.sites.prices
+    live = zip(problem.question.cluster.nodes, outcome.keep, strict=True)
+    paid = sum(prices[node.name] for node, keep in live if keep)
+    paid += sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
+    return len(outcome.lost), paid, len(outcome.targets)
+
+
+def _is_dense(problem: Compiled) -> bool:
+    sites = len(problem.question.cluster.nodes) + len(problem.offers)
+    return sites * len(problem.classes) <= _DENSE
+
+
+def _exactly(problem: Compiled, wish: Wish, stop: StopRule) -> Answer | None:
+    """The answer of the exact model, where it is small enough and the wish is the ordinary one.
+
+    It counts on old copies having left, and a rolling update has to find room for the new ones before.
+    """
+    if wish.max_moves is not None or wish.move_price is not None or problem.resizes or problem.updates:
+        return None
+    tiny = tiny_problem(problem.question, problem.sites)
+    found = None if tiny is None else solve_exact(tiny, stop, least_moves=problem.question.mode == "reschedule")
+    return None if tiny is None or found is None else _named(problem, tiny, found)
+
+
+def _named(problem: Compiled, tiny: TinyProblem, found: ExactResult) -> Answer:
+    """The exact result in our names of new nodes; pods that are alike take their seats node by node in turn."""
+    cluster = problem.question.cluster
+    names = dict(zip(found.boots, new_names(cluster), strict=False))
+    offers = {offer.name: offer for offer in problem.question.offers}
+    now = {pod.key: pod.node for pod in cluster.pods}
+    targets: dict[str, str] = {}
+    for kind in tiny.kinds:
+        moving = [key for key in kind.pods if found.assignment[key] not in {None, now[key]}]
+        seats = Counter(names.get(node, node) for key in moving if (node := found.assignment[key]) is not None)
+        targets |= dict(zip(moving, in_turn(seats), strict=True))
+    movers = {mover.pod.key: mover for one in problem.draft.members for mover in one}
+    lost = [movers[key] for key, node in sorted(found.assignment.items()) if node is None]
+    deleted = set(found.deleted)
+    outcome = Outcome(
+        keep=tuple(node.name not in deleted for node in cluster.nodes),
+        boots=tuple(tuple(offers[name] for name in alike) for alike in found.boots.values()),
+        targets=targets,
+        lost=tuple(lost),
+        updates=found.updates,
+    )
+    return Answer(
+        outcome, found.lower_bound, found.proven, found.method, found.stops, shuffles=True, exact=(tiny, found)
+    )
+
+
+def without_moves_of(problem: Compiled, answer: Answer, stuck: Sequence[str], stop: StopRule) -> Answer | None:
+    """The exact model's next best answer, in which none of these pods goes where it was to go; None: it has none."""
+    if answer.exact is None:
+        return None
+    tiny, found = answer.exact
+    fewer = barred(tiny, stuck, assignment=found.assignment, boots=found.boots)
+    again = solve_exact(fewer, stop, least_moves=problem.question.mode == "reschedule")
+    if again is None:
+        return None
+    # What the first answer proves holds for every plan; what is proven with moves taken out does not.
+    return replace(
+        _named(problem, fewer, again),
+        lower_bound=answer.lower_bound,
+        proven=False,
+        stops=answer.stops + again.stops,
+    )
+
+
+def _aggregated(problem: Compiled, given: tuple[Solution, ...], stop: StopRule, report: Report) -> Answer:
+    dense = problem.problem
+    report(Progress("start", cost(dense, given[0]), 0, moves(dense, given[0]), lambda: given[0]))
+    reschedules = problem.question.mode == "reschedule"
+    found = solve_aggregated(dense, problem.unbound, given, stop, least_moves=reschedules)
+    best = found.solution
+    report(Progress("end", cost(dense, best), found.lower_bound, moves(dense, best), lambda: best, found.stops))
+    return Answer(of_solution(problem, best), found.lower_bound, found.proven, found.method, found.stops)

@@ -1,0 +1,99 @@
+"""A lower bound on the cost of every plan, with a certificate that is checked in exact integer arithmetic.
+
+Weak duality of the assignment relaxation (`adapters.assignment`). A certificate is a price per pod of each class and,
+for each kind of node, a price per unit of each resource. A node of kind k then carries at most
+
+    worth(k) = sum over resources of price x room + sum over classes of fits x max(0, pod price - priced request)
+
+of pods, whatever is put on it. Where worth(k) is no more than what the node costs, all pods together cost no less than
+the sum of their prices. Kinds that are limited may be worth more: each of them then lowers the bound by its excess.
+Nothing here trusts how the prices were found: any certificate gives a true bound, good prices give a good one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinema_optimizer.logic.kinds import Kinds
+from kinema_optimizer.logic.packing import UNLIMITED
+from kinema_optimizer.logic.problem import Ints
+
+SCALE: Final = 2**50
+"""Denominator of every price in a certificate."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Integer prices, all with the denominator `SCALE`, in micro-USD per hour."""
+
+    pod_price: tuple[int, ...]
+    """Per class, for one pod."""
+    unit_price: tuple[tuple[int, ...], ...]
+    """Per kind and resource, for one unit (millicore, byte, piece)."""
+
+
+def certificate(
+    pod_price: NDArray[np.float64], room_price: NDArray[np.float64], kinds: Kinds, *, shrink: float
+) -> Certificate:
+    """Prices in floats as a certificate: of pods rounded down, of room rounded up, all scaled by `shrink` (0 to 1).
+
+    Args:
+        pod_price: (C,) micro-USD per hour.
+        room_price: (K, R) for all of a kind's room.
+        kinds: of nodes.
+        shrink: what all prices are multiplied by, so that no unlimited kind is worth more than it costs.
+    """
+    units = room_price / np.maximum(kinds.room, 1)
+    return Certificate(
+        pod_price=tuple(int(price * shrink * SCALE) for price in np.maximum(pod_price, 0.0).tolist()),
+        unit_price=tuple(
+            tuple(ceil(price * shrink * SCALE) for price in row) for row in np.maximum(units, 0.0).tolist()
+        ),
+    )
+
+
+def certified_bound(proof: Certificate, requests: Ints, demand: Ints, kinds: Kinds) -> int | None:
+    """Micro-USD per hour that no plan for `demand` (C,) can cost less than; None when the certificate is none.
+
+    Args:
+        proof: prices of pods and room.
+        requests: (C, R).
+        demand: (C,) pods that have to be placed.
+        kinds: of nodes that may hold them.
+    """
+    pods = np.array(proof.pod_price, dtype=object)
+    total = int((pods * demand.astype(object)).sum())
+    asked = requests.astype(object)
+    most = np.minimum(kinds.fits, demand[None])
+    excess = [_worth(proof, k, pods, asked, kinds, most[k]) - SCALE * int(price) for k, price in enumerate(kinds.price)]
+    pooled = {k for members, _ in kinds.pools for k in members}
+    for k, over in enumerate(excess):
+        if kinds.fixed[k]:
+            total -= over + SCALE * int(kinds.price[k])
+        elif over > 0 and k not in pooled:
+            if kinds.available[k] >= UNLIMITED:
+                return None
+            total -= int(kinds.available[k]) * over
+    for members, limit in kinds.pools:
+        # Nobody has more of a pool than its limit, nor of one of its kinds than there are.
+        alone = sum(int(kinds.available[k]) * max(0, excess[k]) for k in members)
+        together = limit * max((0, *(excess[k] for k in members)))
+        total -= min(alone, together)
+    return kinds.fixed_price + max(0, -(-total // SCALE))
+
+
+def _worth(
+    proof: Certificate, k: int, pods: NDArray[np.object_], requests: NDArray[np.object_], kinds: Kinds, most: Ints
+) -> int:
+    """`SCALE` times what the pods on one node of kind k can be worth at most."""
+    units = proof.unit_price[k]
+    worth = sum(unit * int(room) for unit, room in zip(units, kinds.room[k], strict=True))
+    able = np.flatnonzero(most > 0)
+    rest = pods[able] - sum(unit * requests[able, r] for r, unit in enumerate(units))
+    above = rest > 0
+    return int(worth + (rest[above] * most[able[above]].astype(object)).sum())

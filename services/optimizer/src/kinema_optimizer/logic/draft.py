@@ -1,0 +1,196 @@
+"""Classes of pods and the places for them, in arrays: what both forms of the problem are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+import numpy as np
+
+from kinema_core.events import Mode, Offer, Resize, WorkloadForecast
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import Mobility, MobilityOptions
+from kinema_optimizer.logic.admission import Admission, Site
+from kinema_optimizer.logic.movers import Mover, movers_of, resizes_of
+from kinema_optimizer.logic.problem import Flags, Ints, frozen, most_that_fit
+from kinema_optimizer.logic.rooms import resources_of, room_vector, vector
+from kinema_optimizer.logic.ties import FREE, UNMARKED, Marks, Need, Ties
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a cluster."""
+
+    cluster: Cluster
+    offers: tuple[Offer, ...]
+    now: datetime
+    mode: Mode
+    forecasts: tuple[WorkloadForecast, ...] = ()
+    percent: int = 100
+    """Ceiling on every node's CPU and memory utilisation: nothing new is placed above it."""
+    options: MobilityOptions = field(default_factory=MobilityOptions)
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Live nodes and offers as places for pods, and what may move."""
+
+    nodes: tuple[Site, ...]
+    offers: tuple[Site, ...]
+    prices: Mapping[str, int]
+    """Micro-USD per hour of each live node."""
+    mobility: Mobility
+    admission: Admission
+    ties: Ties
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """Classes, and rooms of nodes and offers; sites are all nodes, then all offers. `K` distinct kinds of admission."""
+
+    question: Question
+    sites: Sites
+    resizes: tuple[Resize, ...]
+    resources: tuple[str, ...]
+    members: tuple[tuple[Mover, ...], ...]
+    """Per class, in the order of their keys."""
+    requests: Ints
+    """(C, R)"""
+    kinds: Ints
+    """(C,): which admission."""
+    marks: tuple[Marks, ...]
+    """Per class."""
+    admits: Flags
+    """(K, S): where pods of a kind may newly be, by every rule but limits and bans on single nodes."""
+    could: Flags
+    """(K, S): where they might be if other pods were elsewhere: by rules about nodes alone."""
+    node_room: Ints
+    """(E, R): free for newcomers; negative where a node is overfull."""
+    offer_room: Ints
+    """(O, R)"""
+
+    @classmethod
+    def of(cls, question: Question, sites: Sites) -> Draft:
+        """Classes by requests, admission and part in rules between pods, in the order of their first pods."""
+        forecasts = question.forecasts if question.mode == "reschedule" else ()
+        resizes = resizes_of(question.cluster, sites.mobility, forecasts, sites.ties.restricted)
+        movers = movers_of(question.cluster, sites.mobility, question.mode, resizes, sites.ties.restricted)
+        resources = resources_of(mover.requests for mover in movers)
+        ranked = _ranks(movers)
+        kinds: dict[tuple[int, Need], int] = {}
+        found: dict[tuple[tuple[int, ...], int, Marks, int], list[Mover]] = {}
+        ties, admission = sites.ties, sites.admission
+        for mover in movers:
+            key = mover.pod.key
+            kind = kinds.setdefault((admission.row(mover.pod), ties.needs.get(key, FREE)), len(kinds))
+            rank = mover.pod.priority if ranked else 0
+            alike = (vector(mover.requests, resources), kind, ties.marks.get(key, UNMARKED), rank)
+            found.setdefault(alike, []).append(mover)
+        most = {name: sum(mover.requests.get(name, 0) for mover in movers) for name in resources}
+        could = np.array([admission.vector(row) for row, _ in kinds], dtype=bool)
+        could = could.reshape(len(kinds), len(sites.nodes + sites.offers))
+        return cls(
+            question=question,
+            sites=sites,
+            resizes=resizes,
+            resources=resources,
+            members=tuple(tuple(movers) for movers in found.values()),
+            requests=frozen([alike[0] for alike in found], (len(found), len(resources))),
+            kinds=frozen([alike[1] for alike in found], (len(found),)),
+            marks=tuple(alike[2] for alike in found),
+            admits=_admitted(could, [need for _, need in kinds], sites),
+            could=could,
+            node_room=_rooms(sites.nodes, resources, most),
+            offer_room=_rooms(sites.offers, resources, most),
+        )
+
+    @cached_property
+    def offer_fits(self) -> Ints:
+        """(O, C): most pods of a class that fit into a new node of each offer, rules aside."""
+        fits = np.array([most_that_fit(self.requests, room) for room in self.offer_room], dtype=np.int64)
+        return fits.reshape(len(self.offer_room), len(self.requests))
+
+    @cached_property
+    def banned(self) -> Mapping[int, Flags]:
+        """(C,) per site that rules out classes for the sake of pods that stay there or come with it."""
+        found: dict[int, Flags] = {}
+        known: dict[object, Flags] = {}
+        for index, site in enumerate((*self.sites.nodes, *self.sites.offers)):
+            bans = self.sites.ties.bans.get(site.name)
+            if bans:
+                if bans not in known:
+                    mine = [any(ban.rule in getattr(marks, ban.what) for ban in bans) for marks in self.marks]
+                    known[bans] = np.array(mine, dtype=bool)
+                found[index] = known[bans]
+        return found
+
+    def admitted(self, index: int) -> Flags:
+        """(C,): classes that a site admits by every rule, room and other newcomers aside."""
+        found: Flags = self.admits[self.kinds, index]
+        return found & ~self.banned[index] if index in self.banned else found
+
+    @cached_property
+    def placeable(self) -> tuple[bool, ...]:
+        """Per class, whether a node or an offer that can be had holds at least one of its pods."""
+        nodes = len(self.sites.nodes)
+        found = np.zeros(len(self.requests), dtype=bool)
+        for index, offer in enumerate(self.question.offers):
+            if offer.available != 0:
+                found |= self.admitted(nodes + index) & (self.offer_fits[index] > 0)
+        for c in np.flatnonzero(~found).tolist():
+            request = self.requests[c]
+            fits = ((request == 0) | (request <= self.node_room)).all(axis=1) & self.admits[self.kinds[c], :nodes]
+            found[c] = any(e not in self.banned or not self.banned[e][c] for e in np.flatnonzero(fits).tolist())
+        return tuple(found.tolist())
+
+    def hopeless(self) -> frozenset[str]:
+        """Workloads whose pods nothing holds at the size that a forecast gives them."""
+        resized = frozenset(one.workload for one in self.resizes)
+        if not resized:
+            return frozenset()
+        found = set()
+        for members, placeable in zip(self.members, self.placeable, strict=True):
+            for mover in () if placeable else members:
+                found |= {mover.workload} & resized
+        return frozenset(found)
+
+    @cached_property
+    def taken(self) -> Ints:
+        """(E, R): what movable pods take of each node now."""
+        index = {node.name: e for e, node in enumerate(self.question.cluster.nodes)}
+        taken = np.zeros_like(self.node_room)
+        for movers in self.members:
+            for mover in movers:
+                if mover.pod.node is not None:
+                    taken[index[mover.pod.node]] += np.array(vector(mover.takes, self.resources), dtype=np.int64)
+        return taken
+
+
+def _ranks(movers: Sequence[Mover]) -> bool:
+    """Whether pending pods compete by priority: then no class mixes priorities."""
+    return len({mover.pod.priority for mover in movers if mover.pod.node is None}) > 1
+
+
+def _admitted(could: Flags, needs: Sequence[Need], sites: Sites) -> Flags:
+    """(K, S): `could`, with the demands of rules between pods and without closed offers."""
+    every = (*sites.nodes, *sites.offers)
+    open_ = np.array([site.name not in sites.ties.closed for site in every], dtype=bool)
+    found: Flags = could & open_
+    pinned: dict[object, Flags] = {}
+    index = sites.admission.index
+    for row, need in enumerate(needs):
+        for pin in need.pins:
+            if pin not in pinned:
+                pinned[pin] = index.labelled(*pin)
+            found[row] &= pinned[pin]
+        if need.nodes is not None:
+            live = len(sites.nodes)
+            found[row] &= [e < live and site.name in need.nodes for e, site in enumerate(every)]
+    return found
+
+
+def _rooms(sites: Sequence[Site], resources: tuple[str, ...], most: Mapping[str, int]) -> Ints:
+    rooms = [room_vector(site.room, resources, most) for site in sites]
+    return frozen(rooms, (len(sites), len(resources)))

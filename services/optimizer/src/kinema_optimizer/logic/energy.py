@@ -1,0 +1,91 @@
+"""Watts in place of money: the same problem with every node's price replaced by what it draws.
+
+A plan for the least energy is a plan for the least cost of a cluster in which a node costs its watts. So nothing
+downstream knows of watts: a cluster is restated before the plan is made, and the plan is restated afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from kinema_core.events import ClusterObject, FrozenMap, Node, Offer, Plan, PlanNode
+from kinema_core.model.catalog import PriceError, machine_of, node_prices
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.vocabulary import PRICE
+
+MICRO: Final = 1_000_000
+
+
+def in_watts(cluster: Cluster, offers: Sequence[Offer]) -> tuple[Cluster, tuple[Offer, ...]]:
+    """The cluster and what is on sale, priced in watts.
+
+    Raises:
+        PriceError: machine types on sale or in use have no watts; all of them are named.
+    """
+    by_type = _watts_by_type(offers)
+    types = {offer.machine_type for offer in offers} | {machine_of(node)[0] for node in cluster.nodes}
+    missing = sorted(types - by_type.keys())
+    if missing:
+        named = ", ".join(missing)
+        message = f"{len(missing)} machine types have no watts, so energy cannot be compared: {named}: fill in watts"
+        raise PriceError(message)
+    nodes: dict[str, ClusterObject] = {node.name: _priced(node, by_type) for node in cluster.nodes}
+    objects: Mapping[str, Mapping[str, ClusterObject]] = MappingProxyType({**cluster.objects, "Node": nodes})
+    restated = tuple(msgspec.structs.replace(offer, micro_usd_per_hour=_micro(offer)) for offer in offers)
+    return Cluster(version=cluster.version, objects=objects), restated
+
+
+def _watts_by_type(offers: Sequence[Offer]) -> dict[str, int]:
+    """Microwatts of each machine type whose every offer has some; of offers that differ, the first counts.
+
+    A machine that drew nothing would be wanted by every plan: 0 is taken as not known.
+    """
+    found: dict[str, int] = {}
+    for offer in offers:
+        found.setdefault(offer.machine_type, _micro(offer))
+    unknown = {offer.machine_type for offer in offers if not _micro(offer)}
+    return {machine: watts for machine, watts in found.items() if machine not in unknown}
+
+
+def _micro(offer: Offer) -> int:
+    return 0 if offer.watts is None else round(Fraction(offer.watts) * MICRO)
+
+
+def _priced(node: Node, by_type: Mapping[str, int]) -> Node:
+    whole, part = divmod(by_type[machine_of(node)[0]], MICRO)
+    return msgspec.structs.replace(node, annotations=FrozenMap({**node.annotations, PRICE: f"{whole}.{part:06d}"}))
+
+
+def in_usd(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> Plan:
+    """The plan with what its nodes cost; `cost` stays in watts and says so, the figures have the money.
+
+    What constraints cost is watts too, and goes to the figures.
+
+    Raises:
+        PriceError: live nodes have no price.
+    """
+    live, on_sale = node_prices(cluster, offers), {offer.name: offer.micro_usd_per_hour for offer in offers}
+
+    def priced(node: PlanNode) -> int:
+        return on_sale[node.offer] if node.action == "boot" else live[node.name]
+
+    after = sum(priced(node) for node in plan.nodes if node.action != "delete")
+    watts = {f"watts of {item.constraint}": item.usd_per_hour for item in plan.binding}
+    money = {
+        "usd_per_hour_before": round(sum(live.values()) / MICRO, 6),
+        "usd_per_hour_after": round(after / MICRO, 6),
+    }
+    replace = msgspec.structs.replace
+    return replace(
+        plan,
+        nodes=tuple(replace(node, usd_per_hour=round(priced(node) / MICRO, 6)) for node in plan.nodes),
+        temporary=tuple(replace(node, usd_per_hour=round(priced(node) / MICRO, 6)) for node in plan.temporary),
+        cost=replace(plan.cost, unit="W"),
+        binding=(),
+        figures=FrozenMap({**plan.figures, **money, **watts}),
+    )

@@ -1,0 +1,289 @@
+"""Why a node stays and what that costs; why a pod is where it is, or nowhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+
+from kinema_core.events import Amounts, Held, Node, Pod
+from kinema_core.model.catalog import machine_of
+from kinema_core.model.daemons import is_resident
+from kinema_optimizer.logic.alternative import Alternative, without
+from kinema_optimizer.logic.compiled import Compiled, Question, compiled
+from kinema_optimizer.logic.movers import stuck_updates
+from kinema_optimizer.logic.packing import PackingProblem
+from kinema_optimizer.logic.relaxing import released
+from kinema_optimizer.logic.rooms import with_ports
+
+MICRO: Final = 1_000_000
+HOURS_PER_MONTH: Final = 730
+MOST_NAMES: Final = 20
+"""Nodes that an explanation names; the rest is counted."""
+
+
+class Keeper(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that may not move, so that its node stays."""
+
+    pod: str
+    code: str
+    reason: str
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that would take pods."""
+
+    node: str
+    pods: int
+
+
+class Bought(msgspec.Struct, frozen=True, kw_only=True):
+    """Machines that would be booted."""
+
+    offer: str
+    count: int
+    usd_per_hour: float
+    """Of each."""
+
+
+class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the pods of a node would go without it: found by first fit, so a search may find something cheaper."""
+
+    pods: int
+    usd_per_hour: float
+    """What the new machines cost."""
+    onto: tuple[Target, ...]
+    onto_nodes: int
+    """Nodes that take pods, those that are not named included."""
+    boots: tuple[Bought, ...]
+    homeless: int
+    """Pods that neither a node nor a machine on sale can take."""
+
+
+NodeVerdict: TypeAlias = Literal["own-rule", "held-pods", "no-place", "as-dear", "could-go"]
+PodVerdict: TypeAlias = Literal["with-node", "terminating", "held", "movable", "placeable", "not-placed", "no-place"]
+
+
+class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a node stays, and what its deletion would save.
+
+    `saves_usd_per_hour` is its price less what its pods cost elsewhere, as if every pod that is held could move; None
+    where no such place was found.
+    """
+
+    kind: Literal["node"] = "node"
+    name: str
+    machine_type: str
+    zone: str
+    capacity_type: str
+    usd_per_hour: float
+    verdict: NodeVerdict
+    reason: str
+    rule: str | None
+    """The rule of its own by which it may not be deleted."""
+    held: tuple[Keeper, ...]
+    movable: int
+    """Pods on it that may move."""
+    elsewhere: Elsewhere
+    saves_usd_per_hour: float | None
+    saves_usd_per_month: float | None
+
+
+class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a pod is where it is, or has no place."""
+
+    kind: Literal["pod"] = "pod"
+    name: str
+    node: str | None
+    requests: Mapping[str, int]
+    verdict: PodVerdict
+    code: str
+    reason: str
+    strategy: str | None
+    """How it would move."""
+    rooms: tuple[str, ...]
+    """Other nodes that admit it and have room for it now."""
+    rooms_in_all: int
+    cheapest: Bought | None
+    """The cheapest machine on sale that admits and holds it."""
+
+
+# --- nodes
+
+
+def explain_node(given: Compiled, node: Node) -> NodeExplanation:
+    """Why a node of the cluster stays; its pods' place elsewhere is priced as if those that are held were free."""
+    facts = given.sites.mobility
+    held = _held_on(given, node)
+    reason = facts.deletable[node.name]
+    own = None if reason is None or any(f"pod {item.pod} " in reason for item in held) else reason
+    own = own or given.sites.ties.fixed.get(node.name)
+    free = _freed(given, [item.pod for item in held if item.pod in facts.held])
+    problem = free.packing
+    index = problem.nodes.index(node.name)
+    found = without(problem, [index])
+    pods = int(problem.stays.counts[problem.stays.node_of == index].sum())
+    priced = not found.homeless and pods == len(_listed_on(given, node))
+    price = given.sites.prices[node.name]
+    saves = price - found.price if priced else None
+    lost = _without_place(free, found, node)
+    verdict, why = _verdict(own, held, found, lost=lost, saves=saves, price=price)
+    machine_type, zone, capacity_type = machine_of(node)
+    return NodeExplanation(
+        name=node.name,
+        machine_type=machine_type,
+        zone=zone,
+        capacity_type=capacity_type,
+        usd_per_hour=price / MICRO,
+        verdict=verdict,
+        reason=why,
+        rule=own,
+        held=tuple(Keeper(pod=item.pod, code=item.code, reason=item.reason) for item in held),
+        movable=len(_listed_on(given, node)) - len(held),
+        elsewhere=_elsewhere(problem, found, pods),
+        saves_usd_per_hour=None if saves is None else saves / MICRO,
+        saves_usd_per_month=None if saves is None else round(saves * HOURS_PER_MONTH / MICRO, 2),
+    )
+
+
+def _listed_on(given: Compiled, node: Node) -> tuple[Pod, ...]:
+    cluster = given.question.cluster
+    here = cluster.pods_by_node.get(node.name, ())
+    return tuple(pod for pod in here if not pod.terminating and not is_resident(cluster, pod))
+
+
+def _held_on(given: Compiled, node: Node) -> tuple[Held, ...]:
+    """Pods that keep the node: by what people and Kubernetes say, and by how moves and rules are modelled."""
+    cluster, facts = given.question.cluster, given.sites.mobility
+    stuck = stuck_updates(cluster, facts)
+    found = []
+    for pod in _listed_on(given, node):
+        workload = cluster.controller_of(pod)
+        held = facts.held.get(pod.key) or given.kept_by_packing.get(pod.key)
+        if held is None and workload is not None and workload.key in stuck:
+            why = f"the rolling update by which it moves would restart a pod of {workload.key} that may not move"
+            held = Held(pod=pod.key, code="rolling-update", reason=why)
+        found += [] if held is None else [held]
+    return tuple(found)
+
+
+def _freed(given: Compiled, keys: list[str]) -> Compiled:
+    """The same with these pods free to move."""
+    if not keys:
+        return given
+    question: Question = given.question
+    return compiled(replace(question, cluster=released(question.cluster, keys)))
+
+
+def _verdict(
+    own: str | None, held: tuple[Held, ...], found: Alternative, *, lost: str, saves: int | None, price: int
+) -> tuple[NodeVerdict, str]:
+    if own is not None:
+        return "own-rule", own
+    if held:
+        codes = Counter(item.code for item in held)
+        named = ", ".join(f"{code}: {codes[code]}" for code in sorted(codes))
+        return "held-pods", f"{len(held)} of its pods may not move ({named})"
+    if found.homeless:
+        count = sum(pods for _, pods in found.homeless)
+        return "no-place", f"{count} of its pods find no place elsewhere, as {lost}"
+    if saves is not None and saves > 0:
+        where = f"on new machines for {found.price / MICRO:.4f} USD/h" if found.boots else "on nodes that are there"
+        return "could-go", f"its pods find a place elsewhere, {where}"
+    said = f"its pods would need new machines for {found.price / MICRO:.4f} USD/h"
+    return "as-dear", f"{said}, and it costs {price / MICRO:.4f}"
+
+
+def _without_place(given: Compiled, found: Alternative, node: Node) -> str:
+    """One of the node's pods without another place, and why; empty when all have one."""
+    for c, _ in found.homeless:
+        mover = next(one for one in given.draft.members[c] if one.pod.node == node.name)
+        need = given.sites.ties.needs.get(mover.pod.key)
+        if need is not None and (need.nodes is not None or need.pins):
+            pins = [f"{key} {value}" for key, value in need.pins]
+            where = [*pins, *(() if need.nodes is None else (f"the nodes {', '.join(sorted(need.nodes))}",))]
+            return f"{mover.pod.key}: rules between pods keep it in {' and '.join(where)}"
+        return f"{mover.pod.key}: {given.sites.admission.refusal(mover.pod, mover.requests, given.sites.offers)[1]}"
+    return ""
+
+
+def _elsewhere(problem: PackingProblem, found: Alternative, pods: int) -> Elsewhere:
+    taken = [(sum(found.onto[e].values()), problem.nodes[e]) for e in found.onto]
+    most = sorted(taken, key=lambda one: (-one[0], one[1]))
+    boots = Counter(machine for machine, _ in found.boots)
+    return Elsewhere(
+        pods=pods,
+        usd_per_hour=found.price / MICRO,
+        onto=tuple(Target(node=name, pods=n) for n, name in most[:MOST_NAMES]),
+        onto_nodes=len(most),
+        boots=tuple(_bought(problem, machine, boots[machine]) for machine in sorted(boots)),
+        homeless=sum(n for _, n in found.homeless),
+    )
+
+
+def _bought(problem: PackingProblem, machine: int, count: int) -> Bought:
+    price = int(problem.machine_price[machine])
+    return Bought(offer=problem.machines[machine], count=count, usd_per_hour=price / MICRO)
+
+
+# --- pods
+
+
+def explain_pod(given: Compiled, pod: Pod) -> PodExplanation:
+    """Why a pod of the cluster is where it is, or has no place."""
+    requests = with_ports(pod.requests, pod, given.question.cluster)
+    c = _class_of(given, pod)
+    rooms, cheapest = ((), None) if c is None else _places(given.packing, c, pod.node)
+    verdict, code, reason = _fate(given, pod, requests, placed=bool(rooms or cheapest))
+    return PodExplanation(
+        name=pod.key,
+        node=pod.node,
+        requests=dict(sorted(requests.items())),
+        verdict=verdict,
+        code=code,
+        reason=reason,
+        strategy=given.sites.mobility.strategy.get(pod.key),
+        rooms=rooms[:MOST_NAMES],
+        rooms_in_all=len(rooms),
+        cheapest=cheapest,
+    )
+
+
+def _fate(given: Compiled, pod: Pod, requests: Amounts, *, placed: bool) -> tuple[PodVerdict, str, str]:
+    """What may become of a pod, the code of the rule behind it, and the reason."""
+    where = f"node {pod.node}"
+    if is_resident(given.question.cluster, pod):
+        return "with-node", "resident", f"it belongs to {where} (daemon set or static pod) and goes with it"
+    if pod.terminating:
+        return "terminating", "terminating", f"it is ending, and keeps its room on {where} until it is gone"
+    held = given.sites.mobility.held.get(pod.key) or given.kept_by_packing.get(pod.key)
+    if held is not None:
+        return ("not-placed" if pod.node is None else "held"), held.code, held.reason
+    if pod.node is not None:
+        return "movable", "", "it may move; it stays as long as its node is kept"
+    if placed:
+        return "placeable", "", "it waits, and a node with room or a machine on sale can take it"
+    code, reason = given.sites.admission.refusal(pod, requests, given.sites.offers)
+    return "no-place", code, reason
+
+
+def _class_of(given: Compiled, pod: Pod) -> int | None:
+    """The class of a pod that is pending or may move."""
+    return next(
+        (c for c, movers in enumerate(given.draft.members) if any(mover.pod.key == pod.key for mover in movers)), None
+    )
+
+
+def _places(problem: PackingProblem, c: int, here: str | None) -> tuple[tuple[str, ...], Bought | None]:
+    """Other nodes that admit a pod of the class and have room, and the cheapest machine that takes it."""
+    request = problem.requests[c]
+    free = ((request == 0) | (request <= problem.node_room)).all(axis=1) & problem.admits[problem.node_row, c]
+    rooms = tuple(problem.nodes[e] for e in np.flatnonzero(free) if problem.nodes[e] != here)
+    fits = ((request == 0) | (request <= problem.machine_room)).all(axis=1)
+    sold = np.flatnonzero(fits & problem.admits[problem.machine_row, c] & (problem.machine_available > 0)).tolist()
+    cheapest = min(sold, key=lambda m: (int(problem.machine_price[m]), problem.machines[m]), default=None)
+    return rooms, None if cheapest is None else _bought(problem, cheapest, 1)

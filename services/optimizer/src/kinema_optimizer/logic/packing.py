@@ -1,0 +1,236 @@
+"""The placement problem at the size of the largest clusters, and an answer to it: sparse, in integers.
+
+The same problem as `problem.Problem`, which the exact models take, without any array of nodes times classes but one of
+truth values per distinct admission. Rules between pods come as two things that a node can be held against by itself:
+the most pods of a class that it may hold (`cap`), and pairs of classes that may not share it (`conflicts`). What pods
+hold that are on a node already never counts as broken; a newcomer obeys every rule.
+
+Sizes: `C` pod classes, `R` resources, `E` existing nodes, `M` machines on sale, `A` distinct admissions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import Final
+
+import numpy as np
+
+from kinema_optimizer.logic.problem import Flags, Ints
+
+UNLIMITED: Final = 2**31 - 1
+"""Stands for no limit, in caps and in machines available."""
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """Pods by class for each of a list of nodes, as compressed rows: node `i` has entries `start[i]:start[i + 1]`."""
+
+    start: Ints
+    """(nodes + 1,)"""
+    classes: Ints
+    """Class of each entry; ascending within a node."""
+    counts: Ints
+    """Pods of each entry, above 0."""
+
+    def of(self, node: int) -> tuple[tuple[int, int], ...]:
+        """(class, pods) on one node."""
+        row = slice(int(self.start[node]), int(self.start[node + 1]))
+        return tuple(zip(self.classes[row].tolist(), self.counts[row].tolist(), strict=True))
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes are listed."""
+        return len(self.start) - 1
+
+    @cached_property
+    def node_of(self) -> Ints:
+        """Node of each entry."""
+        return np.repeat(np.arange(self.nodes), np.diff(self.start))
+
+    def totals(self, classes: int, where: Flags | None = None) -> Ints:
+        """(C,): pods of each class on all nodes, or on those of `where` (nodes,)."""
+        counts = self.counts if where is None else self.counts * where[self.node_of]
+        return np.bincount(self.classes, weights=counts, minlength=classes).astype(np.int64)
+
+    def loads(self, requests: Ints) -> Ints:
+        """(nodes, R): what the pods of each node request together."""
+        found = np.zeros((self.nodes, requests.shape[1]), dtype=np.int64)
+        np.add.at(found, self.node_of, requests[self.classes] * self.counts[:, None])
+        return found
+
+
+def content(rows: list[dict[int, int]]) -> Content:
+    """Content from one mapping of class to pods per node; zeros are left out."""
+    kept = [sorted((c, n) for c, n in row.items() if n) for row in rows]
+    flat = [entry for row in kept for entry in row]
+    starts = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in kept], out=starts[1:])
+    columns = np.array(flat, dtype=np.int64).reshape(len(flat), 2)
+    return Content(starts, columns[:, 0].copy(), columns[:, 1].copy())
+
+
+@dataclass(frozen=True, eq=False)
+class PackingProblem:
+    """A placement problem. Amounts are in the integer unit of their resource, prices in micro-USD per hour."""
+
+    resources: tuple[str, ...]
+    requests: Ints
+    """(C, R): what one pod of a class requests."""
+    pending: Ints
+    """(C,): pods that run nowhere yet; the only ones that may be left without a place."""
+    rolled: Ints
+    """(C,): pods that are replaced in any case, because their requests change."""
+    cap: Ints
+    """(C,): most pods of the class on a node that takes newcomers of it; `UNLIMITED` where no rule limits them."""
+    conflicts: Ints
+    """(P, 2): pairs of different classes that no node may newly bring together; smaller class first, sorted."""
+    disruption: Ints
+    """(C,): what moving one pod of the class counts, in thousandths of an ordinary move."""
+    admits: Flags
+    """(A, C): distinct admissions by rule, room aside."""
+
+    nodes: tuple[str, ...]
+    node_price: Ints
+    """(E,)"""
+    node_room: Ints
+    """(E, R): free for newcomers when the node is kept with all that is on it; negative where that is too much."""
+    node_row: Ints
+    """(E,): its row of `admits`; what held pods on the node rule out is ruled out there."""
+    node_fixed: Flags
+    """(E,): the node must be kept."""
+    stays: Content
+    """Movable pods of each existing node: they stay when it is kept and need another place when it is deleted."""
+    old: Content
+    """Pods of `rolled` by the node that they run on; a newcomer of their class there has not moved."""
+
+    machines: tuple[str, ...]
+    machine_price: Ints
+    """(M,)"""
+    machine_room: Ints
+    """(M, R): what a new machine has for pods besides daemon sets."""
+    machine_row: Ints
+    """(M,): its row of `admits`."""
+    machine_available: Ints
+    """(M,): how many can be had; `UNLIMITED` where that is not limited."""
+    pools: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """Machines that share a limit, and the limit."""
+
+    @cached_property
+    def total(self) -> Ints:
+        """(C,): all pods of the class that are placed or could be."""
+        return np.asarray(self.pending + self.rolled + self.stays.totals(len(self.pending)), dtype=np.int64)
+
+    @cached_property
+    def price_unit(self) -> int:
+        """Every cost is a multiple of this many micro-USD."""
+        return gcd(*self.node_price.tolist(), *self.machine_price.tolist()) or 1
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """An answer: counts per class and node, not yet which pod."""
+
+    keep: Flags
+    """(E,): existing nodes that stay."""
+    newcomers: Content
+    """What each existing node takes besides what stays; nothing where it is deleted."""
+    boots: Ints
+    """(B,): machine of each new node."""
+    booted: Content
+    """What each new node takes."""
+    unplaced: Ints
+    """(C,): pending pods left without a place."""
+
+
+def cost(problem: PackingProblem, packing: Packing) -> int:
+    """Price of the nodes kept and booted, micro-USD per hour."""
+    return int(problem.node_price[packing.keep].sum() + problem.machine_price[packing.boots].sum())
+
+
+def displaced(problem: PackingProblem, packing: Packing) -> Ints:
+    """(C,): pods whose node is deleted."""
+    return problem.stays.totals(len(problem.pending), ~packing.keep)
+
+
+def disruption(problem: PackingProblem, packing: Packing) -> int:
+    """What the packing's moves count, in thousandths of an ordinary move; rolled pods that come back count nothing."""
+    return int((_moved(problem, packing) * problem.disruption).sum())
+
+
+def moves(problem: PackingProblem, packing: Packing) -> int:
+    """Pods whose node changes."""
+    return int(_moved(problem, packing).sum())
+
+
+def _moved(problem: PackingProblem, packing: Packing) -> Ints:
+    back = np.zeros(len(problem.pending), dtype=np.int64)
+    for e in np.flatnonzero(np.diff(problem.old.start) > 0).tolist():
+        here = dict(packing.newcomers.of(e))
+        for c, count in problem.old.of(e):
+            back[c] += min(count, here.get(c, 0))
+    return np.asarray(displaced(problem, packing) + problem.rolled - back, dtype=np.int64)
+
+
+def flaws(problem: PackingProblem, packing: Packing) -> tuple[str, ...]:
+    """Every constraint that the packing breaks, in integers; empty when it is a plan for the problem."""
+    found = [*_count_flaws(problem, packing)]
+    if (problem.node_fixed & ~packing.keep).any():
+        found.append("a node that must stay is deleted")
+    if (np.diff(packing.newcomers.start)[~packing.keep] > 0).any():
+        found.append("a deleted node takes pods")
+    takes = np.diff(packing.newcomers.start) > 0
+    over = packing.newcomers.loads(problem.requests) > np.maximum(problem.node_room, 0)
+    if over[takes].any():
+        found.append("a node is overfull")
+    if (packing.booted.loads(problem.requests) > np.maximum(problem.machine_room[packing.boots], 0)).any():
+        found.append("a new node is overfull")
+    found += _admission_flaws(problem, packing)
+    booted = np.bincount(packing.boots, minlength=len(problem.machines))
+    pooled = any(int(booted[list(members)].sum()) > limit for members, limit in problem.pools)
+    if pooled or (booted > problem.machine_available).any():
+        found.append("more machines are booted than there are")
+    return tuple(found)
+
+
+def _count_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
+    found = []
+    kinds = len(problem.pending)
+    if (packing.newcomers.counts < 0).any() or (packing.booted.counts < 0).any() or (packing.unplaced < 0).any():
+        found.append("a count is negative")
+    if (packing.unplaced > problem.pending).any():
+        found.append("a running pod is left without a place")
+    placed = packing.newcomers.totals(kinds) + packing.booted.totals(kinds) + packing.unplaced
+    if (placed != problem.pending + problem.rolled + displaced(problem, packing)).any():
+        found.append("pods are lost or placed twice")
+    return found
+
+
+def _admission_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
+    found = []
+    enemies = enemies_of(problem)
+    for rows, content_, stays in (
+        (problem.node_row, packing.newcomers, problem.stays),
+        (problem.machine_row[packing.boots], packing.booted, None),
+    ):
+        if not problem.admits[rows[content_.node_of], content_.classes].all():
+            found.append("a node takes pods that it does not admit")
+        for node in np.flatnonzero(np.diff(content_.start) > 0).tolist():
+            new = dict(content_.of(node))
+            here = dict(stays.of(node)) if stays is not None else {}
+            for c, count in new.items():
+                if count + here.get(c, 0) > problem.cap[c]:
+                    found.append("a node takes more pods of a class than a rule allows")
+                if any(d in new or d in here for d in enemies.get(c, ())):
+                    found.append("a node brings together pods that a rule keeps apart")
+    return sorted(set(found))
+
+
+def enemies_of(problem: PackingProblem) -> dict[int, tuple[int, ...]]:
+    """For every class with conflicts, the classes that it may not share a node with."""
+    found: dict[int, list[int]] = {}
+    for a, b in problem.conflicts.tolist():
+        found.setdefault(a, []).append(b)
+        found.setdefault(b, []).append(a)
+    return {c: tuple(sorted(others)) for c, others in found.items()}

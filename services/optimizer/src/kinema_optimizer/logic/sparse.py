@@ -1,0 +1,105 @@
+"""The sparse form of the problem, straight from the members of its classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kinema_optimizer.logic.conflicts import caps, conflicts, true_caps
+from kinema_optimizer.logic.draft import Draft
+from kinema_optimizer.logic.machines import Machines
+from kinema_optimizer.logic.movers import Mover, PodClass
+from kinema_optimizer.logic.packing import UNLIMITED, Content, PackingProblem, content
+from kinema_optimizer.logic.problem import Flags, Ints, frozen
+
+ORDINARY = 1000
+"""What a move counts, in thousandths of an ordinary one."""
+
+
+def packing_problem(
+    draft: Draft, classes: Sequence[PodClass], machines: Machines, *, fixed: Flags, free: bool
+) -> PackingProblem:
+    """The problem with every rule, or, `free`, one that no plan of any kind can do better than.
+
+    Rolling updates are not in it: nodes with pods that would move by one are to be among `fixed` (E,). Free, only rules
+    about nodes count, and of those between pods how many of one class a node can ever hold.
+    """
+    nodes, kinds = draft.question.cluster.nodes, len(classes)
+    stays = _content(draft, [(*one.stays, *one.updated) for one in classes])
+    admits, rows = _rows(draft, free=free)
+    offers = list(machines.rows)
+    firsts = [draft.question.offers[row] for row in offers]
+    return PackingProblem(
+        resources=draft.resources,
+        requests=draft.requests,
+        pending=frozen([len(one.pending) for one in classes], (kinds,)),
+        rolled=frozen([len(one.rolled) for one in classes], (kinds,)),
+        cap=true_caps(draft.marks, _crowds(stays, kinds)) if free else caps(draft.marks, draft.sites.ties.most),
+        conflicts=conflict_pairs(draft, classes) if not free else frozen([], (0, 2)),
+        disruption=frozen([ORDINARY] * kinds, (kinds,)),
+        admits=admits,
+        nodes=tuple(node.name for node in nodes),
+        node_price=frozen([draft.sites.prices[node.name] for node in nodes], (len(nodes),)),
+        node_room=draft.node_room,
+        node_row=frozen(rows[: len(nodes)], (len(nodes),)),
+        node_fixed=fixed,
+        stays=stays,
+        old=_content(draft, [one.rolled for one in classes]),
+        machines=tuple(same[0].name for same in machines.offers),
+        machine_price=frozen([first.micro_usd_per_hour for first in firsts], (len(firsts),)),
+        machine_room=frozen(draft.offer_room[offers], (len(offers), len(draft.resources))),
+        machine_row=frozen(rows[len(nodes) :][offers], (len(offers),)),
+        machine_available=frozen(
+            [UNLIMITED if first.available is None else first.available for first in firsts], (len(firsts),)
+        ),
+        pools=machines.pools,
+    )
+
+
+def conflict_pairs(draft: Draft, classes: Sequence[PodClass]) -> Ints:
+    """(P, 2): classes that may not meet; where a class can be is where it is admitted, and where it is."""
+    places = draft.admits
+    if any(any(one) for one in draft.marks):
+        index = {node.name: e for e, node in enumerate(draft.question.cluster.nodes)}
+        places = draft.admits.copy()
+        for kind, one in zip(draft.kinds.tolist(), classes, strict=True):
+            for mover in (*one.stays, *one.updated):
+                places[kind, index[mover.pod.node or ""]] = True
+    return conflicts(draft.marks, draft.kinds.tolist(), places)
+
+
+def _content(draft: Draft, members: Sequence[Sequence[Mover]]) -> Content:
+    """How many of these pods of each class each live node has."""
+    index = {node.name: e for e, node in enumerate(draft.question.cluster.nodes)}
+    rows: list[dict[int, int]] = [{} for _ in index]
+    for c, movers in enumerate(members):
+        for mover in movers:
+            row = rows[index[mover.pod.node or ""]]
+            row[c] = row.get(c, 0) + 1
+    return content(rows)
+
+
+def _crowds(stays: Content, kinds: int) -> Ints:
+    """(C,): most pods of each class that share a node now."""
+    found = np.zeros(kinds, dtype=np.int64)
+    np.maximum.at(found, stays.classes, stays.counts)
+    return found
+
+
+def _rows(draft: Draft, *, free: bool) -> tuple[Flags, Ints]:
+    """Distinct admissions (A, C), and that of each site (S,)."""
+    columns = np.ascontiguousarray((draft.could if free else draft.admits).T)
+    banned = {} if free else draft.banned
+    known: dict[tuple[bytes, bytes], int] = {}
+    rows = np.zeros(len(columns), dtype=np.int64)
+    distinct: list[Flags] = []
+    for index, column in enumerate(columns):
+        bans = banned.get(index)
+        key = (column.tobytes(), b"" if bans is None else bans.tobytes())
+        if key not in known:
+            known[key] = len(distinct)
+            admitted = column[draft.kinds]
+            distinct.append(admitted if bans is None else admitted & ~bans)
+        rows[index] = known[key]
+    return np.array(distinct, dtype=bool).reshape(len(distinct), len(draft.kinds)), rows

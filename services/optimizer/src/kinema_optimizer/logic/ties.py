@@ -1,0 +1,71 @@
+"""What the rules between pods come to for the pods that they concern.
+
+A rule whose domains are nodes becomes a limit on what one node may newly take: marks that classes carry, and that keep
+classes apart. A rule over any larger domain, as a zone, pins whom it concerns to where they are: then its counts
+never change, and what holds now holds after every move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from kinema_core.events import Held
+
+Pin: TypeAlias = tuple[str, str | None]
+"""A topology key, and the domain in which a pod stays; None: on nodes that are in no domain."""
+
+
+class Marks(NamedTuple):
+    """A pod's part in the rules whose domains are nodes, by number of the rule."""
+
+    keeps_away: frozenset[int]
+    """Anti-affinity terms that it has."""
+    kept_away: frozenset[int]
+    """Anti-affinity terms that select it."""
+    counted: frozenset[int]
+    """Spread constraints that count it."""
+
+
+UNMARKED: Final = Marks(frozenset(), frozenset(), frozenset())
+
+
+class Ban(NamedTuple):
+    """Keeps from a node whoever has the mark: somebody who stays there counts on it."""
+
+    what: str
+    """The field of `Marks`."""
+    rule: int
+
+
+class Need(NamedTuple):
+    """Where a pod may be by the rules between pods; whatever is not demanded is free."""
+
+    pins: tuple[Pin, ...]
+    nodes: frozenset[str] | None = None
+    """Only on these live nodes."""
+
+
+FREE: Final = Need(())
+
+
+@dataclass(frozen=True)
+class Ties:
+    """The rules between pods, worked out; pods and nodes without an entry are concerned by none."""
+
+    needs: Mapping[str, Need] = field(default_factory=lambda: MappingProxyType({}))
+    """By pod key."""
+    marks: Mapping[str, Marks] = field(default_factory=lambda: MappingProxyType({}))
+    """By pod key."""
+    most: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    """By spread constraint: how many of the pods that it counts one node may hold."""
+    bans: Mapping[str, frozenset[Ban]] = field(default_factory=lambda: MappingProxyType({}))
+    """By live node or offer."""
+    restricted: Mapping[str, Held] = field(default_factory=lambda: MappingProxyType({}))
+    """Bound pods that this reduction keeps where they are, though they might move, by key."""
+    fixed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Live nodes that it keeps for other reasons, and why."""
+    closed: frozenset[str] = frozenset()
+    """Offers of which a new node would break an enforced spread."""

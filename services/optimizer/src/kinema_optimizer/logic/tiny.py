@@ -1,0 +1,283 @@
+"""A placement problem small enough to be solved exactly with every rule between pods.
+
+Nothing is simplified here: pods may move between kept nodes, and rules count over any topology. Pods that no rule,
+request, node or role tells apart are one kind; which of them goes where is settled by name afterwards. Live nodes are
+places that exist, machines are offers that nobody could tell apart, to be booted as often as there are of them.
+
+A rule speaks of the state after the plan. Whoever arrives anywhere obeys it in full, as kube-scheduler will ask;
+whoever stays breaks no more of it than now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import Final
+
+NOWHERE: Final = -1
+"""The domain of a node without the topology's label."""
+ALONE: Final = -2
+"""The domain of a new node that is a domain by itself, as every host is."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Pods that are alike in every respect but, where they run, their node."""
+
+    pods: tuple[str, ...]
+    """Keys, in the order in which pods are chosen."""
+    homes: tuple[int, ...]
+    """Per pod the live node that it runs on; empty for pending ones."""
+    requests: tuple[int, ...]
+    """One pod's requests once the plan is carried out, in units of the problem's resources."""
+    nodes: frozenset[int]
+    """Live nodes where one may arrive, room and rules between pods aside."""
+    machines: frozenset[int]
+    priority: int = 0
+    replaced: bool = False
+    """Every pod is replaced in any case, because its requests change."""
+    rollout: int | None = None
+    """The rolling update that replaces these pods together with others, or nobody of them."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether they run nowhere: only such pods may be left without a place."""
+        return not self.homes
+
+    def at(self, node: int) -> int:
+        """How many run on this live node now."""
+        return self.homes.count(node)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A live node."""
+
+    name: str
+    price: int
+    """Micro-USD per hour."""
+    room: tuple[int | None, ...]
+    """What there is for pods of the kinds, theirs now included; None where nothing limits it; negative: overdrawn."""
+    fixed: bool
+    """It must stay."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Offers that are alike for everybody."""
+
+    offers: tuple[str, ...]
+    price: int
+    room: tuple[int | None, ...]
+    limit: int | None
+    """How many can be had; None: no limit."""
+
+
+@dataclass(frozen=True)
+class Zoning:
+    """A topology: the domain of each live node and machine, numbered from 0, or `NOWHERE`, or `ALONE`."""
+
+    nodes: tuple[int, ...]
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Census:
+    """The pods that a rule counts, by domain: those of some kinds, and so many others that go with each live node."""
+
+    zoning: Zoning
+    kinds: frozenset[int]
+    others: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Near:
+    """Required affinity: who holds the rule shares the domain of one counted, or is the only one counted of all."""
+
+    census: Census
+    holders: tuple[tuple[int, frozenset[int]], ...]
+    """Kinds, each with the live nodes whose pods obey the rule now and must when they stay."""
+    others: tuple[tuple[int, bool], ...]
+    """Pods of no kind that obey it now: their live node, and whether the rule counts themselves."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Required anti-affinity, or host ports: who holds the rule shares its domain with nobody else counted."""
+
+    census: Census
+    holders: frozenset[int]
+    others: tuple[int, ...]
+    """Live nodes of pods of no kind that hold the rule: nobody counted may arrive in their domain."""
+    broken: frozenset[int]
+    """Domains where it is broken now: who is there already may stay."""
+
+
+@dataclass(frozen=True)
+class Even:
+    """An enforced topology spread."""
+
+    census: Census
+    nodes: frozenset[int]
+    """Live nodes that make a domain count."""
+    machines: frozenset[int]
+    max_skew: int
+    allowed: int
+    """The skew now, where that is larger; nobody may arrive above `max_skew`, though."""
+    min_domains: int
+    holders: frozenset[int]
+
+
+@dataclass(frozen=True)
+class TinyProblem:
+    """Kinds of pods, places for them, and every rule."""
+
+    kinds: tuple[Kind, ...]
+    places: tuple[Place, ...]
+    machines: tuple[Machine, ...]
+    pools: tuple[tuple[frozenset[int], int], ...]
+    """Machines that share a limit, and the limit."""
+    rollouts: tuple[str, ...]
+    """Workloads that move by rolling update."""
+    near: tuple[Near, ...]
+    apart: tuple[Apart, ...]
+    even: tuple[Even, ...]
+    homeless: tuple[str, ...]
+    """Pending pods that no node and no machine on sale could hold even alone."""
+
+    @property
+    def pods(self) -> int:
+        """Pods of all kinds."""
+        return sum(len(kind.pods) for kind in self.kinds)
+
+    @cached_property
+    def price_unit(self) -> int:
+        """Every cost is a multiple of this many micro-USD."""
+        return gcd(*(place.price for place in self.places), *(machine.price for machine in self.machines)) or 1
+
+    @property
+    def fixed_price(self) -> int:
+        """What the nodes cost that must stay."""
+        return sum(place.price for place in self.places if place.fixed)
+
+
+@dataclass(frozen=True)
+class TinySolution:
+    """An answer in counts. Sites are the live nodes, then the new ones, in order."""
+
+    keep: tuple[bool, ...]
+    boots: tuple[int, ...]
+    """The machine of each new node."""
+    stay: tuple[dict[int, int], ...]
+    """Per kind: how many stay where they are, by live node."""
+    arrive: tuple[dict[int, int], ...]
+    """Per kind: how many newly arrive, by site."""
+    lost: tuple[int, ...]
+    """Per kind: pending pods without a place."""
+
+    def count(self, kind: int, site: int) -> int:
+        """Pods of the kind at the site."""
+        return self.stay[kind].get(site, 0) + self.arrive[kind].get(site, 0)
+
+
+def cost(problem: TinyProblem, solution: TinySolution) -> int:
+    """Price of the nodes kept and booted, micro-USD per hour."""
+    kept = sum(place.price for place, keep in zip(problem.places, solution.keep, strict=True) if keep)
+    return kept + sum(problem.machines[machine].price for machine in solution.boots)
+
+
+def moves(problem: TinyProblem, solution: TinySolution) -> int:
+    """Running pods whose node changes; one that is replaced on its own node has not moved."""
+    found = 0
+    for index, kind in enumerate(problem.kinds):
+        found += len(kind.homes) - sum(min(kind.at(node), solution.count(index, node)) for node in set(kind.homes))
+    return found
+
+
+def restarts(problem: TinyProblem, solution: TinySolution) -> int:
+    """Running pods that are replaced on their own node."""
+    found = 0
+    for index, kind in enumerate(problem.kinds):
+        if kind.replaced or kind.rollout is not None:
+            arrivals = solution.arrive[index]
+            found += sum(min(kind.at(node), arrivals.get(node, 0)) for node in set(kind.homes))
+    return found
+
+
+def updates(problem: TinyProblem, solution: TinySolution) -> frozenset[str]:
+    """Workloads that are moved by a rolling update, which replaces their every pod."""
+    found = {kind.rollout for kind, arriving in zip(problem.kinds, solution.arrive, strict=True) if arriving}
+    return frozenset(workload for number, workload in enumerate(problem.rollouts) if number in found)
+
+
+def lost_by_priority(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
+    """Pods without a place by priority, the highest first."""
+    levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
+    pairs = [(kind.priority, lost) for kind, lost in zip(problem.kinds, solution.lost, strict=True)]
+    return tuple(sum(lost for priority, lost in pairs if priority == level) for level in levels)
+
+
+def as_it_is(problem: TinyProblem) -> TinySolution | None:
+    """The solution that changes nothing and leaves every pending pod out; None when some pod must be replaced."""
+    if any(kind.replaced for kind in problem.kinds):
+        return None
+    return TinySolution(
+        keep=(True,) * len(problem.places),
+        boots=(),
+        stay=tuple({node: kind.at(node) for node in sorted(set(kind.homes))} for kind in problem.kinds),
+        arrive=tuple({} for _ in problem.kinds),
+        lost=tuple(len(kind.pods) if kind.pending else 0 for kind in problem.kinds),
+    )
+
+
+def assignment(problem: TinyProblem, solution: TinySolution) -> dict[str, int | None]:
+    """The site of every pod, None for those without one; who can stay does, by key."""
+    found: dict[str, int | None] = {}
+    for index, kind in enumerate(problem.kinds):
+        at = {site: solution.count(index, site) for site in sorted({*solution.stay[index], *solution.arrive[index]})}
+        waiting = []
+        for key, home in zip(kind.pods, kind.homes or (NOWHERE,) * len(kind.pods), strict=True):
+            if at.get(home, 0):
+                at[home] -= 1
+                found[key] = home
+            else:
+                waiting.append(key)
+        seats = [site for site, free in at.items() for _ in range(free)]
+        places: list[int | None] = [*seats, *[None] * solution.lost[index]]
+        found |= dict(zip(waiting, places, strict=True))
+    return dict(sorted(found.items()))
+
+
+def sufficient(problem: TinyProblem) -> int | None:
+    """A price (micro-USD per hour) at which everybody can be placed unless rules between pods or limits forbid it.
+
+    Everything is kept, and each pod that needs a new place has a machine of its own. None: one finds no machine.
+    """
+    price = sum(place.price for place in problem.places)
+    for kind in problem.kinds:
+        if kind.pending or kind.replaced:
+            prices = [problem.machines[m].price for m in kind.machines]
+            if not prices and not kind.nodes:
+                return None
+            price += len(kind.pods) * min(prices, default=0)
+    return price
+
+
+def affordable(problem: TinyProblem, machine: int, budget: int | None) -> int:
+    """How many of a machine a plan can use: one for each pod, as many as there are, as can be paid."""
+    chosen = problem.machines[machine]
+    most = sum(len(kind.pods) for kind in problem.kinds if machine in kind.machines)
+    if chosen.limit is not None:
+        most = min(most, chosen.limit)
+    if budget is not None and chosen.price:
+        most = min(most, max(0, budget - problem.fixed_price) // chosen.price)
+    return most
+
+
+def columns_of(problem: TinyProblem) -> int:
+    """How many columns the exact model has at the price that suffices, those of rules aside."""
+    budget = sufficient(problem)
+    copies = [affordable(problem, m, budget) for m in range(len(problem.machines))]
+    found = 2 * len(problem.kinds) * len(problem.places) + sum(copies)
+    return found + sum(copies[m] for kind in problem.kinds for m in kind.machines)

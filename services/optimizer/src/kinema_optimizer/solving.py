@@ -1,0 +1,142 @@
+"""Where the service has its plans made: in a child process, or in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+
+from kinema_core.events import Plan, PlanNone
+from kinema_optimizer.adapters.child import Child, ChildError
+from kinema_optimizer.adapters.stops import ClockStop, StopRule
+from kinema_optimizer.job import Ended, Job, salvage, solve
+from kinema_optimizer.logic.failures import Failure, FailureReason
+from kinema_optimizer.logic.progress import Incumbent
+from kinema_optimizer.settings import SolverSettings
+
+_MODULE: Final = "kinema_optimizer.solver"
+_REASONS: Final[dict[str, FailureReason]] = {
+    "crashed": "solver-crashed",
+    "hung": "solver-hung",
+    "memory": "solver-memory",
+}
+_LOG = structlog.get_logger()
+
+
+class Solving(Protocol):
+    """Makes plans."""
+
+    async def answer(self, job: Job) -> Plan | PlanNone:
+        """The answer to a job. When cancelled, the solve ends."""
+
+
+class InThread:
+    """Solves in this process: what a replay, a simulation and a test want."""
+
+    async def answer(self, job: Job) -> Plan | PlanNone:
+        """See `Solving`."""
+        return await in_thread(job, ClockStop(job.settings.time_limit_seconds))
+
+
+async def in_thread(job: Job, stop: StopRule) -> Plan | PlanNone:
+    """The answer to a job, solved in a thread until `stop` says so or nobody wants it any more."""
+    try:
+        return await asyncio.to_thread(solve, job, stop)  # HiGHS lets go of the GIL
+    except asyncio.CancelledError:
+        stop.cancel()  # a thread cannot be killed; it ends at the solver's next callback
+        raise
+
+
+class InChild:
+    """Solves in a process for each job, started ahead so that it is warm when the job comes.
+
+    Its death, silence or hunger ends the solve and nothing else: the answer is then made of the best that it had told
+    of. Use as an asynchronous context; leaving it kills what runs.
+    """
+
+    def __init__(self, settings: SolverSettings) -> None:
+        self._settings = settings
+        self._spare: asyncio.Task[Child] | None = None
+        self._working: Child | None = None
+
+    async def __aenter__(self) -> InChild:
+        self._prepare()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await (await spare).end()
+
+    @property
+    def pid(self) -> int | None:
+        """Process that solves just now."""
+        return None if self._working is None else self._working.pid
+
+    async def answer(self, job: Job) -> Plan | PlanNone:
+        """See `Solving`."""
+        self._prepare()
+        assert self._spare is not None  # just made
+        child, self._spare = await asyncio.shield(self._spare), None
+        self._working = child
+        ear = _Ear()
+        try:
+            task = await asyncio.to_thread(job.pack)
+            await child.ask(
+                task,
+                ear.hear,
+                seconds=job.settings.time_limit_seconds,
+                patience=self._settings.patience_seconds,
+                most_mib=self._settings.memory_limit_mib,
+            )
+        except ChildError as error:
+            ear.fail(_REASONS[error.reason], error.detail)
+        finally:
+            self._working = None
+            await child.end()
+            self._prepare()
+        if ear.ended is not None and ear.ended.answer is not None:
+            return ear.ended.answer
+        failure = ear.failure(child.peak_mib)
+        known = ear.incumbent is not None
+        _LOG.error("solver failed", reason=failure.reason, detail=failure.detail, incumbent=known)
+        return await asyncio.to_thread(salvage, job, failure, ear.incumbent)
+
+    def _prepare(self) -> None:
+        if self._spare is None:
+            self._spare = asyncio.ensure_future(Child.start(_MODULE))
+
+
+@dataclass
+class _Ear:
+    """What a child has told."""
+
+    incumbent: Incumbent | None = None
+    ended: Ended | None = None
+    _began: float = field(default_factory=time.monotonic)
+    _feasible: float = 0.0
+    _seconds: float = 0.0
+    _cause: tuple[FailureReason, str] = ("solver-crashed", "")
+
+    def hear(self, message: object) -> bool:
+        """Take note of a message; gives whether it was the last."""
+        if isinstance(message, Incumbent):
+            self.incumbent = message
+            self._feasible = self._feasible or time.monotonic() - self._began
+        if isinstance(message, Ended):
+            self.ended = message
+            self.fail("solver-memory" if message.out_of_memory else "solver-crashed", message.error)
+        return isinstance(message, Ended)
+
+    def fail(self, reason: FailureReason, detail: str) -> None:
+        """Note why there may be no answer."""
+        self._cause = (reason, detail)
+        self._seconds = time.monotonic() - self._began
+
+    def failure(self, peak_mib: int) -> Failure:
+        """The failure, in figures."""
+        reason, detail = self._cause
+        return Failure(reason, detail, round(self._seconds, 3), round(self._feasible, 3), peak_mib)

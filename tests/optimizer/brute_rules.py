@@ -1,0 +1,359 @@
+"""The best plan by trying everything, with every rule: for tiny clusters only, sharing nothing with the models.
+
+Rules are judged on plain lists of pods and nodes, as their documentation reads: whoever arrives must be accepted by
+kube-scheduler; who stays must not be worse off than now; a topology spread is never less even than now, or wanted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations, product
+from typing import NamedTuple
+
+from tests.optimizer.brute_laws import Laws, Scene, Spot, alive, hard
+from tests.support.builders import NOW
+
+from kinema_core.events import Node, NodeTerm, Offer, Pod
+from kinema_core.model.catalog import machine_of, new_node_labels, node_prices
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests, residents_of
+from kinema_core.model.match import node_admits, node_term_matches, parse_taints, ports_clash
+from kinema_core.model.mobility import listed, mobility, spot_allowed
+from kinema_core.model.resources import limited
+from kinema_core.model.strategy import strategy_of
+
+MOST_STEPS = 40_000
+"""Partial plans looked at before an instance is called too large to try everything."""
+
+
+class TooLargeError(Exception):
+    """There are too many plans to try them all."""
+
+
+class Best(NamedTuple):
+    """What no plan does better: pods left out by priority (the highest first), cost, moves within 0.1 % of it."""
+
+    lost: tuple[int, ...]
+    cost: int
+    moves: int
+
+
+class Brute:
+    """All plans of one cluster."""
+
+    def __init__(self, cluster: Cluster, offers: tuple[Offer, ...]) -> None:
+        self.cluster = cluster
+        self.offers = {one.name: one for one in offers}
+        facts = mobility(cluster, NOW)
+        self.held = facts.held.keys()
+        self.rolling = self._rolling()
+        stuck = {key for key in self.rolling if any(pod.key in self.held for pod in cluster.pods_by_workload[key])}
+        frozen = {pod.key for key in stuck for pod in cluster.pods_by_workload[key] if pod.node and self._rolls(pod)}
+        self.movers = [pod for pod in listed(cluster) if pod.key not in self.held | frozen]
+        self.moving = {pod.key for pod in self.movers}
+        self.rolling = sorted(set(self.rolling) - stuck)
+        pinned = {pod.node for key in stuck for pod in cluster.pods_by_workload[key]}
+        prices = node_prices(cluster, offers)
+        self.spots = [self._live(node, prices[node.name], node.name in pinned) for node in cluster.nodes]
+        self.opened = facts.open_nodes
+        self.levels = sorted({pod.priority for pod in self.movers if pod.node is None}, reverse=True)
+        self.where_now = [
+            (pod, spot.labels) for spot in self.spots for pod in cluster.pods_by_node.get(spot.name, ()) if alive(pod)
+        ]
+        self.boots: list[Spot] = []
+        self.booted: Counter[str] = Counter()
+        self.best: tuple[int, ...] | None = None
+        self.budget: tuple[tuple[int, ...], int] | None = None
+        self.rolled: frozenset[str] = frozenset()
+        self.steps = 0
+        self.taken = [0] * len(self.movers)
+        self.fresh: dict[tuple[str, int], Spot] = {}
+        self.needs = {pod.key: {**pod.requests, **self._attached(pod)} for pod in self.movers}
+        self.laws = Laws(cluster)
+        self.welcome: dict[tuple[str, str, str], bool] = {}
+
+    # --- who may move
+
+    def _volume_terms(self, pod: Pod, name: str) -> list[NodeTerm] | None:
+        """Alternatives for the claim: none for anywhere, None when it is not known."""
+        claims = {one.key: one for one in self.cluster.claims}
+        claim = claims.get(f"{pod.namespace}/{name}")
+        if claim is None:
+            return None
+        if claim.volume is not None:
+            terms = [one.node_terms for one in self.cluster.volumes if one.name == claim.volume]
+        else:
+            terms = [
+                one.node_terms
+                for one in self.cluster.storage_classes
+                if one.name == claim.storage_class and one.wait_for_consumer
+            ]
+        return None if not terms else list(terms[0] or ())
+
+    def _rolls(self, pod: Pod) -> bool:
+        return pod.key not in self.held and strategy_of(self.cluster, pod) == "rolling"
+
+    def _rolling(self) -> list[str]:
+        found = set()
+        for pod in listed(self.cluster):
+            workload = self.cluster.controller_of(pod)
+            if pod.node is not None and workload is not None and self._rolls(pod):
+                found.add(workload.key)
+        return sorted(found)
+
+    # --- nodes
+
+    def _live(self, node: Node, price: int, pinned: bool) -> Spot:
+        here = self.cluster.pods_by_node.get(node.name, ())
+        others = [pod for pod in here if pod.key not in self.moving]
+        room = dict(node.allocatable)
+        self._take(room, dict(resident_requests(self.cluster, node)))
+        for pod in others:
+            self._take(room, self._attached(pod))
+            if not is_resident(self.cluster, pod):
+                self._take(room, dict(pod.requests))
+        facts = mobility(self.cluster, NOW)
+        machine = machine_of(node)
+        keys = {
+            taint.key
+            for one in self.offers.values()
+            if (one.machine_type, one.zone, one.capacity_type) == machine
+            for taint in parse_taints(one.taints)
+        }
+        return Spot(
+            name=node.name,
+            labels=node.labels,
+            taints=node.taints,
+            room=room,
+            price=price,
+            fixed=facts.deletable[node.name] is not None or pinned,
+            open=node.name in facts.open_nodes,
+            spot=machine[2] == "spot",
+            spot_keys=frozenset(keys),
+            ports=tuple(port for pod in others for port in pod.rules.host_ports),
+            stuck=[pod for pod in others if alive(pod)],
+        )
+
+    def _next(self, one: Offer) -> Spot:
+        """The new node that would be opened next, if of this offer."""
+        key = (one.name, len(self.boots))
+        if key not in self.fresh:
+            self.fresh[key] = self._new(one)
+        return self.fresh[key]
+
+    def _new(self, one: Offer) -> Spot:
+        name = f"new-{len(self.boots)}"
+        labels, taints = new_node_labels(one, name), parse_taints(one.taints)
+        room = dict(one.allocatable)
+        self._take(room, dict(daemon_requests(self.cluster, name=name, labels=labels, taints=taints)))
+        daemons = [
+            daemon
+            for daemon in residents_of(self.cluster).daemons
+            if node_admits(daemon.rules, name=name, labels=labels, taints=taints) is None
+        ]
+        return Spot(
+            name=name,
+            labels=labels,
+            taints=taints,
+            room=room,
+            price=one.micro_usd_per_hour,
+            spot=one.capacity_type == "spot",
+            spot_keys=frozenset(taint.key for taint in taints),
+            ports=tuple(port for daemon in daemons for port in daemon.rules.host_ports),
+            offer=one.name,
+        )
+
+    @staticmethod
+    def _take(room: dict[str, int], amounts: dict[str, int]) -> None:
+        for name, amount in amounts.items():
+            if name in room or limited(name):
+                room[name] = room.get(name, 0) - amount
+
+    def _attached(self, pod: Pod) -> dict[str, int]:
+        volumes = {one.name: one for one in self.cluster.volumes}
+        found: Counter[str] = Counter()
+        for claim in self.cluster.claims:
+            if claim.namespace == pod.namespace and claim.name in pod.rules.claims and claim.volume in volumes:
+                driver = volumes[claim.volume].driver
+                found.update([f"attachable-volumes-csi-{driver}"] if driver else [])
+        return dict(found)
+
+    # --- trying
+
+    def search(self) -> Best | None:
+        """The best of all plans; None when there is none."""
+        self._try_all()
+        if self.best is None:
+            return None
+        *lost, cost = self.best
+        self.budget = (tuple(lost), cost + cost // 1000)
+        self.best = None
+        self._try_all()
+        assert self.best is not None
+        return Best(tuple(lost), cost, self.best[0])
+
+    def _try_all(self) -> None:
+        paid = sum(spot.price for spot in self.spots if spot.fixed)
+        order = sorted(self.movers, key=lambda pod: (pod.node is None, -pod.requests["cpu"], pod.key))
+        for choice in product([False, True], repeat=len(self.rolling)):
+            self.rolled = frozenset(key for key, roll in zip(self.rolling, choice, strict=True) if roll)
+            self._place(order, 0, lost=[0] * len(self.levels), paid=paid, moved=0)
+
+    def _value(self, lost: list[int], paid: int, moved: int) -> tuple[int, ...] | None:
+        """What the part of a plan is worth, at best; None when it is too dear."""
+        if self.budget is None:
+            return (*lost, paid)
+        return (moved,) if (tuple(lost), paid) <= self.budget and tuple(lost) == self._least(lost) else None
+
+    def _least(self, lost: list[int]) -> tuple[int, ...]:
+        assert self.budget is not None
+        return tuple(min(a, b) for a, b in zip(lost, self.budget[0], strict=True))
+
+    def _place(self, order: list[Pod], at: int, *, lost: list[int], paid: int, moved: int) -> None:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise TooLargeError
+        value = self._value(lost, paid, moved)
+        if value is None or (self.best is not None and value >= self.best):
+            return
+        if at == len(order):
+            self._leaf(lost, paid, moved)
+            return
+        pod = order[at]
+        least = self.taken[at - 1] if at and _same(order[at - 1], pod) else -1
+        workload = self.cluster.controller_of(pod)
+        rolls = workload is not None and workload.key in self.rolled and pod.node is not None and self._rolls(pod)
+        may_go = rolls or pod.node is None or not (workload and workload.key in self.rolling and self._rolls(pod))
+        for spot in self._candidates(pod):
+            rank = self._rank(spot)
+            if rank < least:  # one of two pods that nobody can tell apart: the other way round was tried
+                continue
+            self.taken[at] = rank
+            stays = spot.name == pod.node and not rolls
+            if not (stays or may_go) or not self._may_sit(pod, spot, arrives=not stays):
+                continue
+            price = spot.price if not spot.seats and not spot.fixed else 0
+            new = spot.offer != "" and not spot.seats
+            if new:
+                self.boots.append(spot)
+                self.booted[spot.offer] += 1
+            spot.seats.append((pod, not stays))
+            gone = int(pod.node is not None and spot.name != pod.node)
+            self._place(order, at + 1, lost=lost, paid=paid + price, moved=moved + gone)
+            spot.seats.pop()
+            if new:
+                self.boots.pop()
+                self.booted[spot.offer] -= 1
+        if pod.node is None:
+            self.taken[at] = len(self.spots) + len(order)
+            level = self.levels.index(pod.priority)
+            more = [n + (index == level) for index, n in enumerate(lost)]
+            self._place(order, at + 1, lost=more, paid=paid, moved=moved)
+
+    def _rank(self, spot: Spot) -> int:
+        """Live nodes in order, then new ones in the order in which they were opened."""
+        places = [*self.spots, *self.boots]
+        return next((index for index, one in enumerate(places) if one is spot), len(places))
+
+    def _candidates(self, pod: Pod) -> Iterator[Spot]:
+        home = [spot for spot in self.spots if spot.name == pod.node]
+        yield from home
+        yield from (spot for spot in self.spots if spot.name != pod.node)
+        yield from list(self.boots)
+        for one in self.offers.values():
+            pool = [other.name for other in self.offers.values() if one.pool and other.pool == one.pool] or [one.name]
+            if one.available is None or sum(self.booted[name] for name in pool) < one.available:
+                yield self._next(one)
+
+    def _may_sit(self, pod: Pod, spot: Spot, *, arrives: bool) -> bool:
+        if arrives and not self._admitted(pod, spot):
+            return False
+        wanted: Counter[str] = Counter()
+        asked: set[str] = set()
+        for other, comes in [*spot.seats, (pod, arrives)]:
+            need = Counter({**other.requests, **self._attached(other)})
+            wanted.update(need)
+            asked |= {name for name, amount in need.items() if comes and amount > 0}
+        over = {
+            name for name in asked if (name in spot.room or limited(name)) and wanted[name] > spot.room.get(name, 0)
+        }
+        if over:
+            return False
+        for other, comes in spot.seats:
+            if (comes or arrives) and ports_clash(pod.rules.host_ports, other.rules.host_ports):
+                return False
+        return self._keeps_apart(pod, spot, arrives=arrives)
+
+    def _admitted(self, pod: Pod, spot: Spot) -> bool:
+        if not spot.open or ports_clash(pod.rules.host_ports, spot.ports):
+            return False
+        spotty = spot.spot and spot.name != pod.node
+        if spotty and not spot_allowed(self.cluster, pod, taint_keys=spot.spot_keys):
+            return False
+        if node_admits(pod.rules, name=spot.name, labels=spot.labels, taints=spot.taints) is not None:
+            return False
+        for claim in pod.rules.claims:
+            terms = self._volume_terms(pod, claim)
+            assert terms is not None, "a pod with unknown volumes is held"
+            if terms and not any(node_term_matches(term, name=spot.name, labels=spot.labels) for term in terms):
+                return False
+        keys = [one.topology_key for one in pod.rules.spread if one.when_unsatisfiable == "DoNotSchedule"]
+        return all(key in spot.labels for key in keys)
+
+    def _keeps_apart(self, pod: Pod, spot: Spot, *, arrives: bool) -> bool:
+        """Anti-affinity against everybody who has a seat already, and those that cannot move."""
+        for other_spot in [*self.spots, *self.boots]:
+            held = other_spot.stuck if other_spot.fixed else []
+            for other, comes in [*other_spot.seats, *((one, False) for one in held)]:
+                if (arrives or comes) and self.laws.shun(pod, spot.labels, other, other_spot.labels):
+                    return False
+        return True
+
+    # --- whole plans
+
+    def _leaf(self, lost: list[int], paid: int, moved: int) -> None:
+        """A complete placement. Empty nodes go, unless the pods that go with them are needed."""
+        idle = [spot for spot in self.spots if spot.stuck and not spot.fixed and not spot.seats]
+        for size in range(len(idle) + 1):
+            for kept in combinations(idle, size):
+                price = paid + sum(spot.price for spot in kept)
+                value = self._value(lost, price, moved)
+                if value is None or (self.best is not None and value >= self.best):
+                    continue
+                spots = [spot for spot in self.spots if spot.fixed or spot.seats or spot in kept] + self.boots
+                if self._lawful(spots):
+                    self.best = value
+
+    def _lawful(self, spots: list[Spot]) -> bool:
+        after = [(pod, spot.labels, comes) for spot in spots for pod, comes in spot.seats]
+        after += [(pod, spot.labels, False) for spot in spots for pod in spot.stuck]
+        for pod, at, comes in after:
+            for other, there, others_comes in after if pod.rules.anti_affinity else ():
+                if pod is not other and (comes or others_comes) and self.laws.shun(pod, at, other, there):
+                    return False
+        people = [(pod, at) for pod, at, _ in after]
+        for pod, at, comes in after:
+            for term in pod.rules.affinity:
+                if term.weight == 0 and not self.laws.near(pod, at, term, people):
+                    now = [labels for other, labels in self.where_now if other is pod]
+                    if comes or not now or self.laws.near(pod, now[0], term, self.where_now):
+                        return False
+        scene, before = Scene(spots, after), Scene(self.spots, [(pod, at, False) for pod, at in self.where_now])
+        ruled = [(pod, one) for pod in self.cluster.pods if alive(pod) for one in hard(pod)]
+        return all(self.laws.even(pod, one, scene, before) for pod, one in ruled)
+
+
+def _same(a: Pod, b: Pod) -> bool:
+    """Whether nothing but the name tells two pods apart."""
+    facts = [(one.requests, one.rules, one.labels, one.annotations, one.namespace, one.node) for one in (a, b)]
+    return facts[0] == facts[1] and a.priority == b.priority and a.owner is not None and a.owner == b.owner
+
+
+def best_plan(cluster: Cluster, offers: tuple[Offer, ...]) -> Best | None:
+    """What no plan does better; None when there is no plan at all.
+
+    Raises:
+        TooLargeError: there are too many plans.
+    """
+    return Brute(cluster, offers).search()

@@ -1,0 +1,263 @@
+"""On tiny clusters with every kind of rule the optimizer finds what trying everything finds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+from tests.optimizer.brute_rules import Best, TooLargeError, best_plan
+from tests.optimizer.instances import random_cluster
+from tests.optimizer.rule_instances import FEATURES, Instance, rule_instance
+from tests.support.builders import NOW
+from tests.support.plans import plan_for as plan_by_hand
+
+from kinema_core.events import Plan
+from kinema_core.model.catalog import node_prices
+from kinema_core.model.check import check_plan
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import mobility
+from kinema_optimizer.adapters.exact import ExactResult, solve_exact
+from kinema_optimizer.adapters.literal import solve_literal
+from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.logic.compiled import Question, compiled
+from kinema_optimizer.logic.tiny import TinyProblem
+from kinema_optimizer.logic.tiny_cluster import MOST_PODS, tiny_problem_of
+from kinema_optimizer.planner import plan_for
+from kinema_optimizer.settings import PlanningSettings
+
+PLENTY = 20_000
+"""Callbacks that no instance here comes near."""
+CHUNKS, CHUNK = 10, 100
+"""Instances against brute force: 1,000 in all, about 80 seconds of one core."""
+
+
+def problem_of(instance: Instance) -> TinyProblem:
+    """The instance as the exact model sees it."""
+    cluster, offers = instance.cluster, instance.offers
+    question = Question(cluster, offers, NOW, "reschedule")
+    found = tiny_problem_of(question, mobility(cluster, NOW), node_prices(cluster, offers))
+    assert found is not None, "eight pods are never too many"
+    return found
+
+
+def solved(problem: TinyProblem, work: int = PLENTY, *, least_moves: bool = True) -> ExactResult:
+    """The exact model's answer."""
+    found = solve_exact(problem, WorkStop(work), least_moves=least_moves)
+    assert found is not None, "keeping everything is a plan"
+    return found
+
+
+@lru_cache(maxsize=64)
+def tried(seed: int) -> tuple[Instance, Best] | None:
+    """An instance and its optimum by brute force; None where there are too many plans."""
+    instance = rule_instance(seed)
+    try:
+        best = best_plan(instance.cluster, instance.offers)
+    except TooLargeError:
+        return None
+    assert best is not None, "keeping everything is a plan"
+    return instance, best
+
+
+def by_priority(cluster: Cluster, lost: set[str]) -> tuple[int, ...]:
+    """Pods left out, per priority of a pending pod that could be placed, the highest first."""
+    held = mobility(cluster, NOW).held
+    waiting = [pod for pod in cluster.pods if pod.node is None and not pod.terminating and pod.key not in held]
+    levels = sorted({pod.priority for pod in waiting}, reverse=True)
+    counts = Counter(pod.priority for pod in waiting if pod.key in lost)
+    return tuple(counts[level] for level in levels)
+
+
+def value(cluster: Cluster, found: ExactResult) -> Best:
+    """The exact model's answer in the terms of brute force."""
+    moved = [key for key, to in found.assignment.items() if (pod := cluster.pod(key)) and pod.node not in (None, to)]
+    lost = {key for key, to in found.assignment.items() if to is None}
+    return Best(by_priority(cluster, lost), found.least, len(moved))
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_exact_model_equals_brute_force(chunk: int) -> None:
+    """On 1,000 instances: as few pods left out at each priority, the least cost proven, and as few moves at it.
+
+    The independent checker accepts every answer.
+    """
+    compared, seed = 0, chunk * 10_000
+    while compared < CHUNK:
+        found = tried(seed)
+        if found is not None:
+            (instance, best), compared = found, compared + 1
+            answer = solved(problem_of(instance))
+            assert answer.proven, seed
+            assert value(instance.cluster, answer) == best, seed
+            assert refusals(instance, answer) == set(), seed
+        seed += 1
+
+
+def test_plans_are_the_best_wherever_their_moves_can_be_ordered() -> None:
+    """Whole plans: never better than brute force, their bound never above it, and equal to it nearly always.
+
+    Brute force looks at the state after a plan only. Where no order of moves leads there, as two copies of a pod exist
+    on the way and keep each other out, the plan is another one.
+    """
+    compared = equal = 0
+    for seed in range(120):
+        found = tried(seed)
+        if found is None or problem_of(found[0]).rollouts:
+            continue
+        instance, best = found
+        plan = plan_for(instance.cluster, instance.offers, now=NOW, settings=PlanningSettings(), stop=WorkStop(PLENTY))
+        lost = by_priority(instance.cluster, {one.pod for one in plan.unplaced})
+        after, bound = round(plan.cost.after * 10**6), round(plan.cost.lower_bound * 10**6)
+        assert (lost, after) >= (best.lost, best.cost), seed
+        assert bound <= best.cost, seed
+        equal += lost == best.lost and after <= best.cost + best.cost // 1000 and plan.moves == best.moves
+        compared += 1
+    assert compared >= 80
+    assert equal >= 0.9 * compared
+
+
+def test_the_instances_have_every_kind_of_rule() -> None:
+    """Each feature occurs in at least twenty of the first two hundred instances of a chunk."""
+    seen = Counter(feature for seed in range(200) for feature in rule_instance(seed).features)
+    assert {feature for feature in FEATURES if seen[feature] < 20} == set()
+
+
+def test_every_kind_of_rule_between_pods_decides_some_instance() -> None:
+    """Without affinity, anti-affinity and ports, spread, limits or rolling updates other plans would be the best."""
+    problems = [problem_of(rule_instance(seed)) for seed in range(120)]
+    best = [solved(problem, least_moves=False).least for problem in problems]
+    without = {
+        "affinity": [replace(problem, near=()) for problem in problems],
+        "anti-affinity": [replace(problem, apart=()) for problem in problems],
+        "spread": [replace(problem, even=()) for problem in problems],
+        "limits": [
+            replace(problem, machines=tuple(replace(one, limit=None) for one in problem.machines), pools=())
+            for problem in problems
+        ],
+    }
+    for kind, freer in without.items():
+        least = [solved(problem, least_moves=False).least for problem in freer]
+        assert least != best, kind
+
+
+@pytest.mark.parametrize("work", [1, 2, 5, 20])
+def test_a_solve_that_is_cut_short_claims_no_more_than_is_true(work: int) -> None:
+    """Wherever it ends, the bound is not above the optimum, and what was found obeys the checker."""
+    compared = 0
+    for seed in range(300, 340):
+        found = tried(seed)
+        if found is None:
+            continue
+        instance, best = found
+        result = solved(problem_of(instance), work)
+        assert result.lower_bound <= best.cost, seed
+        assert (value(instance.cluster, result).lost, result.least) >= (best.lost, best.cost), seed
+        assert refusals(instance, result) <= {"pending-placeable"}, seed
+        compared += 1
+    assert compared >= 35
+
+
+def refusals(instance: Instance, found: ExactResult) -> set[str]:
+    """What the checker has against the answer."""
+    cluster, offers = instance.cluster, instance.offers
+    waiting = {pod.key for pod in cluster.pods if pod.node is None and not pod.terminating}
+    placed = {key: to for key, to in found.assignment.items() if to is not None}
+    plan = plan_by_hand(
+        cluster,
+        offers,
+        to={key: to for key, to in placed.items() if (pod := cluster.pod(key)) is not None and pod.node != to},
+        boot={name: alike[0] for name, alike in found.boots.items()},
+        delete=found.deleted,
+        unplaced=dict.fromkeys(sorted(waiting - placed.keys()), "no-room"),
+        lower_bound=found.lower_bound,
+    )
+    return {each.code for each in check_plan(plan, cluster, offers, NOW)}
+
+
+def test_the_same_problem_has_the_same_answer() -> None:
+    """Built and solved anew, pods, nodes, bound and stops are equal."""
+    for seed in range(20):
+        assert solved(problem_of(rule_instance(seed))) == solved(problem_of(rule_instance(seed)))
+
+
+@pytest.mark.parametrize("start", range(2000, 2200, 50))
+def test_the_exact_model_equals_the_literal_model(start: int) -> None:
+    """On more than 100 clusters of up to 24 pods without rules between pods the least costs are equal.
+
+    Left out are those on which the literal model bounds only: overdrawn nodes, rolling updates, pods left out.
+    """
+    compared = 0
+    for seed in range(start, start + 50):
+        compared += equals_literal(seed, pods=8 + seed % 17, limited=seed % 3 == 0)
+    assert compared >= 33
+
+
+@pytest.mark.parametrize("seed", [1003, 1009, 1023, 1030, 1031, 1033, 1045, 1050])
+def test_the_exact_model_equals_the_literal_model_on_thirty_pods(seed: int) -> None:
+    """Larger clusters, of those on which the literal model ends in a few seconds."""
+    assert equals_literal(seed, pods=30)
+
+
+def equals_literal(seed: int, *, pods: int, limited: bool = False) -> bool:
+    """Whether the models can be compared on a random cluster; they must then agree."""
+    cluster, offers = random_cluster(seed, pods=pods, rules=False, limited=limited)
+    question = Question(cluster, offers, NOW, "reschedule")
+    problem = tiny_problem_of(question, mobility(cluster, NOW), node_prices(cluster, offers))
+    assert problem is not None
+    if problem.rollouts or overdrawn(problem):
+        return False
+    found = solved(problem, least_moves=False)
+    if None in found.assignment.values():
+        return False
+    literal = solve_literal(compiled(question).unbound, WorkStop(PLENTY), at_most=found.cost)
+    assert literal.proven, seed
+    assert found.proven, seed
+    assert found.least == literal.cost, seed
+    return True
+
+
+def overdrawn(problem: TinyProblem) -> bool:
+    """Whether a node holds more than it has room for."""
+    return any(
+        free is not None and free < sum(kind.at(node) * kind.requests[r] for kind in problem.kinds)
+        for node, place in enumerate(problem.places)
+        for r, free in enumerate(place.room)
+    )
+
+
+def test_thirty_pods_with_every_rule_are_solved_to_the_end() -> None:
+    """Clusters of up to thirty pods on ten nodes: proven, and accepted by the checker."""
+    for seed in range(12):
+        instance = rule_instance(seed, pods=30, nodes=10)
+        found = solved(problem_of(instance))
+        assert found.proven, seed
+        assert refusals(instance, found) == set(), seed
+
+
+def test_a_cluster_that_is_too_large_is_no_tiny_problem() -> None:
+    """Above so many movable pods the exact model is not made."""
+    cluster, offers = random_cluster(1, pods=2 * MOST_PODS, rules=False)
+    question = Question(cluster, offers, NOW, "reschedule")
+    assert tiny_problem_of(question, mobility(cluster, NOW), node_prices(cluster, offers)) is None
+
+
+def plan_in(mode_seed: int) -> Plan:
+    """An autoscale plan for an instance."""
+    instance = rule_instance(mode_seed)
+    settings = PlanningSettings()
+    return plan_for(
+        instance.cluster, instance.offers, now=NOW, settings=settings, mode="autoscale", stop=WorkStop(PLENTY)
+    )
+
+
+def test_an_autoscale_plan_only_adds() -> None:
+    """Nobody who runs is touched, no node goes, and rules hold for whoever is placed."""
+    placed = 0
+    for seed in range(60):
+        plan = plan_in(seed)
+        assert plan.moves == plan.restarts == 0
+        assert all(node.action != "delete" for node in plan.nodes)
+        placed += sum(item.strategy == "schedule" for item in plan.placements)
+    assert placed >= 30

@@ -1,0 +1,100 @@
+"""Explanations agree with the problem that plans are made from."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.optimizer.instances import random_cluster
+from tests.support.builders import NOW, budget, cluster, deployed, node, offer, pod, selector
+
+from kinema_core.events import Offer, PlacementRules, Pod, PodTerm
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import listed
+from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.logic.compiled import Compiled, Question, compiled
+from kinema_optimizer.logic.explain import NodeExplanation, explain_node, explain_pod
+from kinema_optimizer.service import plan_for
+from kinema_optimizer.settings import PlanningSettings
+
+ON_SALE = (offer("m2", cpu=2000, price=90_000), offer("m4", cpu=4000, price=170_000))
+
+
+def asked(state: Cluster, on_sale: tuple[Offer, ...] = ON_SALE) -> Compiled:
+    """The problem of a reschedule."""
+    return compiled(Question(state, on_sale, NOW, "reschedule"))
+
+
+def told(state: Cluster, name: str) -> NodeExplanation:
+    """The explanation of a node."""
+    found = state.node(name)
+    assert found is not None
+    return explain_node(asked(state), found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_node_is_said_to_be_held_exactly_when_plans_must_keep_it(seed: int) -> None:
+    """No explanation claims that a fixed node could go, nor that a free one may not."""
+    state, on_sale = random_cluster(seed, pods=14)
+    problem = asked(state, on_sale)
+    for index, one in enumerate(state.nodes):
+        verdict = explain_node(problem, one).verdict
+        assert (verdict in {"own-rule", "held-pods"}) == bool(problem.packing.node_fixed[index])
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_saving_that_is_promised_is_no_more_than_the_best_plan_saves(seed: int) -> None:
+    """A free node whose deletion saves something saves at least that much in the best plan."""
+    state, on_sale = random_cluster(seed, pods=10)
+    problem = asked(state, on_sale)
+    promised = [explain_node(problem, one) for one in state.nodes]
+    most = max((one.saves_usd_per_hour or 0.0 for one in promised if one.verdict == "could-go"), default=0.0)
+    made = plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), stop=WorkStop(20_000))
+    waiting = any(item.source is None for item in made.placements)
+    if not waiting:  # pods that wait may need a machine more
+        assert made.cost.before - made.cost.after >= most * 0.999 - made.cost.before * 0.001 - 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_every_pod_has_an_explanation(seed: int) -> None:
+    """Running, waiting, held, ending or bound to its node: each pod's fate has a word and a reason."""
+    state, on_sale = random_cluster(seed, pods=14, limited=True)
+    problem = asked(state, on_sale)
+    own = {one.key for one in listed(state)}
+    for one in state.pods:
+        found = explain_pod(problem, one)
+        assert found.reason
+        assert (found.verdict in {"with-node", "terminating"}) == (one.key not in own)
+        assert (found.verdict in {"placeable", "no-place", "not-placed"}) == (one.node is None and one.key in own)
+
+
+def test_pod_kept_by_rules_between_pods_is_named() -> None:
+    """Pods that need each other on one node keep it together."""
+    together = PlacementRules(affinity=(PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="db")),))
+    state = cluster(node("n0"), node("n1"), *deployed("db", ["n1"]), *deployed("web", ["n1", "n1"], rules=together))
+    found = told(state, "n1")
+    assert found.verdict == "no-place"
+    assert "shop/web-0: rules between pods keep it in the nodes n1" in found.reason
+
+
+def test_pod_that_only_a_rolling_update_moves_is_named_when_that_is_stuck() -> None:
+    """A sibling that may not be restarted keeps every pod of the workload."""
+    stays = {"kinema.io/do-not-move": "true"}
+    objects = [
+        pod(one.name, node=one.node, owner=one.owner, annotations=stays)
+        if isinstance(one, Pod) and one.node == "n0"
+        else one
+        for one in deployed("web", ["n0", "n1"], annotations={"kinema.io/strategy": "rolling"})
+    ]
+    found = told(cluster(node("n0"), node("n1"), *objects), "n1")
+    assert (found.verdict, [item.code for item in found.held]) == ("held-pods", ["rolling-update"])
+
+
+def test_two_rules_on_a_node_are_both_told() -> None:
+    """Its own rule is the verdict, the held pods are listed, and the price is that of both together."""
+    keep = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    objects = [*deployed("db", ["n1", "n1"]), budget("db", max_unavailable="0")]
+    found = told(cluster(node("n0"), node("n1", annotations=keep), *objects), "n1")
+    assert (found.verdict, len(found.held), found.saves_usd_per_hour) == ("own-rule", 2, 0.17)

@@ -1,0 +1,414 @@
+"""A search whose errands are done by other processes: the same packing, whoever does them and whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import pytest
+from tests.optimizer.instances import boutique
+from tests.support.builders import NOW
+from tests.support.nats_broker import Broker, running
+
+from kinema_core.events import CatalogPublished, ForecastMade, Plan
+from kinema_core.runtime.bus import BusUnavailableError
+from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.faultpoint import VARIABLE
+from kinema_core.runtime.nats_work import connect_work
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.stage import Moment
+from kinema_core.runtime.work import Item, MemoryQueue, MemoryWork, WorkQueue, cut
+from kinema_optimizer.adapters import shared_crew
+from kinema_optimizer.adapters.errands import Errand, Threads
+from kinema_optimizer.adapters.exchange_check import faults
+from kinema_optimizer.adapters.neighbourhood import Exchange, Guide, Step
+from kinema_optimizer.adapters.search import Wish, search
+from kinema_optimizer.adapters.shared_crew import SharedCrew
+from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.adapters.wire import (
+    Found,
+    WireError,
+    data_of,
+    found_in,
+    guide_in,
+    item_in,
+    packed,
+    problem_in,
+)
+from kinema_optimizer.adapters.wire import Item as Order
+from kinema_optimizer.logic.compiled import Question, compiled
+from kinema_optimizer.logic.packing import Packing, PackingProblem, flaws
+from kinema_optimizer.logic.state import NOTHING, Filling, filling
+from kinema_optimizer.service import Optimizer
+from kinema_optimizer.settings import PlanningSettings, Settings, SolverSettings
+from kinema_optimizer.solving import InChild
+from kinema_optimizer.worker import Worker
+
+ROUNDS = 3
+Does: TypeAlias = Callable[[WorkQueue], Awaitable[None]]
+
+
+@cache
+def problem() -> PackingProblem:
+    """A few hundred running pods."""
+    state, on_sale = boutique(24, seed=6, nodes=24)
+    return compiled(Question(state, on_sale, NOW, "reschedule")).packing
+
+
+class Recorded:
+    """Threads that note what they were asked and what they found."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self.done: list[tuple[Guide, Errand, Exchange | None]] = []
+
+    def improve(self, guide: Guide, errands: Sequence[Errand]) -> list[Exchange | None]:
+        """See `Crew`."""
+        found = self._threads.improve(guide, errands)
+        self.done += [(guide, errand, one) for errand, one in zip(errands, found, strict=True)]
+        return found
+
+
+@cache
+def alone() -> tuple[bytes, list[tuple[Guide, Errand, Exchange | None]]]:
+    """The packing that threads find, and all that they did on the way."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        crew = Recorded(Threads(pool))
+        found = search(problem(), problem(), Wish(seed=3, crew=crew), WorkStop(ROUNDS))
+    return wire(found.packing), crew.done
+
+
+def wire(packing: Packing) -> bytes:
+    """Everything that a packing is."""
+    parts = (packing.keep, packing.boots, packing.unplaced)
+    lists = ((one.start, one.classes, one.counts) for one in (packing.newcomers, packing.booted))
+    return b"|".join(part.tobytes() for part in (*parts, *(part for one in lists for part in one)))
+
+
+def shared(connect: Callable[[], Awaitable[WorkQueue]]) -> tuple[Packing, SharedCrew]:
+    """The packing found with the help of a work queue."""
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=2))
+        crew = stack.enter_context(SharedCrew(connect, Threads(pool)))
+        found = search(problem(), problem(), Wish(seed=3, crew=crew), WorkStop(ROUNDS))
+    assert flaws(problem(), found.packing) == ()
+    return found.packing, crew
+
+
+class Populated(MemoryWork):
+    """A connection to a queue in memory at which others work, in the same loop."""
+
+    def __init__(self, workers: Sequence[Does]) -> None:
+        queue = MemoryQueue()
+        super().__init__(queue)
+        self._tasks = [asyncio.ensure_future(does(MemoryWork(queue))) for does in workers]
+
+    async def close(self) -> None:
+        """Send everybody home."""
+        await super().close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def populated(*workers: Does) -> Callable[[], Awaitable[WorkQueue]]:
+    """Connects to a queue with these workers."""
+
+    async def connect() -> WorkQueue:
+        return Populated(workers)
+
+    return connect
+
+
+async def diligent(work: WorkQueue) -> None:
+    """Does what a worker does."""
+    await Worker(work).run()
+
+
+async def mute(work: WorkQueue) -> None:
+    """Takes items and never answers."""
+    async for _ in work.items():
+        pass
+
+
+async def babbling(work: WorkQueue) -> None:
+    """Answers with bytes that mean nothing."""
+    async for item in work.items():
+        await item.answer(b"what?")
+
+
+async def greedy(work: WorkQueue) -> None:
+    """Finds that all nodes can go, whatever runs on them."""
+    async for item in work.items():
+        await item.answer(packed(Found(Exchange({}, (), 1e9))))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_the_packing_does_not_depend_on_who_works(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same seed and rounds: what threads find is found by any number of workers, who do all of it."""
+    monkeypatch.setattr(shared_crew, "_FIRST_SECONDS", 300.0)  # a busy machine takes nothing from them
+    monkeypatch.setattr(shared_crew, "_LEAST_SECONDS", 300.0)
+    packing, crew = shared(populated(*[diligent] * workers))
+    assert wire(packing) == alone()[0]
+    assert (crew.answered, crew.lost) == (len(alone()[1]), 0)
+
+
+@pytest.mark.parametrize("bad", [mute, babbling, greedy])
+def test_bad_workers_cost_time_only(bad: Does, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence, nonsense and exchanges that lose pods are replaced by work done here."""
+    monkeypatch.setattr(shared_crew, "_FIRST_SECONDS", 1.0)
+    packing, crew = shared(populated(diligent, bad))
+    assert wire(packing) == alone()[0]
+    assert crew.lost > 0
+
+
+def test_without_workers_everything_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a round without any answer nobody is waited for, for many rounds."""
+    monkeypatch.setattr(shared_crew, "_FIRST_SECONDS", 0.1)
+    packing, crew = shared(populated())
+    assert wire(packing) == alone()[0]
+    assert crew.answered == 0
+    assert 0 < crew.lost < len(alone()[1]) / 2
+
+
+def test_without_a_broker_everything_is_done_here() -> None:
+    """A queue that cannot be reached is no reason for no plan."""
+
+    async def connect() -> WorkQueue:
+        raise BusUnavailableError("nobody there")
+
+    packing, crew = shared(connect)
+    assert wire(packing) == alone()[0]
+    assert crew.answered == 0
+
+
+def test_what_travels_arrives_bit_by_bit() -> None:
+    """Problem, guide and exchange are the same after the journey."""
+    guide, errand, exchange = next(one for one in alone()[1] if one[2] is not None)
+    there = problem_in(packed(problem()))
+    again = guide_in(packed(data_of(guide))).guide(there)
+    assert packed(there) == packed(problem())
+    assert packed(data_of(again)) == packed(data_of(guide))
+    assert list(again.enemies) == list(guide.enemies)
+    assert packed(found_in(packed(Found(exchange)))) == packed(Found(exchange))
+    assert np.array_equal(there.total, problem().total)
+    assert errand.step.kept or errand.step.boots
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x80", packed(Found(None))])
+def test_bytes_that_are_no_item_are_refused(data: bytes) -> None:
+    """A worker drops them, and does not die of them."""
+    with pytest.raises(WireError):
+        item_in(data)
+
+
+def test_an_array_of_objects_is_refused() -> None:
+    """Only numbers and truth values travel."""
+    wrong = packed(Found(Exchange({}, (Filling(0, np.arange(2), np.arange(2)),), 1.0))).replace(b"<i8", b"|O8")
+    with pytest.raises(WireError, match="not expected"):
+        found_in(wrong)
+
+
+def exchanged() -> tuple[Step, Exchange]:
+    """A step and a sound exchange for it."""
+    done = [(errand.step, one) for _, errand, one in alone()[1] if one is not None]
+    return next((step, one) for step, one in done if one.boots or any(f.classes.size for f in one.kept.values()))
+
+
+def test_exchanges_of_the_search_itself_are_sound() -> None:
+    """What threads find passes the check."""
+    done = [(errand.step, one) for _, errand, one in alone()[1] if one is not None]
+    assert len(done) > 3
+    assert [faults(problem(), step, one) for step, one in done] == [()] * len(done)
+
+
+def _more(one: Filling, by: int) -> Filling:
+    return replace(one, counts=one.counts + by)
+
+
+def _spoilt(step: Step, good: Exchange) -> dict[str, Exchange]:
+    """Exchanges with one thing wrong each."""
+    taking = {e: f for e, f in good.kept.items() if f.classes.size}
+    stranger = next(e for e in range(len(problem().nodes)) if e not in {*step.kept, *step.deleted})
+    some = next(iter([*taking.values(), *good.boots]))
+    odd = replace(some, counts=some.counts.astype(np.float64))
+    huge = filling(0, dict.fromkeys(some.classes.tolist(), 500))
+    return {
+        "lost or placed twice": replace(good, kept=dict.fromkeys(good.kept, NOTHING), boots=()),
+        "not of its step": replace(good, kept={**good.kept, stranger: NOTHING}),
+        "not on sale": replace(good, boots=(replace(some, machine=10_000),)),
+        "no integers": replace(good, boots=(replace(odd, machine=0),)),
+        "in disorder": replace(good, boots=(replace(_more(some, -1000), machine=0),)),
+        "unknown classes": replace(good, boots=(replace(some, machine=0, classes=some.classes + 100_000),)),
+        "overfull": replace(good, boots=(huge,)),
+    }
+
+
+SPOILT = (
+    "lost or placed twice",
+    "not of its step",
+    "not on sale",
+    "no integers",
+    "in disorder",
+    "unknown classes",
+    "overfull",
+)
+
+
+@pytest.mark.parametrize("fault", SPOILT)
+def test_an_exchange_that_breaks_a_rule_is_refused(fault: str) -> None:
+    """The answer of another process is held against the rules, in integers."""
+    step, good = exchanged()
+    found = faults(problem(), step, _spoilt(step, good)[fault])
+    assert any(fault in one for one in found), found
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker with a work queue."""
+    async with running(tmp_path / "nats") as one:
+        yield one
+
+
+class Crowd:
+    """Worker processes."""
+
+    def __init__(self, broker: Broker, directory: Path) -> None:
+        self._settings = directory / "worker.json"
+        self._settings.write_bytes(msgspec.json.encode({"runtime": broker.settings("optimizer")}))
+        self._log = directory / "workers.log"
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, fault: str = "") -> None:
+        """One more."""
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "kinema_optimizer.worker", "--settings", str(self._settings)]
+            self.processes.append(
+                subprocess.Popen(command, env={**os.environ, VARIABLE: fault}, stdout=log, stderr=log)
+            )
+
+    def stop(self) -> list[int]:
+        """End all; gives their exit codes."""
+        for process in self.processes:
+            process.terminate()
+        return [process.wait(20) for process in self.processes]
+
+
+async def wait_for_workers(broker: Broker, count: int) -> None:
+    """Until so many wait for items."""
+    client = await broker.raw()
+    name = f"$JS.API.CONSUMER.INFO.KINEMA_WORK.work-optimizer-{broker.cluster}"
+    async with asyncio.timeout(60):
+        while True:
+            info = msgspec.json.decode((await client.request(name, b"", timeout=5)).data)
+            if info["num_waiting"] >= count:
+                return
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.connected
+@pytest.mark.parametrize("faults_at", [("",), ("", "worker-before-answer:3")])
+async def test_worker_processes_share_a_search(broker: Broker, tmp_path: Path, faults_at: Sequence[str]) -> None:
+    """Over the broker too, one and two processes find what threads find, also when one is killed at its third item."""
+    crowd = Crowd(broker, tmp_path)
+    try:
+        for fault in faults_at:
+            crowd.start(fault)
+        await wait_for_workers(broker, len(faults_at))
+        settings = broker.settings("optimizer")
+        packing, crew = await asyncio.to_thread(shared, lambda: connect_work(settings, "optimizer"))
+    finally:
+        codes = crowd.stop()
+    assert wire(packing) == alone()[0]
+    assert crew.answered > len(alone()[1]) // 2
+    assert codes == [-9 if fault else 0 for fault in faults_at]
+
+
+class _Item:
+    """An item that notes what becomes of it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.became = ""
+
+    async def answer(self, data: bytes) -> None:
+        """See `Item`."""
+        self.became = f"answered with {len(data)} bytes"
+
+    async def drop(self) -> None:
+        """See `Item`."""
+        self.became = "dropped"
+
+    async def give_back(self) -> None:
+        """See `Item`."""
+        self.became = "given back"
+
+
+class _Handing(MemoryWork):
+    def __init__(self, given: Sequence[Item]) -> None:
+        super().__init__(MemoryQueue())
+        self._given = given
+
+    async def items(self) -> AsyncIterator[Item]:
+        """See `WorkQueue`."""
+        for item in self._given:
+            yield item
+
+
+async def test_a_worker_drops_what_it_cannot_read() -> None:
+    """Nonsense, and items whose problem is gone, are settled and kill nobody."""
+    manifest, _ = cut(b"gone")
+    errand = alone()[1][0][1]
+    given = [_Item(b"nonsense"), _Item(packed(Order(manifest, manifest, errand)))]
+    await Worker(_Handing(given)).run()
+    assert [one.became for one in given] == ["dropped", "dropped"]
+
+
+@pytest.mark.connected
+async def test_a_service_shares_its_solve_and_a_replay_needs_nobody(broker: Broker, tmp_path: Path) -> None:
+    """Service, solver's process and worker together give a plan, which a replay makes again alone, to the byte."""
+    state, on_sale = boutique(24, seed=6, nodes=24)
+    planning = PlanningSettings(time_limit_seconds=3.0, max_moves=150)
+    settings = Settings(runtime=broker.settings("optimizer"), planning=planning, solver=SolverSettings(share=True))
+    catalog = CatalogPublished(source="test", priced=NOW, offers=on_sale)
+    asked = origin(ForecastMade(version=state.version, forecasts=()), id_="e", cluster="c1", iteration="i", now=NOW)
+    crowd = Crowd(broker, tmp_path)
+    crowd.start()
+    try:
+        await wait_for_workers(broker, 1)
+        async with InChild(settings.solver) as solving, asyncio.timeout(60):
+            live = Optimizer(settings, solving)
+            live.recall(origin(catalog, id_="c", cluster="c1", iteration="i", now=NOW))
+            (body,) = await live.handle(asked, state, Moment(NOW))
+    finally:
+        crowd.stop()
+    assert isinstance(body, Plan)
+    assert body.cost.after < body.cost.before
+    assert await delivered(broker) > 0
+    again = Optimizer(replace_solver(settings))
+    again.recall(origin(catalog, id_="c", cluster="c1", iteration="i", now=NOW))
+    assert await again.handle(asked, state, Moment(NOW, body)) == [body]
+
+
+def replace_solver(settings: Settings) -> Settings:
+    """The settings as a replay has them: without a broker."""
+    return Settings(runtime=RuntimeSettings(cluster="c1"), planning=settings.planning, solver=settings.solver)
+
+
+async def delivered(broker: Broker) -> int:
+    """Items that workers have taken so far."""
+    client = await broker.raw()
+    name = f"$JS.API.CONSUMER.INFO.KINEMA_WORK.work-optimizer-{broker.cluster}"
+    info = msgspec.json.decode((await client.request(name, b"", timeout=5)).data)
+    return int(info["ack_floor"]["consumer_seq"])
