@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kinema_cli.audit import ReadyPoint, audit
 from kinema_cli.report.data import (
+    Blocked,
     EventRow,
     Headline,
     Load,
@@ -159,6 +160,6 @@ def fake_run() -> ReportData:
             EventRow(40, "decider", "plan-accepted", "saves 57 %, drift 0.0 %"),
             EventRow(250, "rescheduler", "execution-finished", "31 moves, 3 nodes booted, 10 deleted"),
         ),
-        held=(("bare-pod", "boutique/debug has no controller", 1),),
+        blocked=(Blocked("bare-pod", "boutique/debug has no controller", pods=1, nodes=1, alone=1, usd_per_hour=0.1),),
         facts=(("method", "class-aggregated model, HiGHS"), ("solve", "0.8 s, seed 0"), ("plan", "demo-7/optimizer/0")),
     )

@@ -5,128 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 import yaml
 import zstandard
-from typer.testing import CliRunner
+from tests.cli.plan_bench import Bench, controllers, node, pod, spread, text
 
-from kinema_cli.plan_command import plan
 from kinema_core.events import Cost, Plan, Solve, Unplaced
 from kinema_optimizer import planner
-
-CATALOG = """machine_type,vcpus,memory_gib,usd_per_hour
-m2,2,8,0.09
-m4,4,16,0.17
-"""
-APP = typer.Typer()
-APP.command()(plan)
-APP.command(name="other")(lambda: None)
-
-
-def meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
-    """Metadata of an object."""
-    place = {"namespace": namespace} if namespace else {}
-    return {"name": name, "uid": f"uid-{name}", "creationTimestamp": "2026-03-01T08:00:00Z", **place, **more}
-
-
-def owner(kind: str, name: str) -> list[dict[str, Any]]:
-    """A controlling owner."""
-    return [{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}]
-
-
-def node(name: str, machine: str = "m4", cpu: str = "3920m", memory: str = "13Gi") -> dict[str, Any]:
-    """A ready node."""
-    labels = {"node.kubernetes.io/instance-type": machine, "topology.kubernetes.io/zone": "a"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": meta(name, labels={"kubernetes.io/hostname": name, **labels}),
-        "spec": {},
-        "status": {
-            "allocatable": {"cpu": cpu, "memory": memory, "pods": "110"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
-
-
-def pod(name: str, on: str | None, *, of: str | None = "web-rs", cpu: str = "500m") -> dict[str, Any]:
-    """A pod of a replica set, or a bare one; running and ready where it has a node."""
-    labels = {"app": "web"}
-    status = {"phase": "Running" if on else "Pending", "conditions": [{"type": "Ready", "status": str(bool(on))}]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": meta(name, "shop", labels=labels, **({"ownerReferences": owner("ReplicaSet", of)} if of else {})),
-        "spec": {
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "512Mi"}}}],
-            **({"nodeName": on} if on else {}),
-        },
-        "status": status,
-    }
-
-
-def controllers(replicas: int) -> list[dict[str, Any]]:
-    """The Deployment `web` and its replica set."""
-    spec = {
-        "replicas": replicas,
-        "selector": {"matchLabels": {"app": "web"}},
-        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c"}]}},
-    }
-    status = {"replicas": replicas, "readyReplicas": replicas}
-    return [
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": meta("web", "shop"),
-            "spec": spec,
-            "status": status,
-        },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
-            "metadata": meta("web-rs", "shop", ownerReferences=owner("Deployment", "web")),
-            "spec": spec,
-            "status": status,
-        },
-    ]
-
-
-def spread() -> list[dict[str, Any]]:
-    """Three m4 nodes with one small pod each: an m2 would do."""
-    pods = [pod(f"web-{index}", f"n{index}") for index in range(3)]
-    return [*(node(f"n{index}") for index in range(3)), *controllers(3), *pods]
-
-
-def text(items: list[dict[str, Any]]) -> bytes:
-    """The list as kubectl prints it."""
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
-
-
-class Bench:
-    """A directory with a snapshot and a catalog, and the command over them."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.snapshot = directory / "snapshot.json"
-        self.catalog = directory / "catalog.csv"
-        self.snapshot.write_bytes(text(spread()))
-        self.catalog.write_text(CATALOG)
-
-    def run(self, *arguments: str, snapshot: Path | str | None = None, given: bytes | None = None) -> Any:
-        """Run `kinema plan`."""
-        files = ["--snapshot", str(snapshot or self.snapshot), "--catalog", str(self.catalog)]
-        return CliRunner().invoke(APP, ["plan", *files, *arguments], input=given)
-
-    def fails(self, *arguments: str, code: int = 1, snapshot: Path | str | None = None) -> str:
-        """Run it, expecting that exit code, nothing on standard output and no traceback; returns what it says."""
-        result = self.run(*arguments, snapshot=snapshot)
-        assert result.exit_code == code, result.output
-        assert result.stdout == ""
-        assert isinstance(result.exception, SystemExit)
-        return str(result.stderr)
 
 
 @pytest.fixture
@@ -154,6 +40,15 @@ def test_yaml_says_the_same(bench: Bench) -> None:
     as_json = json.loads(bench.run("-o", "json").stdout)
     as_yaml = yaml.safe_load(bench.run("-o", "yaml").stdout)
     assert {**as_yaml, "solve": None} == {**as_json, "solve": None}
+
+
+def test_table_tells_cost_per_hour_and_month(bench: Bench) -> None:
+    """Cost and saving are told for an hour and for a month of 730 hours, by machine type too."""
+    said = bench.run().stdout
+    assert "0.5100 → 0.0900 USD/h" in said
+    assert "372.30 → 65.70 USD" in said
+    assert "306.60 USD a month (82.4%)" in said
+    assert "-372.30" in said
 
 
 def test_table_goes_to_stdout_and_progress_to_stderr(bench: Bench) -> None:
@@ -186,8 +81,9 @@ def test_bare_pod_holds_its_node_and_is_named(bench: Bench) -> None:
     """What blocks more is said: the pod, the rule, and it stays in the plan."""
     bench.snapshot.write_bytes(text([*spread(), pod("lonely", "n1", of=None)]))
     result = bench.run()
-    assert "What may not move" in result.stdout
-    assert "shop/lonely" in result.stdout
+    row = next(line for line in result.stdout.splitlines() if "shop/lonely" in line)
+    assert "What blocks more" in result.stdout
+    assert [cell.strip() for cell in row.split("│")[1:6]] == ["bare-pod", "1", "1", "1", "124.10"]
     found = json.loads(bench.run("-o", "json").stdout)
     assert [item["pod"] for item in found["held"]] == ["shop/lonely"]
     assert {"name": "n1", "action": "keep"}.items() <= next(n for n in found["nodes"] if n["name"] == "n1").items()
@@ -200,6 +96,23 @@ def test_pending_pod_that_fits_nowhere_still_gives_a_plan(bench: Bench) -> None:
     assert result.exit_code == 0
     assert "Pods without a place" in result.stdout
     assert "shop/huge" in result.stdout
+
+
+def test_node_that_stays_for_its_own_rule_is_named(bench: Bench) -> None:
+    """A node without a held pod that may not be deleted is listed with its reason and what it costs."""
+    kept = node("n1")
+    kept["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    bench.snapshot.write_bytes(text([node("n0"), kept, *controllers(2), pod("web-0", "n0"), pod("web-1", "n1")]))
+    said = bench.run().stdout
+    row = next(line for line in said.splitlines() if "scale-down-disabled" in line)
+    assert [cell.strip() for cell in row.split("│")[1:6]] == ["node rule", "0", "1", "1", "124.10"]
+
+
+def test_progress_names_incumbent_bound_and_moves(bench: Bench) -> None:
+    """The first plan found is told on standard error while the solver runs."""
+    said = bench.run("-o", "json").stderr
+    assert "USD/h, bound" in said
+    assert "moves" in said
 
 
 def test_nothing_better_is_no_failure(bench: Bench) -> None:
@@ -227,6 +140,39 @@ def test_ceiling_leaves_room(bench: Bench) -> None:
     found = json.loads(bench.run("-o", "json", "--objective", "cost:50").stdout)
     assert found["cost"]["after"] > 0.09
     assert "50" in found["objective"]
+
+
+def with_watts(bench: Bench) -> None:
+    """The dearer machine draws less: the cheapest cluster is an m2, the one that draws least an m4."""
+    rows = ("machine_type,vcpus,memory_gib,usd_per_hour,watts", "m2,2,8,0.09,90", "m4,4,16,0.17,60.5")
+    bench.catalog.write_text("\n".join(rows) + "\n")
+
+
+def test_energy_is_counted_in_watts(bench: Bench) -> None:
+    """The plan draws least, says so in watts, and still tells what each node costs."""
+    with_watts(bench)
+    found = json.loads(bench.run("-o", "json", "--objective", "energy").stdout)
+    assert found["cost"] == {"before": 181.5, "after": 60.5, "lower_bound": 60.5, "gap": 0.0, "unit": "W"}
+    assert [item["usd_per_hour"] for item in found["nodes"] if item["action"] != "delete"] == [0.17]
+    assert found["figures"]["usd_per_hour_before"] == 0.51
+    assert found["figures"]["usd_per_hour_after"] == 0.17
+    assert json.loads(bench.run("-o", "json").stdout)["cost"]["after"] == 0.09
+
+
+def test_energy_table_tells_watts_and_money(bench: Bench) -> None:
+    """People see both what was made small and what it costs."""
+    with_watts(bench)
+    said = bench.run("--objective", "energy").stdout
+    assert "181.5 → 60.5 W" in said
+    assert "0.5100 → 0.1700 USD/h" in said
+
+
+def test_energy_without_watts_lists_all_types(bench: Bench) -> None:
+    """Every type on sale or in use without watts is named at once."""
+    bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour,watts\nm2,2,8,0.09,\nm4,4,16,0.17,0\n")
+    said = bench.fails("--objective", "energy")
+    assert "m2, m4" in said
+    assert "watts" in said
 
 
 def test_html_report_is_written(bench: Bench) -> None:
@@ -261,10 +207,12 @@ def test_infeasible_exits_1_and_says_why(bench: Bench, monkeypatch: pytest.Monke
 
 def test_node_without_a_price_lists_all_of_them(bench: Bench) -> None:
     """All nodes without a price are named at once, so that one run suffices to mend the catalog."""
-    bench.snapshot.write_bytes(text([*spread(), node("x1", "odd"), node("x2", "strange")]))
+    odd = [node("x1", "odd"), node("x2", "strange"), node("x3", "odd")]
+    bench.snapshot.write_bytes(text([*spread(), *odd]))
     said = bench.fails()
-    assert "x1" in said
-    assert "x2" in said
+    assert "3 of 6 nodes" in said
+    assert "x1, x3 (add odd/a/on-demand to the catalog" in said
+    assert "x2 (add strange/a/on-demand to the catalog" in said
 
 
 @pytest.mark.parametrize(
@@ -326,6 +274,17 @@ def test_missing_catalog_is_one_clear_line(bench: Bench) -> None:
         ("--time-limit", "-3"),
         ("--time-limit", "nan"),
         ("--time-limit", "inf"),
+        ("--objective", "energy:0"),
+        ("--objective", "cost:"),
+        ("--move-price", "-0.1"),
+        ("--move-price", "nan"),
+        ("--objective", "energy", "--move-price", "inf"),
+        ("--max-moves", "-1"),
+        ("--max-moves", "few"),
+        ("--seed", "-1"),
+        ("--seed", "99999999999"),
+        ("--workers", "0"),
+        ("--workers", "1000"),
         ("-o", "xml"),
         ("--unknown",),
     ],
@@ -333,3 +292,12 @@ def test_missing_catalog_is_one_clear_line(bench: Bench) -> None:
 def test_wrong_arguments_exit_2(bench: Bench, arguments: tuple[str, ...]) -> None:
     """What the command line cannot mean is refused before anything is read."""
     assert bench.fails(*arguments, code=2)
+
+
+@pytest.mark.parametrize("option", ["--move-price", "--max-moves", "--seed", "--workers", "--time-limit"])
+def test_number_out_of_range_is_named_in_one_line(bench: Bench, option: str) -> None:
+    """The line names the option as it was typed, and the range."""
+    said = bench.fails(option, "-7", code=2)
+    assert option in said
+    assert "-7" in said
+    assert len(said.strip().splitlines()) == 1

@@ -20,7 +20,7 @@ from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.reflector import PAGE, Resource
 from kinema_observer.adapters.source import RESOURCES
 from kinema_observer.errors import ApiDeniedError, ApiError, ApiExpiredError, ApiMissingError, UnreadableListError
-from kinema_observer.logic.kubernetes import Decoded, decode_list
+from kinema_observer.logic.lists import Decoded, decode_list
 
 _ATTEMPTS: Final = 3
 """Lists of a kind that the server may forget half-way."""

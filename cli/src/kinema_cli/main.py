@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kinema_cli.explain_command import explain
 from kinema_cli.plan_command import plan
 from kinema_cli.status_command import status
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 
 app.command()(plan)
+app.command()(explain)
 app.command()(status)
 
 OutDir = Annotated[Path, typer.Option("--out", help="Directory for recording, report and logs; made anew.")]

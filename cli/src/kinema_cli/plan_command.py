@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kinema_cli.inputs import InputError, UsageError, offers_of, say_what_is_left_out, snapshot_of
+from kinema_cli.options import AllowSpot, ContextName, MoveJobs, Output, SnapshotFile
 from kinema_cli.output import Format, complain
 
 if TYPE_CHECKING:
     from kinema_cli.snapshot import Snapshot
     from kinema_core.events import Offer, Plan
+    from kinema_optimizer.logic.windows import Window
     from kinema_optimizer.settings import PlanningSettings
 
 
@@ -27,34 +30,33 @@ class PlanOptions:
     time_limit: float = 30.0
     move_jobs: bool = False
     allow_spot: bool = False
+    move_price: float | None = None
+    max_moves: int | None = None
+    seed: int = 0
+    workers: int = 2
     output: Format = Format.TABLE
     html: Path | None = None
 
 
-class UsageError(Exception):
-    """The command line asks for something that does not exist; the text says what does."""
-
-
-class InputError(Exception):
-    """A file cannot be used; the text names it, the place in it and what to do."""
-
-
 def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     catalog: Annotated[Path, typer.Option("--catalog", help="CSV of machine types with their prices.")],
-    snapshot: Annotated[
-        Path | None,
-        typer.Option("--snapshot", help="What `kubectl get … -A -o json` printed; .gz and .zst too, - for a pipe."),
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option("--context", help="A live cluster, by its context in the kubeconfig.")
-    ] = None,
+    snapshot: SnapshotFile = None,
+    context: ContextName = None,
     objective: Annotated[
-        str, typer.Option("--objective", help="cost, or cost:60 for nodes filled to 60 percent at most.")
+        str,
+        typer.Option("--objective", help="cost or energy; with :60 nodes are filled to 60 percent at most."),
     ] = "cost",
     time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds for the solver.")] = 30.0,
-    move_jobs: Annotated[bool, typer.Option("--move-jobs", help="Pods of Jobs may be moved.")] = False,
-    allow_spot: Annotated[bool, typer.Option("--allow-spot", help="Any pod may be put on spot machines.")] = False,
-    output: Annotated[Format, typer.Option("--output", "-o", help="How to print the plan.")] = Format.TABLE,
+    move_jobs: MoveJobs = False,
+    allow_spot: AllowSpot = False,
+    move_price: Annotated[
+        float | None,
+        typer.Option("--move-price", help="USD per hour (watts for energy) that a plan has to save for each move."),
+    ] = None,
+    max_moves: Annotated[int | None, typer.Option("--max-moves", help="Pods that the plan moves at most.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
+    workers: Annotated[int, typer.Option("--workers", help="Processors for the search.")] = 2,
+    output: Output = Format.TABLE,
     html: Annotated[Path | None, typer.Option("--html", help="Also write a report to this file.")] = None,
 ) -> None:
     """Show the cheapest cluster, what would move, what it saves, and what blocks more. Changes nothing."""
@@ -66,6 +68,10 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         time_limit=time_limit,
         move_jobs=move_jobs,
         allow_spot=allow_spot,
+        move_price=move_price,
+        max_moves=max_moves,
+        seed=seed,
+        workers=workers,
         output=output,
         html=html,
     )
@@ -79,9 +85,9 @@ def run_plan(options: PlanOptions) -> int:
 
     try:
         settings = planning_settings(options)
-        found = _snapshot(options)
-        offers = _offers(options.catalog, found)
-        _say_what_is_left_out(found)
+        found = snapshot_of(options.snapshot, options.context)
+        offers = offers_of(options.catalog, found)
+        say_what_is_left_out(found)
         made = _solve(found, offers, settings)
     except UsageError as error:
         complain(str(error))
@@ -89,7 +95,7 @@ def run_plan(options: PlanOptions) -> int:
     except (InputError, PriceError, OptimizerError) as error:
         complain(str(error))
         return 1
-    _print(made, found, options.output)
+    _print(made, found, form=options.output, settings=settings)
     if options.html is not None and not _write_html(made, found, offers, options.html):
         return 1
     return _outcome(made)
@@ -97,94 +103,65 @@ def run_plan(options: PlanOptions) -> int:
 
 def planning_settings(options: PlanOptions) -> PlanningSettings:
     """The optimizer's settings for these options; raises UsageError."""
-    from kinema_optimizer.logic.windows import Window
     from kinema_optimizer.settings import PlanningSettings
 
-    name, _, ceiling = options.objective.partition(":")
-    if name != "cost" or (ceiling and not (ceiling.isdecimal() and 1 <= int(ceiling) <= 100)):
-        raise UsageError(f"--objective {options.objective!r} is none of: cost, cost:PERCENT with 1 to 100")
     if not 0 < options.time_limit < float("inf"):
         raise UsageError(f"--time-limit {options.time_limit:g}: give seconds above 0")
-    # A window without hours holds all week.
-    windows = (Window(max_utilisation_percent=int(ceiling)),) if ceiling else ()
-    return PlanningSettings(
-        time_limit_seconds=options.time_limit,
-        windows=windows,
-        move_jobs=options.move_jobs,
-        allow_spot=options.allow_spot,
-    )
-
-
-def _snapshot(options: PlanOptions) -> Snapshot:
-    from kinema_cli.snapshot import SnapshotError, load_snapshot
-
+    windows = _windows(options)
     try:
-        if options.snapshot is not None and options.context is None:
-            return load_snapshot(options.snapshot)
-        if options.context is not None and options.snapshot is None:
-            from kinema_cli.live import live_snapshot
+        return PlanningSettings(
+            time_limit_seconds=options.time_limit,
+            windows=windows,
+            move_jobs=options.move_jobs,
+            allow_spot=options.allow_spot,
+            seed=options.seed,
+            workers=options.workers,
+        )
+    except ValueError as error:
+        raise UsageError(f"--{error}") from error
 
-            return live_snapshot(options.context)
-    except SnapshotError as error:
-        raise InputError(str(error)) from error
-    raise UsageError("give either --snapshot FILE or --context NAME: for which cluster shall it plan?")
 
+def _windows(options: PlanOptions) -> tuple[Window, ...]:
+    """One window without hours, which holds all week."""
+    from kinema_optimizer.logic.windows import Window
 
-def _offers(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:
-    from kinema_core.model.catalog import CatalogError, offers_from, parse_catalog
-
+    kind, colon, ceiling = options.objective.partition(":")
+    if kind not in ("cost", "energy") or (colon and not (ceiling.isdecimal() and 1 <= int(ceiling) <= 100)):
+        raise UsageError(f"--objective {options.objective!r} is none of: cost, energy, or one with :PERCENT, 1 to 100")
+    energy = kind == "energy"
     try:
-        return offers_from(parse_catalog(path.read_text(encoding="utf-8-sig")), snapshot.cluster)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is no text in UTF-8: {error.reason} at byte {error.start}") from error
-    except CatalogError as error:
-        raise InputError(f"{path}: {error}") from error
-
-
-_EXPECTED: Final = {
-    "pods": "Pod",
-    "controllers (replicasets, deployments, …)": "Workload",
-    "poddisruptionbudgets": "DisruptionBudget",
-    "namespaces": "Namespace",
-}
-"""What a whole snapshot nearly always holds, and whose absence makes a plan bolder."""
-
-
-def _say_what_is_left_out(snapshot: Snapshot) -> None:
-    if snapshot.ignored:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(snapshot.ignored.items()))
-        complain(f"not read, as planning needs none of them: {kinds}")
-    absent = [name for name, kind in _EXPECTED.items() if not snapshot.cluster.objects.get(kind)]
-    if absent and not snapshot.live:
-        complain(f"none in the file: {', '.join(absent)}; if the cluster has any, their rules are missing in this plan")
-    count = len(snapshot.cluster.quarantined)
-    if count:
-        complain(f"{count} objects could not be read; what they might forbid is taken as forbidden")
+        window = Window(
+            objective="energy" if energy else "cost",
+            max_utilisation_percent=int(ceiling) if colon else 100,
+            move_price_usd=None if energy else options.move_price,
+            move_price_watts=options.move_price if energy else None,
+            max_moves=options.max_moves,
+        )
+    except ValueError as error:
+        said = str(error).replace("move_price_usd", "--move-price").replace("move_price_watts", "--move-price")
+        raise UsageError(said.replace("max_moves", "--max-moves")) from error
+    return (window,)
 
 
 def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSettings) -> Plan:
-    from rich.console import Console
-
+    from kinema_cli.solving import told
     from kinema_optimizer.planner import plan_for
 
     nodes, pods = len(snapshot.cluster.nodes), len(snapshot.cluster.pods)
-    console = Console(stderr=True, highlight=False)
     said = f"planning for {nodes} nodes and {pods} pods, up to {settings.time_limit_seconds:g} s"
-    if not console.is_terminal:
-        console.print(said, markup=False, soft_wrap=True)
-        return plan_for(snapshot.cluster, offers, now=snapshot.now, settings=settings)
-    with console.status(said):
-        return plan_for(snapshot.cluster, offers, now=snapshot.now, settings=settings)
+    unit = "W" if settings.objective(snapshot.now).kind == "energy" else "USD/h"
+    with told(said, unit) as progress:
+        return plan_for(snapshot.cluster, offers, now=snapshot.now, settings=settings, progress=progress)
 
 
-def _print(made: Plan, snapshot: Snapshot, form: Format) -> None:
+def _print(made: Plan, snapshot: Snapshot, *, form: Format, settings: PlanningSettings) -> None:
     from kinema_cli.output import console, printed
     from kinema_cli.plan_table import plan_tables
+    from kinema_core.model.mobility import mobility
 
     if form is Format.TABLE:
-        console().print(plan_tables(made, snapshot.cluster))
+        may = mobility(snapshot.cluster, snapshot.now, settings.mobility)
+        console().print(plan_tables(made, snapshot.cluster, may.deletable))
     else:
         printed(made, form)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kinema_cli.report.data import Headline
-from kinema_cli.report.from_plan import fate_of, headline_of, held_by_code
+from kinema_cli.report.blocked import blocked
+from kinema_cli.report.data import HOURS_PER_MONTH, Blocked, Headline
+from kinema_cli.report.from_plan import fate_of, headline_of
 from kinema_core.events import Placement, Plan
 from kinema_core.model.cluster import Cluster
 
@@ -19,19 +21,26 @@ MOST_ROWS: Final = 40
 """Rows of one table; the rest is counted, and `-o json` has all."""
 
 _STATUS: Final = {
-    "optimal": "proven cheapest",
-    "feasible": "the best found in time, not proven cheapest",
-    "nothing-better": "nothing better: the cluster is as cheap as it can be",
+    "optimal": "proven best: least cost, and within 0.1 % of it fewest moves",
+    "feasible": "the best found in time; the gap says how much a better one could save at most",
+    "nothing-better": "nothing better was found than the cluster as it is",
     "infeasible": "infeasible: the pods that run now do not all fit",
 }
 
 
-def plan_tables(plan: Plan, cluster: Cluster) -> RenderableType:
-    """Everything about a plan that fits a terminal."""
+def plan_tables(
+    plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None] = MappingProxyType({})
+) -> RenderableType:
+    """Everything about a plan that fits a terminal; `deletable` as in `blocked`."""
     parts: list[RenderableType] = [_summary(plan)]
     if plan.status != "infeasible":
         parts += [_machines(plan), *_some(_moves(plan, cluster))]
-    parts += [*_some(_held(plan)), *_some(_unplaced(plan)), *_some(_quarantined(plan)), *_some(_binding(plan))]
+    parts += [
+        *_some(_blocked(plan, cluster, deletable)),
+        *_some(_unplaced(plan)),
+        *_some(_quarantined(plan)),
+        *_some(_binding(plan)),
+    ]
     return Group(*parts)
 
 
@@ -59,43 +68,92 @@ def _summary(plan: Plan) -> Table:
     table = Table(title="Plan", title_justify="left", show_header=False)
     table.add_column("what", style="bold")
     table.add_column("value")
-    table.add_row("status", _STATUS.get(plan.status, plan.status))
-    if plan.status != "infeasible":
-        table.add_row("nodes", f"{head.nodes_before} → {head.nodes_after}")
-        table.add_row("cost", f"{head.usd_before:.4f} → {head.usd_after:.4f} USD/h")
-        table.add_row("saves", f"{head.usd_saved_per_month:,.2f} USD a month")
-        table.add_row("bound", _bound(head))
-        table.add_row("moves", _how_many(head))
-    first = plan.solve.first_feasible_seconds
-    found = "" if first is None else f", first plan after {first:.2f} s"
-    table.add_row("solved", f"in {plan.solve.seconds:.2f} s{found}, {plan.solve.method}")
+    for what, value in _summary_rows(plan, head):
+        table.add_row(what, Text(value))
     return table
 
 
+def _summary_rows(plan: Plan, head: Headline) -> Iterable[tuple[str, str]]:
+    proven = plan.status == "nothing-better" and plan.cost.gap == 0
+    yield "status", "nothing better: proven, nothing costs less" if proven else _STATUS.get(plan.status, plan.status)
+    if plan.objective != "cost":
+        yield "objective", plan.objective
+    if plan.status != "infeasible":
+        yield "nodes", f"{head.nodes_before} → {head.nodes_after}"
+        if head.watts is not None:
+            yield "power", f"{head.watts[0]:,.1f} → {head.watts[1]:,.1f} W"
+        yield "cost", f"{head.usd_before:,.4f} → {head.usd_after:,.4f} USD/h"
+        month = HOURS_PER_MONTH
+        yield "a month", f"{head.usd_before * month:,.2f} → {head.usd_after * month:,.2f} USD"
+        yield "saves", _saving(head)
+        yield "bound", _bound(head)
+        yield "moves", _how_many(head)
+        if plan.steps:
+            yield "order", _order(plan)
+    missing = plan.figures.get("placeholders_missing", 0)
+    if missing:
+        asked = plan.figures["placeholders"]
+        yield "not kept", f"{missing:,.0f} of the {asked:,.0f} rooms and nodes asked for cannot be had"
+    first = plan.solve.first_feasible_seconds
+    found = "" if first is None else f", first plan after {first:.2f} s"
+    yield "solved", f"in {plan.solve.seconds:.2f} s{found}, {plan.solve.method}"
+
+
+def _order(plan: Plan) -> str:
+    waves = 1 + max(step.wave for step in plan.steps)
+    said = f"in {waves:,} waves" if waves > 1 else "all at once"
+    if not plan.temporary:
+        return said
+    price = sum(node.usd_per_hour for node in plan.temporary)
+    return f"{said}, with {len(plan.temporary)} nodes for a while that cost {price:,.4f} USD/h together"
+
+
+def _saving(head: Headline) -> str:
+    share = (head.usd_before - head.usd_after) / head.usd_before if head.usd_before else 0.0
+    return f"{head.usd_saved_per_month:,.2f} USD a month ({share:.1%})"
+
+
 def _bound(head: Headline) -> str:
-    gap = "unknown" if head.gap is None else f"{head.gap:.2%}"
-    return f"no plan costs less than {head.lower_bound or 0.0:.4f} USD/h; gap {gap}"
+    if head.gap is None:
+        return "none is known, so the gap is not either"
+    least = head.lower_bound or 0.0
+    said = f"costs less than {least:,.4f} USD/h" if head.watts is None else f"draws less than {least:,.1f} W"
+    return f"no plan {said}; gap {head.gap:.2%}"
 
 
 def _how_many(head: Headline) -> str:
     by_strategy = ", ".join(f"{count} by {name}" for name, count in sorted(head.strategies.items()))
     restarts = f", {head.restarts} restarts in place" if head.restarts else ""
-    return f"{head.moves} pods{restarts}{f' ({by_strategy})' if by_strategy else ''}"
+    return f"{head.moves:,} pods{restarts}{f' ({by_strategy})' if by_strategy else ''}"
 
 
 def _machines(plan: Plan) -> Table:
-    table = _table("Machines", "type", "zone", "capacity", "before", "after", "USD/h each", numbers=_NUMBERS)
+    table = _table(
+        "Machines", "type", "zone", "capacity", "before", "after", "USD/h each", "USD a month", numbers=_NUMBERS
+    )
     kinds = Counter(
         (node.machine_type, node.zone, node.capacity_type, node.usd_per_hour, node.action) for node in plan.nodes
     )
     rows = []
     for kind in sorted({key[:4] for key in kinds}):
         keep, boot, delete = (kinds[(*kind, action)] for action in ("keep", "boot", "delete"))
-        rows.append((*kind[:3], str(keep + delete), str(keep + boot), f"{kind[3]:.4f}"))
+        now, then = keep + delete, keep + boot
+        saved = f"{kind[3] * (then - now) * HOURS_PER_MONTH:+,.2f}" if now != then else ""
+        rows.append((*kind[:3], f"{now:,}", f"{then:,}", f"{kind[3]:.4f}", saved))
     return _fill(table, rows)
 
 
-_NUMBERS: Final = ("before", "after", "USD/h each", "pods", "USD/h")
+_NUMBERS: Final = (
+    "before",
+    "after",
+    "USD/h each",
+    "USD a month",
+    "pods",
+    "nodes",
+    "it alone",
+    "USD/h",
+    "USD a month, at most",
+)
 
 
 def _moves(plan: Plan, cluster: Cluster) -> Table:
@@ -112,7 +170,7 @@ def _moves(plan: Plan, cluster: Cluster) -> Table:
             _names(placement.source or "pending" for placement in placements),
             _names(placement.to for placement in placements),
         )
-        for (workload, strategy), placements in sorted(groups.items())
+        for (workload, strategy), placements in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0]))
     ]
     return _fill(table, rows)
 
@@ -131,9 +189,18 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(shown + more)
 
 
-def _held(plan: Plan) -> Table:
-    table = _table("What may not move", "rule", "pods", "for example", numbers=_NUMBERS)
-    return _fill(table, [(code, str(count), example) for code, example, count in held_by_code(plan)])
+def _blocked(plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None]) -> Table:
+    columns = ("rule", "pods", "nodes", "it alone", "USD a month, at most", "for example")
+    table = _table("What blocks more: nodes that stay for pods that may not move", *columns, numbers=_NUMBERS)
+    rows = [
+        (row.code, *(f"{n:,}" for n in (row.pods, row.nodes, row.alone)), _a_month(row), row.example)
+        for row in blocked(plan, cluster, deletable)
+    ]
+    return _fill(table, rows)
+
+
+def _a_month(row: Blocked) -> str:
+    return f"{row.usd_per_hour * HOURS_PER_MONTH:,.2f}"
 
 
 def _unplaced(plan: Plan) -> Table:
@@ -147,5 +214,9 @@ def _quarantined(plan: Plan) -> Table:
 
 
 def _binding(plan: Plan) -> Table:
-    table = _table("What rules cost", "rule", "USD/h", numbers=_NUMBERS)
-    return _fill(table, [(item.constraint, f"{item.usd_per_hour:.4f}") for item in plan.binding])
+    table = _table("What rules cost", "rule", "USD/h", "USD a month", numbers=_NUMBERS)
+    dearest = sorted(plan.binding, key=lambda item: (-item.usd_per_hour, item.constraint))
+    rows = [
+        (item.constraint, f"{item.usd_per_hour:.4f}", f"{item.usd_per_hour * HOURS_PER_MONTH:,.2f}") for item in dearest
+    ]
+    return _fill(table, rows)

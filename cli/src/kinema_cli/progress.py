@@ -93,9 +93,8 @@ class Progress:
         if self.proposals:
             plan = list(self.proposals.values())[-1]
             gap = "unknown" if plan.cost.gap is None else f"{plan.cost.gap:.2%}"
-            table.add_row(
-                "plan", f"{plan.cost.before:.2f} → {plan.cost.after:.2f} USD/h, gap {gap}, {plan.moves} moves"
-            )
+            cost = f"{plan.cost.before:.2f} → {plan.cost.after:.2f} {plan.cost.unit}"
+            table.add_row("plan", f"{cost}, gap {gap}, {plan.moves} moves")
         if self.intended:
             active = [item.step for key, item in self.intended.items() if key not in self.done]
             doing = ", ".join(f"{step.kind} {step.target}" for step in active[:3])

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, cast
 
 import zstandard
 
+from kinema_core.events import ClusterObject, kind_of
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_observer.errors import UnreadableListError
-from kinema_observer.logic.kubernetes import decode_list
+from kinema_observer.logic.lists import decode_pieces
 
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_PIECE: Final = 2**20
 STANDARD_INPUT: Final = Path("-")
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 class SnapshotError(Exception):
@@ -47,10 +54,11 @@ def load_snapshot(path: Path) -> Snapshot:
         SnapshotError: missing, damaged, no list of Kubernetes objects, or one without nodes.
     """
     try:
-        decoded = decode_list(_unpacked(path))
+        decoded = decode_pieces(_pieces(path))
     except UnreadableListError as error:
         raise SnapshotError(f"{path}: {error}") from error
     cluster = from_objects(decoded.objects)
+    _refuse_two_of_a_name(path, decoded.objects, cluster)
     if not cluster.nodes and not decoded.quarantined:
         raise SnapshotError(
             f"{path}: there is no node in it: take the snapshot with `kubectl get nodes,pods,… -A -o json`"
@@ -60,20 +68,47 @@ def load_snapshot(path: Path) -> Snapshot:
     return Snapshot(cluster=cluster, now=decoded.newest, ignored=decoded.ignored)
 
 
-def _unpacked(path: Path) -> bytes:
+def _refuse_two_of_a_name(path: Path, objects: Sequence[ClusterObject], cluster: Cluster) -> None:
+    """Of two unlike objects of one name the cluster has one; an object that is merely listed twice is no fault."""
+    if len(objects) == sum(len(mine) for mine in cluster.objects.values()):
+        return
+    for item in objects:
+        if cluster.objects[kind_of(item)][item.key] != item:
+            raise SnapshotError(
+                f"{path}: two unlike objects of kind {kind_of(item)} are named {item.key}: take it again, in one call"
+            )
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """The text of the file, a piece at a time: unpacked it may be ten times as large."""
     try:
-        data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
-    except OSError as error:
-        raise SnapshotError(f"{path}: {error.strerror}") from error
-    try:
-        # What the bytes are counts: a pipe has no name, and names lie.
-        if data.startswith(_GZIP):
-            return gzip.decompress(data)
-        if data.startswith(_ZSTD):
-            with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
-                return bytes(reader.read())
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        with contextlib.ExitStack() as stack:
+            yield from _unpacked(path, stack)
+    except (zlib.error, zstandard.ZstdError, EOFError, gzip.BadGzipFile) as error:
         raise SnapshotError(f"{path}: cannot be unpacked, the file is damaged or cut off: {error}") from error
-    if path.suffix in (".gz", ".zst"):
+    except OSError as error:
+        raise SnapshotError(f"{path}: {error.strerror or error}") from error
+
+
+def _unpacked(path: Path, stack: contextlib.ExitStack) -> Iterator[bytes]:
+    file = _opened(path, stack)
+    start = file.peek(4)
+    source: _Readable = file
+    # What the bytes are counts: a pipe has no name, and names lie.
+    if start.startswith(_GZIP):
+        source = stack.enter_context(gzip.GzipFile(fileobj=file))
+    elif start.startswith(_ZSTD):
+        source = stack.enter_context(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+    elif path.suffix in (".gz", ".zst"):
         raise SnapshotError(f"{path}: is not compressed as its name says: rename it, or write it again")
-    return data
+    while piece := source.read(_PIECE):
+        yield piece
+
+
+def _opened(path: Path, stack: contextlib.ExitStack) -> io.BufferedReader:
+    if path != STANDARD_INPUT:
+        return stack.enter_context(path.open("rb"))
+    # Whatever stands for standard input, it may not be able to look ahead.
+    file: io.BufferedReader = io.BufferedReader(cast("io.RawIOBase", sys.stdin.buffer), _PIECE)
+    stack.callback(file.detach)  # or it would close standard input in the end
+    return file

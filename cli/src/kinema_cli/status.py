@@ -71,6 +71,8 @@ class PlanStatus(_Part, frozen=True, kw_only=True):
     usd_per_hour_before: float
     usd_per_hour_after: float
     lower_bound: float
+    unit: str = "USD/h"
+    """Of the bound; `W` where energy is made small."""
     gap: float | None
     moves: int
     fate: str
@@ -296,9 +298,10 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
         id=item.event.id,
         proposed=item.event.time,
         status=plan.status,
-        usd_per_hour_before=plan.cost.before,
-        usd_per_hour_after=plan.cost.after,
+        usd_per_hour_before=plan.figures.get("usd_per_hour_before", plan.cost.before),
+        usd_per_hour_after=plan.figures.get("usd_per_hour_after", plan.cost.after),
         lower_bound=plan.cost.lower_bound,
+        unit=plan.cost.unit,
         gap=plan.cost.gap,
         moves=plan.moves,
         fate="undecided",

@@ -9,12 +9,15 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from kinema_cli.report.boxes import app_colours, boxes_picture, legend
-from kinema_cli.report.data import Headline, NodeBox, ReportData
+from kinema_cli.report.data import HOURS_PER_MONTH, Headline, NodeBox, ReportData
 from kinema_cli.report.plots import cost_plot, load_plot, minutes, nodes_plot, ready_plot
 from kinema_cli.report.timeline import timeline
 
 MOST_STRIPS = 40
 """Workloads in the plot of ready replicas; the caption says when there are more."""
+
+MOST_ROWS = 200
+"""Rows of a table of pods or objects; a note counts the rest."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ def build_report(data: ReportData, out: Path) -> Path:
         apps=legend(colours),
         plots=_plots(data),
         moves=_moves(data),
+        month=HOURS_PER_MONTH,
+        most=MOST_ROWS,
         short=lambda workload: workload.partition("/")[2] or workload,
         clock=minutes,
         span=lambda start, end: f"{minutes(start)} to {minutes(end)}",
@@ -77,7 +82,10 @@ def _tiles(data: ReportData) -> list[Tile]:
         Tile("Saved per month", f"${head.usd_saved_per_month:,.0f}", "at 730 hours", _tone(head.usd_saved_per_month)),
     ]
     if head.lower_bound is not None:
-        tiles.append(Tile("Certified bound", f"${head.lower_bound:.2f}/h", _how_good(head)))
+        bound = f"${head.lower_bound:.2f}/h" if head.watts is None else f"{head.lower_bound:,.0f} W"
+        tiles.append(Tile("Certified bound", bound, _how_good(head)))
+    if head.watts is not None:
+        tiles.append(Tile("Power", f"{head.watts[0]:,.0f} → {head.watts[1]:,.0f} W", "of all nodes together"))
     strategies = ", ".join(f"{count} {name}" for name, count in sorted(head.strategies.items()) if count)
     restarts = f"{head.restarts} restarts in place" if head.restarts else ""
     how = ", ".join(part for part in (strategies, restarts) if part)

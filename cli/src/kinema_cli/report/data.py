@@ -120,11 +120,28 @@ class Headline:
     restarts: int
     strategies: Mapping[str, int] = field(default_factory=dict)
     """Moved or restarted pods by strategy."""
+    watts: tuple[float, float] | None = None
+    """Before and after, where energy was made small; the bound is in watts then too."""
 
     @property
     def usd_saved_per_month(self) -> float:
         """What the change saves in a month of 730 hours."""
         return (self.usd_before - self.usd_after) * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """What a rule keeps from being saved: pods that it holds, and the nodes that stay for them."""
+
+    code: str
+    example: str
+    pods: int
+    nodes: int
+    """Nodes that stay and have a pod that the rule holds, or are held by it themselves."""
+    alone: int
+    """Those of them that no other rule holds."""
+    usd_per_hour: float
+    """What those cost that no other rule holds: more than this cannot be saved by lifting the rule alone."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +160,7 @@ class ReportData:
     window: tuple[float, float] | None = None
     """When the plan was carried out, seconds since the record began."""
     events: tuple[EventRow, ...] = ()
-    held: tuple[tuple[str, str, int], ...] = ()
-    """Code, one reason with that code, and how many pods it holds."""
+    blocked: tuple[Blocked, ...] = ()
     unplaced: tuple[tuple[str, str, str], ...] = ()
     """Pod, code and reason of each pod that the plan places nowhere."""
     quarantined: tuple[tuple[str, str, str], ...] = ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
+from kinema_cli.report.blocked import blocked
+from kinema_cli.report.boxes import MOST_NODES
 from kinema_cli.report.data import Headline, NodeBox, PodBox, ReportData
 from kinema_core.events import EMPTY, Amounts, Offer, Placement, Plan, PlanNode
 from kinema_core.model.catalog import new_node_labels
@@ -14,6 +16,7 @@ from kinema_core.model.match import parse_taints
 
 Fate: TypeAlias = Literal["stay", "move", "restart", "schedule", "system"]
 _ORDER: Final = {"keep": 0, "delete": 1, "boot": 2}
+_CHANGES_FIRST: Final = {"delete": 0, "boot": 0, "keep": 1}
 
 
 def plan_report(plan: Plan, cluster: Cluster, offers: Sequence[Offer], *, title: str, subtitle: str) -> ReportData:
@@ -25,7 +28,7 @@ def plan_report(plan: Plan, cluster: Cluster, offers: Sequence[Offer], *, title:
         headline=headline_of(plan),
         before=before,
         after=after,
-        held=held_by_code(plan),
+        blocked=blocked(plan, cluster),
         unplaced=tuple((item.pod, item.code, item.reason) for item in plan.unplaced),
         quarantined=tuple((item.object, item.path, item.reason) for item in plan.quarantined),
         facts=facts_of(plan),
@@ -39,18 +42,27 @@ def headline_of(plan: Plan) -> Headline:
         if fate_of(placement) in ("move", "restart", "schedule"):
             strategies[placement.strategy] = strategies.get(placement.strategy, 0) + 1
     actions = [node.action for node in plan.nodes]
+    watts = (plan.cost.before, plan.cost.after) if plan.cost.unit == "W" else None
+    before, after = (plan.cost.before, plan.cost.after) if watts is None else _money(plan)
     return Headline(
         nodes_before=len(actions) - actions.count("boot"),
         nodes_after=len(actions) - actions.count("delete"),
-        usd_before=plan.cost.before,
-        usd_after=plan.cost.after,
+        usd_before=before,
+        usd_after=after,
         lower_bound=plan.cost.lower_bound,
         gap=plan.cost.gap,
         status=plan.status,
         moves=plan.moves,
         restarts=plan.restarts,
         strategies=strategies,
+        watts=watts,
     )
+
+
+def _money(plan: Plan) -> tuple[float, float]:
+    """USD per hour before and after of a plan that counts watts."""
+    before = sum(node.usd_per_hour for node in plan.nodes if node.action != "boot")
+    return round(before, 6), round(sum(node.usd_per_hour for node in plan.nodes if node.action != "delete"), 6)
 
 
 def fate_of(placement: Placement) -> Fate:
@@ -60,15 +72,6 @@ def fate_of(placement: Placement) -> Fate:
     if placement.source != placement.to:
         return "move"
     return "restart" if placement.strategy == "rolling" else "stay"
-
-
-def held_by_code(plan: Plan) -> tuple[tuple[str, str, int], ...]:
-    """Code, an example, and how many pods the rule holds; the rule that holds most comes first."""
-    found: dict[str, list[str]] = {}
-    for item in plan.held:
-        found.setdefault(item.code, []).append(f"{item.pod}: {item.reason}")
-    rows = [(code, min(examples), len(examples)) for code, examples in found.items()]
-    return tuple(sorted(rows, key=lambda row: (-row[2], row[0])))
 
 
 def facts_of(plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -90,24 +93,35 @@ def facts_of(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 
 def boxes_of(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> tuple[tuple[NodeBox, ...], tuple[NodeBox, ...]]:
-    """The nodes with their pods before the plan, and after it."""
+    """The nodes with their pods before the plan, and after it.
+
+    Where there are more than a picture shows, those that go and come are first, and the others have no pods.
+    """
     by_name = {offer.name: offer for offer in offers}
-    ordered = sorted(plan.nodes, key=lambda node: (_ORDER[node.action], node.machine_type, node.name))
-    before = _grouped(plan.placements, cluster, lambda placement: placement.source)
-    after = _grouped(plan.placements, cluster, lambda placement: placement.to)
+    order = _ORDER if len(plan.nodes) <= MOST_NODES else _CHANGES_FIRST
+    ordered = sorted(plan.nodes, key=lambda node: (order[node.action], node.machine_type, node.name))
+    before = [node for node in ordered if node.action != "boot"]
+    after = [node for node in ordered if node.action != "delete"]
+    first = frozenset(node.name for node in (*before[:MOST_NODES], *after[:MOST_NODES]))
+    was = _grouped(plan.placements, cluster, place=lambda placement: placement.source, drawn=first)
+    will = _grouped(plan.placements, cluster, place=lambda placement: placement.to, drawn=first)
     return (
-        tuple(_box(node, cluster, by_name, before) for node in ordered if node.action != "boot"),
-        tuple(_box(node, cluster, by_name, after) for node in ordered if node.action != "delete"),
+        tuple(_box(node, cluster, by_name, was, drawn=node.name in first) for node in before),
+        tuple(_box(node, cluster, by_name, will, drawn=node.name in first) for node in after),
     )
 
 
 def _grouped(
-    placements: Iterable[Placement], cluster: Cluster, place: Callable[[Placement], str | None]
+    placements: Iterable[Placement],
+    cluster: Cluster,
+    *,
+    place: Callable[[Placement], str | None],
+    drawn: frozenset[str],
 ) -> Mapping[str, list[PodBox]]:
     found: dict[str, list[PodBox]] = {}
     for placement in placements:
         name = place(placement)
-        if name is not None:
+        if name is not None and name in drawn:
             found.setdefault(name, []).append(
                 _pod(placement.pod, app_of(cluster, placement.pod), placement.requests, fate_of(placement))
             )
@@ -131,11 +145,15 @@ def _pod(key: str, app: str, requests: Amounts, fate: Fate) -> PodBox:
     return PodBox(pod=key, app=app, cpu=requests.get("cpu", 0), memory=requests.get("memory", 0), fate=fate)
 
 
-def _box(node: PlanNode, cluster: Cluster, offers: Mapping[str, Offer], pods: Mapping[str, list[PodBox]]) -> NodeBox:
+def _box(
+    node: PlanNode, cluster: Cluster, offers: Mapping[str, Offer], pods: Mapping[str, list[PodBox]], *, drawn: bool
+) -> NodeBox:
     live = cluster.node(node.name)
     offer = offers.get(node.offer)
     mine = list(pods.get(node.name, []))
-    if live is not None:
+    if not drawn:
+        room = EMPTY
+    elif live is not None:
         room = live.allocatable
         mine += [
             _pod(pod.key, app_of(cluster, pod.key), pod.requests, "system")

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from kinema_cli.audit import ReadyPoint, audit
+from kinema_cli.report.blocked import blocked
 from kinema_cli.report.data import Headline, ReportData, Sample
-from kinema_cli.report.from_plan import boxes_of, facts_of, fate_of, headline_of, held_by_code
+from kinema_cli.report.from_plan import boxes_of, facts_of, fate_of, headline_of
 from kinema_cli.report.history import History, ready_series, samples_of
 from kinema_cli.report.lives import lives_of, node_spans, pod_spans
 from kinema_cli.report.protocol import rows
@@ -146,7 +147,7 @@ def _with_plans(
         pod_spans=pod_spans(lives, *window),
         audit=audit(series, _strategies(state, executions), start=window[0], end=window[1]),
         window=window,
-        held=held_by_code(plan),
+        blocked=blocked(plan, cluster),
         unplaced=tuple((item.pod, item.code, item.reason) for item in plan.unplaced),
         quarantined=tuple((item.object, item.path, item.reason) for item in plan.quarantined),
         facts=(*facts_of(plan), *data.facts),

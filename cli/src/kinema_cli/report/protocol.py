@@ -93,7 +93,7 @@ def _plan_in_a_line(body: AnyBody) -> str:
             return _forecast(body)
         case Plan(cost=cost):
             gap = "unknown" if cost.gap is None else f"{cost.gap:.2%}"
-            return f"{body.status}: {cost.before:.2f} → {cost.after:.2f} USD/h, {body.moves} moves, gap {gap}"
+            return f"{body.status}: {cost.before:.2f} → {cost.after:.2f} {cost.unit}, {body.moves} moves, gap {gap}"
         case PlanNone(reason=reason, figures=figures):
             return _told(reason, figures)
         case PlanAccepted(version=version, figures=figures):

@@ -1,0 +1,72 @@
+"""What the planning verbs read: a snapshot or a live cluster, and a catalog; each error names what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kinema_cli.output import complain
+
+if TYPE_CHECKING:
+    from kinema_cli.snapshot import Snapshot
+    from kinema_core.events import Offer
+
+
+class UsageError(Exception):
+    """The command line asks for something that does not exist; the text says what does."""
+
+
+class InputError(Exception):
+    """A file cannot be used; the text names it, the place in it and what to do."""
+
+
+def snapshot_of(file: Path | None, context: str | None) -> Snapshot:
+    """The cluster of a file or of a kubeconfig's context; exactly one is given."""
+    from kinema_cli.snapshot import SnapshotError, load_snapshot
+
+    try:
+        if file is not None and context is None:
+            return load_snapshot(file)
+        if context is not None and file is None:
+            from kinema_cli.live import live_snapshot
+
+            return live_snapshot(context)
+    except SnapshotError as error:
+        raise InputError(str(error)) from error
+    raise UsageError("give either --snapshot FILE or --context NAME: for which cluster shall it plan?")
+
+
+def offers_of(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:
+    """What the catalog sells to this cluster."""
+    from kinema_core.model.catalog import CatalogError, offers_from, parse_catalog
+
+    try:
+        return offers_from(parse_catalog(path.read_text(encoding="utf-8-sig")), snapshot.cluster)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is no text in UTF-8: {error.reason} at byte {error.start}") from error
+    except CatalogError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+_EXPECTED: Final = {
+    "pods": "Pod",
+    "controllers (replicasets, deployments, …)": "Workload",
+    "poddisruptionbudgets": "DisruptionBudget",
+    "namespaces": "Namespace",
+}
+"""What a whole snapshot nearly always holds, and whose absence makes a plan bolder."""
+
+
+def say_what_is_left_out(snapshot: Snapshot) -> None:
+    """Tell on standard error what the plan cannot know of."""
+    if snapshot.ignored:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(snapshot.ignored.items()))
+        complain(f"not read, as planning needs none of them: {kinds}")
+    absent = [name for name, kind in _EXPECTED.items() if not snapshot.cluster.objects.get(kind)]
+    if absent and not snapshot.live:
+        complain(f"none in the file: {', '.join(absent)}; if the cluster has any, their rules are missing in this plan")
+    count = len(snapshot.cluster.quarantined)
+    if count:
+        complain(f"{count} objects could not be read; what they might forbid is taken as forbidden")

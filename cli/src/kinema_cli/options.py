@@ -1,0 +1,21 @@
+"""Options that several verbs share, so that they are said the same way everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from kinema_cli.output import Format
+
+SnapshotFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--snapshot", help="What `kubectl get … -A -o json` printed; .gz and .zst too, - for a pipe."),
+]
+ContextName: TypeAlias = Annotated[
+    str | None, typer.Option("--context", help="A live cluster, by its context in the kubeconfig.")
+]
+MoveJobs: TypeAlias = Annotated[bool, typer.Option("--move-jobs", help="Pods of Jobs may be moved.")]
+AllowSpot: TypeAlias = Annotated[bool, typer.Option("--allow-spot", help="Any pod may be put on spot machines.")]
+Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="How to print it.")]

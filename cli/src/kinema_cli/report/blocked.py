@@ -1,0 +1,65 @@
+"""Which rules keep money from being saved: pods that may not move, and the nodes that stay for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from kinema_cli.report.data import Blocked
+from kinema_core.events import Plan
+from kinema_core.model.cluster import Cluster
+
+
+@dataclass
+class _Rule:
+    pods: int = 0
+    example: str = ""
+    nodes: set[str] = field(default_factory=set)
+
+    def add(self, example: str, node: str | None, *, pods: int) -> None:
+        self.pods += pods
+        self.example = min(example, self.example or example)
+        if node is not None:
+            self.nodes.add(node)
+
+
+def blocked(
+    plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None] = MappingProxyType({})
+) -> tuple[Blocked, ...]:
+    """The rules behind the nodes that stay; the one whose nodes cost most comes first.
+
+    Args:
+        plan: names the pods that may not move.
+        cluster: tells where they are.
+        deletable: every node's reason to stay, or None; of a node without a held pod the reason is its own rule.
+    """
+    rules: dict[str, _Rule] = {}
+    by_node: dict[str, set[str]] = {}
+    for item in plan.held:
+        pod = cluster.pod(item.pod)
+        node = None if pod is None else pod.node
+        rules.setdefault(item.code, _Rule()).add(f"{item.pod}: {item.reason}", node, pods=1)
+        by_node.setdefault(node or "", set()).add(item.code)
+    for name in sorted(deletable):
+        reason = deletable[name]
+        if reason is not None and name not in by_node:
+            code = "node rule"
+            rules.setdefault(code, _Rule()).add(f"{name}: {reason}", name, pods=0)
+            by_node[name] = {code}
+    price = {node.name: node.usd_per_hour for node in plan.nodes if node.action == "keep"}
+    rows = [_row(code, rule, by_node=by_node, price=price) for code, rule in rules.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.usd_per_hour, -row.pods, row.code)))
+
+
+def _row(code: str, rule: _Rule, *, by_node: Mapping[str, set[str]], price: Mapping[str, float]) -> Blocked:
+    nodes = sorted(rule.nodes & price.keys())
+    alone = [name for name in nodes if by_node[name] == {code}]
+    return Blocked(
+        code=code,
+        example=rule.example,
+        pods=rule.pods,
+        nodes=len(nodes),
+        alone=len(alone),
+        usd_per_hour=round(sum(price[name] for name in alone), 6),
+    )

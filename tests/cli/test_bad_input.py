@@ -1,0 +1,246 @@
+"""`kinema plan` on what people get wrong: one clear line or a named object each, never a traceback or a silent drop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.plan_bench import Bench, controllers, node, owner, pod, spread, text
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Three m4 nodes with one small pod each."""
+    return Bench(tmp_path)
+
+
+def planned(bench: Bench, items: list[dict[str, Any]]) -> dict[str, Any]:
+    """The plan for these objects, as JSON; every pod of theirs is in one of its lists exactly once."""
+    bench.snapshot.write_bytes(text(items))
+    result = bench.run("-o", "json")
+    assert result.exit_code == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    pods = [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in items if item["kind"] == "Pod"]
+    quarantined = [item["object"].partition(" ")[2] for item in found["quarantined"]]
+    told = [item["pod"] for item in (*found["placements"], *found["unplaced"])]
+    assert sorted(told + [key for key in quarantined if key in pods]) == sorted(pods)
+    return found
+
+
+def reasons(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Unplaced pods with code and reason."""
+    return {item["pod"]: (item["code"], item["reason"]) for item in found["unplaced"]}
+
+
+@pytest.mark.parametrize("price", ["0", "-0.1", "free", "nan", "inf", "1e-9", ""])
+def test_price_that_is_none_is_named_with_line_and_column(bench: Bench, price: str) -> None:
+    """Nothing is free, and nothing pays for being used."""
+    bench.catalog.write_text(f"machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\nm2,2,8,{price}\n")
+    said = bench.fails()
+    assert "line 3" in said
+    assert "usd_per_hour" in said
+    assert len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("price", ["-0.1", "free", "nan"])
+def test_annotated_price_that_is_none_is_named_with_its_node(bench: Bench, price: str) -> None:
+    """A node's own price may be 0, as it is paid for already, and nothing below."""
+    odd = node("odd")
+    odd["metadata"]["annotations"] = {"kinema.io/usd-per-hour": price}
+    bench.snapshot.write_bytes(text([*spread(), odd]))
+    said = bench.fails()
+    assert "odd" in said
+    assert "kinema.io/usd-per-hour" in said
+
+
+def test_node_that_is_paid_for_already_costs_nothing(bench: Bench) -> None:
+    """A price of 0 on a live node is a commitment: it is kept and filled."""
+    paid = node("paid")
+    paid["metadata"]["annotations"] = {"kinema.io/usd-per-hour": "0"}
+    found = planned(bench, [*spread(), paid])
+    assert found["cost"]["after"] == 0.0
+    assert {item["to"] for item in found["placements"]} == {"paid"}
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        (node("n1", "m2"), "Node are named n1"),
+        (pod("web-1", "n1", cpu="2"), "Pod are named shop/web-1"),
+        (controllers(9)[0], "Workload are named Deployment/shop/web"),
+    ],
+)
+def test_two_unlike_objects_of_one_name_are_an_error(bench: Bench, other: dict[str, Any], name: str) -> None:
+    """Neither of the two is dropped in silence: the snapshot is no state of any cluster."""
+    bench.snapshot.write_bytes(text([*spread(), other]))
+    said = bench.fails()
+    assert name in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_object_that_is_listed_twice_counts_once(bench: Bench) -> None:
+    """`kubectl get all,pods` lists pods twice: nothing is lost by reading one of them."""
+    bench.snapshot.write_bytes(text([*spread(), *spread()]))
+    assert len(json.loads(bench.run("-o", "json").stdout)["placements"]) == 3
+
+
+def test_two_catalog_rows_of_one_name_are_two_offers(bench: Bench) -> None:
+    """The cheaper is bought; the name tells which row it is."""
+    bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\nm2,2,8,0.09\nm2,2,8,0.08\n")
+    found = planned(bench, spread())
+    assert [item["offer"] for item in found["nodes"] if item["action"] == "boot"] == ["m2/a/on-demand#2"]
+
+
+def test_column_that_is_there_twice_is_named(bench: Bench) -> None:
+    """Two prices of one machine in one row cannot both hold."""
+    bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour,usd_per_hour\nm4,4,16,0.17,0.2\n")
+    assert "has twice the column 'usd_per_hour'" in bench.fails()
+
+
+def test_pod_that_nothing_holds_names_resource_and_nearest_offer(bench: Bench) -> None:
+    """Which resource is lacking, how much of it, and where it is lacking least."""
+    code, reason = reasons(planned(bench, [*spread(), pod("huge", None, cpu="64")]))["shop/huge"]
+    assert code == "resource-cpu"
+    assert "nearest: m4/a/on-demand lacks cpu: 64000 requested" in reason
+
+
+def test_resource_that_nobody_has_is_named(bench: Bench) -> None:
+    """A pending pod that asks for an unknown device has no place; what runs with one stays."""
+    waiting, running = pod("waiting", None), pod("running", "n0")
+    for one in (waiting, running):
+        one["spec"]["containers"][0]["resources"]["requests"]["example.com/warp"] = "1"
+    found = planned(bench, [*spread(), waiting, running])
+    assert reasons(found)["shop/waiting"][0] == "resource-example.com/warp"
+    assert "example.com/warp: 1 requested, 0 there" in reasons(found)["shop/waiting"][1]
+    assert next(item["to"] for item in found["placements"] if item["pod"] == "shop/running") == "n0"
+
+
+def test_no_node_is_an_error_that_says_how_to_take_a_snapshot(bench: Bench) -> None:
+    """A file without nodes is no cluster to plan for."""
+    bench.snapshot.write_bytes(text([pod("web-0", None), *controllers(1)]))
+    said = bench.fails()
+    assert "no node" in said
+    assert "kubectl get nodes" in said
+
+
+def test_one_node_is_enough(bench: Bench) -> None:
+    """The only node may be replaced by a smaller one; it never just vanishes."""
+    found = planned(bench, [node("n0"), *controllers(1), pod("web-0", "n0")])
+    assert found["cost"]["after"] == 0.09
+    assert len([item for item in found["nodes"] if item["action"] != "delete"]) == 1
+
+
+def test_one_empty_node_may_go(bench: Bench) -> None:
+    """A cluster without pods costs nothing."""
+    assert planned(bench, [node("n0")])["cost"]["after"] == 0.0
+
+
+@pytest.mark.parametrize("allocatable", [{}, {"cpu": "0", "memory": "0", "pods": "0"}, None])
+def test_node_without_capacity_takes_nothing(bench: Bench, allocatable: dict[str, str] | None) -> None:
+    """A node that reports nothing, or none, is no place for pods, and those that it has find another."""
+    broken = node("broken")
+    broken["status"] = {"conditions": broken["status"]["conditions"]}
+    if allocatable is not None:
+        broken["status"]["allocatable"] = allocatable
+    found = planned(bench, [*spread(), broken, pod("web-9", "broken")])
+    told = {item["object"] for item in found["quarantined"]}
+    kept = {item["name"] for item in found["nodes"] if item["action"] == "keep"}
+    arrivals = {item["to"] for item in found["placements"] if item["from"] != item["to"]}
+    assert "broken" not in arrivals
+    assert "Node broken" in told or "broken" not in kept
+
+
+@pytest.mark.parametrize(
+    "amount", ["9223372036854775808", "1e30", "-1", "NaN", "1_000", "0x10", "٣", "1" * 10_000, "1e-9999"]
+)
+def test_quantity_out_of_range_is_quarantined_with_its_path(bench: Bench, amount: str) -> None:
+    """The pod is named with the field and what may stand there; its node stays as it is."""
+    odd = pod("odd", "n1", cpu=amount)
+    bench.snapshot.write_bytes(text([*spread(), odd]))
+    result = bench.run("-o", "json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    if amount == "1e-9999":  # tiny, and rounded up as the API server does
+        assert found["quarantined"] == []
+        return
+    (item,) = found["quarantined"]
+    assert item["object"] == "Pod shop/odd"
+    assert "cpu" in item["path"]
+    assert len(item["reason"]) < 400
+    assert next(one["action"] for one in found["nodes"] if one["name"] == "n1") == "keep"
+
+
+def test_rules_that_contradict_each_other_are_told(bench: Bench) -> None:
+    """A pending pod whose selector and affinity exclude each other has no place, by rule; a running one stays."""
+    where = "topology.kubernetes.io/zone"
+    term = {"matchExpressions": [{"key": where, "operator": "In", "values": ["b"]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    waiting, running = pod("waiting", None), pod("running", "n0")
+    for one in (waiting, running):
+        one["spec"] |= {"nodeSelector": {where: "a"}, "affinity": affinity}
+    found = planned(bench, [*spread(), waiting, running])
+    assert reasons(found)["shop/waiting"][0] == "rule"
+    assert next(item["to"] for item in found["placements"] if item["pod"] == "shop/running") == "n0"
+
+
+def test_pods_that_need_and_refuse_each_other_stay_where_they_are(bench: Bench) -> None:
+    """Affinity and anti-affinity towards the same pods: whatever is broken now does not get worse."""
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    both = {
+        kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]} for kind in ("podAffinity", "podAntiAffinity")
+    }
+    items = spread()
+    for one in items:
+        if one["kind"] == "Pod":
+            one["spec"]["affinity"] = both
+    found = planned(bench, items)
+    places = [item["to"] for item in found["placements"]]
+    assert len(set(places)) == len(places)
+
+
+def test_object_of_ten_megabytes_is_read_or_named(bench: Bench) -> None:
+    """An enormous annotation neither ends the command nor gets into the plan."""
+    large = pod("large", "n0")
+    large["metadata"]["annotations"] = {"note": "x" * 10_000_000}
+    found = planned(bench, [*spread(), large])
+    assert len(json.dumps(found)) < 100_000
+
+
+def test_object_nested_without_end_is_one_line(bench: Bench) -> None:
+    """A hostile depth is refused like any damaged file, or its object is named."""
+    bench.snapshot.write_bytes(
+        b'{"apiVersion":"v1","kind":"List","items":[' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"]}"
+    )
+    said = bench.fails()
+    assert str(bench.snapshot) in said
+    assert len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("pair", [("loop-a", "loop-b"), ("loop-a", "loop-a")])
+def test_owners_that_own_each_other_end_nowhere(bench: Bench, pair: tuple[str, str]) -> None:
+    """Controllers in a circle are read once each; their pods are in the plan."""
+    first, second = pair
+    sets = []
+    for name, above in {first: second, second: first}.items():
+        one = controllers(2)[1]
+        one["metadata"] |= {"name": name, "uid": f"uid-{name}", "ownerReferences": owner("ReplicaSet", above)}
+        sets.append(one)
+    items = [node("n0"), node("n1"), *sets, pod("p-0", "n0", of=first), pod("p-1", "n1", of=first)]
+    found = planned(bench, items)
+    assert {item["pod"] for item in found["placements"]} == {"shop/p-0", "shop/p-1"}
+
+
+def test_pod_that_owns_itself_is_in_the_plan(bench: Bench) -> None:
+    """An owner that Kinema does not know holds its pod in place, with the reason."""
+    odd = pod("self", "n1")
+    odd["metadata"]["ownerReferences"] = owner("Pod", "self")
+    found = planned(bench, [*spread(), odd])
+    assert [item["pod"] for item in found["held"]] == ["shop/self"]
+
+
+def test_pod_on_a_node_that_is_not_there_is_told(bench: Bench) -> None:
+    """A pod whose node is missing from the file is listed and stays."""
+    found = planned(bench, [*spread(), pod("ghost", "gone")])
+    assert next(item["code"] for item in found["held"] if item["pod"] == "shop/ghost") == "unknown-node"

@@ -1,0 +1,78 @@
+"""`kinema explain PLAN`: what the log says about one plan."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from tests.support.builders import NOW
+
+from kinema_cli.explain_command import ExplainOptions, run_explain
+from kinema_cli.explain_plan import plan_explanation_table, read_plan
+from kinema_core.events import AnyBody, Cost, Plan, PlanAccepted, PlanRefused, Solve
+from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.memory_bus import MemoryBus
+
+PLAN = Plan(
+    status="feasible",
+    cost=Cost(before=2.0, after=1.0, lower_bound=0.9, gap=0.111111),
+    nodes=(),
+    placements=(),
+    moves=7,
+    restarts=0,
+    solve=Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=3),
+)
+NO = PlanRefused(plan="p1", version=4, rule="saving", reason="saves too little", would_change="a smaller min_saving")
+
+
+@pytest.fixture
+async def bus() -> MemoryBus:
+    """Two plans, of which the first is refused."""
+    found = MemoryBus()
+    said: list[tuple[str, AnyBody]] = [
+        ("p1", PLAN),
+        ("p2", PLAN),
+        ("r1", NO),
+        ("a2", PlanAccepted(plan="p2", version=4)),
+    ]
+    for id_, body in said:
+        await found.publish(origin(body, id_=id_, cluster="demo", iteration="i1", now=NOW))
+    return found
+
+
+async def test_plan_is_told_with_what_became_of_it(bus: MemoryBus) -> None:
+    """The verdict on another plan is none on this one."""
+    told = await read_plan(bus, "p1")
+    assert told is not None
+    assert told.plan == PLAN
+    assert [(one.fate, one.rule, one.would_change) for one in told.verdicts] == [
+        ("refused", "saving", "a smaller min_saving")
+    ]
+    console = Console(file=io.StringIO(), width=160, record=True)
+    console.print(plan_explanation_table(told))
+    said = console.export_text()
+    assert "saves too little" in said
+    assert "2.0000 → 1.0000 USD/h" in said
+
+
+async def test_plan_that_was_never_proposed_is_none(bus: MemoryBus) -> None:
+    """A verdict alone is no plan."""
+    assert await read_plan(bus, "r1") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (ExplainOptions(name="p1", nats="http://host"), 2, "--nats"),
+        (ExplainOptions(name="n0"), 2, "--catalog"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    options: ExplainOptions, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is missing or wrong is named."""
+    assert run_explain(options) == code
+    found = capsys.readouterr()
+    assert said in found.err
+    assert len(found.err.strip().splitlines()) == 1

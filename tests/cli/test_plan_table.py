@@ -1,0 +1,142 @@
+"""Plans as tables for people, and what a large one costs to print."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from tests.support.builders import cluster, node, pod
+
+from kinema_cli.plan_table import MOST_ROWS, plan_tables
+from kinema_cli.report.blocked import blocked
+from kinema_core.events import Binding, Cost, FrozenMap, Held, Placement, Plan, PlanNode, Solve, Strategy, Unplaced
+from kinema_core.model.cluster import Cluster
+
+ONE_AND_TWO: tuple[tuple[str, Strategy], ...] = (("a", "surge"), ("b", "evict"), ("b", "evict"))
+
+
+def planned(**more: Any) -> Plan:
+    """A plan that keeps n0 and n1 and deletes n2."""
+    nodes = [("n0", "keep"), ("n1", "keep"), ("n2", "delete")]
+    basis = Plan(
+        status="feasible",
+        cost=Cost(before=0.51, after=0.34, lower_bound=0.3, gap=0.133333),
+        nodes=tuple(
+            msgspec.convert(
+                {
+                    "name": name,
+                    "machine_type": "m4",
+                    "zone": "a",
+                    "capacity_type": "on-demand",
+                    "offer": "m4/a/on-demand",
+                    "usd_per_hour": 0.17,
+                    "action": action,
+                },
+                PlanNode,
+            )
+            for name, action in nodes
+        ),
+        placements=(),
+        moves=0,
+        restarts=0,
+        solve=Solve(seconds=0.1, first_feasible_seconds=None, method="search", seed=0),
+    )
+    return msgspec.structs.replace(basis, **more)
+
+
+def held(name: str, code: str) -> Held:
+    """A pod of the shop that may not move."""
+    return Held(pod=f"shop/{name}", code=code, reason="for a reason")
+
+
+def state() -> Cluster:
+    """Three nodes; two pods on n0, one on n1 and one on n2."""
+    pods = [pod("a", node="n0"), pod("b", node="n0"), pod("c", node="n1"), pod("d", node="n2")]
+    return cluster(node("n0"), node("n1"), node("n2"), *pods)
+
+
+def shown(plan: Plan, of: Cluster | None = None) -> str:
+    """What a terminal would show."""
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(plan_tables(plan, of or state()))
+    return console.export_text()
+
+
+def test_a_rule_blocks_at_most_what_stays_for_it_alone() -> None:
+    """A node that two rules hold is neither's alone, and one that goes anyway is nobody's."""
+    plan = planned(held=(held("a", "bare-pod"), held("b", "job"), held("c", "job"), held("d", "job")))
+    found = {row.code: (row.pods, row.nodes, row.alone, row.usd_per_hour) for row in blocked(plan, state())}
+    assert found == {"job": (3, 2, 1, 0.17), "bare-pod": (1, 1, 0, 0.0)}
+
+
+def test_node_rules_count_where_no_pod_is_held() -> None:
+    """A node's own reason is told only for nodes that no held pod explains."""
+    why = {"n0": "pod shop/a may not move: job", "n1": "it is a control-plane node", "n2": None}
+    found = blocked(planned(held=(held("a", "job"),)), state(), why)
+    assert [(row.code, row.nodes, row.example) for row in found] == [
+        ("job", 1, "shop/a: for a reason"),
+        ("node rule", 1, "n1: it is a control-plane node"),
+    ]
+
+
+def test_status_gap_and_limits_are_in_words() -> None:
+    """People are told what the status means, how far from the best the plan may be, and what was asked for."""
+    said = shown(planned(objective="cost, at most 3 moves"))
+    assert "the best found in time" in said
+    assert "gap 13.33%" in said
+    assert "cost, at most 3 moves" in said
+
+
+def test_unknown_gap_is_no_number() -> None:
+    """Without a bound nothing is claimed about the gap."""
+    assert "none is known" in shown(planned(cost=Cost(before=0.51, after=0.34, lower_bound=0.0, gap=None)))
+
+
+def test_nothing_better_tells_whether_it_is_proven() -> None:
+    """An unproven standstill does not look like a proof."""
+    proven = planned(status="nothing-better", cost=Cost(before=0.34, after=0.34, lower_bound=0.34, gap=0.0))
+    assert "proven, nothing costs less" in shown(proven)
+    assert "proven" not in shown(planned(status="nothing-better"))
+
+
+def test_dearest_constraint_comes_first() -> None:
+    """The table of prices is in order of what there is to gain."""
+    said = shown(
+        planned(binding=(Binding(constraint="pdb a", usd_per_hour=0.1), Binding(constraint="z", usd_per_hour=2)))
+    )
+    assert said.index("z ") < said.index("pdb a")
+    assert "1,460.00" in said
+
+
+def test_room_that_cannot_be_had_is_told() -> None:
+    """Headroom and minimum nodes that the plan misses are not kept quiet."""
+    assert "2 of the 5 rooms and nodes" in shown(
+        planned(figures=FrozenMap({"placeholders": 5.0, "placeholders_missing": 2.0}))
+    )
+
+
+def test_workloads_with_most_moves_come_first() -> None:
+    """Where a table is cut, what matters most is still in it."""
+    pods = tuple(
+        Placement(pod=f"shop/{name}", uid=name, source="n2", to="n0", strategy=way, requests=FrozenMap({}))
+        for name, way in ONE_AND_TWO
+    )
+    said = shown(planned(placements=pods, moves=3))
+    assert said.index("Pod/shop/b") < said.index("Pod/shop/a")
+
+
+def test_large_plan_is_a_short_table() -> None:
+    """Every table counts what it does not show: no table grows with the cluster."""
+    many = 5_000
+    pods = tuple(
+        Placement(pod=f"shop/p{i}", uid=str(i), source="n2", to="n0", strategy="surge", requests=FrozenMap({}))
+        for i in range(many)
+    )
+    lost = tuple(Unplaced(pod=f"shop/q{i}", uid=str(i), code="rule", reason="no [place]") for i in range(many))
+    said = shown(planned(placements=pods, unplaced=lost, moves=many))
+    assert len(said.splitlines()) < 4 * MOST_ROWS
+    assert f"and {many - MOST_ROWS} more" in said
+    assert "5,000 pods (5000 by surge)" in said
+    assert "no [place]" in said

@@ -1,0 +1,107 @@
+"""The HTML report of a plan alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+from tests.support.builders import amounts, cluster, deployed, node
+
+from kinema_cli.report.boxes import MOST_NODES
+from kinema_cli.report.build import MOST_ROWS, build_report
+from kinema_cli.report.from_plan import boxes_of, headline_of, plan_report
+from kinema_core.events import Cost, Held, Placement, Plan, PlanNode, Solve, Unplaced
+from kinema_core.model.cluster import Cluster
+
+
+def large(nodes: int) -> tuple[Plan, Cluster]:
+    """So many nodes with a pod each; the last one goes, its pod to the first."""
+    names = [f"n{index:04}" for index in range(nodes)]
+    state = cluster(*(node(name) for name in names), *deployed("web", names, cpu=500))
+    last = names[-1]
+    plan = Plan(
+        status="feasible",
+        cost=Cost(before=0.17 * nodes, after=0.17 * (nodes - 1), lower_bound=0.17, gap=1.0),
+        nodes=tuple(
+            PlanNode(
+                name=name,
+                machine_type="m4",
+                zone="a",
+                capacity_type="on-demand",
+                offer="m4/a/on-demand",
+                usd_per_hour=0.17,
+                action="delete" if name == last else "keep",
+            )
+            for name in names
+        ),
+        placements=tuple(
+            Placement(
+                pod=one.key,
+                uid=one.uid,
+                source=one.node,
+                to=names[0] if one.node == last else one.node or "",
+                strategy="surge" if one.node == last else "stay",
+                requests=amounts(500, 128),
+            )
+            for one in state.pods
+        ),
+        held=(Held(pod="shop/web-0", code="job", reason="a <b>job</b>"),),
+        moves=1,
+        restarts=0,
+        solve=Solve(seconds=1.0, first_feasible_seconds=None, method="search", seed=0),
+    )
+    return plan, state
+
+
+def test_of_many_nodes_those_that_go_are_drawn_first() -> None:
+    """The picture shows what changes, and pods are gathered only for nodes that are drawn."""
+    plan, state = large(MOST_NODES + 40)
+    before, after = boxes_of(plan, state, ())
+    assert before[0].action == "delete"
+    assert (len(before), len(after)) == (MOST_NODES + 40, MOST_NODES + 39)
+    assert sum(bool(box.pods) for box in before) <= 2 * MOST_NODES
+    assert all(box.pods for box in before[:MOST_NODES])
+
+
+def test_of_few_nodes_those_that_stay_are_drawn_first() -> None:
+    """Small clusters keep the order in which before and after are easily compared."""
+    plan, state = large(5)
+    before, _ = boxes_of(plan, state, ())
+    assert [box.action for box in before] == ["keep"] * 4 + ["delete"]
+    assert all(box.pods for box in before)
+
+
+def test_report_tells_what_a_rule_blocks_in_a_month(tmp_path: Path) -> None:
+    """Pods, nodes and money stand beside the rule, and what people wrote is no markup."""
+    plan, state = large(5)
+    path = build_report(plan_report(plan, state, (), title="t", subtitle="s"), tmp_path / "r.html")
+    html = path.read_text(encoding="utf-8")
+    assert '<th scope="row">job</th><td class="n">1</td><td class="n">1</td>' in html
+    assert '<td class="n">124</td>' in html
+    assert "<b>job</b>" not in html
+
+
+def test_long_lists_are_cut_and_counted(tmp_path: Path) -> None:
+    """A report stays a page that a browser can show."""
+    plan, state = large(3)
+    many = tuple(
+        Unplaced(pod=f"shop/p{index}", uid=str(index), code="rule", reason="no") for index in range(MOST_ROWS + 5)
+    )
+    spoiled = replace(plan, unplaced=many)
+    path = build_report(plan_report(spoiled, state, (), title="t", subtitle="s"), tmp_path / "r.html")
+    html = path.read_text(encoding="utf-8")
+    assert html.count("shop/p") == MOST_ROWS
+    assert "and 5 more" in html
+
+
+def test_plan_in_watts_has_money_and_power_on_top(tmp_path: Path) -> None:
+    """Money comes from the nodes, the bound is in watts."""
+    plan, state = large(3)
+    cost = Cost(before=300.0, after=200.0, lower_bound=190.0, gap=0.052632, unit="W")
+    watts = replace(plan, cost=cost)
+    head = headline_of(watts)
+    assert (head.usd_before, head.usd_after, head.watts) == (0.51, 0.34, (300.0, 200.0))
+    path = build_report(plan_report(watts, state, (), title="t", subtitle="s"), tmp_path / "r.html")
+    html = path.read_text(encoding="utf-8")
+    assert "300 → 200 W" in html
+    assert "190 W" in html
