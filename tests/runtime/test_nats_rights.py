@@ -11,14 +11,15 @@ import pytest
 from tests.support.bus_events import NOW, forecast, iteration, paused, snapshot
 from tests.support.nats_broker import PASSWORDS, Broker, running, users
 
-from kinema_core.events import BODIES, Event, Plan, PlanAccepted, subject_of
+from kinema_core.events import BODIES, PREFIX, Event, Plan, PlanAccepted, subject_of
 from kinema_core.runtime.bus import BusDeniedError, BusSetupError, BusUnavailableError, Stored
 from kinema_core.runtime.embedded import NatsServer, free_port
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
+from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.rights import ADMIN, OPERATOR, USERS, authorization, publish_rights
 from kinema_core.runtime.setup import Layout, setup
-from kinema_core.runtime.topology import CONSUMES, LEASES, PUBLISHES, STREAMS, kinds_of, subject
+from kinema_core.runtime.topology import CONSUMES, LEASES, PUBLISHES, STREAMS, WORKS, kinds_of, subject
 
 SERVICES = tuple(user for user in PUBLISHES if user != OPERATOR)
 
@@ -62,7 +63,9 @@ class TestTable:
     def test_a_service_may_publish_its_kinds_and_no_other(self, user: str) -> None:
         """Subjects of events in a user's rights are those of its own kinds."""
         rights = [
-            right for right in publish_rights(user, ["c1"]) if right.startswith("kinema.") and "chunk" not in right
+            right
+            for right in publish_rights(user, ["c1"])
+            if right.startswith("kinema.") and "chunk" not in right and not right.startswith(f"{PREFIX}.c1.work.")
         ]
         assert sorted(rights) == sorted(subject("c1", kind) for kind in kinds_of(PUBLISHES[user]))
 
@@ -82,6 +85,13 @@ class TestTable:
         for user in USERS:
             keys = [right for right in publish_rights(user, ["c1"]) if right.startswith("$KV.")]
             assert keys == ([f"$KV.kinema_lease.c1.{user}"] if user in LEASES else [])
+
+    def test_work_is_shared_within_a_service_only(self) -> None:
+        """Items of a service, and answers to them, can be published by its own user alone."""
+        for user in USERS:
+            found = [right for right in publish_rights(user, ["c1"]) if ".work." in right or right.startswith("_INBOX")]
+            own = [f"_INBOX_{user}.>", f"{PREFIX}.c1.work.{user}.blob.*.*", f"{PREFIX}.c1.work.{user}.item"]
+            assert found == (own if user in WORKS else [])
 
     def test_a_user_without_a_password_is_refused(self) -> None:
         """No user is ever created without a password."""
@@ -243,7 +253,7 @@ class TestOnBroker:
         assert report.drift == ()
         other = Layout(clusters=("c1", "c2"), ack_wait_seconds=2, dlq_bytes=1_000_000)
         report = await setup(broker.settings("admin"), other)
-        assert report.created == tuple(f"consumer {service}-c2" for service in CONSUMES)
+        assert report.created == (*(f"consumer {service}-c2" for service in CONSUMES), "consumer work-optimizer-c2")
         assert "stream KINEMA_DLQ: max_bytes is 67108864, wanted 1000000" in report.drift
         assert "consumer decider-c1: ack_wait is 1000000000, wanted 2000000000" in report.drift
         assert len(report.drift) == 1 + len(CONSUMES)
@@ -281,3 +291,10 @@ def test_a_plan_is_the_optimizers() -> None:
     assert subject_of(iteration(1)) == subject("c1", "iteration-started")
     with pytest.raises(ValueError, match="no kind of event"):
         subject("c1", "chunk")
+
+
+@pytest.mark.connected
+async def test_another_service_cannot_share_work(broker: Broker) -> None:
+    """It is told at once that it has no right to the optimizer's queue."""
+    with pytest.raises(BusDeniedError, match="no right"):
+        await connect_work(broker.settings("predictor"), "optimizer")

@@ -1,6 +1,7 @@
 """Named points at which a test can kill the process: what `kill -9` does, exactly there.
 
-`KINEMA_FAULT=name` kills at the first pass of that point, `name:3` at the third. Unset, a point costs one comparison.
+`KINEMA_FAULT=name` kills at the first pass of that point, `name:3` at the third; `name:3:stop` stops the process there
+instead, for ever: it hangs. Unset, a point costs one comparison.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ VARIABLE = "KINEMA_FAULT"
 class _Armed:
     name: str
     passes: int
+    number: signal.Signals
 
 
 def _armed() -> _Armed | None:
     text = os.environ.get(VARIABLE, "")
     if not text:
         return None
-    name, _, nth = text.partition(":")
-    return _Armed(name=name, passes=int(nth or "1"))
+    name, _, rest = text.partition(":")
+    nth, _, action = rest.partition(":")
+    return _Armed(name, int(nth or "1"), signal.SIGSTOP if action == "stop" else signal.SIGKILL)
 
 
 _ARMED = _armed()
@@ -41,10 +44,10 @@ def registered() -> tuple[str, ...]:
 
 
 def faultpoint(name: str) -> None:
-    """Die here by SIGKILL if this point is armed and its turn has come."""
+    """Die here by SIGKILL, or stop, if this point is armed and its turn has come."""
     if _ARMED is None:
         return
     if name == _ARMED.name:
         _ARMED.passes -= 1
         if _ARMED.passes == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), _ARMED.number)

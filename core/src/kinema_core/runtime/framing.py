@@ -137,10 +137,15 @@ def manifest_of(headers: Mapping[str, str], payload: bytes) -> Manifest | None:
         manifest = msgspec.json.decode(payload, type=Manifest)
     except msgspec.DecodeError as error:
         raise FramingError("bad-encoding", f"the manifest cannot be read: {error}") from error
+    check_manifest(manifest)
+    return manifest
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """Raise FramingError `bad-encoding` for a manifest that promises more than anybody may send."""
     if not (0 < manifest.count <= MAX_CHUNKS and 0 < manifest.bytes <= MAX_EVENT_BYTES and manifest.digest.isalnum()):
         detail = f"the manifest promises {manifest.count} chunks of {manifest.bytes} bytes, digest {manifest.digest!r}"
         raise FramingError("bad-encoding", detail)
-    return manifest
 
 
 def chunk_index(headers: Mapping[str, str]) -> int | None:
@@ -175,7 +180,7 @@ def unpack(encoding: str, data: bytes) -> tuple[Event, int]:
         FramingError: `bad-encoding`, or the reason of the EventError (`bad-json`, `unknown-type`, …).
     """
     if encoding == _ZSTD:
-        data = _decompress(data)
+        data = decompress(data)
     elif encoding != _JSON:
         raise FramingError("bad-encoding", f"encoding {encoding!r} is not known to this version")
     try:
@@ -184,7 +189,8 @@ def unpack(encoding: str, data: bytes) -> tuple[Event, int]:
         raise FramingError(error.reason, error.detail) from error
 
 
-def _decompress(data: bytes) -> bytes:
+def decompress(data: bytes) -> bytes:
+    """Decompress what names its size; raises FramingError `bad-encoding`, before anything too large is allocated."""
     try:
         size = zstandard.get_frame_parameters(data).content_size
         if not 0 <= size <= MAX_EVENT_BYTES:

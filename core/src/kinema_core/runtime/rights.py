@@ -15,6 +15,9 @@ from kinema_core.runtime.topology import (
     LEASES,
     PUBLISHES,
     STREAMS,
+    WORK_STREAM,
+    WORKS,
+    blob_subject,
     chunk_subject,
     consumer_name,
     inbox_prefix,
@@ -22,6 +25,8 @@ from kinema_core.runtime.topology import (
     lease_subject,
     stream_of,
     subject,
+    work_consumer,
+    work_subject,
 )
 
 ADMIN: Final = "admin"
@@ -71,6 +76,8 @@ def publish_rights(user: str, clusters: Sequence[str]) -> list[str]:
         if user in LEASES:
             rights.add(lease_subject(cluster, user))
             rights.add(f"$JS.API.STREAM.MSG.GET.KV_{LEASE_BUCKET}")
+        if user in WORKS:
+            rights.update(_working(user, cluster))
     return sorted(rights)
 
 
@@ -104,4 +111,18 @@ def _consuming(user: str, cluster: str) -> list[str]:
         f"$JS.API.CONSUMER.INFO.{log}.{consumer}",
         f"$JS.API.CONSUMER.MSG.NEXT.{log}.{consumer}",
         f"$JS.ACK.{log}.{consumer}.>",
+    ]
+
+
+def _working(user: str, cluster: str) -> list[str]:
+    """Sharing work among the processes of one service: they ask, take items, and answer each other."""
+    consumer = work_consumer(cluster, user)
+    return [
+        work_subject(cluster, user),
+        blob_subject(cluster, user, "*", "*"),
+        f"$JS.API.STREAM.MSG.GET.{WORK_STREAM}",
+        f"$JS.API.CONSUMER.INFO.{WORK_STREAM}.{consumer}",
+        f"$JS.API.CONSUMER.MSG.NEXT.{WORK_STREAM}.{consumer}",
+        f"$JS.ACK.{WORK_STREAM}.{consumer}.>",
+        f"{inbox_prefix(user)}.>",
     ]

@@ -1,4 +1,4 @@
-"""Creates the streams, consumers and the bucket of leases. Run by a person or a job, never by a service.
+"""Creates the streams, consumers, work queue and bucket of leases. Run by a person or a job, never by a service.
 
 Running it again creates what is missing and changes nothing that is there; what differs from the wanted layout is
 reported as drift.
@@ -17,7 +17,18 @@ from kinema_core.events import PREFIX
 from kinema_core.runtime.bus import BusSetupError, BusUnavailableError
 from kinema_core.runtime.nats_connection import ApiFault, Connection, fault_error, fault_of
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_core.runtime.topology import CONSUMES, LEASE_BUCKET, STREAMS, consumer_name, kinds_of, subject
+from kinema_core.runtime.topology import (
+    CONSUMES,
+    LEASE_BUCKET,
+    STREAMS,
+    WORK_STREAM,
+    WORKS,
+    consumer_name,
+    kinds_of,
+    subject,
+    work_consumer,
+    work_subject,
+)
 
 _NOT_FOUND: Final = frozenset({10014, 10059})
 _NO_PEERS: Final = frozenset({10005, 10008, 10009})
@@ -40,6 +51,11 @@ class Layout:
     state_bytes: int = 2048 * _MEBIBYTE
     log_bytes: int = 2048 * _MEBIBYTE
     dlq_bytes: int = 64 * _MEBIBYTE
+    work_bytes: int = 256 * _MEBIBYTE
+    work_seconds: float = 3600.0
+    """How long anything stays in the work queue: longer than any solve."""
+    work_ack_seconds: float = 30.0
+    """After so long without an answer an item is handed to another process."""
     dedup_seconds: float = 120.0
     ack_wait_seconds: float = 10.0
     """A handler that runs longer says so in between."""
@@ -136,6 +152,13 @@ def _parts(layout: Layout) -> Iterator[_Part]:
         name = config["durable_name"]
         body = {"stream_name": log, "config": config, "action": "create"}
         yield _Part(f"consumer {name}", f"CONSUMER.INFO.{log}.{name}", f"CONSUMER.CREATE.{log}.{name}", body, config)
+    work = work_config(layout)
+    yield _Part(f"stream {WORK_STREAM}", f"STREAM.INFO.{WORK_STREAM}", f"STREAM.CREATE.{WORK_STREAM}", work, work)
+    for config in work_consumer_configs(layout):
+        name = config["durable_name"]
+        body = {"stream_name": WORK_STREAM, "config": config, "action": "create"}
+        place = f"{WORK_STREAM}.{name}"
+        yield _Part(f"consumer {name}", f"CONSUMER.INFO.{place}", f"CONSUMER.CREATE.{place}", body, config)
 
 
 def stream_configs(layout: Layout) -> list[dict[str, Any]]:
@@ -194,4 +217,39 @@ def consumer_configs(layout: Layout) -> list[dict[str, Any]]:
         }
         for cluster in layout.clusters
         for service, bodies in CONSUMES.items()
+    ]
+
+
+def work_config(layout: Layout) -> dict[str, Any]:
+    """Configuration of the work queue. Items leave it when they are settled or old, blobs when they are old."""
+    return {
+        "name": WORK_STREAM,
+        "subjects": [f"{PREFIX}.*.work.>"],
+        "retention": "workqueue",
+        "storage": "file",
+        "num_replicas": 1,  # it may be lost: that costs the time of the items in it
+        "max_bytes": layout.work_bytes,
+        "max_age": int(layout.work_seconds * _SECOND),
+        "max_msgs_per_subject": -1,
+        "discard": "old",
+        "allow_msg_ttl": True,
+    }
+
+
+def work_consumer_configs(layout: Layout) -> list[dict[str, Any]]:
+    """Configurations of the consumers that all processes of a service take their items from."""
+    return [
+        {
+            "durable_name": work_consumer(cluster, service),
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(layout.work_ack_seconds * _SECOND),
+            "max_deliver": 3,  # an item that kills whoever takes it must not kill everybody
+            "max_ack_pending": 1024,
+            "replay_policy": "instant",
+            "filter_subject": work_subject(cluster, service),
+            "num_replicas": 1,
+        }
+        for cluster in layout.clusters
+        for service in WORKS
     ]

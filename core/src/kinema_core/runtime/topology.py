@@ -6,7 +6,7 @@ Names on the broker: streams `KINEMA_STATE`, `KINEMA_LOG`, `KINEMA_DLQ`, bucket 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from kinema_core.events import (
     BODIES,
@@ -82,6 +82,10 @@ LEASES: Final[tuple[str, ...]] = ("observer", "rescheduler")
 STREAMS: Final[dict[StreamName, str]] = {"STATE": "KINEMA_STATE", "LOG": "KINEMA_LOG", "DLQ": "KINEMA_DLQ"}
 LEASE_BUCKET: Final = "kinema_lease"
 CHUNK: Final = "chunk"
+WORK_STREAM: Final = "KINEMA_WORK"
+"""The work queue: holds no events, and nothing that is worth keeping."""
+WORKS: Final[tuple[str, ...]] = ("optimizer",)
+"""Services whose processes share work."""
 
 _FAMILY_OF_KIND: Final[dict[str, str]] = {kind_of_type(body.TYPE): body.FAMILY for body in BODIES}
 
@@ -134,3 +138,18 @@ def lease_subject(cluster: str, name: str) -> str:
 def inbox_prefix(user: str) -> str:
     """Prefix of the reply subjects that a user may listen on."""
     return f"_INBOX_{user or 'kinema'}"
+
+
+def work_subject(cluster: str, service: str) -> str:
+    """Subject of the items that a service's processes share."""
+    return f"{PREFIX}.{token(cluster)}.work.{service}.item"
+
+
+def blob_subject(cluster: str, service: str, digest: str, index: int | Literal["*"]) -> str:
+    """Subject of one chunk of what several items need; `*` for digest and index gives the wildcard over all."""
+    return f"{PREFIX}.{token(cluster)}.work.{service}.blob.{digest[:32]}.{index}"
+
+
+def work_consumer(cluster: str, service: str) -> str:
+    """Name of the durable consumer from which a service's processes take items."""
+    return f"work-{service}-{token(cluster)}"
