@@ -21,10 +21,12 @@ from kinema_core.events import (
     ClusterDelta,
     ClusterSnapshot,
     Event,
+    ExecutionFinished,
     FrozenMap,
     IterationStarted,
     Offer,
     Plan,
+    PlanAccepted,
     PlanNone,
     Pod,
 )
@@ -37,6 +39,7 @@ from kinema_core.runtime.run import spare_the_collector
 from kinema_core.runtime.serve import serve
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup
+from kinema_decider.logic.limits import Limits
 from kinema_decider.service import Decider
 from kinema_decider.settings import Settings as DeciderSettings
 from kinema_optimizer.service import Optimizer
@@ -106,7 +109,8 @@ def _stages() -> list[Any]:
     return [
         Predictor(PredictorSettings(runtime=runtime)),
         Optimizer(OptimizerSettings(runtime=runtime, planning=PlanningSettings(time_limit_seconds=SOLVE_SECONDS))),
-        Decider(DeciderSettings(runtime=runtime)),
+        # No rest between plans: every one is to be judged by all rules.
+        Decider(DeciderSettings(runtime=runtime, limits=Limits(cooldown_seconds=0.0))),
     ]
 
 
@@ -146,7 +150,11 @@ async def _round(bus: Bus, version: int, pods: list[Pod]) -> tuple[float, float]
             after = item.sequence
             if isinstance(item, Stored):
                 seconds = time.perf_counter() - began
-                return seconds, await _solve_seconds(bus, item.event)
+                solve = await _solve_seconds(bus, item.event)
+                if isinstance(item.event.body, PlanAccepted):  # over at once, or the next one would not be judged
+                    done = ExecutionFinished(plan=item.event.body.plan, fencing=1)
+                    await _publish(bus, f"done-{version}", done, iteration=f"it-{version}")
+                return seconds, solve
         await asyncio.sleep(POLL_SECONDS)
     raise TimeoutError(f"no decision on version {version} within {WAIT_SECONDS:g} s")
 

@@ -7,6 +7,7 @@ import os
 import signal
 from contextlib import suppress
 
+import msgspec
 import pytest
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
@@ -167,5 +168,5 @@ async def test_a_process_without_its_parent_ends() -> None:
 @pytest.mark.parametrize("field", ["memory_limit_mib", "patience_seconds"])
 def test_limits_of_nothing_are_refused(field: str) -> None:
     """The error names the setting."""
-    with pytest.raises(ValueError, match=field):
-        SolverSettings(**{field: 0})
+    with pytest.raises(msgspec.ValidationError, match=field):
+        msgspec.convert({field: 0}, SolverSettings)

@@ -118,7 +118,7 @@ def _refuse_non_finite(value: object, path: str) -> None:
             _refuse_non_finite(item, f"{path}[{index}]")
 
 
-_BULK: Final = frozenset({"objects", "upserts", "deletes", "pods", "placements"})
+_BULK: Final = frozenset({"objects", "upserts", "deletes", "pods", "placements", "steps", "held", "unplaced"})
 """Fields that hold thousands of structs without a float in them."""
 
 

@@ -145,9 +145,9 @@ class Bus(Protocol):
         """
 
     def read(
-        self, stream: StreamName, *, start: int = 1, kinds: tuple[str, ...] = ()
+        self, stream: StreamName, *, start: int = 1, end: int | None = None, kinds: tuple[str, ...] = ()
     ) -> AsyncIterator[Stored | Damaged]:
-        """Everything stored from sequence `start` on to the present head, in order; then end.
+        """Everything stored from sequence `start` on to `end`, else to the present head, in order; then end.
 
         `kinds` restricts to these kinds of events (`cluster-delta`, …). Chunk messages are not seen by the caller.
         """

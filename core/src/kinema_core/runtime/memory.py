@@ -60,9 +60,7 @@ class Memory:
         if end <= self.recalled:
             return
         await self._check_same()
-        async for item in self._bus.read("LOG", start=self.recalled + 1, kinds=self._kinds):
-            if item.sequence > end:
-                break
+        async for item in self._bus.read("LOG", start=self.recalled + 1, end=end, kinds=self._kinds):
             answers = await self.answers_to(item.event.id) if isinstance(item, Stored) else []
             self.recall(item)
             for given in answers:

@@ -203,13 +203,15 @@ class MemoryBus:
         return self._store(STREAM_OF_FAMILY[event.body.FAMILY], log.head + 1, event, size)
 
     async def read(
-        self, stream: StreamName, *, start: int = 1, kinds: tuple[str, ...] = ()
+        self, stream: StreamName, *, start: int = 1, end: int | None = None, kinds: tuple[str, ...] = ()
     ) -> AsyncIterator[Stored | Damaged]:
-        """Everything stored from sequence `start` on to the present head, in order; then end."""
+        """See `Bus`."""
         self.check_open()
         log = self._logs[stream]
         for item in log.items[log.since(start) :]:
             self.check_open()
+            if end is not None and item.sequence > end:
+                return
             if not kinds or kind_in(item.subject) in kinds:
                 yield item
 

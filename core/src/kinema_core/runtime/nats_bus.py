@@ -34,11 +34,12 @@ class NatsBus:
         return await self._publisher.publish(event, expected_last)
 
     async def read(
-        self, stream: StreamName, *, start: int = 1, kinds: tuple[str, ...] = ()
+        self, stream: StreamName, *, start: int = 1, end: int | None = None, kinds: tuple[str, ...] = ()
     ) -> AsyncIterator[Stored | Damaged]:
-        """Everything stored from sequence `start` on to the present head, in order; then end."""
-        end = await self.head(stream)
-        async for item in self._reader.items(stream, start=start, end=end, kinds=kinds):
+        """See `Bus`."""
+        head = await self.head(stream)
+        last = head if end is None else min(end, head)
+        async for item in self._reader.items(stream, start=start, end=last, kinds=kinds):
             yield item
 
     async def head(self, stream: StreamName) -> int:

@@ -155,7 +155,7 @@ class _Assignment:
             compressed(entries),
         )
         spare = np.arange(groups, dtype=np.int32)
-        dear = 1e3 * float(kinds.price.sum())
+        dear = 1e3 * max(1.0, float(kinds.price.sum()))
         lp.add(np.full(groups, dear), np.full(groups, INFINITY), (spare, spare, np.ones(groups)))
         found = lp.solve()
         worth = np.maximum(found.duals[groups : groups + len(inside) * rows], 0.0).reshape(len(inside), rows)

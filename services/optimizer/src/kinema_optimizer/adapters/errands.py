@@ -46,7 +46,7 @@ class Threads:
 
 
 def better(guide: Guide, errand: Errand) -> Exchange | None:
-    """A cheaper exchange: by column generation where that is asked for and pods are alike enough, else by quick tries."""
+    """A cheaper exchange: by column generation where asked for and pods are alike enough, else by quick tries."""
     if errand.deep and classes_of(guide, errand.step) <= 2 * ALIKE:
         return improve(guide, errand.step)
     nodes = len(errand.step.kept) + len(errand.step.boots)

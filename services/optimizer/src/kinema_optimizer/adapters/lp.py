@@ -33,7 +33,7 @@ class LinearProgram:
     """
 
     def __init__(self, lower: Floats, upper: Floats, *, unit: float) -> None:
-        self._unit = unit / 10
+        self._unit = max(unit, 1.0) / 10
         self._highs = highspy.Highs()  # type: ignore[no-untyped-call]  # the binding leaves its constructor untyped
         for name, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("solver", "simplex")):
             self._highs.setOptionValue(name, value)
@@ -51,10 +51,6 @@ class LinearProgram:
         """Change the limits of rows."""
         for row, low, high in zip(rows.tolist(), lower.tolist(), upper.tolist(), strict=True):
             self._highs.changeRowBounds(row, low, high)
-
-    def limit_column(self, column: int, lower: float, upper: float) -> None:
-        """Change the limits of a column."""
-        self._highs.changeColBounds(column, lower, upper)
 
     def solve(self) -> LpSolution:
         """The optimum.

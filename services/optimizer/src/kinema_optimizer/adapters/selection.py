@@ -59,7 +59,7 @@ class Selection:
             compressed([self._node(e) for e in self._free.tolist()]),
         )
         self._add_shares(lp)
-        dear = _DEAR * float(self._market.price.sum() + problem.node_price.sum())
+        dear = _DEAR * max(1.0, float(self._market.price.sum() + problem.node_price.sum()))
         slack = np.arange(groups, dtype=np.int32)
         lp.add(np.full(groups, dear), np.full(groups, INFINITY), (slack, slack, np.ones(groups)))
         found = lp.solve()

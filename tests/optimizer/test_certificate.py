@@ -1,0 +1,96 @@
+"""The certificate and the compiled loops: any prices give a true bound, and no filling is better than its bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.optimizer.instances import boutique, random_cluster
+from tests.support.builders import NOW
+
+from kinema_optimizer.adapters.bound import lower_bound
+from kinema_optimizer.adapters.kernels import fill, multipliers, worth_at_most
+from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram
+from kinema_optimizer.adapters.search import Wish, search
+from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.logic.certificate import SCALE, Certificate, certificate, certified_bound
+from kinema_optimizer.logic.compiled import Question, compiled
+from kinema_optimizer.logic.kinds import kinds_of
+from kinema_optimizer.logic.packing import cost
+from kinema_optimizer.logic.problem import Ints
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), limited=st.booleans(), data=st.data())
+def test_no_certificate_claims_more_than_a_packing_costs(seed: int, limited: bool, data: st.DataObject) -> None:
+    """Prices out of the air are either no certificate or a bound below every packing that places everybody."""
+    cluster, offers = random_cluster(seed, pods=12, limited=limited)
+    problem = compiled(Question(cluster, offers, NOW, "reschedule"))
+    found = search(problem.packing, problem.relaxed, Wish(workers=1), WorkStop(2))
+    if found.packing.unplaced.any():
+        return
+    kinds = kinds_of(problem.relaxed)
+    demand = np.where((kinds.fits > 0).any(axis=0), problem.relaxed.total, 0)
+    draw = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    pod_price = draw.uniform(0, 60_000, len(demand))
+    room_price = draw.uniform(0, 200_000, kinds.room.shape)
+    proof = certificate(pod_price, room_price, kinds, shrink=draw.uniform(0.01, 1.0))
+    claimed = certified_bound(proof, problem.relaxed.requests, demand, kinds)
+    assert claimed is None or claimed <= cost(problem.packing, found.packing)
+
+
+def test_prices_above_what_a_node_costs_are_no_certificate() -> None:
+    """A node on sale without limit that holds more worth than it costs proves nothing."""
+    cluster, offers = boutique(3, nodes=4)
+    problem = compiled(Question(cluster, offers, NOW, "reschedule")).relaxed
+    kinds = kinds_of(problem)
+    free = tuple((0,) * len(problem.resources) for _ in kinds.price)
+    dear = Certificate((10**9 * SCALE,) * len(problem.pending), free)
+    assert certified_bound(dear, problem.requests, problem.total, kinds) is None
+
+
+def test_the_bound_is_near_the_optimum_of_a_large_cluster() -> None:
+    """3,600 pods: the search gets within two percent, so the bound is at least as near to the optimum."""
+    cluster, offers = boutique(300, nodes=300)
+    problem = compiled(Question(cluster, offers, NOW, "reschedule"))
+    bound = lower_bound(problem.relaxed)
+    found = search(problem.packing, problem.relaxed, Wish(workers=1), WorkStop(6))
+    assert bound.value == found.bound.value
+    assert bound.value <= found.cost <= bound.value * 1.02
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 10**6), classes=st.integers(1, 25), width=st.sampled_from([1, 8, 64]))
+def test_a_filling_fits_and_is_no_better_than_its_relaxation(seed: int, classes: int, width: int) -> None:
+    """Room and limits hold; the worth is that of the pods; the multipliers are those of the linear relaxation."""
+    draw = np.random.default_rng(seed)
+    requests = draw.integers(1, 400, (classes, 3))
+    room, most = draw.integers(100, 3000, 3), draw.integers(0, 20, classes)
+    values = draw.uniform(1, 100, classes)
+    counts, worth, prices = fill(values, requests, room, most, width)
+    assert (counts @ requests <= room).all()
+    assert (counts <= most).all()
+    assert (counts >= 0).all()
+    assert worth == pytest.approx(float(counts @ values))
+    weights = requests / room
+    fits = np.minimum(most, (room // requests).min(axis=1))
+    bound = worth_at_most(values, weights, prices, fits)
+    assert worth <= bound * (1 + 1e-9)
+    assert bound == pytest.approx(_relaxed(values, weights, fits), rel=1e-6, abs=1e-6)
+
+
+def _relaxed(values: Floats, weights: Floats, most: Ints) -> float:
+    """The linear relaxation's optimum by another solver."""
+    rows = weights.shape[1]
+    lp = LinearProgram(np.full(rows, -INFINITY), np.ones(rows), unit=float(values.max()))
+    start = np.arange(len(values), dtype=np.int32) * rows
+    index = np.tile(np.arange(rows, dtype=np.int32), len(values))
+    lp.add(-values, most.astype(float), (start, index, weights.ravel()))
+    return -lp.solve().objective
+
+
+def test_multipliers_of_an_empty_node_are_zero() -> None:
+    """Nothing to put anywhere: room is worth nothing."""
+    nothing = multipliers(np.zeros(0), np.zeros((0, 2)), np.ones(2), np.zeros(0))
+    assert nothing.tolist() == [0.0, 0.0]

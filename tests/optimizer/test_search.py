@@ -1,0 +1,104 @@
+"""The search: packings obey every rule, wishes are kept, and neither chance nor the number of workers decides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.optimizer.instances import boutique, random_cluster
+from tests.optimizer.rule_instances import rule_instance
+from tests.support.builders import NOW
+
+from kinema_core.events import Solve
+from kinema_optimizer.adapters.search import Found, Wish, search
+from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
+from kinema_optimizer.logic.compiled import Compiled, Question, compiled
+from kinema_optimizer.logic.packing import PackingProblem, cost, flaws, moves
+
+
+def boutique_problem(replicas: int = 60, nodes: int = 70) -> Compiled:
+    """Online Boutique many times over, spread thinly."""
+    cluster, offers = boutique(replicas, seed=3, nodes=nodes)
+    return compiled(Question(cluster, offers, NOW, "reschedule"))
+
+
+def found_for(problem: Compiled, wish: Wish, rounds: int = 6) -> Found:
+    """A short search."""
+    return search(problem.packing, problem.relaxed, wish, WorkStop(rounds))
+
+
+def same(one: Found, other: Found) -> bool:
+    """Whether two packings are equal in every count."""
+    pairs = (
+        (one.packing.keep, other.packing.keep),
+        (one.packing.boots, other.packing.boots),
+        (one.packing.booted.classes, other.packing.booted.classes),
+        (one.packing.booted.counts, other.packing.booted.counts),
+        (one.packing.newcomers.classes, other.packing.newcomers.classes),
+        (one.packing.newcomers.counts, other.packing.newcomers.counts),
+        (one.packing.unplaced, other.packing.unplaced),
+    )
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), pods=st.sampled_from([8, 30]))
+def test_packings_obey_every_rule_and_the_bound(seed: int, pods: int) -> None:
+    """Whatever the rules: no flaw, and no packing that places everybody is cheaper than the certified bound."""
+    instance = rule_instance(seed, pods=pods)
+    problem = compiled(Question(instance.cluster, instance.offers, NOW, "reschedule"))
+    found = found_for(problem, Wish(workers=1), rounds=3)
+    assert flaws(problem.packing, found.packing) == ()
+    assert not found.packing.unplaced.any() or (found.packing.unplaced <= problem.packing.pending).all()
+    if not found.packing.unplaced.any():
+        assert found.bound.value <= cost(problem.packing, found.packing)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), most=st.integers(0, 12))
+def test_no_more_pods_move_than_allowed(seed: int, most: int) -> None:
+    """A cap on moves holds, whatever could be saved with more."""
+    cluster, offers = random_cluster(seed, pods=14)
+    problem = compiled(Question(cluster, offers, NOW, "reschedule"))
+    found = found_for(problem, Wish(max_moves=most, workers=1), rounds=3)
+    assert flaws(problem.packing, found.packing) == ()
+    assert moves(problem.packing, found.packing) <= most
+
+
+@pytest.mark.parametrize("wish", [Wish(), Wish(max_moves=200), Wish(move_price=300)])
+def test_the_same_seed_gives_the_same_packing_whatever_the_workers(wish: Wish) -> None:
+    """Workers decide how fast a round is, never what comes out of it."""
+    problem = boutique_problem()
+    one = found_for(problem, Wish(wish.move_price, wish.max_moves, workers=1))
+    many = found_for(problem, Wish(wish.move_price, wish.max_moves, workers=3))
+    assert same(one, many)
+    assert one.stops == many.stops
+
+
+def test_a_search_ends_where_a_recorded_one_ended() -> None:
+    """A replay has no clock: it stops every phase at the recorded round, and finds the same."""
+    problem = boutique_problem()
+    first = found_for(problem, Wish(), rounds=4)
+    solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=first.stops)
+    again = search(problem.packing, problem.relaxed, Wish(), RecordedStop(solve))
+    assert same(first, again)
+
+
+def test_a_dear_move_is_not_made() -> None:
+    """At a price that no saving pays for, everything stays; at none, the plan is cheaper."""
+    problem = boutique_problem()
+    packing: PackingProblem = problem.packing
+    dear = found_for(problem, Wish(move_price=10**9))
+    free = found_for(problem, Wish(move_price=0))
+    assert dear.moves == 0
+    assert dear.packing.keep[np.diff(packing.stays.start) > 0].all()
+    assert free.cost < dear.cost
+
+
+def test_a_running_cluster_comes_close_to_its_bound() -> None:
+    """3,000 pods on 280 half empty nodes: within two percent of what no plan can beat."""
+    problem = boutique_problem(250, 280)
+    found = found_for(problem, Wish(), rounds=6)
+    assert found.cost <= found.bound.value * 1.02
+    assert found.cost < int(problem.packing.node_price.sum()) * 0.6
