@@ -224,6 +224,11 @@ class _Search:
         Two ways lead there: nodes selected with moves at a small price, and a plan made anew.
         """
         cheapest = self._cheapest(guide, kinds, now, "search")
+        self.stop.begin("selection")
+        ended = self.stop.ends(0)
+        if ended is not None:  # choosing nodes to keep takes seconds on the largest clusters
+            self.stops.append(Stop(reason=ended, phase="selection", iteration=0))
+            return cheapest
         small = _SMALL * self._mean()
         near = self._rounds(self._at(guide, small), start(small), "near")
         self.least = min(cost_of(self.problem, one) for one in (cheapest, near))

@@ -23,6 +23,7 @@ SHARES = {
     "columns": 0.3,
     "search": 0.15,
     "near": 0.65,
+    "selection": 0.6,
     "last": 0.9,
     "exact-cost": 0.4,
     "exact-moves": 0.4,
