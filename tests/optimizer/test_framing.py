@@ -137,6 +137,7 @@ def test_limits_on_nodes_hold(limit: NodeLimit, machines: list[str]) -> None:
     made = plan(three(), (m2(), m4(), m2("b")), PlanningSettings(limits=(limit,)))
     assert after(made) == machines
     assert breaches((limit,), made) == ()
+    assert made.figures["limits_broken"] == 0.0
 
 
 def test_minimum_above_what_is_there_is_reached_by_booting() -> None:

@@ -1,7 +1,8 @@
 """Errors of the optimizer.
 
 OptimizerError
-└── UnsoundPlanError   the checker refuses the plan that was built: it must not leave this service
+├── LinearProgramError   a linear program that has an optimum was not solved (`adapters.lp`)
+└── UnsoundPlanError     the checker refuses the plan that was built: it must not leave this service
 """
 
 from __future__ import annotations

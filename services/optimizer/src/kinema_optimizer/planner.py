@@ -23,7 +23,7 @@ from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.logic.binding import constraint_relaxations, prices_of
 from kinema_optimizer.logic.build_plan import build_plan, concluded
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
-from kinema_optimizer.logic.framing import framed
+from kinema_optimizer.logic.framing import Frame, framed
 from kinema_optimizer.logic.headroom import without_placeholders_in
 from kinema_optimizer.logic.leftovers import with_leftovers
 from kinema_optimizer.logic.outcome import Outcome, nothing, of_packing, of_solution, without_moves
@@ -67,28 +67,25 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     """
     stop = stop or ClockStop(settings.time_limit_seconds)
     watch = _Watch()
-    objective = settings.objective(now)
-    frame = framed(cluster, offers, objective, limits=settings.limits, usable=settings.usable)
-    question = Question(frame.cluster, frame.offers, now, mode, forecasts, objective.percent, settings.mobility)
-    wish = Wish(objective.move_price, objective.max_moves, seed=settings.seed, workers=settings.workers, crew=crew)
-    problem, objective = _prepared(question, objective)
+    task = _Task.of(cluster, offers, now=now, settings=settings, mode=mode, forecasts=forecasts)
+    wish = Wish(
+        move_price=task.objective.move_price,
+        max_moves=task.objective.max_moves,
+        seed=settings.seed,
+        workers=settings.workers,
+        crew=crew,
+    )
     report = _reporting(watch, progress)
-    answer = solved(problem, wish, stop, report)
-    answer, plan = _in_waves(problem, answer, stop)
+    answer, plan = _in_waves(task.problem, solved(task.problem, wish, stop, report), stop)
     if plan is None:  # pods on kept nodes wait for each other: an answer in which they stay
-        plain = plainly(problem, wish, stop, report)
-        answer = replace(
-            plain, lower_bound=max(plain.lower_bound, answer.lower_bound), stops=answer.stops + plain.stops
-        )
-        plan = _ordered(problem, answer.outcome)
-    plan = concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven, objective=objective.text)
-    binding, looked = _binding(problem, stop)
-    answer = replace(answer, stops=(*answer.stops, looked))
-    plan = msgspec.structs.replace(plan, binding=binding, solve=watch.solve(answer, stop.recorded, settings.seed))
-    violations = check_plan(plan, frame.cluster, frame.offers, now, settings.mobility, ordered=True)
-    if violations:
-        raise UnsoundPlanError(plan, violations)
-    return frame.read(plan)
+        plain = plainly(task.problem, wish, stop, report)
+        bound = max(plain.lower_bound, answer.lower_bound)
+        answer = replace(plain, lower_bound=bound, stops=answer.stops + plain.stops)
+        plan = _ordered(task.problem, answer.outcome)
+    binding, looked = _binding(task.problem, stop)
+    solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
+    plan = msgspec.structs.replace(plan, binding=binding, solve=solve)
+    return task.concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven)
 
 
 def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are named
@@ -107,18 +104,50 @@ def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are nam
     Raises:
         PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
     """
-    objective = settings.objective(now)
-    frame = framed(cluster, offers, objective, limits=settings.limits, usable=settings.usable)
-    question = Question(frame.cluster, frame.offers, now, mode, forecasts, objective.percent, settings.mobility)
-    problem, objective = _prepared(question, objective)
+    task = _Task.of(cluster, offers, now=now, settings=settings, mode=mode, forecasts=forecasts)
     given = incumbent.answer
-    outcome = of_packing(problem, given) if isinstance(given, Packing) else of_solution(problem, given)
-    plan = concluded(_ordered(problem, outcome), lower_bound=incumbent.bound, proven=False, objective=objective.text)
-    plan = msgspec.structs.replace(plan, solve=solve)
-    violations = check_plan(plan, frame.cluster, frame.offers, now, settings.mobility, ordered=True)
-    if violations:
-        raise UnsoundPlanError(plan, violations)
-    return frame.read(plan)
+    outcome = of_packing(task.problem, given) if isinstance(given, Packing) else of_solution(task.problem, given)
+    plan = msgspec.structs.replace(_ordered(task.problem, outcome), solve=solve)
+    return task.concluded(plan, lower_bound=incumbent.bound, proven=False)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is planned: the cluster as the solver is to see it, compiled."""
+
+    frame: Frame
+    problem: Compiled
+    objective: Objective
+
+    @classmethod
+    def of(
+        cls,
+        cluster: Cluster,
+        offers: tuple[Offer, ...],
+        *,
+        now: datetime,
+        settings: PlanningSettings,
+        mode: Mode,
+        forecasts: tuple[WorkloadForecast, ...],
+    ) -> _Task:
+        """Restate and compile."""
+        objective = settings.objective(now)
+        frame = framed(cluster, offers, objective, limits=settings.limits, usable=settings.usable)
+        question = Question(frame.cluster, frame.offers, now, mode, forecasts, objective.percent, settings.mobility)
+        return cls(frame, *_prepared(question, objective))
+
+    def concluded(self, plan: Plan, *, lower_bound: int, proven: bool) -> Plan:
+        """The plan with bound and status, checked, in terms of the cluster as it is.
+
+        Raises:
+            UnsoundPlanError: the checker refuses the plan.
+        """
+        plan = concluded(plan, lower_bound=lower_bound, proven=proven, objective=self.objective.text)
+        asked = self.problem.question
+        violations = check_plan(plan, asked.cluster, asked.offers, asked.now, asked.options, ordered=True)
+        if violations:
+            raise UnsoundPlanError(plan, violations)
+        return self.frame.read(plan)
 
 
 def _binding(problem: Compiled, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:

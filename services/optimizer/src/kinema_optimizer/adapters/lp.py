@@ -9,11 +9,13 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
+from kinema_optimizer.errors import OptimizerError
+
 Floats = NDArray[np.float64]
 INFINITY: Final = highspy.kHighsInf
 
 
-class LinearProgramError(Exception):
+class LinearProgramError(OptimizerError):
     """HiGHS did not solve a program that has a solution."""
 
 

@@ -79,10 +79,32 @@ def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule) -> tuple
     mine = np.flatnonzero(pool)
     column = np.full(len(pool), -1)
     column[mine] = np.arange(len(mine))
+    task = _market_task(guide, market, pool, mine)
+    generation = ColumnGeneration(task)
+    known = []
+    for one in state.boots:
+        counts = np.zeros(len(mine), dtype=np.int64)
+        counts[column[one.classes]] = one.counts
+        known.append(Column(one.machine, counts))
+    generation.add(known)
+    rounds, reason = generation.improve(_MOST_ROUNDS, widest=_WIDEST, ends=stop.ends)
+    ended = Stop(reason=reason or "optimal", phase=_PHASE, iteration=rounds)
+    boots = [
+        Filling(one.place, mine[used], one.newcomers[used])
+        for one in exactly(task, generation.dive(1) or known) or ()
+        if (used := np.flatnonzero(one.newcomers)).size
+    ]
+    paid = sum(int(problem.machine_price[one.machine]) for one in boots)
+    if boots and paid < sum(int(problem.machine_price[one.machine]) for one in state.boots):
+        return State(state.keep, state.newcomers, boots, state.unplaced), ended
+    return state, ended
+
+
+def _market_task(guide: Guide, market: Kinds, pool: Ints, mine: Ints) -> Task:
+    """The classes `mine` of a pool (C,) as a task for machines on sale."""
+    local = {c: i for i, c in enumerate(mine.tolist())}
     apart = {
-        int(column[c]): tuple(int(column[d]) for d in others if pool[d])
-        for c, others in guide.enemies.items()
-        if pool[c]
+        local[c]: tuple(local[d] for d in guide.enemies[c] if d in local) for c in sorted(guide.enemies.keys() & local)
     }
     places = tuple(
         Place(
@@ -96,30 +118,7 @@ def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule) -> tuple
         for m in range(len(market.price))
     )
     free = np.zeros(len(mine))
-    task = Task(problem.requests[mine], pool[mine], free, places, market.pools, guide.pod_price[mine])
-    generation = ColumnGeneration(task)
-    known = []
-    for one in state.boots:
-        counts = np.zeros(len(mine), dtype=np.int64)
-        counts[column[one.classes]] = one.counts
-        known.append(Column(one.machine, counts))
-    generation.add(known)
-    rounds, reason = generation.improve(_MOST_ROUNDS, widest=_WIDEST, ends=stop.ends)
-    ended = Stop(reason=reason or "optimal", phase=_PHASE, iteration=rounds)
-    whole = exactly(task, generation.dive(1) or known)
-    boots = (
-        []
-        if whole is None
-        else [
-            Filling(one.place, mine[used], one.newcomers[used])
-            for one in whole
-            if (used := np.flatnonzero(one.newcomers)).size
-        ]
-    )
-    paid = sum(int(problem.machine_price[one.machine]) for one in boots)
-    if boots and paid < sum(int(problem.machine_price[one.machine]) for one in state.boots):
-        return State(state.keep, state.newcomers, boots, state.unplaced), ended
-    return state, ended
+    return Task(guide.problem.requests[mine], pool[mine], free, places, market.pools, guide.pod_price[mine])
 
 
 def on_sale(kinds: Kinds, machines: int) -> Kinds:

@@ -21,7 +21,7 @@ from kinema_optimizer.logic.headroom import (
     with_placeholders,
     without_placeholders,
 )
-from kinema_optimizer.logic.limits import NodeLimit, capped, floor_pods
+from kinema_optimizer.logic.limits import NodeLimit, breaches, capped, floor_pods
 from kinema_optimizer.logic.usable import UsableResources, fill_after, room_needed
 from kinema_optimizer.logic.windows import Objective
 
@@ -34,6 +34,7 @@ class Frame:
     offers: tuple[Offer, ...]
     objective: Objective
     usable: UsableResources | None
+    limits: tuple[NodeLimit, ...]
     _cluster: Cluster
     _offers: tuple[Offer, ...]
 
@@ -41,6 +42,9 @@ class Frame:
         """The plan in terms of the cluster as it is."""
         if len(self.cluster.pods) > len(self._cluster.pods):
             plan = without_placeholders(plan)
+        if self.limits:
+            broken = {"limits_broken": float(len(breaches(self.limits, plan)))}
+            plan = msgspec.structs.replace(plan, figures=FrozenMap({**plan.figures, **broken}))
         if self.usable is not None and plan.status != "infeasible":
             fill = fill_after(plan, self._cluster, self._offers, rule=self.usable)
             shares = {f"usable_{name}_percent": round(fill[name].percent, 2) for name in self.usable.max_percent}
@@ -71,4 +75,6 @@ def framed(
     if usable is not None:
         added += placeholders(USABLE, *room_needed(cluster, usable))
     added += floor_pods(limits)
-    return Frame(with_placeholders(seen, added), capped(limits, cluster, on_sale), objective, usable, *given)
+    return Frame(
+        with_placeholders(seen, added), capped(limits, cluster, on_sale), objective, usable, tuple(limits), *given
+    )
