@@ -77,11 +77,13 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     )
     report = _reporting(watch, progress)
     answer, plan = _in_waves(task.problem, solved(task.problem, wish, stop, report), stop)
-    if plan is None:  # pods on kept nodes wait for each other: an answer in which they stay
+    if plan is None or answer.retried:  # pods on kept nodes wait for each other: is a plan in which they stay as good?
         plain = plainly(task.problem, wish, stop, report)
-        bound = max(plain.lower_bound, answer.lower_bound)
-        answer = replace(plain, lower_bound=bound, stops=answer.stops + plain.stops)
-        plan = _ordered(task.problem, answer.outcome)
+        bound, stops = max(plain.lower_bound, answer.lower_bound), answer.stops + plain.stops
+        other = _ordered(task.problem, plain.outcome)
+        if plan is None or _rank(other) < _rank(plan):
+            answer, plan = plain, other
+        answer = replace(answer, lower_bound=bound, stops=stops)
     binding, looked = _binding(task.problem, stop)
     solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
     plan = msgspec.structs.replace(plan, binding=binding, solve=solve)
@@ -148,6 +150,10 @@ class _Task:
         if violations:
             raise UnsoundPlanError(plan, violations)
         return self.frame.read(plan)
+
+
+def _rank(plan: Plan) -> tuple[int, float, int]:
+    return len(plan.unplaced), plan.cost.after, plan.moves
 
 
 def _binding(problem: Compiled, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:

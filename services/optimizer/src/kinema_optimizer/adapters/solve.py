@@ -46,6 +46,8 @@ class Answer:
     stops: tuple[Stop, ...]
     shuffles: bool = False
     """Pods may change places between kept nodes: not every order of the moves is possible, perhaps none."""
+    retried: bool = False
+    """The first answer had no order; this one is the best without some of its moves, and need not be a good one."""
     exact: tuple[TinyProblem, ExactResult] | None = None
     """What the exact model was asked and said, where the answer is its."""
 
@@ -73,18 +75,29 @@ def left_out(problem: Compiled) -> int | None:
 def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
     """The best answer that the time allows; one that changes nothing is always found.
 
-    Where the exact model and the one that leaves pods on kept nodes alone find equally good plans, the latter's is
-    taken: whatever it moves finds its room free from the start.
+    Of equally good answers one that leaves pods on kept nodes alone is taken: whatever it moves finds its room free
+    from the start. The search uses the time that exact models leave without a proof.
     """
-    exact = _exactly(problem, wish, stop)
-    if exact is not None and (problem.restricted or problem.problem.conflicts):
-        return exact
+    exact = _exactly(problem, stop)
+    answers = [] if exact is None else [exact]
     if _is_dense(problem) and not problem.problem.conflicts and wish.max_moves is None and wish.move_price is None:
         given = starts(problem.problem)
         if columns_of(problem.problem, cost(problem.problem, given[0])) <= MAX_COLUMNS:
-            plain = _aggregated(problem, given, stop, report)
-            return plain if exact is None else _better(problem, exact, plain)
-    return exact or plainly(problem, wish, stop, report)
+            answers.append(_aggregated(problem, given, stop, report))
+    if wish.move_price is not None or not any(_suffices(problem, one, wish) for one in answers):
+        answers.append(plainly(problem, wish, stop, report))
+    best = min(answers, key=lambda one: (*_rank(problem, one.outcome, wish), one.shuffles))
+    return replace(
+        best,
+        lower_bound=max(one.lower_bound for one in answers),
+        proven=any(one.proven for one in answers),
+        stops=tuple(stop for one in answers for stop in one.stops),
+    )
+
+
+def _suffices(problem: Compiled, answer: Answer, wish: Wish) -> bool:
+    """Whether nothing better is to be had: it is proven and within the wish."""
+    return answer.proven and not _rank(problem, answer.outcome, wish)[1]
 
 
 def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
@@ -99,21 +112,15 @@ def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> An
     )
 
 
-def _better(problem: Compiled, exact: Answer, plain: Answer) -> Answer:
-    """The exact answer only where it leaves out fewer pods, costs less, or moves fewer."""
-    bound = max(exact.lower_bound, plain.lower_bound)
-    if _rank(problem, exact.outcome) < _rank(problem, plain.outcome):
-        return replace(exact, stops=exact.stops + plain.stops)
-    return replace(plain, lower_bound=bound, proven=exact.proven or plain.proven, stops=exact.stops + plain.stops)
-
-
-def _rank(problem: Compiled, outcome: Outcome) -> tuple[int, int, int]:
-    """Pods left out, cost in micro-USD per hour, pods given another node."""
-    prices = problem.sites.prices
-    live = zip(problem.question.cluster.nodes, outcome.keep, strict=True)
-    paid = sum(prices[node.name] for node, keep in live if keep)
+def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, int, int]:
+    """Pods left out, moves above the cap, cost with the price of moves in micro-USD per hour, moves."""
+    cluster, prices = problem.question.cluster, problem.sites.prices
+    paid = sum(prices[node.name] for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep)
     paid += sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
-    return len(outcome.lost), paid, len(outcome.targets)
+    pods = cluster.pods_by_key
+    moves = sum(pods[key].node not in {None, to} for key, to in outcome.targets.items())
+    excess = 0 if wish.max_moves is None else max(0, moves - wish.max_moves)
+    return len(outcome.lost), excess, paid + (wish.move_price or 0) * moves, moves
 
 
 def _is_dense(problem: Compiled) -> bool:
@@ -121,12 +128,12 @@ def _is_dense(problem: Compiled) -> bool:
     return sites * len(problem.classes) <= _DENSE
 
 
-def _exactly(problem: Compiled, wish: Wish, stop: StopRule) -> Answer | None:
-    """The answer of the exact model, where it is small enough and the wish is the ordinary one.
+def _exactly(problem: Compiled, stop: StopRule) -> Answer | None:
+    """The answer of the exact model, where it is small enough.
 
     It counts on old copies having left, and a rolling update has to find room for the new ones before.
     """
-    if wish.max_moves is not None or wish.move_price is not None or problem.resizes or problem.updates:
+    if problem.resizes or problem.updates:
         return None
     tiny = tiny_problem(problem.question, problem.sites)
     found = None if tiny is None else solve_exact(tiny, stop, least_moves=problem.question.mode == "reschedule")
@@ -174,6 +181,7 @@ def without_moves_of(problem: Compiled, answer: Answer, stuck: Sequence[str], st
         lower_bound=answer.lower_bound,
         proven=False,
         stops=answer.stops + again.stops,
+        retried=True,
     )
 
 

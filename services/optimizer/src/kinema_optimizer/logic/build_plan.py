@@ -63,7 +63,7 @@ def concluded(plan: Plan, *, lower_bound: int, proven: bool, objective: str) -> 
     after = round(plan.cost.after * MICRO)
     changed = bool(plan.moves or plan.restarts or any(node.action != "keep" for node in plan.nodes))
     bound = min(lower_bound, after)
-    best = proven and (after - bound) * _SLACK <= bound
+    best = after <= bound or (proven and (after - bound) * _SLACK <= bound)
     return msgspec.structs.replace(
         plan,
         status="nothing-better" if not changed else "optimal" if best else "feasible",

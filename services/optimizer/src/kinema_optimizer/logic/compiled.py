@@ -83,8 +83,7 @@ class Compiled:
         fits = np.array([not lacking(mover.requests, site.room) for site in (*sites.nodes, *sites.offers)], dtype=bool)
         on_sale = [offer.available != 0 for offer in self.question.offers]
         open_ = np.array([True] * nodes + on_sale, dtype=bool)
-        could = (draft.could[draft.kinds[c]] & fits & open_).any()
-        if could and not any(draft.admitted(index)[c] for index in np.flatnonzero(fits & open_).tolist()):
+        if (draft.could[draft.kinds[c]] & fits & open_).any():
             return "pod-rules", "rules between pods (affinity, anti-affinity or spread) leave no place for it"
         return sites.admission.refusal(mover.pod, mover.requests, sites.offers)
 

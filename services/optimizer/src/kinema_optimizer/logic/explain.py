@@ -267,8 +267,16 @@ def _fate(given: Compiled, pod: Pod, requests: Amounts, *, placed: bool) -> tupl
         return "movable", "", "it may move; it stays as long as its node is kept"
     if placed:
         return "placeable", "", "it waits, and a node with room or a machine on sale can take it"
-    code, reason = given.sites.admission.refusal(pod, requests, given.sites.offers)
-    return "no-place", code, reason
+    return "no-place", *_refusal(given, pod, requests)
+
+
+def _refusal(given: Compiled, pod: Pod, requests: Amounts) -> tuple[str, str]:
+    """Code and reason why a pending pod has no place."""
+    c = _class_of(given, pod)
+    mover = None if c is None else next((one for one in given.draft.members[c] if one.pod.key == pod.key), None)
+    if c is None or mover is None:
+        return given.sites.admission.refusal(pod, requests, given.sites.offers)
+    return given.refusal(c, mover)
 
 
 def _class_of(given: Compiled, pod: Pod) -> int | None:
