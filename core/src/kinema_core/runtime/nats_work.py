@@ -180,7 +180,7 @@ async def connect_work(settings: RuntimeSettings, service: str) -> NatsWork:
     work = NatsWork(connection, settings.cluster, service)
     try:
         await work.open()
-    except BaseException:
+    except BaseException:  # also a cancellation must not leave the connection open
         await connection.close()
         raise
     return work

@@ -259,7 +259,9 @@ def _prepared(question: Question, objective: Objective) -> tuple[Compiled, Objec
 
 def _solvable(question: Question) -> Compiled:
     found = compiled(question)
-    return found if left_out(found) is not None else compiled(replace(question, forecasts=()))
+    if not question.forecasts or left_out(found) is not None:  # nobody is replaced, or all who are find a place
+        return found
+    return compiled(replace(question, forecasts=()))
 
 
 @dataclass

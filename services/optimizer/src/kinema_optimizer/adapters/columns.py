@@ -19,7 +19,7 @@ import numpy as np
 from kinema_optimizer.adapters.kernels import fill, worth_at_most
 from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram, LpSolution
 from kinema_optimizer.adapters.stops import StopReason
-from kinema_optimizer.logic.packing import UNLIMITED
+from kinema_optimizer.logic.packing import UNLIMITED, among
 from kinema_optimizer.logic.problem import Ints
 
 _SMOOTHING = 0.6
@@ -292,10 +292,8 @@ def part(place: Place, classes: Ints) -> Place:
     """The place for some of the classes (m,), ascending; those that may not join its base are barred."""
     most, enemies = place.most[classes], place.enemies
     if enemies:
-        local = {c: i for i, c in enumerate(classes.tolist())}
-        met = [i for c, i in local.items() if any(place.base[d] for d in enemies.get(c, ()))]
-        most[met] = 0
-        enemies = {local[c]: tuple(local[d] for d in enemies[c] if d in local) for c in sorted(enemies.keys() & local)}
+        most[[any(place.base[d] for d in enemies.get(c, ())) for c in classes.tolist()]] = 0
+        enemies = among(enemies, classes)
     return Place(place.price, place.room, most, place.base[classes], place.limit, enemies)
 
 

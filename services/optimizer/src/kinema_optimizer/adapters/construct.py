@@ -17,6 +17,7 @@ from kinema_optimizer.adapters.columns import Place, filled
 from kinema_optimizer.adapters.kernels import best_fit, deal
 from kinema_optimizer.adapters.lp import Floats
 from kinema_optimizer.logic.kinds import Kinds
+from kinema_optimizer.logic.packing import among
 from kinema_optimizer.logic.problem import Ints
 from kinema_optimizer.logic.state import Filling
 
@@ -88,9 +89,7 @@ def refill(
     if not others.size and not left[own].any():
         return
     most = np.minimum(fits[mine], row[mine] + left[mine])
-    local = {c: i for i, c in enumerate(mine.tolist())}
-    apart = {local[c]: tuple(local[d] for d in enemies[c] if d in local) for c in sorted(enemies.keys() & local)}
-    place = Place(0.0, room, most, np.zeros(len(mine), dtype=np.int64), 1, apart)
+    place = Place(0.0, room, most, np.zeros(len(mine), dtype=np.int64), 1, among(enemies, mine))
     counts, worth, _ = filled(pod_price[mine], requests[mine], place, most=most, width=_REFILLING_WIDTH)
     if worth > float(pod_price[own] @ row[own]) * (1 + 1e-9):
         left[mine] += row[mine] - counts
@@ -143,8 +142,7 @@ def finish(
     none = np.zeros(0, dtype=np.int64)
     while left.any():
         mine = np.flatnonzero(left)
-        local = {c: i for i, c in enumerate(mine.tolist())}
-        apart = {local[c]: tuple(local[d] for d in enemies[c] if d in local) for c in sorted(enemies.keys() & local)}
+        apart = among(enemies, mine)
         best: tuple[float, int, Ints] = (0.0, -1, none)
         for k in range(len(kinds.price)):
             if used[k] >= kinds.available[k] or _pool_full(kinds, used, k):

@@ -14,7 +14,7 @@ import numpy as np
 from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Place, Task, exactly
 from kinema_optimizer.adapters.lp import Floats, LinearProgramError
 from kinema_optimizer.logic.kinds import newly_fits
-from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem
+from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem, among
 from kinema_optimizer.logic.problem import Ints
 from kinema_optimizer.logic.state import NOTHING, Filling
 
@@ -151,10 +151,7 @@ def view_of(guide: Guide, step: Step) -> View:
     problem = guide.problem
     pool = _pool(problem, step)
     mine = np.flatnonzero(pool)
-    local = {c: i for i, c in enumerate(mine.tolist())}
-    enemies = {
-        local[c]: tuple(local[d] for d in guide.enemies[c] if d in local) for c in sorted(guide.enemies.keys() & local)
-    }
+    enemies = among(guide.enemies, mine)
     existing = (*step.kept, *(e for e in step.deleted if _fills(problem, e, pool)))
     machines = tuple(sorted({*guide.machines, *(one.machine for one in step.boots)}))
     nothing = np.zeros(len(mine), dtype=np.int64)

@@ -203,7 +203,7 @@ class _Search:
         low, high = 0.0, 4.0 * self._mean()
         best, price = now, high
         for _ in range(_BISECTIONS):
-            middle = (low + high) / 2 if best is not now else high / 2
+            middle = (low + high) / 2
             made = start(middle)
             if self._moves(made) > most:
                 low = middle

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kinema_core.events import Stop
-from kinema_optimizer.adapters.aggregated import MAX_COLUMNS, solve_aggregated
+from kinema_optimizer.adapters.aggregated import MAX_COLUMNS, SLACK, solve_aggregated
 from kinema_optimizer.adapters.exact import ExactResult, solve_exact
 from kinema_optimizer.adapters.layout import columns_of
 from kinema_optimizer.adapters.search import Wish, placed_as_it_is, search
@@ -86,13 +86,25 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
             answers.append(_aggregated(problem, given, stop, report))
     if wish.move_price is not None or not any(_suffices(problem, one, wish) for one in answers):
         answers.append(plainly(problem, wish, stop, report))
-    best = min(answers, key=lambda one: (*_rank(problem, one.outcome, wish), one.shuffles))
+    best = _best(answers, [_rank(problem, one.outcome, wish) for one in answers], wish)
     return replace(
         best,
         lower_bound=max(one.lower_bound for one in answers),
         proven=any(one.proven for one in answers),
         stops=tuple(stop for one in answers for stop in one.stops),
     )
+
+
+def _best(answers: Sequence[Answer], ranks: Sequence[tuple[int, int, int, int]], wish: Wish) -> Answer:
+    """The first by rank; where moves have no price, costs within 1/SLACK of the least count as equal."""
+    least = min(ranks)[2]
+    most = least + least // SLACK if wish.move_price is None else least
+
+    def order(index: int) -> tuple[int, int, int, int, bool]:
+        lost, excess, paid, moved = ranks[index]
+        return lost, excess, max(paid, most), moved, answers[index].shuffles
+
+    return answers[min(range(len(answers)), key=order)]
 
 
 def _suffices(problem: Compiled, answer: Answer, wish: Wish) -> bool:

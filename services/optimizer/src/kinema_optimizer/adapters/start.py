@@ -16,7 +16,7 @@ from kinema_optimizer.adapters.lp import Floats
 from kinema_optimizer.adapters.neighbourhood import Guide
 from kinema_optimizer.adapters.stops import StopRule
 from kinema_optimizer.logic.kinds import Kinds, newly_fits
-from kinema_optimizer.logic.packing import PackingProblem
+from kinema_optimizer.logic.packing import PackingProblem, among
 from kinema_optimizer.logic.problem import Flags, Ints
 from kinema_optimizer.logic.state import Filling, State
 
@@ -102,10 +102,7 @@ def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule) -> tuple
 
 def _market_task(guide: Guide, market: Kinds, pool: Ints, mine: Ints) -> Task:
     """The classes `mine` of a pool (C,) as a task for machines on sale."""
-    local = {c: i for i, c in enumerate(mine.tolist())}
-    apart = {
-        local[c]: tuple(local[d] for d in guide.enemies[c] if d in local) for c in sorted(guide.enemies.keys() & local)
-    }
+    apart = among(guide.enemies, mine)
     places = tuple(
         Place(
             price=float(market.price[m]),

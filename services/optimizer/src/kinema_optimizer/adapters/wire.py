@@ -76,13 +76,13 @@ def _encode(value: object) -> _Array:
         whole = np.ascontiguousarray(value)
         return _Array(whole.dtype.str, whole.shape, whole.tobytes())
     message = f"{type(value).__name__} does not travel"
-    raise NotImplementedError(message)
+    raise NotImplementedError(message)  # what msgspec asks of a hook that does not know a type
 
 
 def _decode(kind: type, value: object) -> object:
     if (get_origin(kind) or kind) is not np.ndarray:
         message = f"{kind} does not travel"
-        raise NotImplementedError(message)
+        raise NotImplementedError(message)  # see above
     array = msgspec.convert(value, _Array)
     if array.kind not in _KINDS:
         message = f"an array of {array.kind!r} is not expected"

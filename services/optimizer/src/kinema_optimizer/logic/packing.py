@@ -10,6 +10,7 @@ Sizes: `C` pod classes, `R` resources, `E` existing nodes, `M` machines on sale,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -234,3 +235,11 @@ def enemies_of(problem: PackingProblem) -> dict[int, tuple[int, ...]]:
         found.setdefault(a, []).append(b)
         found.setdefault(b, []).append(a)
     return {c: tuple(sorted(others)) for c, others in found.items()}
+
+
+def among(enemies: Mapping[int, tuple[int, ...]], classes: Ints) -> dict[int, tuple[int, ...]]:
+    """The same for some classes (n,) alone, each named by its position among them."""
+    if not enemies:
+        return {}
+    local = {c: i for i, c in enumerate(classes.tolist())}
+    return {local[c]: tuple(local[d] for d in enemies[c] if d in local) for c in sorted(enemies.keys() & local)}
