@@ -179,7 +179,7 @@ class World:
 
     async def _leased(self) -> Lease:
         if self._lease is None:
-            self._lease = await self.bus.acquire("rescheduler", 60)
+            self._lease = await self.bus.acquire("rescheduler", 3600)
             assert self._lease is not None
         return self._lease
 

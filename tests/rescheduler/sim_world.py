@@ -31,8 +31,9 @@ from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.kubernetes import decode_object
-from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
+from kinema_rescheduler.adapters.provider import Provider
 from kinema_rescheduler.adapters.sim_provider import SimProvider
 from kinema_rescheduler.logic.limits import Limits
 from kinema_rescheduler.service import Rescheduler
@@ -141,10 +142,14 @@ class SimWorld:
         limits: Limits | None = None,
         crash_at: str = "",
         real_seconds: float = 60,
+        provided: Callable[[KubernetesApi], Provider] | None = None,
     ) -> ExecutionFinished | ExecutionAborted:
-        """Start a rescheduler, have a plan made and accepted, and wait for its end; die once where `crash_at` says."""
+        """Start a rescheduler, have a plan made and accepted, and wait for its end; die once where `crash_at` says.
+
+        `provided` makes the provider of each process; the simulated cloud's by default.
+        """
         api = await connect(str(self.kubeconfig))
-        provider = SimProvider(self.url)
+        cloud = SimProvider(self.url)
 
         def fault(name: str) -> None:
             if name == crash_at and not self.crashes:
@@ -158,7 +163,7 @@ class SimWorld:
                 clock=self.clock,
                 health=Health("rescheduler", NAME),
                 writer=KubernetesWriter(api),
-                provider=provider,
+                provider=provided(api) if provided is not None else cloud,
                 fault=fault,
             )
             return asyncio.create_task(service.run())
@@ -172,7 +177,7 @@ class SimWorld:
             self._running.cancel()
             with suppress(asyncio.CancelledError):
                 await self._running
-            await provider.close()
+            await cloud.close()
             await api.close()
 
     async def _until_end(

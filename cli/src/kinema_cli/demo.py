@@ -211,7 +211,7 @@ async def start_pipeline(
             directory=options.out,
             cluster=CLUSTER,
             kubeconfig=options.out / "kubeconfig",
-            provider_url=simulator.url,
+            provider={"kind": "sim", "url": simulator.url},
             clock_speed=reading.speed,
             clock_epoch=reading.now,
             clock_started=time.time(),  # noqa: TID251 - ties the services' clocks to the simulator's

@@ -97,7 +97,14 @@ def setup(
 @app.command()
 def up(
     kubeconfig: Annotated[Path, typer.Option("--kubeconfig", envvar="KUBECONFIG", help="Which cluster to work on.")],
-    provider: Annotated[str, typer.Option("--provider-url", help="URL of the node provider.")],
+    provider: Annotated[
+        str,
+        typer.Option(
+            "--provider",
+            metavar="KIND=WHERE",
+            help="Who boots and deletes nodes: sim=URL, kwok=CATALOG, delegate=CATALOG or static=INVENTORY.",
+        ),
+    ],
     cluster: Annotated[str, typer.Option("--cluster", help="Name of the cluster in events.")] = "local",
     out: Annotated[Path, typer.Option("--out", help="Directory for settings and logs.")] = Path("out/up"),
 ) -> None:

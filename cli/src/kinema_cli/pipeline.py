@@ -35,7 +35,8 @@ class PipelineOptions:
     directory: Path
     cluster: str
     kubeconfig: Path
-    provider_url: str
+    provider: Mapping[str, object]
+    """The rescheduler's `provider` setting: its kind and what that needs."""
     clock_speed: float = 1.0
     clock_epoch: datetime | None = None
     clock_started: float | None = None
@@ -124,5 +125,5 @@ class LocalPipeline:
         if service == "observer":
             return {"kubeconfig": str(options.kubeconfig)}
         if service == "rescheduler":
-            return {"kubeconfig": str(options.kubeconfig), "provider_url": options.provider_url}
+            return {"kubeconfig": str(options.kubeconfig), "provider": dict(options.provider)}
         return {}

@@ -16,6 +16,8 @@ from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.embedded import ServerError
 
 LOOK_SECONDS = 2.0
+_PLACES = {"sim": "url", "kwok": "catalog", "delegate": "catalog", "static": "inventory"}
+"""What each kind of provider must be told."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class UpOptions:
 
     kubeconfig: Path
     provider: str
+    """`KIND=WHERE`."""
     cluster: str
     out: Path
 
@@ -34,24 +37,41 @@ def run_up(options: UpOptions) -> int:
     if not options.kubeconfig.is_file():
         console.print(f"{options.kubeconfig}: no such file: name the kubeconfig of the cluster", markup=False)
         return 2
-    if urlsplit(options.provider).scheme not in ("http", "https") or not urlsplit(options.provider).hostname:
-        console.print(f"--provider-url {options.provider!r} is no http or https address", markup=False)
+    provider = provider_setting(options.provider)
+    if isinstance(provider, str):
+        console.print(provider, markup=False)
         return 2
     try:
-        return asyncio.run(_up(options, console))
+        return asyncio.run(_up(options, provider, console))
     except (BusError, ServerError, OSError) as error:
         console.print(str(error), markup=False, soft_wrap=True)
         return 1
 
 
-async def _up(options: UpOptions, console: Console) -> int:
+def provider_setting(text: str) -> dict[str, object] | str:
+    """The rescheduler's setting for `KIND=WHERE`, or what is wrong with it."""
+    kind, equals, where = text.partition("=")
+    if kind not in _PLACES or not equals or not where:
+        forms = ", ".join(f"{kind}={place.upper()}" for kind, place in _PLACES.items())
+        return f"--provider {text!r}: write one of {forms}"
+    if kind == "sim":
+        address = urlsplit(where)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            return f"--provider {text!r}: {where!r} is no http or https address"
+        return {"kind": kind, "url": where}
+    if not Path(where).is_file():
+        return f"--provider {text!r}: there is no file {where}"
+    return {"kind": kind, _PLACES[kind]: str(Path(where).resolve())}
+
+
+async def _up(options: UpOptions, provider: dict[str, object], console: Console) -> int:
     shutil.rmtree(options.out / "settings", ignore_errors=True)
     pipeline = LocalPipeline(
         PipelineOptions(
             directory=options.out,
             cluster=options.cluster,
             kubeconfig=options.kubeconfig.resolve(),
-            provider_url=options.provider,
+            provider=provider,
         )
     )
     stopping = stop_event()

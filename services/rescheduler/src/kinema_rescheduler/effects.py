@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
-from kinema_core.events import Offer
+from kinema_core.events import EMPTY, FrozenMap, Offer
 from kinema_core.runtime.clock import Clock
 from kinema_rescheduler.adapters.cluster import ClusterWriter, Made, Order
 from kinema_rescheduler.adapters.provider import Operation, Provider
 from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.logic.names import NODE
 
 _UNREACHABLE: Final = frozenset({"unavailable", "throttled"})
 _POLL_SECONDS: Final = 2.0
@@ -73,9 +75,11 @@ class Effects:
         offer = offers.get(step.offer)
         if offer is None:
             raise FinalError("not-found", f"offer {step.offer} is not in the catalog any more")
-        known = step.target in await self._provider.nodes()
-        await self._until_done(await self._provider.boot(step.target, offer, operation_id(order)), deadline)
-        return Made("adopted" if known else "done")
+        known = await self._provider.nodes()
+        operation = await self._provider.boot(step.target, offer, operation_id(order))
+        await self._until_done(operation, deadline)
+        figures = FrozenMap({NODE: operation.node}) if operation.node != step.target else EMPTY
+        return Made("adopted" if operation.node in known else "done", figures)
 
     async def _delete(self, order: Order, deadline: datetime) -> Made:
         """Delete the machine also where its node object is gone: what is paid for is the machine."""
@@ -94,10 +98,8 @@ class Effects:
             if self._clock.now() > deadline:
                 raise PassingError("time-out", f"operation {operation.id} on node {operation.node} does not end")
             await self._clock.sleep(_POLL_SECONDS)
-            try:
+            with suppress(PassingError):  # asked again: the operation goes on without us
                 operation = await self._provider.operation(operation.id)
-            except PassingError:
-                continue  # asked again: the operation goes on without us
         if operation.state == "failed":
             kind = PassingError if operation.reason in {"transient", ""} else FinalError
             raise kind(operation.reason or "transient", operation.message)

@@ -2,10 +2,57 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.logic.limits import Limits
+
+
+class SimSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sim"):
+    """The simulated cloud, over HTTP."""
+
+    url: str = "http://127.0.0.1:8001"
+    """Where it listens."""
+    token_file: str = ""
+    """File that holds the bearer token; settings are told to the log, so the token itself has no place in them."""
+
+
+class KwokSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="kwok"):
+    """Fake nodes in a real API server, run by KWOK."""
+
+    catalog: str
+    """CSV file of what is on sale; `available` counts the nodes that may be there at the same time."""
+    boot_seconds: float = 30.0
+    """Cluster seconds from the order to the node's registration."""
+    max_nodes: int | None = None
+    """Quota: how many fake nodes may be there at the same time; none: no limit."""
+
+
+class DelegateSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="delegate"
+):
+    """The cluster's own autoscaler boots and deletes; nodes are only closed and emptied for it."""
+
+    catalog: str
+    """CSV file with the prices of the nodes that are there."""
+
+
+class StaticSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="static"
+):
+    """Machines that are there for good, switched on and off by commands."""
+
+    inventory: str
+    """JSON file of machines and commands."""
+    command_seconds: float = 60.0
+    """Real seconds that a command may take."""
+    claim_seconds: float = 1800.0
+    """Cluster seconds after which a machine that was chosen and is still off may be chosen anew."""
+
+
+ProviderSettings: TypeAlias = SimSettings | KwokSettings | DelegateSettings | StaticSettings
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -15,11 +62,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     limits: Limits = Limits()
     kubeconfig: str = ""
     """Kubeconfig file; empty: the pod's own service account."""
-    provider_url: str = "http://127.0.0.1:8001"
-    """Where the simulated cloud listens."""
-    provider_token: str = ""
-    provider_token_file: str = ""
-    """File that holds the token; takes the place of `provider_token`."""
+    provider: ProviderSettings = SimSettings()
+    """Who boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate` or `static`."""
     request_seconds: float = 10.0
     """Real seconds for one request to the cluster or the provider."""
     lease_seconds: float = 9.0

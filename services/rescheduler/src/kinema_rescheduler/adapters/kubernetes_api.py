@@ -91,6 +91,10 @@ class KubernetesApi:
         """Create an object."""
         return await self._request("POST", path, body=body, content_type=_JSON, query={"fieldManager": FIELD_MANAGER})
 
+    async def delete(self, path: str, uid: str) -> None:
+        """Delete an object if it is the one with this uid."""
+        await self._request("DELETE", path, body={"preconditions": {"uid": uid}}, content_type=_JSON)
+
     async def evict(self, path: str, body: Json) -> Json:
         """Post to a pod's eviction subresource."""
         return await self._request("POST", path, body=body, content_type=_JSON)

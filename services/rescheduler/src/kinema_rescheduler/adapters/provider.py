@@ -1,7 +1,7 @@
 """A provider of nodes: what the rescheduler needs of it, for any implementation.
 
-Refusals are errors with the reasons `stock-out`, `quota`, `permission`, `conflict`, `not-found` (FinalError) and
-`transient` (PassingError).
+Refusals are errors with the reasons `stock-out`, `quota`, `permission` (of the provider), `denied` (of the API server),
+`conflict`, `not-found`, `invalid` (FinalError) and `transient`, `unavailable`, `throttled`, `time-out` (PassingError).
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ class Catalog:
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that a provider does over time. `reason` and `message` say why it failed."""
+    """Something that a provider does over time; ask for it by its `id`. `reason` and `message` say why it failed."""
 
     id: str
     node: str
+    """Name under which the machine registers: another one than was asked for where machines have names of their own."""
     state: Literal["running", "done", "failed"]
     reason: str = ""
     message: str = ""
@@ -41,7 +42,11 @@ class Provider(Protocol):
         """What is on sale now."""
 
     async def boot(self, name: str, offer: Offer, operation: str) -> Operation:
-        """Begin to boot a node. The same operation id, or the same name and offer, is the same operation again."""
+        """Begin to boot a node; `operation` is the caller's word for this order.
+
+        The same word, or the same name and offer, is the same order again, also after a restart of the caller: nothing
+        is bought twice.
+        """
 
     async def delete(self, name: str, operation: str) -> Operation:
         """Begin to delete a node; FinalError `not-found` when there is none of that name."""

@@ -27,7 +27,8 @@ from kinema_core.events import (
     StepFailed,
     StepIntended,
 )
-from kinema_rescheduler.logic.names import is_verdict
+from kinema_rescheduler.logic.names import NODE, is_verdict
+from kinema_rescheduler.logic.rename import renamed_plan, renamed_step
 
 FOLLOWED: Final = (
     "plan-proposed",
@@ -244,7 +245,22 @@ def _stepped(journal: Journal, body: StepIntended | StepDone | StepFailed, time:
         before = steps.get(body.step)
         if before is not None and before.state == "open":
             steps[body.step] = _settled(before, body, time)
-    return replace(journal, active=replace(active, steps=MappingProxyType(steps)))
+    active = replace(active, steps=MappingProxyType(steps))
+    if isinstance(body, StepDone) and body.step.startswith("boot/"):
+        active = _renamed(active, body.step.removeprefix("boot/"), body.figures.get(NODE))
+    return replace(journal, active=active)
+
+
+def _renamed(execution: Execution, planned: str, registered: object) -> Execution:
+    """A machine with a name of its own, if it has one, takes the planned node's place in all that is said of it."""
+    if not isinstance(registered, str):
+        return execution
+    steps = {
+        (step := renamed_step(progress.step, planned, registered)).id: replace(progress, step=step)
+        for progress in execution.steps.values()
+    }
+    plan = renamed_plan(execution.plan, planned, registered) if execution.plan is not None else None
+    return replace(execution, plan=plan, steps=MappingProxyType(steps))
 
 
 def _begun(journal: Journal, plan_id: str) -> Journal:

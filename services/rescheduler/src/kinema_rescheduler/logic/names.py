@@ -28,6 +28,9 @@ STEERING_NAME: Final = "kinema-steering"
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
+NODE: Final = "node"
+"""Figure of a boot's outcome: the name under which the machine registers, where it is not the planned one."""
+
 
 def label_value(iteration: str) -> str:
     """The iteration as a label value: itself where Kubernetes takes it, else a hash of it."""

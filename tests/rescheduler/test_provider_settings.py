@@ -1,0 +1,54 @@
+"""Choosing the provider by a setting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinema_cli.up_command import provider_setting
+from kinema_core.runtime.settings import SettingsError, load
+from kinema_rescheduler.settings import KwokSettings, Settings, SimSettings, StaticSettings
+
+
+def written(directory: Path, **fields: Any) -> Path:
+    """A settings file."""
+    path = directory / "settings.json"
+    path.write_text(json.dumps({"runtime": {"cluster": "c"}, **fields}), encoding="utf-8")
+    return path
+
+
+def test_the_kind_chooses_the_provider(tmp_path: Path) -> None:
+    """Each kind has settings of its own; without any, it is the simulated cloud."""
+    assert load(Settings, written(tmp_path)).provider == SimSettings()
+    kwok = load(Settings, written(tmp_path, provider={"kind": "kwok", "catalog": "c.csv", "max_nodes": 9})).provider
+    assert kwok == KwokSettings(catalog="c.csv", max_nodes=9)
+    static = load(Settings, written(tmp_path, provider={"kind": "static", "inventory": "i.json"})).provider
+    assert static == StaticSettings(inventory="i.json")
+
+
+@pytest.mark.parametrize(
+    ("provider", "told"),
+    [
+        ({"kind": "cloud"}, "$.provider.kind"),
+        ({"kind": "kwok"}, "missing required field `catalog`"),
+        ({"kind": "delegate", "catalog": "c", "url": "u"}, "unknown field `url`"),
+    ],
+)
+def test_wrong_settings_are_named(tmp_path: Path, provider: dict[str, str], told: str) -> None:
+    """The error names the path of what is wrong."""
+    with pytest.raises(SettingsError) as caught:
+        load(Settings, written(tmp_path, provider=provider))
+    assert told in str(caught.value)
+
+
+def test_up_takes_a_provider_in_one_word(tmp_path: Path) -> None:
+    """`KIND=WHERE` becomes the setting; anything else is told in words."""
+    prices = tmp_path / "prices.csv"
+    prices.touch()
+    assert provider_setting("sim=http://127.0.0.1:1") == {"kind": "sim", "url": "http://127.0.0.1:1"}
+    assert provider_setting(f"kwok={prices}") == {"kind": "kwok", "catalog": str(prices)}
+    for wrong in ("kwok", "gke=x", "sim=ftp://x", f"static={tmp_path}/none"):
+        assert isinstance(provider_setting(wrong), str)
