@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tests.support.builders import NOW, cluster, deployed, node, offer, selector
+from tests.support.builders import NOW, cluster, deployed, labels, node, offer, selector
 from tests.support.plans import plan_for
 
 from kinema_core.events import ClusterObject, Offer, PlacementRules, Plan, PodTerm
@@ -85,3 +85,23 @@ def test_a_plan_that_leaves_nobody_out_is_left_as_it_is() -> None:
     on = cluster(node("n1"), deployed("web", ["n1"]))
     plan = plan_for(on, NONE)
     assert with_leftovers(plan, on, NONE, now=NOW, options=MobilityOptions()) is plan
+
+
+def test_a_node_is_not_deleted_from_under_a_pod_that_needs_it() -> None:
+    """A pod that only one node admits gets it when those who filled it go elsewhere; the cheapest way is taken."""
+    rules = PlacementRules(node_selector=labels({"disk": "ssd"}))
+    state = cluster(
+        node("n1"),
+        node("n2", labels={"disk": "ssd"}),
+        node("n3", labels={"disk": "ssd"}, price="0.3"),
+        deployed("web", ["n2", "n3"], cpu=1500),
+        deployed("picky", [None], cpu=3000, rules=rules),
+    )
+    gone = {"shop/web-0": "n1", "shop/web-1": "n1"}
+    plan = plan_for(state, NONE, to=gone, delete=["n2", "n3"], unplaced={"shop/picky-0": "no-room"})
+    assert [one.code for one in check_plan(plan, state, NONE, NOW)] == ["pending-placeable"]
+    found = with_leftovers(plan, state, NONE, now=NOW, options=MobilityOptions())
+    assert check_plan(found, state, NONE, NOW) == ()
+    assert places(found) == {**gone, "shop/picky-0": "n2"}
+    assert {one.name: one.action for one in found.nodes} == {"n1": "keep", "n2": "keep", "n3": "delete"}
+    assert (found.cost.after, found.unplaced) == (0.34, ())

@@ -187,6 +187,20 @@ def test_rules_that_are_not_modelled_leave_a_pending_pod_unplaced() -> None:
     assert lost.code == "unmodelled-scheduler"
 
 
+def test_the_only_node_of_a_pending_pod_is_kept_for_it() -> None:
+    """In a cluster too large for the exact model, when the pods that fill the node leave it, it is not deleted."""
+    rules = PlacementRules(node_selector=labels({"disk": "ssd"}))
+    state = cluster(
+        *(node(f"n{index}") for index in range(4)),
+        node("s", labels={"disk": "ssd"}),
+        deployed("web", [f"n{index % 4}" for index in range(80)] + ["s"] * 8, cpu=100, memory=64),
+        deployed("picky", [None], cpu=3500, rules=rules),
+    )
+    found = plan(state, (offer(available=0),))
+    assert (placement(found, "shop/picky-0").to, found.unplaced) == ("s", ())
+    assert sorted(actions(found).values()) == ["delete", "keep", "keep", "keep", "keep"]
+
+
 def test_boots_of_one_machine_are_spread_over_zones() -> None:
     """Where no pod cares, new nodes go to the zone with fewest nodes."""
     state = cluster(node("n1", zone="a", cpu=100), deployed("web", [None] * 3, cpu=3500))

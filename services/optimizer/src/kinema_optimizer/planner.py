@@ -200,10 +200,29 @@ def _ordered(problem: Compiled, outcome: Outcome) -> Plan:
 
 def _attempt(problem: Compiled, outcome: Outcome) -> tuple[Plan, tuple[str, ...]]:
     asked = problem.question
-    plan = build_plan(problem, outcome)
-    plan = with_leftovers(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
+    plan = _complete(problem, outcome)
     transition = order_transition(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
     return with_steps(plan, transition), transition.stuck
+
+
+def _complete(problem: Compiled, outcome: Outcome) -> Plan:
+    """The plan with those seated whom the solver left out although they have a place.
+
+    Where nodes that were to go are kept for them, everybody else on these stays, if that is no worse.
+    """
+    asked = problem.question
+
+    def built(outcome: Outcome) -> Plan:
+        plan = build_plan(problem, outcome)
+        return with_leftovers(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
+
+    plan = built(outcome)
+    names = (node.name for node, keep in zip(asked.cluster.nodes, outcome.keep, strict=True) if not keep)
+    kept = {node.name for node in plan.nodes if node.action == "keep"}.intersection(names)
+    if not kept:
+        return plan
+    back = {key for key in outcome.targets if (pod := asked.cluster.pod(key)) is not None and pod.node in kept}
+    return min((plan, built(without_moves(problem, outcome, back))), key=_rank)
 
 
 def _reporting(watch: _Watch, progress: Report | None) -> Report:

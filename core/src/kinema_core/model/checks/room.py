@@ -81,7 +81,10 @@ def _ports(view: View, name: str, site: Site) -> Iterator[Violation]:
 
 
 def check_pending(view: View) -> Iterator[Violation]:
-    """No pending pod is left over that a remaining node or an offer could hold. Equal pods are tried once."""
+    """No pending pod is left over that a live node (also one to be deleted) or an offer could hold.
+
+    Equal pods are tried once.
+    """
     tried: dict[tuple[object, ...], str | None] = {}
     held = view.mobility.held
     waiting = [pod for key, pod in view.pods.items() if key in view.unplaced and pod.node is None and key not in held]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kinema_core.events import Amounts, FrozenMap, Offer, Pod
 from kinema_core.model.catalog import machine_type
 from kinema_core.model.checks.arrivals import Arrivals
 from kinema_core.model.checks.nodes import left_over
-from kinema_core.model.checks.view import Site, View, boot_site
+from kinema_core.model.checks.view import MICRO, Site, View, boot_site
 from kinema_core.model.daemons import unlisted
 from kinema_core.model.match import node_admits, ports_clash
 from kinema_core.model.mobility import spot_allowed
@@ -18,15 +18,19 @@ from kinema_core.model.volumes import attachments, volume_refuses
 
 
 class Vacancy(NamedTuple):
-    """A place for a pod: on a node of the plan, or on a new one of an offer."""
+    """A place for a pod: on a node of the plan, on one that it deletes, or on a new one of an offer."""
 
     site: Site
     offer: Offer | None
+    price: int = 0
+    """Micro-USD per hour that the plan costs more with it."""
 
     @property
     def text(self) -> str:
         """As people are told of it."""
-        return f"node {self.site.name}" if self.offer is None else f"a new {machine_type(self.site.labels)}"
+        if self.offer is not None:
+            return f"a new {machine_type(self.site.labels)}"
+        return f"node {self.site.name}, which is deleted," if self.price else f"node {self.site.name}"
 
 
 class Vacancies:
@@ -36,6 +40,11 @@ class Vacancies:
         self._view = view
         self._arrivals = Arrivals(view)
         self._sites = {name: site for name, site in view.sites.items() if _open(view, site)}
+        self._deleted = {
+            site.name: Vacancy(site, None, round(node.usd_per_hour * MICRO))
+            for node in view.plan.nodes
+            if (site := view.deleted.get(node.name)) is not None and _open(view, site)
+        }
         self._rooms = {name: subtract(site.room, _taken(view, name)) for name, site in self._sites.items()}
         self._added: dict[str, list[Pod]] = {}
         self._left = dict(left_over(view))
@@ -43,17 +52,23 @@ class Vacancies:
         self._gone: set[str] = set()
 
     def find(self, pod: Pod) -> Vacancy | None:
-        """A place that could hold the pod: on a node first, else on the cheapest new one."""
+        """A place that could hold the pod: on a node first, else the cheapest of new nodes and those to be deleted."""
         for name, site in self._sites.items():
             if self._holds(pod, site, self._rooms[name]):
                 return Vacancy(site, None)
-        for offer in sorted(self._view.offers.values(), key=lambda one: (one.micro_usd_per_hour, one.name)):
-            left = self._left[offer.name]
-            if left is None or left > 0:
-                site = boot_site(self._view.cluster, offer, self._new_name())
-                if self._holds(pod, site, site.room):
-                    return Vacancy(site, offer)
-        return None
+        return next((one for one in self._dearer() if self._holds(pod, one.site, one.site.room)), None)
+
+    def _dearer(self) -> Iterator[Vacancy]:
+        """Places that would have to be paid for, the cheapest first; of equal ones nodes that are there already."""
+        view, fresh = self._view, self._new_name()
+        ranked = [(one.price, False, name) for name, one in self._deleted.items()]
+        on_sale = (one for one in view.offers.values() if (left := self._left[one.name]) is None or left > 0)
+        ranked += [(one.micro_usd_per_hour, True, one.name) for one in on_sale]
+        for price, sold, name in sorted(ranked):
+            if sold:
+                yield Vacancy(boot_site(view.cluster, view.offers[name], fresh), view.offers[name], price)
+            else:
+                yield self._deleted[name]
 
     def find_instead(self, pod: Pod, others: Mapping[str, Sequence[Pod]]) -> tuple[Vacancy, tuple[Pod, ...]] | None:
         """A node that could hold the pod without some of `others` there, and whom: as few as can be.
@@ -81,10 +96,12 @@ class Vacancies:
 
     def take(self, pod: Pod, vacancy: Vacancy) -> None:
         """Give the place that was found to the pod."""
-        site, offer = vacancy
+        site, offer, _ = vacancy
+        if site.name not in self._sites:
+            self._sites[site.name], self._rooms[site.name] = site, site.room
+            self._deleted.pop(site.name, None)
         if offer is not None:
             self._booted += 1
-            self._sites[site.name], self._rooms[site.name] = site, site.room
             for name, left in self._left.items():
                 shared = self._view.offers[name].pool if offer.pool else ""
                 if left is not None and (name == offer.name or (shared and shared == offer.pool)):

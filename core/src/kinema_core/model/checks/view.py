@@ -105,6 +105,14 @@ class View:
         return frozenset(item.pod for item in self.plan.unplaced)
 
     @cached_property
+    def deleted(self) -> Mapping[str, Site]:
+        """The live nodes that the plan deletes, as they would be if they were kept and all their pods had left."""
+        spot_keys = _spot_keys(self.offers)
+        names = [node.name for node in self.plan.nodes if node.action == "delete"]
+        live = [node for name in names if (node := self.cluster.node(name)) is not None]
+        return {node.name: live_site(self.cluster, node, spot_keys) for node in live}
+
+    @cached_property
     def resized(self) -> Mapping[str, Amounts]:
         """New requests by workload key."""
         return {item.workload: item.requests_after for item in self.plan.resizes}

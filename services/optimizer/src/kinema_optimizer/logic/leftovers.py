@@ -2,7 +2,8 @@
 
 The reduction of rules is cautious: it may see no place for a pod where the rules themselves allow one, as beside a pod
 that is placed in the same plan, say. So when everybody else is seated, who is left is tried by the rules themselves,
-one after another: on the nodes that remain, else on the cheapest new one.
+one after another: on the nodes that remain, else on the cheapest of new nodes and those that were to be deleted. Who
+left a node that remains after all may still go where he was to go: its room may be what the other lacked.
 """
 
 from __future__ import annotations
@@ -117,15 +118,21 @@ def _with_seats(plan: Plan, seated: Sequence[tuple[Pod, Vacancy]], ousted: Seque
         for pod in ousted
         if pod.key not in found
     ]
-    more = sum(place.offer.micro_usd_per_hour for _, place in seated if place.offer is not None)
+    used = {place.site.name for _, place in seated}
+    nodes = [_kept(node) if node.action == "delete" and node.name in used else node for node in plan.nodes]
+    more = sum(place.price for _, place in seated)
     return msgspec.structs.replace(
         plan,
         status="feasible",
         cost=_cost(plan.cost, more),
-        nodes=(*plan.nodes, *fresh),
+        nodes=(*nodes, *fresh),
         placements=tuple(sorted(placements, key=lambda item: item.pod)),
         unplaced=tuple(sorted(unplaced, key=lambda item: item.pod)),
     )
+
+
+def _kept(node: PlanNode) -> PlanNode:
+    return msgspec.structs.replace(node, action="keep")
 
 
 def _boot(found: Vacancy, offer: Offer) -> PlanNode:
