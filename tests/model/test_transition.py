@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, offers, selector, stateful
 from tests.support.plans import plan_for
 
-from kinema_core.events import Offer, PlacementRules, Plan, Spread
+from kinema_core.events import Offer, PlacementRules, Plan, PodTerm, Spread
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.transition import Transition, order_transition, with_steps
@@ -215,6 +215,14 @@ def test_evictions_under_one_budget_take_turns() -> None:
         "2 move shop/b-1 n2",
         "3 delete n1",
     ]
+
+
+def test_the_first_of_its_kind_comes_alone() -> None:
+    """A pod that nobody keeps company yet comes before its like, though that could come at any time."""
+    near = PlacementRules(affinity=(PodTerm(topology_key="rack", selector=selector(app="web")),))
+    on = cluster(node("n1"), node("n2", labels={"rack": "x"}), deployed("web", [None, "n1"], rules=near))
+    _, transition = ordered(on, to={"shop/web-0": "n2", "shop/web-1": "n2"}, delete=["n1"])
+    assert told(transition) == ["1 move shop/web-0 n2", "2 move shop/web-1 n2", "3 delete n1"]
 
 
 def test_a_full_zone_is_left_by_way_of_another_one() -> None:

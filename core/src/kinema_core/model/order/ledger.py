@@ -52,6 +52,8 @@ class Ledger:
         """Most copies that pods with anti-affinity bear in their domain, and how many pods say so."""
         self.needs: dict[str, Counter[int]] = {}
         """Least copies that pods with affinity need in their domain, and how many pods say so."""
+        self.firsts: Counter[int] = Counter()
+        """Copies that there may be in this wave, for pods that come because nobody is there whom they could need."""
         self.spreads: list[SpreadRule] = []
         self._labels = labels
         self._came: Counter[str] = Counter()
@@ -92,11 +94,14 @@ class Ledger:
         """The wave is over."""
         self._came.clear()
         self._lost.clear()
+        self.firsts.clear()
         for spread in self.spreads:
             spread.arrivals.clear()
 
     def holds(self, *places: str | None) -> bool:
         """Whether every rule about the pods in scope holds in these domains, in any order of the wave's moves."""
+        if any(n > 0 and self.copies > most for most, n in self.firsts.items()):
+            return False
         for place in places:
             if place is None:
                 continue

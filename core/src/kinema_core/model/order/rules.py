@@ -39,6 +39,8 @@ class _Move(NamedTuple):
     to: str
     needs: tuple[tuple[Ledger, str], ...]
     """Domains in which the new copy needs company when it arrives."""
+    firsts: tuple[tuple[Ledger, int], ...]
+    """Where it needs none because nobody is there, and the copies that there may be."""
 
 
 class _Eligible(NamedTuple):
@@ -257,13 +259,18 @@ class PodRules:
             _count(ledger.limits, ledger.domain(to), most, 1)
         for ledger, rule in own.spreads:
             rule.arrivals[ledger.domain(to) or ""] += 1
-        needs = []
+        needs, firsts = [], []
         for ledger, _, free in own.needs:
             place = ledger.domain(to)
-            if place is not None and not (free and to == mover.to) and not _first(ledger, mover, source, to):
+            if place is None or (free and to == mover.to):
+                continue
+            if _first(ledger, mover, source, to):
+                ledger.firsts[ledger.copies] += 1
+                firsts.append((ledger, ledger.copies))
+            else:
                 _count(ledger.needs, place, 1, 1)
                 needs.append((ledger, place))
-        return _Move(mover, source, to, tuple(needs))
+        return _Move(mover, source, to, tuple(needs), tuple(firsts))
 
     def _retract(self, move: _Move) -> None:
         mover, source, to = move.mover, move.source, move.to
@@ -276,6 +283,8 @@ class PodRules:
             rule.arrivals[ledger.domain(to) or ""] -= 1
         for ledger, place in move.needs:
             _count(ledger.needs, place, 1, -1)
+        for ledger, copies in move.firsts:
+            ledger.firsts[copies] -= 1
 
     def settle(self) -> None:
         """The wave is over: old copies are gone, and whoever has come to its place relies on its company there."""
