@@ -11,7 +11,19 @@ from tests.support.builders import cluster, node, pod
 
 from kinema_cli.plan_table import MOST_ROWS, plan_tables
 from kinema_cli.report.blocked import blocked
-from kinema_core.events import Binding, Cost, FrozenMap, Held, Placement, Plan, PlanNode, Solve, Strategy, Unplaced
+from kinema_core.events import (
+    Binding,
+    Cost,
+    FrozenMap,
+    GivenUp,
+    Held,
+    Placement,
+    Plan,
+    PlanNode,
+    Solve,
+    Strategy,
+    Unplaced,
+)
 from kinema_core.model.cluster import Cluster
 
 ONE_AND_TWO: tuple[tuple[str, Strategy], ...] = (("a", "surge"), ("b", "evict"), ("b", "evict"))
@@ -140,3 +152,16 @@ def test_large_plan_is_a_short_table() -> None:
     assert f"and {many - MOST_ROWS} more" in said
     assert "5,000 pods (5000 by surge)" in said
     assert "no [place]" in said
+
+
+def test_preferences_given_up_are_told_with_their_worth() -> None:
+    """By workload, the heaviest first; none, no table."""
+    given = (
+        GivenUp(workload="Deployment/shop/b", preference="zone", weight=10, pods=1, price=0.00001),
+        GivenUp(workload="Deployment/shop/a", preference="taint", weight=100, pods=3, price=0.0003),
+    )
+    text = shown(planned(given_up=given))
+    assert "Preferences given up" in text
+    assert text.index("Deployment/shop/a") < text.index("Deployment/shop/b")
+    assert "0.000300" in text
+    assert "Preferences given up" not in shown(planned())

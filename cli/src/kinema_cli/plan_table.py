@@ -39,6 +39,7 @@ def plan_tables(
         *_some(_blocked(plan, cluster, deletable)),
         *_some(_unplaced(plan)),
         *_some(_quarantined(plan)),
+        *_some(_given_up(plan)),
         *_some(_binding(plan)),
     ]
     return Group(*parts)
@@ -211,6 +212,20 @@ def _unplaced(plan: Plan) -> Table:
 def _quarantined(plan: Plan) -> Table:
     table = _table("Objects that could not be read", "object", "where", "reason")
     return _fill(table, [(item.object, item.path, item.reason) for item in plan.quarantined])
+
+
+def _given_up(plan: Plan) -> Table:
+    table = _table(
+        "Preferences given up", "workload", "preference", "weight", "pods", f"worth {plan.cost.unit}", numbers=_GIVEN
+    )
+    dearest = sorted(plan.given_up, key=lambda one: (-one.weight * one.pods, one.workload, one.preference))
+    return _fill(
+        table,
+        [(one.workload, one.preference, f"{one.weight}", f"{one.pods:,}", f"{one.price:.6f}") for one in dearest],
+    )
+
+
+_GIVEN: Final = ("weight", "pods", "worth USD/h", "worth W")
 
 
 def _binding(plan: Plan) -> Table:

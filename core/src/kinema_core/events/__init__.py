@@ -220,6 +220,9 @@ from kinema_core.events.plan import (
     Cost as Cost,
 )
 from kinema_core.events.plan import (
+    GivenUp as GivenUp,
+)
+from kinema_core.events.plan import (
     Held as Held,
 )
 from kinema_core.events.plan import (

@@ -98,6 +98,19 @@ class Binding(Wire, frozen=True, kw_only=True, omit_defaults=False):
     usd_per_hour: float
 
 
+class GivenUp(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """A preferred rule that holds for so many pods of a workload now and does not after the plan."""
+
+    workload: str
+    """`Type/namespace/name`; `Pod/namespace/name` of a pod that nobody owns."""
+    preference: str
+    weight: int
+    """Of each pod, as Kubernetes gives it; 100 for what it gives none."""
+    pods: int
+    price: float
+    """Of all of them together, in the unit of the plan's cost."""
+
+
 class Resize(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """New requests of a workload's pods, applied by its rolling update. `workload` is `Type/namespace/name`."""
 
@@ -151,5 +164,7 @@ class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Nodes that are there only on the way, to make room: no part of `nodes` and `cost`. Steps boot and delete them."""
     steps: tuple[PlanStep, ...] = ()
     """In which order it is carried out, sorted by wave; empty: in any order."""
+    given_up: tuple[GivenUp, ...] = ()
+    """Preferred rules that hold now and do not after it, by workload."""
     figures: FrozenMap[float] = EMPTY
     """Sizes of the problem and the like, for people."""

@@ -12,6 +12,7 @@ import msgspec
 from kinema_core.events import Binding, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.preferences import given_up
 from kinema_core.model.transition import order_transition, with_steps
 from kinema_optimizer.adapters.bound import lower_bound
 from kinema_optimizer.adapters.errands import Crew
@@ -135,7 +136,16 @@ class _Task:
         """Restate and compile."""
         objective = settings.objective(now)
         frame = framed(cluster, offers, objective, limits=settings.limits, usable=settings.usable)
-        question = Question(frame.cluster, frame.offers, now, mode, forecasts, objective.percent, settings.mobility)
+        question = Question(
+            frame.cluster,
+            frame.offers,
+            now,
+            mode,
+            forecasts,
+            objective.percent,
+            settings.mobility,
+            settings.preference_price_micro,
+        )
         return cls(frame, *_prepared(question, objective))
 
     def concluded(self, plan: Plan, *, lower_bound: int, proven: bool) -> Plan:
@@ -149,7 +159,9 @@ class _Task:
         violations = check_plan(plan, asked.cluster, asked.offers, asked.now, asked.options, ordered=True)
         if violations:
             raise UnsoundPlanError(plan, violations)
-        return self.frame.read(plan)
+        offers = {offer.name: offer for offer in asked.offers}
+        lost = given_up(plan, asked.cluster, offers, asked.point_price)
+        return self.frame.read(msgspec.structs.replace(plan, given_up=lost))
 
 
 def _rank(plan: Plan) -> tuple[int, float, int]:

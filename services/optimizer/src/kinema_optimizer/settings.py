@@ -39,6 +39,13 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """
     max_moves: int | None = None
     """Pods that a plan moves at most, where the window says nothing; None: any number."""
+    preference_price_micro: int = 1
+    """What each weight point of a preferred rule is worth per hour, in millionths of USD, or of W for energy.
+
+    A preference has 1 to 100 points; a taint `PreferNoSchedule` and a spread `ScheduleAnyway` count 100. At 1, a node
+    full of pods (110, 100 points each) gives up a cent: preferences break ties and hardly ever pay for a node. 0: they
+    are reported only.
+    """
     limits: tuple[NodeLimit, ...] = ()
     """How many nodes there may be, in total, in a zone, of a machine type."""
     usable: UsableResources | None = None
@@ -56,6 +63,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         for name, least, most in (
             ("move_price_micro_usd", 0, int(MOST_PRICE * MICRO)),
             ("max_moves", 0, _SEEDS),
+            ("preference_price_micro", 0, MICRO),
             ("seed", 0, _SEEDS - 1),
             ("workers", 1, _MOST_WORKERS),
         ):

@@ -2,8 +2,9 @@
 
 Phases: `exact-cost` with every pending pod placed, at a price that suffices unless rules forbid it. Where that cannot
 be, `exact-lost-<n>` for the fewest pods left out of the n-th highest priority, one after another, and then
-`exact-cost-of-most`. Last `exact-moves`: fewest moves within 1/1000 of the least cost, of those the cheapest plan, of
-those the one with fewest restarts.
+`exact-cost-of-most`. Where pods prefer some nodes, `exact-preferences`: least cost with what they give up at its price.
+Last `exact-moves`: fewest moves within 1/1000 of the least cost, of those the cheapest plan, of those the one with
+fewest restarts.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from kinema_optimizer.logic.tiny import (
     restarts,
     sufficient,
     updates,
+    worth,
 )
 from kinema_optimizer.logic.tiny_flaws import flaws
 
@@ -76,6 +78,8 @@ def solve_exact(problem: TinyProblem, stop: StopRule, *, least_moves: bool = Tru
     if run.best is None:
         return None
     least = cost(problem, run.best)
+    if problem.choosy:
+        run.least_worth()
     if least_moves:
         run.fewest_moves(least)
     return _result(problem, run, least)
@@ -132,22 +136,38 @@ class _Run:
             self.lower_bound = max(self.lower_bound, bound)
         return outcome
 
+    def least_worth(self) -> None:
+        """Pay for preferences what they are worth, with no more pods left out."""
+        layout = self._no_worse(worth(self._problem, self._best()))
+        self._minimise(layout, layout.worth(), "exact-preferences", _lost_and_worth)
+
     def fewest_moves(self, least: int) -> None:
-        """Among solutions within 1/SLACK of the least cost and with no more pods left out."""
-        problem, best = self._problem, self.best
-        assert best is not None, "there is a solution to improve"
+        """Among solutions within 1/SLACK of the least cost (of the best, if preferences count), as many left out."""
+        problem, best = self._problem, self._best()
         if not moves(problem, best) and not restarts(problem, best) and cost(problem, best) == least:
             return
-        budget = least + least // SLACK
+        slack, now = least // SLACK, worth(problem, best)
+        layout = self._no_worse(now + slack)
+        spare = slack // problem.worth_unit
+        pods = float(problem.pods + 1)
+        objective = Sum().add(layout.gone(), pods * (spare + 1))
+        objective.add(layout.worth(), pods if spare else 0.0).add(_restarted(layout))
+        self._minimise(layout, objective, "exact-moves", _lost_moves_and_worth)
+
+    def _best(self) -> TinySolution:
+        assert self.best is not None, "there is a solution to improve"
+        return self.best
+
+    def _no_worse(self, budget: int) -> ExactLayout:
+        """The model of solutions that are worth this much at most (micro-USD per hour) and leave out as many."""
+        problem, best = self._problem, self._best()
         levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
         lost = any(best.lost)
         fixed = [(level, _lost_now(problem, best, level)) for level in levels] if lost else []
         layout = self._layout(budget, lost=lost, fixed=fixed)
-        spare = (budget - least) // problem.price_unit
-        pods = float(problem.pods + 1)
-        objective = Sum().add(layout.gone(), pods * (spare + 1))
-        objective.add(Sum(layout.price()), pods if spare else 0.0).add(_restarted(layout))
-        self._minimise(layout, objective, "exact-moves", _lost_moves_and_cost)
+        if problem.choosy:
+            layout.row(layout.worth(), upper=float((budget - problem.fixed_price) // problem.worth_unit))
+        return layout
 
     def _minimise(self, layout: ExactLayout, objective: Sum, phase: str, measure: Measure) -> Outcome:
         terms = {index: value for index, value in objective.terms.items() if value}
@@ -165,9 +185,13 @@ def _lost_and_cost(problem: TinyProblem, solution: TinySolution) -> tuple[int, .
     return (*lost_by_priority(problem, solution), cost(problem, solution))
 
 
-def _lost_moves_and_cost(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
+def _lost_and_worth(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
+    return (*lost_by_priority(problem, solution), worth(problem, solution))
+
+
+def _lost_moves_and_worth(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
     lost = lost_by_priority(problem, solution)
-    return (*lost, moves(problem, solution), cost(problem, solution), restarts(problem, solution))
+    return (*lost, moves(problem, solution), worth(problem, solution), restarts(problem, solution))
 
 
 def _lost(layout: ExactLayout, level: int) -> Sum:

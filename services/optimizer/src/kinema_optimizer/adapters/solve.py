@@ -23,6 +23,7 @@ from kinema_optimizer.logic.compiled import Compiled
 from kinema_optimizer.logic.greedy import starts
 from kinema_optimizer.logic.headroom import NAMESPACE
 from kinema_optimizer.logic.outcome import Outcome, in_turn, new_names, of_packing, of_solution
+from kinema_optimizer.logic.preferring import points_given_up, preferred
 from kinema_optimizer.logic.problem import Solution, cost, moves
 from kinema_optimizer.logic.progress import Progress, Report
 from kinema_optimizer.logic.tiny import TinyProblem
@@ -116,7 +117,7 @@ def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> An
     """The answer of the search, which leaves pods on kept nodes alone."""
     found = search(problem.packing, problem.relaxed, wish, stop, report)
     return Answer(
-        outcome=of_packing(problem, found.packing),
+        outcome=preferred(problem, of_packing(problem, found.packing)),
         lower_bound=found.bound.value,
         proven=found.bound.value >= found.least,
         method="assignment bound, column generation, neighbourhood search",
@@ -125,13 +126,15 @@ def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> An
 
 
 def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, int, int]:
-    """Pods left out, moves above the cap, cost with the price of moves in micro-USD per hour, moves."""
+    """Pods left out, moves above the cap, cost with moves and preferences priced in micro-USD per hour, moves."""
     cluster, prices = problem.question.cluster, problem.sites.prices
     paid = sum(prices[node.name] for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep)
     paid += sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
     pods = cluster.pods_by_key
     moves = sum(pods[key].node not in {None, to} for key, to in outcome.targets.items())
     excess = 0 if wish.max_moves is None else max(0, moves - wish.max_moves)
+    if problem.question.point_price and problem.choosy:
+        paid += problem.question.point_price * points_given_up(problem, outcome)
     return len(outcome.lost), excess, paid + (wish.move_price or 0) * moves, moves
 
 
@@ -204,4 +207,5 @@ def _aggregated(problem: Compiled, given: tuple[Solution, ...], stop: StopRule, 
     found = solve_aggregated(dense, problem.unbound, given, stop, least_moves=reschedules)
     best = found.solution
     report(Progress("end", cost(dense, best), found.lower_bound, moves(dense, best), lambda: best, found.stops))
-    return Answer(of_solution(problem, best), found.lower_bound, found.proven, found.method, found.stops)
+    outcome = preferred(problem, of_solution(problem, best))
+    return Answer(outcome, found.lower_bound, found.proven, found.method, found.stops)

@@ -14,13 +14,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from kinema_core.events import Held, Offer, Resize
+from kinema_core.events import Held, Offer, Pod, Resize
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.mobility import mobility
 from kinema_core.model.resources import lacking
 from kinema_optimizer.logic.admission import Admission, node_site, offer_site, taint_keys
 from kinema_optimizer.logic.dense import Dense, biggest
 from kinema_optimizer.logic.draft import Draft, Question, Sites
+from kinema_optimizer.logic.liking import Liking
 from kinema_optimizer.logic.machines import Machines, machines_of, sizes_of
 from kinema_optimizer.logic.movers import Mover, PodClass, class_of, stuck_updates
 from kinema_optimizer.logic.packing import PackingProblem
@@ -97,6 +98,17 @@ class Compiled:
         """(C,): the highest priority of a class's pods; where those of pending pods differ, no class mixes any."""
         found = [max((mover.pod.priority for mover in movers), default=0) for movers in self.draft.members]
         return frozen(found, (len(found),))
+
+    @cached_property
+    def liking(self) -> Liking:
+        """What pods prefer of nodes and offers."""
+        return Liking(self.sites.nodes, self.sites.offers)
+
+    @cached_property
+    def choosy(self) -> Mapping[str, tuple[int, Pod]]:
+        """Pods that could go somewhere and prefer some nodes, with their class, by key."""
+        movers = ((c, mover.pod) for c, members in enumerate(self.draft.members) for mover in members)
+        return {pod.key: (c, pod) for c, pod in movers if self.liking.points(pod) is not None}
 
     @property
     def restricted(self) -> Mapping[str, Held]:

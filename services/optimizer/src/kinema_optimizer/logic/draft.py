@@ -31,6 +31,8 @@ class Question:
     percent: int = 100
     """Ceiling on every node's CPU and memory utilisation: nothing new is placed above it."""
     options: MobilityOptions = field(default_factory=MobilityOptions)
+    point_price: int = 0
+    """What a weight point of a preferred rule is worth, in millionths of the objective's unit."""
 
 
 @dataclass(frozen=True)

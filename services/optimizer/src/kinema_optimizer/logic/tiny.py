@@ -39,6 +39,9 @@ class Kind:
     """Every pod is replaced in any case, because its requests change."""
     rollout: int | None = None
     """The rolling update that replaces these pods together with others, or nobody of them."""
+    disliked_nodes: tuple[int, ...] = ()
+    """Weight points that one gives up on each live node; empty when they are as well on any node."""
+    disliked_machines: tuple[int, ...] = ()
 
     @property
     def pending(self) -> bool:
@@ -145,6 +148,18 @@ class TinyProblem:
     even: tuple[Even, ...]
     homeless: tuple[str, ...]
     """Pending pods that no node and no machine on sale could hold even alone."""
+    point_price: int = 0
+    """Micro-USD per hour of a weight point of a preference."""
+
+    @property
+    def choosy(self) -> bool:
+        """Whether preferences have a say."""
+        return self.point_price > 0 and any(kind.disliked_nodes for kind in self.kinds)
+
+    @property
+    def worth_unit(self) -> int:
+        """Every `worth` is a multiple of this many micro-USD."""
+        return gcd(self.price_unit, self.point_price) if self.choosy else self.price_unit
 
     @property
     def pods(self) -> int:
@@ -185,6 +200,24 @@ def cost(problem: TinyProblem, solution: TinySolution) -> int:
     """Price of the nodes kept and booted, micro-USD per hour."""
     kept = sum(place.price for place, keep in zip(problem.places, solution.keep, strict=True) if keep)
     return kept + sum(problem.machines[machine].price for machine in solution.boots)
+
+
+def points(problem: TinyProblem, solution: TinySolution) -> int:
+    """Weight points of preferences that pods give up where they are."""
+    found = 0
+    for index, kind in enumerate(problem.kinds):
+        for site in {*solution.stay[index], *solution.arrive[index]} if kind.disliked_nodes else ():
+            live = len(problem.places)
+            new = site >= live
+            each = kind.disliked_machines[solution.boots[site - live]] if new else kind.disliked_nodes[site]
+            found += each * solution.count(index, site)
+    return found
+
+
+def worth(problem: TinyProblem, solution: TinySolution) -> int:
+    """What a solution costs, with what pods give up at its price; micro-USD per hour."""
+    given_up = points(problem, solution) if problem.choosy else 0
+    return cost(problem, solution) + problem.point_price * given_up
 
 
 def moves(problem: TinyProblem, solution: TinySolution) -> int:

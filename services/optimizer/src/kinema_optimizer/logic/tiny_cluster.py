@@ -10,10 +10,12 @@ from typing import Final
 
 from kinema_core.events import Amounts, FrozenMap, HostPort, Offer, Pod
 from kinema_core.model.catalog import machine_of, new_node_labels
+from kinema_core.model.checks.rules import Spot
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests, residents_of
 from kinema_core.model.match import node_admits, parse_taints, ports_clash
 from kinema_core.model.mobility import Mobility, spot_allowed
+from kinema_core.model.preferences import shunned, unmet_on_node
 from kinema_core.model.resources import limited, subtract, total
 from kinema_core.model.volumes import attachments, volume_refuses
 from kinema_optimizer.logic.compiled import Question, Sites
@@ -123,6 +125,7 @@ class _Draft:
             apart=book.apart(),
             even=book.even(),
             homeless=tuple(sorted(homeless)),
+            point_price=self.question.point_price,
         )
         return merged(draft, [_share(offer) for offer in self._offers])
 
@@ -140,6 +143,7 @@ class _Draft:
                 self._admitting(mover),
                 self._book.demands[pod.key],
                 self._book.counted(pod),
+                self._disliked(pod),
             )
             found.setdefault(key, []).append(mover)
         return found.values()
@@ -158,7 +162,22 @@ class _Draft:
             priority=first.pod.priority if first.role == "pending" else 0,
             replaced=first.role == "rolled",
             rollout=workloads.index(first.workload) if first.role == "updated" else None,
+            disliked_nodes=self._disliked(first.pod)[: len(self._nodes)],
+            disliked_machines=self._disliked(first.pod)[len(self._nodes) :],
         )
+
+    def _disliked(self, pod: Pod) -> tuple[int, ...]:
+        """Weight points that the pod gives up on each live node and offer; empty when it is as well anywhere."""
+        if not (self.question.point_price and (self._shuns or pod.rules.preferred_nodes)):
+            return ()
+        grounds = (*self._nodes, *self._grounds)
+        spots = [(ground.name, Spot(ground.labels, ground.taints)) for ground in grounds]
+        each = [sum(one.weight for one in unmet_on_node(pod.rules, name, spot)) for name, spot in spots]
+        return tuple(each) if len(set(each)) > 1 else ()
+
+    @cached_property
+    def _shuns(self) -> bool:
+        return any(shunned(taint) for ground in (*self._nodes, *self._grounds) for taint in ground.taints)
 
     def _admitting(self, mover: Mover) -> tuple[frozenset[int], frozenset[int]]:
         """Live nodes and offers where the pod may arrive, room and rules between pods aside."""
@@ -278,7 +297,8 @@ def merged(problem: TinyProblem, shares: Sequence[str]) -> TinyProblem:
         if any(admitted):
             zones = tuple(census.zoning.machines[m] for census in censuses)
             counts = tuple(m in rule.machines for rule in problem.even)
-            key = (machine.price, machine.room, shares[m], admitted, zones, counts)
+            disliked = tuple(kind.disliked_machines[m] for kind in problem.kinds if kind.disliked_machines)
+            key = (machine.price, machine.room, shares[m], admitted, zones, counts, disliked)
             groups.setdefault(key, []).append(m)
     rows = [members[0] for members in groups.values()]
     renumbered = {m: new for new, m in enumerate(rows)}
@@ -288,7 +308,7 @@ def merged(problem: TinyProblem, shares: Sequence[str]) -> TinyProblem:
             stocks.setdefault(shares[m], []).append(new)
     return replace(
         problem,
-        kinds=tuple(replace(kind, machines=_renumber(kind.machines, renumbered)) for kind in problem.kinds),
+        kinds=tuple(_sold(kind, rows, renumbered) for kind in problem.kinds),
         machines=tuple(
             replace(problem.machines[members[0]], offers=tuple(problem.machines[m].offers[0] for m in members))
             for members in groups.values()
@@ -305,6 +325,12 @@ def merged(problem: TinyProblem, shares: Sequence[str]) -> TinyProblem:
             for rule in problem.even
         ),
     )
+
+
+def _sold(kind: Kind, rows: Sequence[int], renumbered: Mapping[int, int]) -> Kind:
+    """The kind in terms of the machines that are told apart."""
+    disliked = tuple(kind.disliked_machines[m] for m in rows) if kind.disliked_machines else ()
+    return replace(kind, machines=_renumber(kind.machines, renumbered), disliked_machines=disliked)
 
 
 def _renumber(machines: frozenset[int], renumbered: Mapping[int, int]) -> frozenset[int]:

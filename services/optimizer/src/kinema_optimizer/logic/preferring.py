@@ -1,0 +1,202 @@
+"""Preferences about nodes in a plan of the search: what they decide where the cost leaves a choice, and what they cost.
+
+The search decides how many pods of a class go where, at the least cost; its classes know nothing of preferences, so
+that only pods that have some cost any time. Who of a class takes which seat, which of equal offers a new node is of,
+and who takes room that is left over costs nothing: preferences decide that. And a node that was to be deleted stays
+when its pods give up more by leaving it than it costs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from kinema_core.events import Offer, Pod
+from kinema_optimizer.logic.compiled import Compiled
+from kinema_optimizer.logic.outcome import Outcome, new_names, without_moves
+from kinema_optimizer.logic.problem import Flags, Ints
+from kinema_optimizer.logic.ties import FREE, UNMARKED
+
+_TRIED: Final = 32
+"""Seats that are looked at for somebody to change places with."""
+
+
+def preferred(problem: Compiled, outcome: Outcome) -> Outcome:
+    """The outcome with preferences about nodes minded; for outcomes in which pods on kept nodes stay.
+
+    Whom rules between pods concern, and whoever is replaced by a rolling update, is left where it goes.
+    """
+    if problem.resizes or problem.updates or not problem.choosy:
+        return outcome
+    outcome = _kept(problem, outcome)
+    hall = _Hall(problem, replace(outcome, boots=_chosen(problem, outcome)))
+    for key in sorted(outcome.targets.keys() & problem.choosy.keys()):
+        hall.better(key)
+    return replace(hall.outcome, targets=hall.targets)
+
+
+def points_given_up(problem: Compiled, outcome: Outcome) -> int:
+    """Weight points that pods give up by their moves; negative when they win some. Pending ones give up all they lack.
+
+    Among outcomes of one problem that leave out as many, the one with fewest is the one with fewest of all.
+    """
+    sites, nodes = _sites(problem, outcome), _nodes(problem)
+    found = 0
+    for key in outcome.targets.keys() & problem.choosy.keys():
+        _, pod = problem.choosy[key]
+        liked = _points(problem, pod)
+        found += int(liked[sites[outcome.targets[key]]]) - (int(liked[nodes[pod.node]]) if pod.node is not None else 0)
+    return found
+
+
+def _points(problem: Compiled, pod: Pod) -> Ints:
+    found = problem.liking.points(pod)
+    assert found is not None, "the pod prefers something"
+    return found
+
+
+def _nodes(problem: Compiled) -> Mapping[str, int]:
+    return {node.name: e for e, node in enumerate(problem.question.cluster.nodes)}
+
+
+def _sites(problem: Compiled, outcome: Outcome) -> dict[str, int]:
+    """Number of the site of every node that may be there, new ones by the first of their offers."""
+    offers = {offer.name: i for i, offer in enumerate(problem.question.offers)}
+    nodes = _nodes(problem)
+    names = islice(new_names(problem.question.cluster), len(outcome.boots))
+    booted = {name: len(nodes) + offers[alike[0].name] for name, alike in zip(names, outcome.boots, strict=True)}
+    return {**nodes, **booted}
+
+
+def _chosen(problem: Compiled, outcome: Outcome) -> tuple[tuple[Offer, ...], ...]:
+    """Per new node, of the offers that are alike those that its pods like best."""
+    names = list(islice(new_names(problem.question.cluster), len(outcome.boots)))
+    rated = {name: np.zeros(len(problem.question.offers), dtype=np.int64) for name in names}
+    first = len(problem.question.cluster.nodes)
+    for key, to in outcome.targets.items():
+        if to in rated and key in problem.choosy:
+            rated[to] += _points(problem, problem.choosy[key][1])[first:]
+    index = {offer.name: i for i, offer in enumerate(problem.question.offers)}
+    found = []
+    for name, alike in zip(names, outcome.boots, strict=True):
+        least = min(int(rated[name][index[offer.name]]) for offer in alike)
+        found.append(tuple(offer for offer in alike if rated[name][index[offer.name]] == least))
+    return tuple(found)
+
+
+def _kept(problem: Compiled, outcome: Outcome) -> Outcome:
+    """The outcome without the deletion of nodes that cost less than their pods would give up by leaving them."""
+    sites, nodes = _sites(problem, outcome), _nodes(problem)
+    worth: Counter[str] = Counter()
+    for key in outcome.targets.keys() & problem.choosy.keys():
+        _, pod = problem.choosy[key]
+        if pod.node is not None:
+            liked = _points(problem, pod)
+            worth[pod.node] += int(liked[sites[outcome.targets[key]]]) - int(liked[nodes[pod.node]])
+    price, prices = problem.question.point_price, problem.sites.prices
+    stay = {name for name, points in worth.items() if points * price > prices[name]}
+    pods = problem.question.cluster.pods_by_key
+    back = {key for key in outcome.targets if pods[key].node in stay}
+    return without_moves(problem, outcome, back) if back else outcome
+
+
+@dataclass
+class _Hall:
+    """Seats of those who arrive somewhere, and the room that is left."""
+
+    problem: Compiled
+    outcome: Outcome
+    targets: dict[str, str] = field(init=False)
+    _names: list[str] = field(init=False)
+    _numbers: dict[str, int] = field(init=False)
+    _sites: Ints = field(init=False)
+    _open: Flags = field(init=False)
+    _rooms: Ints = field(init=False)
+    _arrivals: Counter[str] = field(init=False)
+    _seated: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+    _admits: dict[int, Flags] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Count the room that newcomers leave."""
+        problem, outcome = self.problem, self.outcome
+        self.targets = dict(outcome.targets)
+        sites = _sites(problem, outcome)
+        self._names = list(sites)
+        self._numbers = {name: i for i, name in enumerate(self._names)}
+        self._sites = np.array(list(sites.values()), dtype=np.int64)
+        self._open = np.array([*outcome.keep, *[True] * len(outcome.boots)], dtype=bool)
+        draft = problem.draft
+        rooms = np.concatenate([draft.node_room, draft.offer_room])[self._sites]
+        self._arrivals = Counter(self.targets.values())
+        for c, key in self._arriving():
+            at = self._numbers[self.targets[key]]
+            rooms[at] -= draft.requests[c]
+            self._seated.setdefault((c, at), []).append(key)
+        self._rooms = rooms
+
+    def _arriving(self) -> Iterator[tuple[int, str]]:
+        for c, members in enumerate(self.problem.draft.members):
+            yield from ((c, mover.pod.key) for mover in members if mover.pod.key in self.targets)
+
+    def better(self, key: str) -> None:
+        """Let the pod go where it gives up least, if there is room, or somebody to change places with."""
+        c, pod = self.problem.choosy[key]
+        at = self._numbers[self.targets[key]]
+        liked = _points(self.problem, pod)[self._sites]
+        wanted = (liked < liked[at]) & self._open
+        if not wanted.any() or not self._unconcerned(key):
+            return
+        wanted &= self._admitting(c)
+        request = self.problem.draft.requests[c]
+        roomy = wanted & ((request == 0) | (request <= self._rooms)).all(axis=1)
+        if roomy.any() and self._may_leave(at):
+            self._seat(c, key, int(np.flatnonzero(roomy)[np.argmin(liked[roomy])]))
+            return
+        places = np.flatnonzero(wanted)
+        for to in places[np.argsort(liked[places], kind="stable")][:_TRIED].tolist():
+            other = next((one for one in self._seated.get((c, to), ()) if self._gains(key, one, at, to)), None)
+            if other is not None:
+                self._seat(c, key, to)
+                self._seat(c, other, at)
+                return
+
+    def _may_leave(self, at: int) -> bool:
+        """A node is booted for somebody."""
+        return at < len(self.outcome.keep) or self._arrivals[self._names[at]] > 1
+
+    def _gains(self, key: str, other: str, at: int, to: int) -> bool:
+        """Whether the two together give up less in each other's places."""
+        if not self._unconcerned(other):
+            return False
+        mine = _points(self.problem, self.problem.choosy[key][1])
+        theirs = _points(self.problem, self.problem.choosy[other][1]) if other in self.problem.choosy else 0 * mine
+        here, there = self._sites[at], self._sites[to]
+        return bool(mine[there] + theirs[here] < mine[here] + theirs[there])
+
+    def _unconcerned(self, key: str) -> bool:
+        ties = self.problem.sites.ties
+        return ties.needs.get(key, FREE) == FREE and ties.marks.get(key, UNMARKED) == UNMARKED
+
+    def _admitting(self, c: int) -> Flags:
+        if c not in self._admits:
+            draft = self.problem.draft
+            found = draft.admits[draft.kinds[c]].copy()
+            for site, banned in draft.banned.items():
+                found[site] &= not banned[c]
+            self._admits[c] = found[self._sites]
+        return self._admits[c]
+
+    def _seat(self, c: int, key: str, to: int) -> None:
+        at, request = self._numbers[self.targets[key]], self.problem.draft.requests[c]
+        self._seated[c, at].remove(key)
+        self._seated.setdefault((c, to), []).append(key)
+        self._rooms[at] += request
+        self._rooms[to] -= request
+        self._arrivals[self._names[at]] -= 1
+        self._arrivals[self._names[to]] += 1
+        self.targets[key] = self._names[to]

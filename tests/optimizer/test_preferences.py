@@ -1,0 +1,109 @@
+"""Preferred rules in plans: they break ties, they can be paid for, and what is given up is reported."""
+
+from __future__ import annotations
+
+import pytest
+from tests.optimizer.rule_instances import rule_instance
+from tests.support.builders import NOW, cluster, deployed, node, offer
+
+from kinema_core.events import ClusterObject, NodeTerm, Offer, PlacementRules, Plan, PreferredNodeTerm, Requirement
+from kinema_core.model.check import check_plan
+from kinema_core.model.cluster import Cluster
+from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.planner import plan_for
+from kinema_optimizer.settings import PlanningSettings
+
+ZONE = "topology.kubernetes.io/zone"
+FILL = 90
+"""Pods that make a cluster too large for the exact model."""
+
+
+def zoned(zone: str, weight: int = 50) -> PlacementRules:
+    """Prefers a zone."""
+    term = NodeTerm(expressions=(Requirement(key=ZONE, operator="In", values=(zone,)),))
+    return PlacementRules(preferred_nodes=(PreferredNodeTerm(weight=weight, term=term),))
+
+
+def plan(state: Cluster, on_sale: tuple[Offer, ...], *, price: int = 1) -> Plan:
+    """The plan, checked."""
+    settings = PlanningSettings(preference_price_micro=price)
+    found = plan_for(state, on_sale, now=NOW, settings=settings, stop=WorkStop(400))
+    assert check_plan(found, state, on_sale, NOW, ordered=True) == ()
+    return found
+
+
+def where(found: Plan) -> dict[str, str]:
+    """Zone of each pod afterwards."""
+    zones = {one.name: one.zone for one in found.nodes}
+    return {item.pod: zones[item.to] for item in found.placements}
+
+
+def crowd(size: int) -> tuple[ClusterObject, ...]:
+    """A node that must stay, full of small pods that may move."""
+    keep = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    full = node("full", cpu=size * 10, annotations=keep, price="0")
+    return (full, *deployed("crowd", ["full"] * size, cpu=10, memory=1))
+
+
+@pytest.mark.parametrize("size", [0, FILL])
+def test_of_equal_machines_the_preferred_zone_is_booted(size: int) -> None:
+    """Both by the exact model and by the search; pending pods of two minds each get theirs."""
+    on_sale = tuple(offer("m4", zone=zone) for zone in "abc")
+    there = crowd(size) if size else (node("full", cpu=10, price="0"),)
+    for zone in "bc":
+        state = cluster(*there, deployed("web", [None], cpu=3000, rules=zoned(zone)))
+        assert where(plan(state, on_sale))["shop/web-0"] == zone
+    state = cluster(
+        *there,
+        deployed("one", [None], cpu=3000, rules=zoned("c")),
+        deployed("two", [None], cpu=3000, rules=zoned("b")),
+    )
+    found = where(plan(state, on_sale))
+    assert (found["shop/one-0"], found["shop/two-0"]) == ("c", "b")
+
+
+@pytest.mark.parametrize("size", [0, FILL])
+def test_a_preference_is_given_up_for_money_unless_it_is_worth_more(size: int) -> None:
+    """At the default price of a point the dearer node goes, and the plan says what that gives up; dear points keep it."""
+    there = crowd(size) if size else (node("full", cpu=10, price="0"),)
+    state = cluster(
+        *there,
+        node("near", zone="b"),
+        node("far", zone="a", price="0.1"),
+        deployed("web", ["near"] * 2, cpu=500, rules=zoned("b")),
+        deployed("far", ["far"] * 2, cpu=500),
+    )
+    found = plan(state, (offer("m4", available=0), offer("m4", zone="b", available=0)))
+    assert "near" in {one.name for one in found.nodes if one.action == "delete"}
+    (lost,) = found.given_up
+    assert (lost.workload, lost.weight, lost.pods, lost.price) == ("Deployment/shop/web", 50, 2, 0.0001)
+    dear = plan(state, (offer("m4", available=0), offer("m4", zone="b", available=0)), price=2000)
+    assert "near" in {one.name for one in dear.nodes if one.action == "keep"}
+    assert dear.given_up == ()
+
+
+def test_movers_take_the_seats_that_they_prefer() -> None:
+    """In the search too: of pods that are alike but for what they prefer, each goes where it likes to be."""
+    on_sale = (offer("m4", available=0), offer("m4", zone="b", available=0))
+    state = cluster(
+        *crowd(FILL),
+        node("a", zone="a"),
+        node("b", zone="b"),
+        node("old", zone="c", price="1"),
+        deployed("left", ["a", "b"], cpu=1000),
+        deployed("to-a", ["old"] * 2, cpu=1000, rules=zoned("a")),
+        deployed("to-b", ["old"] * 2, cpu=1000, rules=zoned("b")),
+    )
+    found = where(plan(state, on_sale))
+    assert {found[f"shop/to-{zone}-{index}"] for zone in "ab" for index in range(2)} == {"a", "b"}
+    assert all(found[f"shop/to-{zone}-{index}"] == zone for zone in "ab" for index in range(2))
+
+
+def test_a_preference_never_changes_who_is_placed_nor_costs_more_than_it_is_worth() -> None:
+    """On instances with every rule: with and without a price of preferences, as many are left out, at about the cost."""
+    for seed in range(10):
+        instance = rule_instance(seed)
+        priced, free = (plan(instance.cluster, instance.offers, price=price) for price in (1, 0))
+        assert len(priced.unplaced) == len(free.unplaced), seed
+        pods = len(instance.cluster.pods)
+        assert priced.cost.after <= free.cost.after * 1.001 + pods * 400e-6, seed
