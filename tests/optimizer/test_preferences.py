@@ -64,7 +64,7 @@ def test_of_equal_machines_the_preferred_zone_is_booted(size: int) -> None:
 
 @pytest.mark.parametrize("size", [0, FILL])
 def test_a_preference_is_given_up_for_money_unless_it_is_worth_more(size: int) -> None:
-    """At the default price of a point the dearer node goes, and the plan says what that gives up; dear points keep it."""
+    """At the default price of a point the dearer node goes, and the plan says what is given up; dear points keep it."""
     there = crowd(size) if size else (node("full", cpu=10, price="0"),)
     state = cluster(
         *there,
@@ -100,7 +100,7 @@ def test_movers_take_the_seats_that_they_prefer() -> None:
 
 
 def test_a_preference_never_changes_who_is_placed_nor_costs_more_than_it_is_worth() -> None:
-    """On instances with every rule: with and without a price of preferences, as many are left out, at about the cost."""
+    """On instances with every rule: with and without a price of preferences as many are left out, at about the cost."""
     for seed in range(10):
         instance = rule_instance(seed)
         priced, free = (plan(instance.cluster, instance.offers, price=price) for price in (1, 0))

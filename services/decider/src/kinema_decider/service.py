@@ -21,7 +21,7 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.stage import Latest, Moment, NoState, Want
 from kinema_decider.logic.memory import REMEMBERED, Memory, Proposal, remember
-from kinema_decider.logic.rules import Case, Objection, first_objection, usd
+from kinema_decider.logic.rules import Case, Objection, first_objection, whole
 from kinema_decider.settings import Settings
 
 NAME: Final = "decider"
@@ -102,9 +102,10 @@ class Decider:
 def _body(case: Case, objection: Objection | None) -> PlanAccepted | PlanHeld | PlanRefused:
     version = case.cluster.version
     if objection is None:
+        per = "watts" if case.energy else "usd_per_hour"
         figures = {
-            "cost_now_usd_per_hour": usd(case.cost_now),
-            "cost_new_usd_per_hour": usd(case.cost_new),
+            f"cost_now_{per}": whole(case.cost_now),
+            f"cost_new_{per}": whole(case.cost_new),
             "moves": case.plan.moves,
             "restarts": case.plan.restarts,
             "drifted": case.adapted.drift.changed,

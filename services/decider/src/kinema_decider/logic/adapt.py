@@ -54,8 +54,8 @@ def adapt(plan: Plan, cluster: Cluster, prices: Mapping[str, int], offer_prices:
     Args:
         plan: as proposed.
         cluster: the state of now.
-        prices: micro-USD per hour of every live node.
-        offer_prices: micro-USD per hour of every offer that the plan boots.
+        prices: of every live node, in millionths of the unit of the plan's cost.
+        offer_prices: the same of every offer that the plan boots.
     """
     live = {pod.uid: pod for pod in listed(cluster)}
     nodes, deleted = _nodes(plan, cluster, prices)
@@ -179,7 +179,9 @@ def _rebuilt(
     gap = (after / 1e6 - bound) / bound if bound else (0.0 if after == 0 else None)
     return msgspec.structs.replace(
         plan,
-        cost=Cost(before=round(before / 1e6, 6), after=round(after / 1e6, 6), lower_bound=bound, gap=gap),
+        cost=Cost(
+            before=round(before / 1e6, 6), after=round(after / 1e6, 6), lower_bound=bound, gap=gap, unit=plan.cost.unit
+        ),
         nodes=tuple(sorted(nodes, key=lambda node: node.name)),
         placements=tuple(sorted(placements, key=lambda place: place.pod)),
         unplaced=tuple(sorted(unplaced, key=lambda item: item.pod)),

@@ -46,6 +46,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long old and new nodes are expected to run side by side."""
     restart_price_micro_usd: int = 100
     """What one restarted pod is taken to cost."""
+    restart_micro_watt_hours: int = 500_000
+    """The same for plans that save energy: half a watt-hour is what the price above buys at 0.20 USD per kWh."""
     max_moves_share: float = 1.0
     """Most pods moved or restarted by one plan, as a share of all pods it places."""
     move_jobs: bool = False
@@ -68,6 +70,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "plan_life_seconds",
             "transition_seconds",
             "restart_price_micro_usd",
+            "restart_micro_watt_hours",
         ):
             if getattr(self, name) < 0:
                 message = f"limits.{name} is {getattr(self, name)}: give 0 or more"

@@ -2,7 +2,8 @@
 
 The source is algorithm 7 of the thesis (saving, drift); the rest guards what the thesis leaves open. An autoscale plan
 brings room for pods that wait: it need not save, pay back, keep windows or rest, but it must still be feasible.
-Money is compared in whole micro-USD and shares as fractions, so that a boundary falls the same way everywhere.
+A plan is judged in the unit that it was made for: USD per hour, or W where energy was to be made small. Both are
+compared in whole millionths and shares as fractions, so that a boundary falls the same way everywhere.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kinema_core.events import Figures, FrozenMap, Plan
-from kinema_core.model.catalog import PriceError, node_prices
+from kinema_core.model.catalog import PriceError, machine_of, node_prices
 from kinema_core.model.check import check_drifted
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
+from kinema_core.model.power import micro_watts, watts_by_type
 from kinema_decider.logic.adapt import Adapted, adapt
 from kinema_decider.logic.limits import Limits
 from kinema_decider.logic.memory import Memory
@@ -49,18 +51,32 @@ class Case:
 
     @property
     def saves(self) -> bool:
-        """Whether the plan's point is money (and not room for pods that wait)."""
+        """Whether the plan's point is to save (and not room for pods that wait)."""
         return self.plan.mode == "reschedule"
+
+    @property
+    def energy(self) -> bool:
+        """Whether the plan was made to save energy: then all that is compared below is in microwatts."""
+        return self.plan.cost.unit == "W"
+
+    @property
+    def unit(self) -> str:
+        """In which people are told."""
+        return "W" if self.energy else "USD/h"
 
     @cached_property
     def prices(self) -> dict[str, int]:
-        """Micro-USD per hour of every live node; raises PriceError."""
+        """Micro-USD per hour, or microwatts, of every live node; raises PriceError."""
+        if self.energy:
+            watts = watts_by_type(self.cluster, self.memory.offers or ())
+            return {node.name: watts[machine_of(node)[0]] for node in self.cluster.nodes}
         return dict(node_prices(self.cluster, self.memory.offers or ()))
 
     @cached_property
     def offer_prices(self) -> dict[str, int]:
-        """Micro-USD per hour of every offer on sale."""
-        return {offer.name: offer.micro_usd_per_hour for offer in self.memory.offers or ()}
+        """The same of every offer on sale."""
+        offers = self.memory.offers or ()
+        return {one.name: micro_watts(one) if self.energy else one.micro_usd_per_hour for one in offers}
 
     @cached_property
     def adapted(self) -> Adapted:
@@ -68,13 +84,13 @@ class Case:
         return adapt(self.plan, self.cluster, self.prices, self.offer_prices)
 
     @cached_property
-    def boots_micro_usd(self) -> int:
-        """Micro-USD per hour of what the plan boots."""
+    def booted(self) -> int:
+        """Price of what the plan boots, as in `prices`."""
         return sum(self.offer_prices[node.offer] for node in self.plan.nodes if node.action == "boot")
 
     @cached_property
-    def temporary_micro_usd(self) -> int:
-        """Micro-USD per hour of the nodes that the plan needs on the way only."""
+    def rented(self) -> int:
+        """Price of the nodes that the plan needs on the way only."""
         return sum(self.offer_prices[node.offer] for node in self.plan.temporary)
 
     @cached_property
@@ -85,21 +101,26 @@ class Case:
 
     @cached_property
     def cost_now(self) -> int:
-        """Micro-USD per hour of the cluster as it is."""
+        """Price of the cluster as it is."""
         return sum(self.prices.values())
 
     @cached_property
     def cost_new(self) -> int:
-        """Micro-USD per hour of the cluster once the plan is carried out."""
+        """Price of the cluster once the plan is carried out."""
         deleted = {node.name for node in self.adapted.plan.nodes if node.action == "delete"}
         kept = sum(price for name, price in self.prices.items() if name not in deleted)
-        return kept + self.boots_micro_usd
+        return kept + self.booted
 
     @cached_property
     def seconds_since_proposal(self) -> float:
         """Age of the proposal."""
         return (self.now - self.proposed).total_seconds()
 
+
+_REMEDY: Final = {
+    "USD/h": "a catalog row or an annotation kinema.io/usd-per-hour for these nodes",
+    "W": "watts in the catalog for these machine types",
+}
 
 Rule: TypeAlias = Callable[[Case], Objection | None]
 
@@ -109,8 +130,8 @@ def share(value: float) -> Fraction:
     return Fraction(str(value))
 
 
-def usd(micro: int | Fraction) -> float:
-    """Micro-USD as USD with six decimals, for people."""
+def whole(micro: int | Fraction) -> float:
+    """Millionths of USD, W or Wh as such with six decimals, for people."""
     return round(float(micro) / 1e6, 6)
 
 
@@ -195,7 +216,7 @@ def priced(case: Case) -> Objection | None:
     try:
         live = len(case.prices)
     except PriceError as error:
-        return _object("priced", str(error), "a catalog row or an annotation kinema.io/usd-per-hour for these nodes")
+        return _object("priced", str(error), _REMEDY[case.unit])
     wanted = {node.offer for node in (*case.plan.nodes, *case.plan.temporary) if node.action == "boot"}
     missing = sorted(wanted - case.offer_prices.keys())
     if not missing:
@@ -240,12 +261,12 @@ def saving(case: Case) -> Objection | None:
     most = (1 - share(case.limits.min_saving)) * case.cost_now
     if case.cost_new <= most:
         return None
+    unit, per = case.unit, "watts" if case.energy else "usd_per_hour"
     return _object(
         "saving",
-        f"{usd(case.cost_new):.6f} USD/h after the plan against {usd(case.cost_now):.6f} now saves too little",
-        f"a plan of at most {usd(most):.6f} USD/h, or a smaller min_saving",
-        cost_now_usd_per_hour=usd(case.cost_now),
-        cost_new_usd_per_hour=usd(case.cost_new),
+        f"{whole(case.cost_new):.6f} {unit} after the plan against {whole(case.cost_now):.6f} now saves too little",
+        f"a plan of at most {whole(most):.6f} {unit}, or a smaller min_saving",
+        **{f"cost_now_{per}": whole(case.cost_now), f"cost_new_{per}": whole(case.cost_new)},
         min_saving=case.limits.min_saving,
     )
 
@@ -284,17 +305,21 @@ def payback(case: Case) -> Objection | None:
     limits, plan = case.limits, case.plan
     restarts = plan.moves + plan.restarts + case.stops
     saved = (case.cost_now - case.cost_new) * share(limits.plan_life_seconds) / 3600
-    double_run = (case.boots_micro_usd + case.temporary_micro_usd) * share(limits.transition_seconds) / 3600
-    price = double_run + restarts * limits.restart_price_micro_usd
+    double_run = (case.booted + case.rented) * share(limits.transition_seconds) / 3600
+    each = limits.restart_micro_watt_hours if case.energy else limits.restart_price_micro_usd
+    price = double_run + restarts * each
     if saved >= price:
         return None
+    unit, per = ("Wh", "watt_hours") if case.energy else ("USD", "usd")
     return _object(
         "payback",
-        f"the change costs {usd(price):.6f} USD and saves {usd(saved):.6f} USD before the next one",
+        f"the change costs {whole(price):.6f} {unit} and saves {whole(saved):.6f} {unit} before the next one",
         "a larger saving, fewer moves, or a longer plan_life_seconds",
-        saved_usd=usd(saved),
-        double_run_usd=usd(double_run),
-        restarts_usd=usd(restarts * limits.restart_price_micro_usd),
+        **{
+            f"saved_{per}": whole(saved),
+            f"double_run_{per}": whole(double_run),
+            f"restarts_{per}": whole(restarts * each),
+        },
         restarts=restarts,
         plan_life_seconds=limits.plan_life_seconds,
     )
@@ -337,7 +362,7 @@ def approval(case: Case) -> Objection | None:
         "approval",
         "every change waits for an operator",
         f"kinema approve {case.id}",
-        saving_usd_per_hour=usd(case.cost_now - case.cost_new),
+        **{"saving_watts" if case.energy else "saving_usd_per_hour": whole(case.cost_now - case.cost_new)},
         moves=case.plan.moves,
         restarts=case.plan.restarts,
     )

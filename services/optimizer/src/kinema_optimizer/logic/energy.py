@@ -7,15 +7,15 @@ downstream knows of watts: a cluster is restated before the plan is made, and th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from kinema_core.events import ClusterObject, FrozenMap, Node, Offer, Plan, PlanNode
-from kinema_core.model.catalog import PriceError, machine_of, node_prices
+from kinema_core.model.catalog import machine_of, node_prices
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.power import micro_watts, watts_by_type
 from kinema_core.model.vocabulary import PRICE
 
 MICRO: Final = 1_000_000
@@ -27,33 +27,11 @@ def in_watts(cluster: Cluster, offers: Sequence[Offer]) -> tuple[Cluster, tuple[
     Raises:
         PriceError: machine types on sale or in use have no watts; all of them are named.
     """
-    by_type = _watts_by_type(offers)
-    types = {offer.machine_type for offer in offers} | {machine_of(node)[0] for node in cluster.nodes}
-    missing = sorted(types - by_type.keys())
-    if missing:
-        named = ", ".join(missing)
-        message = f"{len(missing)} machine types have no watts, so energy cannot be compared: {named}: fill in watts"
-        raise PriceError(message)
+    by_type = watts_by_type(cluster, offers)
     nodes: dict[str, ClusterObject] = {node.name: _priced(node, by_type) for node in cluster.nodes}
     objects: Mapping[str, Mapping[str, ClusterObject]] = MappingProxyType({**cluster.objects, "Node": nodes})
-    restated = tuple(msgspec.structs.replace(offer, micro_usd_per_hour=_micro(offer)) for offer in offers)
+    restated = tuple(msgspec.structs.replace(one, micro_usd_per_hour=micro_watts(one)) for one in offers)
     return Cluster(version=cluster.version, objects=objects), restated
-
-
-def _watts_by_type(offers: Sequence[Offer]) -> dict[str, int]:
-    """Microwatts of each machine type whose every offer has some; of offers that differ, the first counts.
-
-    A machine that drew nothing would be wanted by every plan: 0 is taken as not known.
-    """
-    found: dict[str, int] = {}
-    for offer in offers:
-        found.setdefault(offer.machine_type, _micro(offer))
-    unknown = {offer.machine_type for offer in offers if not _micro(offer)}
-    return {machine: watts for machine, watts in found.items() if machine not in unknown}
-
-
-def _micro(offer: Offer) -> int:
-    return 0 if offer.watts is None else round(Fraction(offer.watts) * MICRO)
 
 
 def _priced(node: Node, by_type: Mapping[str, int]) -> Node:
