@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from tests.support.builders import cluster, node, pod
+from tests.support.builders import cluster, deployed, node, pod
 
 from kinema_cli.plan_table import MOST_ROWS, plan_tables
 from kinema_cli.report.blocked import blocked
@@ -165,3 +165,20 @@ def test_preferences_given_up_are_told_with_their_worth() -> None:
     assert text.index("Deployment/shop/a") < text.index("Deployment/shop/b")
     assert "0.000300" in text
     assert "Preferences given up" not in shown(planned())
+
+
+def test_moves_say_what_each_restart_counts_where_it_is_no_ordinary_one() -> None:
+    """By workload, from the least to the most."""
+    on = cluster(
+        node("n0"),
+        node("n1"),
+        deployed("calm", ["n0", "n0"]),
+        deployed("risky", ["n0", "n0"], annotations={"kinema.io/restart-risk": "7.5"}),
+    )
+    keys = [f"shop/{name}-{index}" for name in ("calm", "risky") for index in range(2)]
+    moves = tuple(
+        Placement(pod=key, uid="", source="n0", to="n1", strategy="surge", requests=FrozenMap()) for key in keys
+    )
+    lines = shown(planned(placements=moves), on).splitlines()
+    assert "7.5" in next(line for line in lines if "Deployment/shop/risky" in line)
+    assert next(line for line in lines if "Deployment/shop/calm" in line).rstrip("│ ").endswith("n1 (2)")

@@ -409,3 +409,15 @@ async def test_a_plan_for_energy_needs_watts() -> None:
     court.tell(CatalogPublished(source="test", priced=None, offers=bare), "catalog-2")
     refused = await refusal(court, plan, before)
     assert (refused.rule, "eco, m4" in refused.reason, "watts" in refused.would_change) == ("priced", True, True)
+
+
+async def test_risky_restarts_cost_more() -> None:
+    """A pod that counts as forty ordinary ones is not moved for a saving that would pay for one."""
+    limits = {"restart_price_micro_usd": 100, "plan_life_seconds": 60.0}
+    before, plan = halved()
+    assert isinstance(await Court(**limits).judge(plan, before), PlanAccepted)
+    risky = {"kinema.io/restart-risk": "40"}
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500, annotations=risky))
+    refused = await refusal(Court(**limits), plan, before)
+    assert (refused.rule, refused.figures["restart_risk"], refused.figures["restarts"]) == ("payback", 40.0, 1)
+    assert refused.figures["restarts_usd"] == 0.004

@@ -16,6 +16,7 @@ from kinema_cli.report.data import HOURS_PER_MONTH, Blocked, Headline
 from kinema_cli.report.from_plan import fate_of, headline_of
 from kinema_core.events import Placement, Plan
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.risk import ORDINARY, restart_risk
 
 MOST_ROWS: Final = 40
 """Rows of one table; the rest is counted, and `-o json` has all."""
@@ -154,11 +155,12 @@ _NUMBERS: Final = (
     "it alone",
     "USD/h",
     "USD a month, at most",
+    "risk each",
 )
 
 
 def _moves(plan: Plan, cluster: Cluster) -> Table:
-    table = _table("Moves", "workload", "pods", "by", "from", "to", numbers=_NUMBERS)
+    table = _table("Moves", "workload", "pods", "by", "from", "to", "risk each", numbers=_NUMBERS)
     groups: dict[tuple[str, str], list[Placement]] = {}
     for placement in plan.placements:
         if fate_of(placement) != "stay":
@@ -170,10 +172,19 @@ def _moves(plan: Plan, cluster: Cluster) -> Table:
             strategy,
             _names(placement.source or "pending" for placement in placements),
             _names(placement.to for placement in placements),
+            _risk(cluster, placements),
         )
         for (workload, strategy), placements in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0]))
     ]
     return _fill(table, rows)
+
+
+def _risk(cluster: Cluster, placements: Iterable[Placement]) -> str:
+    """What each restart counts, in ordinary ones; nothing for ordinary ones and for pods that run nowhere yet."""
+    pods = [pod for one in placements if one.source is not None and (pod := cluster.pod(one.pod)) is not None]
+    risks = sorted({restart_risk(cluster, pod) for pod in pods})
+    shown = [f"{risk / ORDINARY:g}" for risk in (*risks[:1], *risks[1:][-1:])]
+    return "" if risks == [ORDINARY] else " to ".join(shown)
 
 
 def _workload(cluster: Cluster, key: str) -> str:

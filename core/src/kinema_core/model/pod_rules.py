@@ -14,6 +14,7 @@ from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
 from kinema_core.model.neighbours import required
 from kinema_core.model.quarantine import Quarantine, quarantine_of
+from kinema_core.model.risk import risk_doubt
 from kinema_core.model.strategy import (
     CHOICES,
     KNOWN_CONTROLLERS,
@@ -171,6 +172,11 @@ def _strategy_rule(facts: Facts, pod: Pod) -> Verdict | None:
     return None
 
 
+def _risk(facts: Facts, pod: Pod) -> Verdict | None:
+    doubt = risk_doubt(facts.cluster, pod)
+    return None if doubt is None else ("restart-risk-unknown", doubt)
+
+
 def _replicas(facts: Facts, pod: Pod) -> int:
     """Desired replicas of the pod's set; where the state lacks the set, its pods are counted."""
     chain = chain_of(facts.cluster, pod)
@@ -255,6 +261,7 @@ _RULES: Final[tuple[Rule, ...]] = (
     _placeless,
     _annotated,
     _strategy_rule,
+    _risk,
     _controller,
     _host_path,
     _single,

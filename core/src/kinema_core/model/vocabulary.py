@@ -12,6 +12,8 @@ from kinema_core.events import Labels
 STRATEGY: Final = "kinema.io/strategy"
 DO_NOT_MOVE: Final = "kinema.io/do-not-move"
 SPOT: Final = "kinema.io/spot"
+RESTART_RISK: Final = "kinema.io/restart-risk"
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 PRICE: Final = "kinema.io/usd-per-hour"
 CAPACITY_TYPE: Final = "kinema.io/capacity-type"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"

@@ -21,6 +21,7 @@ from kinema_core.model.check import check_drifted
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
 from kinema_core.model.power import micro_watts, watts_by_type
+from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_decider.logic.adapt import Adapted, adapt
 from kinema_decider.logic.limits import Limits
 from kinema_decider.logic.memory import Memory
@@ -98,6 +99,15 @@ class Case:
         """How often pods move only to move on."""
         moved = [step.pod for step in self.plan.steps if step.action == "move"]
         return len(moved) - len(set(moved))
+
+    @cached_property
+    def restart_risk(self) -> Fraction:
+        """What the restarts of the plan count, in ordinary ones; a stop on the way is an ordinary one."""
+        pods = self.cluster.pods_by_uid
+        restarted = [one.uid for one in self.plan.placements if one.source is not None and one.strategy != "stay"]
+        gone = sum(uid not in pods for uid in restarted)
+        risk = sum(restart_risk(self.cluster, pods[uid]) for uid in restarted if uid in pods)
+        return Fraction(risk, ORDINARY) + gone + self.stops
 
     @cached_property
     def cost_now(self) -> int:
@@ -303,11 +313,11 @@ def payback(case: Case) -> Objection | None:
     if not case.saves:
         return None
     limits, plan = case.limits, case.plan
-    restarts = plan.moves + plan.restarts + case.stops
+    risk = case.restart_risk
     saved = (case.cost_now - case.cost_new) * share(limits.plan_life_seconds) / 3600
     double_run = (case.booted + case.rented) * share(limits.transition_seconds) / 3600
-    each = limits.restart_micro_watt_hours if case.energy else limits.restart_price_micro_usd
-    price = double_run + restarts * each
+    restarts = risk * (limits.restart_micro_watt_hours if case.energy else limits.restart_price_micro_usd)
+    price = double_run + restarts
     if saved >= price:
         return None
     unit, per = ("Wh", "watt_hours") if case.energy else ("USD", "usd")
@@ -318,9 +328,10 @@ def payback(case: Case) -> Objection | None:
         **{
             f"saved_{per}": whole(saved),
             f"double_run_{per}": whole(double_run),
-            f"restarts_{per}": whole(restarts * each),
+            f"restarts_{per}": whole(restarts),
         },
-        restarts=restarts,
+        restarts=plan.moves + plan.restarts + case.stops,
+        restart_risk=float(risk),
         plan_life_seconds=limits.plan_life_seconds,
     )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kinema_core.events import Stop
+from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_optimizer.adapters.aggregated import MAX_COLUMNS, SLACK, solve_aggregated
 from kinema_optimizer.adapters.exact import ExactResult, solve_exact
 from kinema_optimizer.adapters.layout import columns_of
@@ -131,11 +132,14 @@ def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, in
     paid = sum(prices[node.name] for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep)
     paid += sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
     pods = cluster.pods_by_key
-    moves = sum(pods[key].node not in {None, to} for key, to in outcome.targets.items())
+    moving = [key for key, to in outcome.targets.items() if pods[key].node not in {None, to}]
+    moves = len(moving)
     excess = 0 if wish.max_moves is None else max(0, moves - wish.max_moves)
     if problem.question.point_price and problem.choosy:
         paid += problem.question.point_price * points_given_up(problem, outcome)
-    return len(outcome.lost), excess, paid + (wish.move_price or 0) * moves, moves
+    if wish.move_price:
+        paid += wish.move_price * sum(restart_risk(cluster, pods[key]) for key in moving) // ORDINARY
+    return len(outcome.lost), excess, paid, moves
 
 
 def _is_dense(problem: Compiled) -> bool:

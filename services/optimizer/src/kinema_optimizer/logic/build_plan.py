@@ -22,6 +22,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.catalog import machine_of
 from kinema_core.model.pod_rules import listed_by_key
+from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_optimizer.logic.compiled import Compiled
 from kinema_optimizer.logic.movers import Mover
 from kinema_optimizer.logic.outcome import Outcome, new_names
@@ -54,7 +55,7 @@ def build_plan(compiled: Compiled, outcome: Outcome) -> Plan:
         mode=compiled.question.mode,
         base_version=compiled.question.cluster.version,
         resizes=compiled.resizes,
-        figures=_figures(compiled),
+        figures=_figures(compiled, placements),
     )
 
 
@@ -82,9 +83,13 @@ def _cost(before: int, after: int, bound: int) -> Cost:
     )
 
 
-def _figures(compiled: Compiled) -> FrozenMap[float]:
+def _figures(compiled: Compiled, placements: Sequence[Placement]) -> FrozenMap[float]:
+    cluster = compiled.question.cluster
+    restarted = [one.pod for one in placements if one.source is not None and one.strategy != "stay"]
+    risk = sum(restart_risk(cluster, cluster.pods_by_key[key]) for key in restarted)
     return FrozenMap(
         {
+            "restart_risk": risk / ORDINARY,
             "classes": float(len(compiled.classes)),
             "existing_nodes": float(len(compiled.question.cluster.nodes)),
             "machines": float(len(compiled.offers)),

@@ -64,6 +64,8 @@ class Draft:
     """(C,): which admission."""
     marks: tuple[Marks, ...]
     """Per class."""
+    risks: Ints
+    """(C,): what the restart of one pod counts, in thousandths of an ordinary one."""
     admits: Flags
     """(K, S): where pods of a kind may newly be, by every rule but limits and bans on single nodes."""
     could: Flags
@@ -82,13 +84,13 @@ class Draft:
         resources = resources_of(mover.requests for mover in movers)
         ranked = _ranks(movers)
         kinds: dict[tuple[int, Need], int] = {}
-        found: dict[tuple[tuple[int, ...], int, Marks, int], list[Mover]] = {}
+        found: dict[tuple[tuple[int, ...], int, Marks, int, int], list[Mover]] = {}
         ties, admission = sites.ties, sites.admission
         for mover in movers:
             key = mover.pod.key
             kind = kinds.setdefault((admission.row(mover.pod), ties.needs.get(key, FREE)), len(kinds))
             rank = mover.pod.priority if ranked else 0
-            alike = (vector(mover.requests, resources), kind, ties.marks.get(key, UNMARKED), rank)
+            alike = (vector(mover.requests, resources), kind, ties.marks.get(key, UNMARKED), rank, mover.risk)
             found.setdefault(alike, []).append(mover)
         most = {name: sum(mover.requests.get(name, 0) for mover in movers) for name in resources}
         could = np.array([admission.vector(row) for row, _ in kinds], dtype=bool)
@@ -102,6 +104,7 @@ class Draft:
             requests=frozen([alike[0] for alike in found], (len(found), len(resources))),
             kinds=frozen([alike[1] for alike in found], (len(found),)),
             marks=tuple(alike[2] for alike in found),
+            risks=frozen([alike[4] for alike in found], (len(found),)),
             admits=_admitted(could, [need for _, need in kinds], sites),
             could=could,
             node_room=_rooms(sites.nodes, resources, most),

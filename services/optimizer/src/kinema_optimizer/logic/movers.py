@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from kinema_core.events import Amounts, FrozenMap, Mode, Pod, Resize, WorkloadForecast
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, listed
+from kinema_core.model.risk import restart_risk
 from kinema_optimizer.logic.rooms import with_ports
 
 Role: TypeAlias = Literal["pending", "rolled", "updated", "stays"]
@@ -30,6 +31,8 @@ class Mover:
     """Key of its workload, empty when it has none."""
     takes: Amounts
     """What it takes of its node now, likewise."""
+    risk: int
+    """What its restart counts, in thousandths of an ordinary one."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,9 @@ def movers_of(
         if role == "updated" and key in stuck:
             continue
         takes = with_ports(pod.requests, pod, cluster)
+        risk = restart_risk(cluster, pod)
         later = with_ports(FrozenMap({**pod.requests, **after[key]}), pod, cluster) if key in after else takes
-        found.append(Mover(pod, later, "stays" if pod.key in restricted else role, key, takes))
+        found.append(Mover(pod, later, "stays" if pod.key in restricted else role, key, takes, risk))
     return tuple(found)
 
 

@@ -13,9 +13,6 @@ from kinema_optimizer.logic.movers import Mover, PodClass
 from kinema_optimizer.logic.packing import UNLIMITED, Content, PackingProblem, content
 from kinema_optimizer.logic.problem import Flags, Ints, frozen
 
-ORDINARY = 1000
-"""What a move counts, in thousandths of an ordinary one."""
-
 
 def packing_problem(
     draft: Draft, classes: Sequence[PodClass], machines: Machines, *, fixed: Flags, free: bool
@@ -37,7 +34,7 @@ def packing_problem(
         rolled=frozen([len(one.rolled) for one in classes], (kinds,)),
         cap=true_caps(draft.marks, _crowds(stays, kinds)) if free else caps(draft.marks, draft.sites.ties.most),
         conflicts=conflict_pairs(draft, classes) if not free else frozen([], (0, 2)),
-        disruption=frozen([ORDINARY] * kinds, (kinds,)),
+        disruption=draft.risks,
         admits=admits,
         nodes=tuple(node.name for node in nodes),
         node_price=frozen([draft.sites.prices[node.name] for node in nodes], (len(nodes),)),
