@@ -10,6 +10,7 @@ import typer
 
 from kinema_cli.explain_command import explain
 from kinema_cli.plan_command import plan
+from kinema_cli.rbac_command import rbac
 from kinema_cli.status_command import status
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(plan)
 app.command()(explain)
 app.command()(status)
+app.command()(rbac)
 
 OutDir = Annotated[Path, typer.Option("--out", help="Directory for recording, report and logs; made anew.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the simulated cluster and of the solver.")]

@@ -1,0 +1,108 @@
+"""What the rescheduler may do in a cluster: exactly the requests of its adapters, by what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kinema_core.runtime.kubernetes_rights import Rule
+from kinema_rescheduler.adapters.kwok_provider import LEDGER as KWOK_LEDGER
+from kinema_rescheduler.adapters.static_provider import LEDGER as STATIC_LEDGER
+from kinema_rescheduler.logic.names import STEERING_NAME, STEERING_NAMESPACE
+
+_UNSTEERED: Final = "new pods go where the scheduler puts them"
+
+RULES: Final = (
+    Rule(purpose="marks nodes that stay and nodes that go", resources=("nodes",), verbs=("get", "patch")),
+    Rule(
+        purpose="finds the pods of a workload or a node, and sets their deletion cost",
+        resources=("pods",),
+        verbs=("list", "get", "patch"),
+    ),
+    Rule(purpose="evicts pods within disruption budgets", resources=("pods/eviction",), verbs=("create",)),
+    Rule(
+        purpose="reads workloads, and patches the template of a Deployment that rolls",
+        group="apps",
+        resources=("deployments",),
+        verbs=("get", "patch"),
+    ),
+    Rule(
+        purpose="reads the sets whose pods it moves",
+        group="apps",
+        resources=("replicasets", "statefulsets"),
+        verbs=("get",),
+    ),
+    Rule(purpose="reads the sets whose pods it moves", resources=("replicationcontrollers",), verbs=("get",)),
+    Rule(
+        purpose="scales for the time of a surge",
+        group="apps",
+        resources=("deployments/scale", "replicasets/scale"),
+        verbs=("get", "patch"),
+    ),
+    Rule(
+        purpose="scales for the time of a surge",
+        resources=("replicationcontrollers/scale",),
+        verbs=("get", "patch"),
+    ),
+    Rule(
+        purpose="raises the limits of an autoscaler for the time of a surge",
+        group="autoscaling",
+        resources=("horizontalpodautoscalers",),
+        verbs=("list", "get", "patch"),
+        without="autoscalers may take a surge back, which is then tried again",
+    ),
+    Rule(
+        purpose="says where new pods shall go",
+        resources=("configmaps",),
+        verbs=("get", "patch"),
+        names=(STEERING_NAME,),
+        namespace=STEERING_NAMESPACE,
+        without=_UNSTEERED,
+    ),
+    Rule(
+        # A right to create cannot be bound to a name.
+        purpose="begins to say where new pods shall go",
+        resources=("configmaps",),
+        verbs=("create",),
+        namespace=STEERING_NAMESPACE,
+        without=_UNSTEERED,
+    ),
+)
+"""Whoever provides the nodes."""
+
+
+def _ledger(name: str) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(
+            purpose="remembers which nodes were ordered",
+            resources=("configmaps",),
+            verbs=verbs,
+            names=names,
+            namespace=STEERING_NAMESPACE,
+        )
+        for verbs, names in ((("get", "patch"), (name,)), (("create",), ()))
+    )
+
+
+OF_PROVIDER: Final[Mapping[str, tuple[Rule, ...]]] = {
+    "sim": (),
+    "kwok": (
+        Rule(
+            purpose="makes fake nodes and takes them away",
+            resources=("nodes",),
+            verbs=("list", "create", "delete"),
+        ),
+        *_ledger(KWOK_LEDGER),
+    ),
+    "delegate": (Rule(purpose="sees which nodes there are", resources=("nodes",), verbs=("list",)),),
+    "static": (
+        Rule(purpose="takes the node of a machine away that is off", resources=("nodes",), verbs=("list", "delete")),
+        *_ledger(STATIC_LEDGER),
+    ),
+}
+"""What a provider of nodes needs beside, by its kind."""
+
+
+def rules(provider: str) -> tuple[Rule, ...]:
+    """All rules of a rescheduler with a provider of that kind; raises KeyError for an unknown one."""
+    return (*RULES, *OF_PROVIDER[provider])

@@ -1,0 +1,173 @@
+"""Everything that the rescheduler can do in a cluster, each thing by itself, on any API server that runs pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from kinema_core.events import FrozenMap, Step, StepKind
+from kinema_rescheduler.adapters.cluster import Made, Order
+from kinema_rescheduler.adapters.kubernetes_api import Json, KubernetesApi, pod_ready, uid
+from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
+from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.logic.names import FLOOR_BEFORE, STEERING_NAME, STEERING_NAMESPACE
+
+NAMESPACE = "capable"
+CONFIG_MAPS = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps"
+PATIENCE_SECONDS = 60.0
+_COLLECTIONS = {
+    "Deployment": f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments",
+    "ReplicaSet": f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets",
+    "StatefulSet": f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets",
+    "ReplicationController": f"/api/v1/namespaces/{NAMESPACE}/replicationcontrollers",
+}
+_names = count(1)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A workload of two pods, all Ready."""
+
+    target: str
+    path: str
+    uid: str
+    victim: str
+    """Uid of one of its pods."""
+
+
+@dataclass
+class Ground:
+    """A cluster: `admin` may do anything and prepares, `api` has the rights in question. `node` is one to mark."""
+
+    admin: KubernetesApi
+    api: KubernetesApi
+    node: str
+
+    async def perform(self, kind: StepKind, target: str, id_: str = "", **fields: Any) -> Made:
+        """Make one step's effect with the rights in question."""
+        step = Step(id=id_ or f"{kind}/{target}/1", kind=kind, target=target, **fields)
+        return await KubernetesWriter(self.api).perform(Order(step=step, plan="plan-1", iteration="it-1"))
+
+    async def workload(self, kind: str) -> Workload:
+        """Make a workload of its own and wait until its pods are Ready."""
+        name = f"w{next(_names)}"
+        labels = {"app": name}
+        container = {"name": "c", "image": "example/none:1", "resources": {"requests": {"cpu": "10m"}}}
+        spec: Json = {
+            "replicas": 2,
+            "selector": labels if kind == "ReplicationController" else {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            **({"serviceName": name} if kind == "StatefulSet" else {}),
+        }
+        version = "v1" if kind == "ReplicationController" else "apps/v1"
+        body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        made = await self.admin.create(_COLLECTIONS[kind], body)
+        pods = await self.ready(name, 2)
+        path = f"{_COLLECTIONS[kind]}/{name}"
+        await self.until(path, lambda found: (found.get("status") or {}).get("readyReplicas") == 2)
+        return Workload(f"{kind}/{NAMESPACE}/{name}", path, uid(made), uid(pods[0]))
+
+    async def ready(self, app: str, pods: int) -> list[Json]:
+        """Wait until a workload has so many Ready pods and no other."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                found = await self.admin.items(path, labelSelector=f"app={app}")
+                if len(found) == pods and all(pod_ready(pod) for pod in found):
+                    return found
+                await asyncio.sleep(0.05)
+
+    async def until(self, path: str, wanted: Callable[[Json], bool]) -> Json:
+        """Wait until an object is as wanted."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not wanted(found := await self.admin.get(path)):  # noqa: ASYNC110 - nobody tells when it is so
+                await asyncio.sleep(0.05)
+        return found
+
+
+async def _mark(ground: Ground) -> None:
+    node = uid(await ground.admin.get(f"/api/v1/nodes/{ground.node}"))
+    await ground.perform("mark", ground.node, f"expire/{ground.node}", uid=node)
+    step = Step(id="d", kind="delete", target=ground.node, uid=node)
+    with suppress(PassingError):  # other pods may run there; that they were looked at is all that counts here
+        await KubernetesWriter(ground.api).check_deletable(Order(step=step, plan="plan-1", iteration="it-1"))
+    await ground.perform("unmark", ground.node, uid=node)
+
+
+async def _steer(ground: Ground) -> None:
+    for number in (1, 2):
+        await ground.perform("steer", "Deployment/a/b", uid=f"uid-{number}", nodes=(ground.node,))
+    await ground.perform("unsteer", "Deployment/a/b", uid="uid-1")
+    found = await ground.admin.get(f"{CONFIG_MAPS}/{STEERING_NAME}")
+    assert found["data"] == {"uid-2": ground.node}
+
+
+async def _surge(ground: Ground, kind: str) -> None:
+    made = await ground.workload(kind)
+    fields: dict[str, Any] = {"uid": made.uid, "pods": (made.victim,)}
+    await ground.perform("surge-up", made.target, replicas_from=2, replicas_to=3, **fields)
+    await ground.ready(made.path.rpartition("/")[2], 3)
+    await ground.until(made.path, lambda found: found["status"].get("readyReplicas") == 3)
+    await ground.perform("surge-down", made.target, replicas_from=3, replicas_to=2, **fields)
+    left = await ground.ready(made.path.rpartition("/")[2], 2)
+    assert made.victim not in {uid(pod) for pod in left}
+
+
+async def _hold(ground: Ground) -> None:
+    made = await ground.workload("Deployment")
+    name = made.path.rpartition("/")[2]
+    scalers = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+    target = {"type": "Utilization", "averageUtilization": 50}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "minReplicas": 2,
+        "maxReplicas": 2,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+    }
+    body = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}, "spec": spec}
+    await ground.admin.create(scalers, body)
+    fields: dict[str, Any] = {"uid": made.uid, "pods": (made.victim,)}
+    await ground.perform("surge-up", made.target, replicas_from=2, replicas_to=3, **fields)
+    held = await ground.admin.get(f"{scalers}/{name}")
+    if FLOOR_BEFORE not in held["metadata"].get("annotations", {}):
+        raise FinalError("denied", "the autoscaler was not held")  # the surge itself goes on without
+    await ground.perform("restore", made.target, replicas_from=3, replicas_to=2, **fields)
+    assert (await ground.admin.get(f"{scalers}/{name}"))["spec"]["maxReplicas"] == 2
+
+
+async def _roll(ground: Ground) -> None:
+    made = await ground.workload("Deployment")
+    await ground.perform("roll", made.target, uid=made.uid, requests=FrozenMap({"cpu": 20}))
+    await ground.perform("roll-finish", made.target, uid=made.uid)
+
+
+async def _evict(ground: Ground) -> None:
+    made = await ground.workload("StatefulSet")
+    await ground.perform("evict", made.target, uid=made.uid, pods=(made.victim,))
+
+
+CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
+    "mark a node": _mark,
+    "steer new pods": _steer,
+    "surge a Deployment": lambda ground: _surge(ground, "Deployment"),
+    "surge a ReplicaSet": lambda ground: _surge(ground, "ReplicaSet"),
+    "surge a ReplicationController": lambda ground: _surge(ground, "ReplicationController"),
+    "hold an autoscaler": _hold,
+    "roll a Deployment": _roll,
+    "evict from a StatefulSet": _evict,
+}
+"""Each raises FinalError `denied` where a right is missing."""
+
+
+async def prepare(admin: KubernetesApi) -> None:
+    """Make the namespace in which the workloads are made."""
+    await admin.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+
+
+async def forget_steering(admin: KubernetesApi) -> None:
+    """Take the ConfigMap away, so that steering begins with its creation."""
+    await admin._request("DELETE", f"{CONFIG_MAPS}/{STEERING_NAME}")

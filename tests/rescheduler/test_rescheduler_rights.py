@@ -1,0 +1,110 @@
+"""The rescheduler's rights are exactly what its adapters ask an API server for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.rescheduler.capabilities import CAPABILITIES, Ground, forget_steering, prepare
+from tests.rescheduler.guarded import Guarded
+from tests.rescheduler.sim_world import sim_world
+from tests.support.kube_requests import single
+
+from kinema_core.events import Step
+from kinema_core.runtime.kubernetes_rights import Right, Rule, covers
+from kinema_rescheduler.adapters.cluster import Order
+from kinema_rescheduler.adapters.kubernetes_api import Json, NotFoundError, connect
+from kinema_rescheduler.adapters.kubernetes_pods import surge_up
+from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.rights import RULES
+from kinema_sim.scenarios.registry import SCENARIOS
+
+CONTROLLERS = "surge a ReplicationController"
+"""The simulated cluster has none: a script answers for them."""
+
+
+class Scripted(Guarded):
+    """Answers for a replication controller of two pods."""
+
+    async def answer(self, method: str, path: str, **more: Any) -> Json:
+        """The object of that path, as it was."""
+        metadata = {"name": "old-0", "namespace": "shop", "uid": "pod-0", "resourceVersion": "1"}
+        if path.endswith("/pods"):
+            return {"items": [{"metadata": metadata}]}
+        if "/pods/" in path:
+            return {"metadata": metadata}
+        if path.endswith("/horizontalpodautoscalers"):
+            return {"items": []}
+        return {"metadata": {"uid": "rc", "resourceVersion": "1"}, "spec": {"replicas": 2, "selector": {"app": "old"}}}
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    """The tiny cluster with room for a few workloads more."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        admin = await connect(str(world.kubeconfig))
+        await prepare(admin)
+        yield Ground(admin, admin, "tiny-1")
+        await admin.close()
+
+
+async def used_by(ground: Ground, name: str, rules: Sequence[Rule]) -> set[Right]:
+    """Do one thing with these rules only; what was asked for."""
+    guarded: Guarded
+    if name == CONTROLLERS:
+        guarded = Scripted(ground.admin, rules)
+        step = Step(
+            id="u",
+            kind="surge-up",
+            target="ReplicationController/shop/old",
+            uid="rc",
+            pods=("pod-0",),
+            replicas_from=2,
+            replicas_to=3,
+        )
+        await surge_up(guarded, Order(step=step, plan="p", iteration="i"))
+        return guarded.used
+    guarded = Guarded(ground.admin, rules)
+    with suppress(NotFoundError):
+        await forget_steering(ground.admin)
+    await CAPABILITIES[name](Ground(ground.admin, guarded, ground.node))
+    return guarded.used
+
+
+async def test_every_rule_is_needed_and_no_other(ground: Ground) -> None:
+    """All that the rescheduler can do is allowed by its rules, and each verb of each rule is asked for by something."""
+    asked = {name: await used_by(ground, name, RULES) for name in CAPABILITIES}
+    every = single(RULES)
+    idle = [rule for rule in every if not any(covers(rule, right) for used in asked.values() for right in used)]
+    assert idle == []
+
+
+async def test_without_a_right_something_named_fails(ground: Ground) -> None:
+    """Whichever verb is taken away, there is a thing that the rescheduler cannot do, and it says `denied`."""
+    every = single(RULES)
+    asked = {name: await used_by(ground, name, RULES) for name in CAPABILITIES}
+    for missing in every:
+        left = [rule for rule in every if rule is not missing]
+        users = [name for name, used in asked.items() if any(covers(missing, right) for right in used)]
+        assert await any_denied(ground, users, left), f"nothing fails without {missing}"
+
+
+async def any_denied(ground: Ground, names: Sequence[str], rules: Sequence[Rule]) -> bool:
+    """Whether one of these things cannot be done with these rules."""
+    for name in reversed(names):  # a surge goes on without an autoscaler's right, holding one does not
+        try:
+            await used_by(ground, name, rules)
+        except FinalError as error:
+            return error.reason == "denied"
+    return False
+
+
+def test_writes_are_narrow() -> None:
+    """Nothing is created, replaced or deleted but evictions and the ConfigMap that steers; secrets are out of reach."""
+    written = {resource for rule in RULES if {"create", "delete"} & {*rule.verbs} for resource in rule.resources}
+    assert written == {"pods/eviction", "configmaps"}
+    assert not {"secrets", "*"} & {resource for rule in RULES for resource in rule.resources}
+    assert not {"*", "delete", "update", "deletecollection"} & {verb for rule in RULES for verb in rule.verbs}
