@@ -193,6 +193,20 @@ def test_a_crowded_spread_closes_new_nodes() -> None:
     assert found.relaxed.admits[found.relaxed.machine_row].any()
 
 
+def test_a_spread_over_others_binds_who_has_it() -> None:
+    """A pod that its own spread does not count keeps to zones with few of those that it counts, and off their nodes."""
+    found = built(
+        node("n1"),
+        node("n2", zone="b"),
+        deployed("api", ["n1", "n1", "n1", "n2"]),
+        deployed("web", [None], rules=even("api", ZONE)),
+        deployed("log", [None], rules=even("api", HOSTNAME, skew=3)),
+    )
+    assert zones_of(found, "shop/web-0") == {"b"}
+    crowd, log = class_of(found, "shop/api-0"), class_of(found, "shop/log-0")
+    assert sorted((crowd, log)) in found.packing.conflicts.tolist()
+
+
 def test_an_affinity_over_nodes_goes_where_company_stays() -> None:
     """To no new node, where there is none."""
     nodes = [node("n1"), node("n2"), node("n3")]

@@ -21,7 +21,7 @@ class _About(NamedTuple):
     needs: tuple[tuple[Scope, str], ...]
     follows: tuple[tuple[str, str], ...]
     """Keys and the domain in which somebody waits for its kind."""
-    own: frozenset[Group]
+    own: tuple[Group, ...]
     counted: tuple[Group, ...]
 
 
@@ -36,6 +36,11 @@ class Arrivals:
         self._about: dict[str, _About] = {}
         self._opened: dict[str, frozenset[Group]] = {}
         self._unconcerned: dict[tuple[str, Labels], bool] = {}
+        self._arrived: set[tuple[Group, str]] = set()
+        """Spread constraints of pods that arrive, and the domains to which they come: there their skew bounds all."""
+        for seat in view.arriving:
+            if seat.pod.rules.spread:
+                self._note(seat.pod, self._after.nodes[seat.to].labels if seat.to in self._after.nodes else Labels())
 
     def refuses(self, pod: Pod, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> str | None:
         """The rule that the pod's arrival on this node would break, its own or another's; None when there is none.
@@ -56,7 +61,9 @@ class Arrivals:
             yield "another pod's required affinity"
         if any(group.eligible.topology_key not in labels for group in about.own):
             yield "a topology spread over a label that the node lacks"
-        if any(self._uneven(group, name, spot, more=1, own=group in about.own) for group in about.counted):
+        counted = dict.fromkeys(about.counted, 1)
+        concerned = [(group, counted.get(group, 0)) for group in dict.fromkeys((*about.counted, *about.own))]
+        if any(self._uneven(group, name, spot, more=more, own=group in about.own) for group, more in concerned):
             yield "a topology spread"
         if name not in self._after.nodes and self._opening(name, spot) - set(about.counted):
             yield "another pod's topology spread"
@@ -72,8 +79,14 @@ class Arrivals:
 
     def seat(self, pod: Pod, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> None:
         """Let the pod arrive on this node."""
+        self._note(pod, labels)
         nodes = {**self._after.nodes, name: Spot(labels, taints)}
         self._move(nodes, {**self._after.where, pod.key: name})
+
+    def _note(self, pod: Pod, labels: Labels) -> None:
+        groups = (group_of(pod, spread) for spread in enforced(pod.rules.spread))
+        places = ((group, labels.get(group.eligible.topology_key)) for group in groups)
+        self._arrived.update((group, place) for group, place in places if place is not None)
 
     def leave(self, pod: Pod) -> None:
         """Take the pod from its node."""
@@ -109,7 +122,8 @@ class Arrivals:
         if not here:
             return False
         fewest = 0 if len(domains) < group.min_domains else min(here)
-        if own and place in domains and counts[place] - fewest > group.max_skew:
+        bound = own or (more and (group, place) in self._arrived)
+        if bound and counts[place] - fewest > group.max_skew:
             return True
         before = skew_of(self._now, group)
         return max(here) - fewest > max(group.max_skew, before, 0 if more else skew_of(self._after, group))
@@ -163,7 +177,7 @@ class Arrivals:
                 kept_away=tuple((key, n) for (scope, key), n in self._keepers.items() if selects(scope, pod)),
                 needs=self._terms(pod, rules.affinity),
                 follows=tuple((key, place) for (scope, key), place in self._firsts.items() if selects(scope, pod)),
-                own=frozenset(group_of(pod, spread) for spread in enforced(rules.spread)),
+                own=tuple(group_of(pod, spread) for spread in enforced(rules.spread)),
                 counted=tuple(group for group in self._groups if selects(group.scope, pod)),
             )
         return self._about[pod.key]

@@ -79,6 +79,8 @@ class Waiting:
     """Domains or nodes that a rule looks at, whoever is put where."""
     company: set[tuple[Counted, str]] = field(default_factory=set)
     """Domains where a pod was put for the company that it asks for: that must stay."""
+    _tight: set[tuple[Rule, str]] = field(default_factory=set)
+    """Spread constraints, and domains where a pod that has them was put: their skew bounds who comes there later."""
 
     def seats(self, pods: Sequence[Pod]) -> dict[str, Need]:
         """What each of these pods that rules concern may do, by key."""
@@ -197,16 +199,17 @@ class Waiting:
         return self._places[rule]
 
     def _even(self, rule: Even, part: _Part, place: str | None) -> bool:
-        if place is None or not part.selected:
-            return place is not None or not part.carries
+        if place is None or not (part.selected or part.carries):
+            return not part.carries
         universe = self._universe(rule)
-        if place not in universe:
+        if place not in universe and not part.carries:
             return True
         least = self._pods(self._least, rule.counted)
         sure = sum(least[one] > 0 for one in universe)
-        fewest = 0 if sure < rule.min_domains else min(least[one] for one in universe)
-        allowed = rule.max_skew if part.carries else max(rule.max_skew, self.census.skew(rule))
-        return self._pods(self._most, rule.counted)[place] + 1 - fewest <= allowed
+        fewest = 0 if sure < rule.min_domains else min((least[one] for one in universe), default=0)
+        bound = part.carries or (rule, place) in self._tight
+        allowed = rule.max_skew if bound else max(rule.max_skew, self.census.skew(rule))
+        return self._pods(self._most, rule.counted)[place] + int(part.selected) - fewest <= allowed
 
     def _crowd(self, parts: _Parts, domains: Domains) -> int:
         counts = (self._pods(self._most, rule.counted) for rule in parts if isinstance(rule, Even))
@@ -220,6 +223,8 @@ class Waiting:
                 continue
             if part.carries and isinstance(rule, Apart):
                 self._keeping(rule)[place] += 1
+            if part.carries and isinstance(rule, Even):
+                self._tight.add((rule, place))
             if part.carries and isinstance(rule, Near):
                 self.company.add((rule.counted, place))
             if part.selected:

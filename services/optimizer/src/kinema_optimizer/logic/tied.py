@@ -99,6 +99,11 @@ def _marking(between: Between, census: Census, single: Callable[[str], bool]) ->
             limit = spread.max_skew + (census.fewest(spread) if crowded else 0)
             most[rule] = min(limit, most.get(rule, limit))
             add(census.pods(spread.counted.scope), 2, rule)
+            outside = [pod for pod in spread.carriers if not selects(spread.counted.scope, pod)]
+            if outside:  # who has the rule and is not counted is kept from those who are, to be sure of few of them
+                rule = apart.setdefault(spread.counted, len(apart))
+                add(outside, 0, rule)
+                add(census.pods(spread.counted.scope), 1, rule)
     marks = {key: Marks(frozenset(a), frozenset(b), frozenset(c)) for key, (a, b, c) in found.items()}
     return _Marking(marks, most, apart, even)
 
