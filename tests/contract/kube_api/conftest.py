@@ -1,38 +1,45 @@
-"""The API server under test: the simulated one by default, any other through an environment variable."""
+"""The API servers under test: the simulated one and a real one."""
 
 import asyncio
 import json
-import os
-from collections.abc import AsyncIterator, Callable
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import pytest
+from tests.controlplane.nodes import node, nodes_for_a_while
+from tests.controlplane.plane import ControlPlane
 
 from kinema_sim.front.server import Server
 from kinema_sim.scenarios.registry import SCENARIOS
-
-ENDPOINT = "KINEMA_KUBE_API"
-"""Names a server to test instead: JSON with `url` and `token`. It must run pods (KWOK nodes will do)."""
 
 _PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an API server listens, and the token that opens it."""
+    """Where an API server listens, the token that opens it, and what its certificate is checked against."""
 
     url: str
     token: str
+    tls: ssl.SSLContext | bool = True
 
 
-@pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
-    """Give a running API server with at least three nodes that run pods."""
-    given = os.environ.get(ENDPOINT)
-    if given:
-        yield Endpoint(**json.loads(given))
+@pytest.fixture(scope="module")
+def real(control_plane: ControlPlane) -> Iterator[Endpoint]:
+    """The real API server, with three nodes."""
+    admin = control_plane.admin
+    with nodes_for_a_while(admin, *(node(f"contract-{count}") for count in range(3))):
+        yield Endpoint(admin.url, admin.token, admin.tls())
+
+
+@pytest.fixture(params=["simulated", pytest.param("real", marks=pytest.mark.cluster)])
+async def endpoint(request: pytest.FixtureRequest) -> AsyncIterator[Endpoint]:
+    """Give each API server in turn, with at least three nodes that run pods."""
+    if request.param == "real":
+        yield request.getfixturevalue("real")
         return
     server = Server(SCENARIOS["tiny"](0), speed=50.0, token="contract")
     address = await server.start()
@@ -104,7 +111,8 @@ async def kube(endpoint: Endpoint, request: pytest.FixtureRequest) -> AsyncItera
     name = request.node.name.replace("_", "-").replace("[", "-").replace("]", "").replace(".", "-").lower()
     namespace = name[:60].rstrip("-")
     headers = {"Authorization": f"Bearer {endpoint.token}"}
-    async with aiohttp.ClientSession(endpoint.url, headers=headers) as session:
+    connector = aiohttp.TCPConnector(ssl=endpoint.tls)
+    async with aiohttp.ClientSession(endpoint.url, headers=headers, connector=connector) as session:
         client = Kube(session, namespace)
         await client.done("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
         yield client

@@ -1,0 +1,64 @@
+"""`python -m tests.controlplane build|up|down`: a control plane for a person; see the Makefile."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from tests.controlplane.access import RefusedError
+from tests.controlplane.build import VERSIONS, BuildError, build
+from tests.controlplane.nodes import add_nodes, node
+from tests.controlplane.plane import ControlPlane, Options
+from tests.controlplane.server import ServerError, kill_left
+
+_ZONES = ("zone-a", "zone-b", "zone-c")
+_STATE = "processes.json"
+
+
+def main() -> None:
+    """Run one command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.controlplane", description=__doc__)
+    parser.add_argument("command", choices=("build", "up", "down"))
+    parser.add_argument("--kubernetes", choices=VERSIONS, default=VERSIONS[0], help="minor version")
+    parser.add_argument("--folder", type=Path, default=Path("out/cluster"), help="where data and kubeconfig lie")
+    parser.add_argument("--nodes", type=int, default=6, help="nodes of 4 cores and 16 GiB to begin with")
+    given = parser.parse_args()
+    try:
+        if given.command == "build":
+            build(given.kubernetes)
+        elif given.command == "up":
+            _up(given.folder, given.kubernetes, given.nodes)
+        else:
+            _down(given.folder)
+    except (BuildError, ServerError, RefusedError, TimeoutError) as error:
+        sys.exit(str(error))
+
+
+def _up(folder: Path, minor: str, nodes: int) -> None:
+    _down(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    plane = ControlPlane(folder, Options(minor=minor, outlive=True))
+    plane.start()
+    running = {server.name: server.pid for server in plane.servers.values()}
+    (folder / _STATE).write_text(json.dumps(running))
+    add_nodes(plane.admin, *(node(f"node-{count}", zone=_ZONES[count % len(_ZONES)]) for count in range(nodes)))
+    kubeconfig = plane.admin.write_kubeconfig(folder / "kubeconfig")
+    print(f"Kubernetes {minor} runs at {plane.url} with {nodes} nodes.")
+    print(f"export KUBECONFIG={kubeconfig.resolve()}")
+    print(f"kubectl: {plane.programs['kubectl']}")
+    print("stop it: make cluster-stop")
+
+
+def _down(folder: Path) -> None:
+    state = folder / _STATE
+    if state.exists():
+        for name, pid in json.loads(state.read_text()).items():
+            kill_left(pid, folder / f"{name}.log")
+        state.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+module kinema.local/certificates
+
+go 1.26.0

@@ -1,0 +1,70 @@
+"""Nodes that KWOK runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tests.controlplane.access import Access
+from tests.controlplane.flags import FAKE_NODE
+
+
+def node(
+    name: str,
+    *,
+    cpu: str = "4",
+    memory: str = "16Gi",
+    pods: str = "110",
+    zone: str = "zone-a",
+    machine: str = "e2-standard-4",
+    labels: Mapping[str, str] | None = None,
+    taints: Iterable[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    """A node as its kubelet would register it. Without the annotation that KWOK looks for it never becomes Ready."""
+    region = zone.rsplit("-", 1)[0]
+    amounts = {"cpu": cpu, "memory": memory, "pods": pods, "ephemeral-storage": "100Gi"}
+    wellknown = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/zone": zone,
+        "topology.kubernetes.io/region": region,
+        "node.kubernetes.io/instance-type": machine,
+    }
+    # KWOK serves the usage of all its nodes on one port: the path tells them apart.
+    usage = {"metrics.k8s.io/resource-metrics-path": f"/metrics/nodes/{name}/metrics/resource"}
+    annotations = {FAKE_NODE: "fake", **usage}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "annotations": annotations, "labels": {**wellknown, **(labels or {})}},
+        "spec": {"taints": [dict(taint) for taint in taints]},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def add_nodes(access: Access, *nodes: Mapping[str, Any]) -> None:
+    """Create nodes, and wait until they are Ready and pods may be put on them; raises RefusedError, TimeoutError."""
+    for each in nodes:
+        access.request("POST", "/api/v1/nodes", each)
+    for each in nodes:
+        access.until(f"/api/v1/nodes/{each['metadata']['name']}", _is_usable)
+
+
+@contextmanager
+def nodes_for_a_while(access: Access, *nodes: Mapping[str, Any]) -> Iterator[None]:
+    """Nodes that are there within the block: others who share the control plane find none left over."""
+    try:
+        add_nodes(access, *nodes)
+        yield
+    finally:
+        for each in nodes:
+            access.request("DELETE", f"/api/v1/nodes/{each['metadata']['name']}")
+
+
+def _is_usable(found: Any) -> bool:
+    conditions = found.get("status", {}).get("conditions", [])
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    taints = found.get("spec", {}).get("taints", [])
+    return ready and not any(taint["key"].startswith("node.kubernetes.io/not-ready") for taint in taints)

@@ -1,0 +1,121 @@
+"""One program of the control plane as a process."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+_READY_SECONDS: Final = 120.0
+"""Loaded machines take far longer than the usual one or two seconds."""
+_POLL_SECONDS: Final = 0.05
+_DEATH_OF_PARENT: Final = 1
+"""PR_SET_PDEATHSIG of Linux' prctl."""
+
+
+class ServerError(Exception):
+    """A program did not start; the text holds the end of its log."""
+
+
+class Server:
+    """Starts, pauses and ends one program, by its process id only. Its output goes to a log file.
+
+    Args:
+        name: of the program; the log is named after it.
+        command: the program with its arguments.
+        folder: where the log lies.
+        is_ready: tells whether it can be used.
+        outlive: whether the program goes on when this process ends.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], *, folder: Path, is_ready: Callable[[], bool], outlive: bool = False
+    ) -> None:
+        self.name = name
+        self.command = command
+        self.log = folder / f"{name}.log"
+        self._is_ready = is_ready
+        self._outlive = outlive
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id.
+
+        Raises:
+            ServerError: it does not run.
+        """
+        if self._process is None or self._process.poll() is not None:
+            raise ServerError(f"{self.name} does not run:\n{self.tail()}")
+        return self._process.pid
+
+    def launch(self) -> None:
+        """Start it without waiting."""
+        with self.log.open("ab") as log:
+            # The program inherits the lock with its output: whoever can take it knows that the program has ended.
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                # One system call between fork and exec takes no lock that another thread may hold.
+                preexec_fn=None if self._outlive or sys.platform != "linux" else _end_with_parent,  # noqa: PLW1509 - see above
+            )
+
+    def wait_ready(self) -> None:
+        """Wait until it can be used.
+
+        Raises:
+            ServerError: it ended, or takes too long.
+        """
+        end = time.monotonic() + _READY_SECONDS
+        while not self._is_ready():
+            if self.pid and time.monotonic() > end:
+                raise ServerError(f"{self.name} is not ready after {_READY_SECONDS:g} s:\n{self.tail()}")
+            time.sleep(_POLL_SECONDS)
+
+    def start(self) -> None:
+        """Start it and wait until it can be used; raises ServerError."""
+        self.launch()
+        self.wait_ready()
+
+    def kill(self) -> None:
+        """End it at once, as a crash would; nothing to do when it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        """Let it do nothing until `resume`."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def tail(self, size: int = 2000) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-size:] if self.log.exists() else "(no log)"
+
+
+def kill_left(pid: int, log: Path) -> None:
+    """End a program that another process started, if it still runs: its id may belong to somebody else by now."""
+    try:
+        with log.open("ab") as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _end_with_parent() -> None:
+    """Leave no control plane behind when the tests are killed."""
+    ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
