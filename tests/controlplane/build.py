@@ -55,7 +55,6 @@ def modules(minor: str) -> tuple[Module, ...]:
             {name: f"k8s.io/kubernetes/cmd/{name}" for name in kubernetes},
             version_of="k8s.io/kubernetes",
         ),
-        Module("metrics-server", {"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"}),
         Module(
             "kwok",
             {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
@@ -69,6 +68,7 @@ def modules(minor: str) -> tuple[Module, ...]:
                 "metrics.yaml": "kustomize/metrics/resource/metrics-resource.yaml",
             },
         ),
+        Module("metrics-server", {"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"}),
     )
 
 
@@ -133,7 +133,7 @@ def build(minor: str) -> Programs:
 def _alone(target: Path) -> Iterator[None]:
     """Others may build the same at the same time: the second one waits, and finds it done."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with target.with_suffix(".lock").open("w") as lock:
+    with target.with_name(f"{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -100,8 +100,9 @@ class BackOff:
 class Reflector:
     """The objects of one kind, and what changed since they were last asked for.
 
-    `problem` says why the copy may be out of date, None when it follows the server; `off` that there is nothing to
-    follow: the kind is not served, or not essential and denied.
+    `version` is the resource version at which a list would show exactly this copy; `problem` says why the copy may be
+    out of date, None when it follows the server; `off` that there is nothing to follow: the kind is not served, or not
+    essential and denied.
     """
 
     def __init__(self, resource: Resource, api: Api, *, patience: Patience, chance: random.Random) -> None:
@@ -109,13 +110,13 @@ class Reflector:
         self.listed = False
         self.off = False
         self.problem: str | None = "not listed yet"
+        self.version = ""
         self._api = api
         self._patience = patience
         self._chance = chance
         self._back_off = BackOff(patience, chance)
         self._items: dict[str, ClusterObject] = {}
         self._changes: dict[tuple[str, str], ClusterObject | None] = {}
-        self._version = ""
         self._log = structlog.get_logger().bind(kind=resource.kind)
 
     def contents(self) -> Iterable[ClusterObject]:
@@ -179,7 +180,7 @@ class Reflector:
             if not token:
                 break
         self._replace(found)
-        self._version = page.metadata.resource_version
+        self.version = page.metadata.resource_version
         self.listed = True
 
     def _page(self, body: bytes) -> _Page:
@@ -241,7 +242,7 @@ class Reflector:
         """
         parameters = {
             "watch": "true",
-            "resourceVersion": self._version,
+            "resourceVersion": self.version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(self._chance.randint(*_WATCH_SECONDS)),
         }
@@ -257,7 +258,7 @@ class Reflector:
         try:
             event = msgspec.json.decode(line, type=_WatchEvent)
             if event.type == "BOOKMARK":
-                self._version = msgspec.json.decode(event.object, type=_Bookmark).metadata.resource_version
+                self.version = msgspec.json.decode(event.object, type=_Bookmark).metadata.resource_version
                 return
             if event.type == "ERROR":
                 code = msgspec.json.decode(event.object, type=Status).code or 500
@@ -268,4 +269,4 @@ class Reflector:
             raise ApiProtocolError(self.resource.path, f"watch event of unknown type {event.type!r}")
         reading = read(self.resource.kind, event.object)
         self._set(reading.key, None if event.type == "DELETED" else reading.item)
-        self._version = reading.resource_version or self._version
+        self.version = reading.resource_version or self.version

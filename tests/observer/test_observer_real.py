@@ -1,0 +1,225 @@
+"""The observer's adapters against a real API server: all kinds, exact deltas under churn, and all that may break."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import pytest
+from tests.controlplane.access import Access, RefusedError
+from tests.controlplane.nodes import node, nodes_for_a_while
+from tests.controlplane.plane import ControlPlane
+from tests.observer.one_of_each import JSON, MERGE, change, objects, vertical, vertical_definition
+from tests.observer.real_cluster import QUICK, Observed, observing, rules, ticking
+from tests.observer.scripted_api import eventually, until
+from tests.observer.scripted_source import folded
+
+from kinema_core.events import UsageSampled
+from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_observer.adapters import reflector
+from kinema_observer.adapters.kubernetes import REQUEST_SECONDS, Api
+from kinema_observer.adapters.metrics import MetricsApi
+from kinema_observer.sampling import UsageSampler
+from kinema_observer.settings import Settings
+
+pytestmark = pytest.mark.cluster
+
+NODE: Final = "observed-0"
+_COMPACTION_SEEN: Final = 0.5
+_VERTICALS = "/apis/autoscaling.k8s.io/v1/namespaces/{}/verticalpodautoscalers"
+
+
+@pytest.fixture(scope="module")
+def access(control_plane: ControlPlane) -> Iterator[Access]:
+    """The observer's account, and two nodes."""
+    admin = control_plane.admin
+    with nodes_for_a_while(admin, node(NODE), node("observed-1", zone="zone-b")):
+        yield admin.account("kinema", "observer", list(rules()))
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest, control_plane: ControlPlane) -> Iterator[str]:
+    """One object of each kind, in a namespace of the test."""
+    name = f"real-{crc32(request.node.name.encode()):x}"
+    made = []
+    for path, body in objects(name):
+        control_plane.admin.request("POST", path, body)
+        made.append(f"{path}/{body['metadata']['name']}")
+    yield name
+    for path in (path for path in reversed(made) if f"/{name}/" not in path):
+        control_plane.admin.request("DELETE", path)
+
+
+@pytest.fixture
+async def observed(
+    control_plane: ControlPlane, access: Access, namespace: str, tmp_path: Path
+) -> AsyncIterator[Observed]:
+    """An observer that has read the cluster once."""
+    async with observing(control_plane, access, tmp_path) as each:
+        await until(each.source.listed, 60)
+        yield each
+
+
+async def test_all_kinds_are_read_with_the_rights_of_the_observer(observed: Observed, namespace: str) -> None:
+    """With list and watch on its kinds alone, the observer's state equals a full list and holds an object of each."""
+    async with ticking(observed):
+        await observed.converged()
+    state = folded(observed.bus)
+    assert state.quarantined == ()
+    read = {item.resource.kind for item in observed.source.reflectors if not item.off}
+    assert read == {item.resource.kind for item in observed.source.reflectors} - {"VerticalPodAutoscaler"}
+    ours = [workload for workload in state.workloads if workload.namespace == namespace]
+    kinds = ["DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"]
+    assert sorted(workload.type for workload in ours) == kinds
+
+
+async def test_folded_deltas_equal_a_list_of_that_very_version(observed: Observed, namespace: str) -> None:
+    """At every tick amid churn, what readers have folded is what the API server lists at the versions seen by then."""
+    busy = asyncio.create_task(_churn(observed, namespace, 150))
+    compared = 0
+    while not busy.done():
+        await observed.observer.tick()
+        state, versions = folded(observed.bus), dict(observed.source.versions)
+        assert state.objects == (await observed.truth(versions)).objects
+        compared += 1
+    await busy
+    assert compared >= 5
+    async with ticking(observed):
+        await observed.converged()
+
+
+async def test_faults_of_the_connection_lose_and_invent_nothing(observed: Observed, namespace: str) -> None:
+    """Watches cut and refused, lists refused and answered in vain, amid churn: in the end the state equals a list."""
+    proxy = observed.proxy
+    async with ticking(observed):
+        busy = asyncio.create_task(_churn(observed, namespace, 100))
+        for _ in range(4):
+            proxy.cut("watch=true")
+            proxy.refuse("watch=true", 410, count=3)
+            proxy.refuse("pods", 429, count=2)
+            proxy.refuse("limit=", 503, count=3)
+            proxy.lose_reply("limit=", count=2)
+            await asyncio.sleep(0.5)
+        await busy
+        await observed.converged()
+
+
+async def test_a_silent_watch_is_noticed(
+    control_plane: ControlPlane, access: Access, namespace: str, tmp_path: Path
+) -> None:
+    """A watch that says nothing for two bookmark periods is given up, and what it kept back is seen."""
+    impatient = replace(QUICK, bookmark=1.5)
+    async with observing(control_plane, access, tmp_path, patience=impatient) as observed:
+        await until(observed.source.listed, 60)
+        async with ticking(observed):
+            await observed.converged()
+            assert observed.proxy.silence("pods|deployments") >= 2
+            await observed.do("PATCH", _scale(namespace), {"spec": {"replicas": 4}}, content_type=MERGE)
+            await observed.converged()
+
+
+async def test_after_a_restart_of_the_api_server_forgotten_changes_are_seen(observed: Observed, namespace: str) -> None:
+    """Blind amid changes, then an API server that has forgotten those versions (410): a list brings them all."""
+    api = observed.plane.servers["kube-apiserver"]
+    async with ticking(observed):
+        await observed.converged()
+        observed.proxy.refuse(".", 503, count=1_000_000)
+        observed.proxy.cut(".")
+        await _churn(observed, namespace, 20)
+        await observed.do("PATCH", _scale(namespace), {"spec": {"replicas": 3}}, content_type=MERGE)
+        await asyncio.to_thread(observed.plane.compact)
+        api.kill()
+        await until(observed.source.missing)
+        await asyncio.to_thread(api.start)
+        observed.proxy.faults.clear()
+        await observed.converged()
+
+
+async def test_a_list_whose_pages_are_forgotten_half_way_begins_again(
+    control_plane: ControlPlane, access: Access, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An expired continue token (410) never gives half a list."""
+    monkeypatch.setattr(reflector, "PAGE", 2)
+
+    class Forgetful(Api):
+        """Compacts the server's history before the third page of pods, once."""
+
+        pages = 0
+
+        async def get(self, path: str, parameters: Mapping[str, str], *, seconds: float = REQUEST_SECONDS) -> bytes:
+            """As usual, a little later."""
+            self.pages += path.endswith("/pods") and "continue" in parameters
+            if self.pages == 2:
+                await asyncio.to_thread(control_plane.compact)
+                await asyncio.sleep(_COMPACTION_SEEN)
+            return await super().get(path, parameters, seconds=seconds)
+
+    async with observing(control_plane, access, tmp_path, kind_of_api=Forgetful) as observed, ticking(observed):
+        await observed.converged()
+
+
+async def test_a_kind_whose_definition_comes_later_is_followed(observed: Observed, namespace: str) -> None:
+    """VerticalPodAutoscalers: left out while there is no such kind, read once there is, forgotten when it goes."""
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    path = _VERTICALS.format(namespace)
+    async with ticking(observed):
+        await observed.converged()
+        assert folded(observed.bus).recommendations == ()
+        await observed.do("POST", definitions, vertical_definition())
+        try:
+            await eventually(lambda: _succeeds(observed, "POST", path, vertical("100m")))
+            await until(lambda: folded(observed.bus).recommendations, 30)
+            await observed.converged()
+        finally:
+            await observed.do("DELETE", f"{definitions}/verticalpodautoscalers.autoscaling.k8s.io")
+        await until(lambda: not folded(observed.bus).recommendations, 30)
+
+
+async def test_usage_comes_from_the_metrics_api(observed: Observed, namespace: str) -> None:
+    """Readings of `metrics.k8s.io` name the pods of the state."""
+    async with ticking(observed):
+        await observed.converged()
+        sampler = UsageSampler(
+            bus=observed.bus,
+            source=MetricsApi(observed.api),
+            clock=SystemClock(),
+            observer=observed.observer,
+            settings=Settings(runtime=RuntimeSettings(cluster="c1")),
+        )
+
+        async def sampled() -> bool:
+            await sampler.sample()
+            return any(
+                isinstance(event.body, UsageSampled)
+                and any(pod.pod.startswith(f"{namespace}/web") for pod in event.body.pods)
+                for event in observed.bus.events("STATE")
+            )
+
+        await eventually(sampled)
+
+
+def _scale(namespace: str) -> str:
+    return f"/apis/apps/v1/namespaces/{namespace}/deployments/web/scale"
+
+
+async def _churn(observed: Observed, namespace: str, changes: int) -> None:
+    chance = random.Random(7)
+    for count in range(changes):
+        await _succeeds(observed, *change(namespace, NODE, chance, count))
+
+
+async def _succeeds(observed: Observed, method: str, path: str, body: JSON) -> bool:
+    """Whether a request succeeds: a churn also deletes what is not there."""
+    try:
+        await observed.do(method, path, body, content_type=MERGE if method == "PATCH" else "application/json")
+    except RefusedError as error:
+        if error.status not in (404, 409):
+            raise
+        return False
+    return True
