@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Final
 
 FAKE_NODE: Final = "kwok.x-k8s.io/node"
-"""Annotation of the nodes that KWOK runs, with the value "fake". Taken away, the node falls silent as if cut off."""
+"""Annotation of the nodes that KWOK runs, with the value "fake"; a node without it never becomes Ready."""
+PROGRAMS: Final = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok",
+    "metrics-server",
+)
+"""In the order in which to start them."""
 PORTS: Final = ("etcd", "peers", "api", "controllers", "scheduler", "kwok", "metrics")
 
 
@@ -24,16 +33,17 @@ class Layout:
         return f"{scheme}://127.0.0.1:{self.ports[name]}"
 
     def health(self) -> dict[str, str]:
-        """Where each program but the API server answers when it is ready; also the order in which to start them."""
-        return {
-            "etcd": f"{self.url('etcd', 'http')}/health",
-            "kube-apiserver": f"{self.url('api')}/readyz",
-            "kube-controller-manager": f"{self.url('controllers')}/healthz",
-            "kube-scheduler": f"{self.url('scheduler')}/healthz",
-            "kwok": f"{self.url('kwok', 'http')}/healthz",
+        """Where each program answers when it is ready, in the order of `PROGRAMS`."""
+        answers = (
+            f"{self.url('etcd', 'http')}/health",
+            f"{self.url('api')}/readyz",
+            f"{self.url('controllers')}/healthz",
+            f"{self.url('scheduler')}/healthz",
+            f"{self.url('kwok', 'http')}/healthz",
             # It is ready only when there are nodes to read; until then it is well enough.
-            "metrics-server": f"{self.url('metrics')}/livez",
-        }
+            f"{self.url('metrics')}/livez",
+        )
+        return dict(zip(PROGRAMS, answers, strict=True))
 
 
 def flags(layout: Layout, *, node_silence_seconds: int) -> dict[str, list[str]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from tests.controlplane.access import Access
 from tests.controlplane.flags import FAKE_NODE
+
+_LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{}"
 
 
 def node(
@@ -61,6 +63,18 @@ def nodes_for_a_while(access: Access, *nodes: Mapping[str, Any]) -> Iterator[Non
     finally:
         for each in nodes:
             access.request("DELETE", f"/api/v1/nodes/{each['metadata']['name']}")
+
+
+def fall_silent(access: Access, name: str) -> None:
+    """Keep a node's kubelet from reporting, as if it were cut off: NotReady after `Options.node_silence_seconds`."""
+    # Whoever holds the lease runs the node, and this holder does nothing.
+    spec = {"holderIdentity": "nobody", "leaseDurationSeconds": 24 * 3600}
+    access.request("PATCH", _LEASE.format(name), {"spec": spec}, content_type="application/merge-patch+json")
+
+
+def speak_again(access: Access, name: str) -> None:
+    """Let a silent node's kubelet report again; Ready within seconds."""
+    access.request("DELETE", _LEASE.format(name))
 
 
 def _is_usable(found: Any) -> bool:

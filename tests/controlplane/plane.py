@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from tests.controlplane.access import Access
 from tests.controlplane.build import VERSIONS, Programs, built
-from tests.controlplane.flags import PORTS, Layout, flags
+from tests.controlplane.flags import PORTS, PROGRAMS, Layout, flags
 from tests.controlplane.server import Server
 
 from kinema_core.runtime.embedded import free_port
@@ -50,6 +50,8 @@ class Options:
     """After which time a node that falls silent is NotReady; a real cluster waits 50 s."""
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """More flags, by program name."""
+    only: Sequence[str] = PROGRAMS
+    """The programs to run; etcd and the API server at least."""
     outlive: bool = False
     """Whether it goes on when the process that started it ends."""
 
@@ -102,9 +104,11 @@ class ControlPlane:
                 server.launch()
             for server in others:
                 server.wait_ready()
-            self._serve_metrics()
-            # Pods need this account, and the controller manager has yet to make it.
-            self.admin.until("/api/v1/namespaces/default/serviceaccounts/default", _exists)
+            if "metrics-server" in self.servers:
+                self._serve_metrics()
+            if "kube-controller-manager" in self.servers:
+                # Pods need this account, which is yet to be made.
+                self.admin.until("/api/v1/namespaces/default/serviceaccounts/default", _exists)
         except BaseException:
             self.stop()
             raise
@@ -114,14 +118,18 @@ class ControlPlane:
         for server in reversed(self.servers.values()):
             server.kill()
 
+    @property
+    def etcd(self) -> str:
+        """Address of etcd: requests need no credentials."""
+        return self._layout.url("etcd", "http")
+
     def compact(self) -> None:
         """Make etcd forget all versions but the current one, so that older watches and pages are gone (410)."""
-        head = self._etcd("kv/range", {"key": "AA=="})["header"]["revision"]
-        self._etcd("kv/compaction", {"revision": head, "physical": True})
+        head = self._ask_etcd("kv/range", {"key": "AA=="})["header"]["revision"]
+        self._ask_etcd("kv/compaction", {"revision": head, "physical": True})
 
-    def _etcd(self, path: str, body: Mapping[str, Any]) -> Any:
-        url = f"{self._layout.url('etcd', 'http')}/v3/{path}"
-        with urllib.request.urlopen(url, data=json.dumps(body).encode(), timeout=60) as answer:
+    def _ask_etcd(self, path: str, body: Mapping[str, Any]) -> Any:
+        with urllib.request.urlopen(f"{self.etcd}/v3/{path}", data=json.dumps(body).encode(), timeout=60) as answer:
             return json.loads(answer.read())
 
     def _access(self, user: str) -> Access:
@@ -136,6 +144,8 @@ class ControlPlane:
     def _all_servers(self) -> Iterator[Server]:
         told = flags(self._layout, node_silence_seconds=self.options.node_silence_seconds)
         for name, health in self._layout.health().items():
+            if name not in self.options.only:
+                continue
             yield Server(
                 name,
                 [str(self.programs[name]), *told[name], *self.options.flags.get(name, ())],
