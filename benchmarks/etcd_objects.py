@@ -54,7 +54,7 @@ def node(number: int) -> Entry:
         "topology.kubernetes.io/region": "region",
     }
     kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
-    body = {
+    body: Json = {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": _metadata(name, "", labels),
@@ -83,7 +83,7 @@ def pod(number: int, nodes: int) -> Entry:
         "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
         "annotations": {"prometheus.io/scrape": "true", "checksum/config": "0" * 64},
     }
-    body = {
+    body: Json = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
@@ -178,7 +178,8 @@ def _pod_status(number: int) -> Json:
 
 
 def _metadata(name: str, namespace: str, labels: dict[str, str]) -> Json:
-    fields = {f"f:{key}": {} for key in labels} | {f"f:field{count}": {".": {}, "f:part": {}} for count in range(40)}
+    fields: Json = {f"f:{key}": {} for key in labels}
+    fields |= {f"f:field{count}": {".": {}, "f:part": {}} for count in range(40)}
     managed = {
         "manager": "kubelet",
         "operation": "Update",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,15 +32,6 @@ from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
 
 QUICK: Final = Patience(bookmark=30, shortest=0.05, longest=0.5, denied=0.5, missing=1)
-
-
-def rules() -> Iterator[dict[str, list[str]]]:
-    """The rights that observing takes, and no others."""
-    for resource in RESOURCES:
-        *prefix, plural = resource.path.strip("/").split("/")
-        group = prefix[1] if prefix[0] == "apis" else ""
-        yield {"apiGroups": [group], "resources": [plural], "verbs": ["list", "watch"]}
-    yield {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]}
 
 
 class DatedSource(KubernetesSource):

@@ -15,16 +15,18 @@ from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.nodes import node, nodes_for_a_while
 from tests.controlplane.plane import ControlPlane
 from tests.observer.one_of_each import JSON, MERGE, change, objects, vertical, vertical_definition
-from tests.observer.real_cluster import QUICK, Observed, observing, rules, ticking
+from tests.observer.real_cluster import QUICK, Observed, observing, ticking
 from tests.observer.scripted_api import eventually, until
 from tests.observer.scripted_source import folded
 
 from kinema_core.events import UsageSampled
 from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.kubernetes_rights import as_written
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.adapters import reflector
 from kinema_observer.adapters.kubernetes import REQUEST_SECONDS, Api
 from kinema_observer.adapters.metrics import MetricsApi
+from kinema_observer.rights import RULES
 from kinema_observer.sampling import UsageSampler
 from kinema_observer.settings import Settings
 
@@ -40,7 +42,7 @@ def access(control_plane: ControlPlane) -> Iterator[Access]:
     """The observer's account, and two nodes."""
     admin = control_plane.admin
     with nodes_for_a_while(admin, node(NODE), node("observed-1", zone="zone-b")):
-        yield admin.account("kinema", "observer", list(rules()))
+        yield admin.account("kinema", "observer", list(map(as_written, RULES)))
 
 
 @pytest.fixture
