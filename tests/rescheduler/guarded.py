@@ -16,7 +16,7 @@ class Guarded(KubernetesApi):
     """Asks for what the rules allow, and refuses the rest as an API server would."""
 
     def __init__(self, inner: KubernetesApi, rules: Sequence[Rule]) -> None:
-        super().__init__(inner._client, timeout_seconds=10)
+        self.__dict__.update(inner.__dict__)  # the same connection
         self.rules = rules
         self.used: set[Right] = set()
 

@@ -53,7 +53,7 @@ async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
         objects: list[ClusterObject] = []
         for resource in RESOURCES:
             try:
-                objects += await _objects(api, resource)
+                objects += await objects_of(api, resource)
             except (ApiMissingError, ApiDeniedError) as error:
                 # A cluster without autoscalers or a user without rights to them can still be planned for.
                 if resource.essential and isinstance(error, ApiDeniedError):
@@ -66,8 +66,8 @@ async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
     return Snapshot(cluster=cluster, now=now, ignored={}, live=True)
 
 
-async def _objects(api: Api, resource: Resource) -> list[ClusterObject]:
-    """All objects of a kind, in one consistent state."""
+async def objects_of(api: Api, resource: Resource) -> list[ClusterObject]:
+    """All objects of a kind, in one consistent state; raises ApiError, UnreadableListError."""
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(ApiExpiredError):
             return [item async for page in _pages(api, resource) for item in page.objects]

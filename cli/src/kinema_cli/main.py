@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kinema_cli.doctor_command import doctor
 from kinema_cli.explain_command import explain
 from kinema_cli.plan_command import plan
 from kinema_cli.rbac_command import rbac
@@ -26,6 +27,7 @@ app.command()(plan)
 app.command()(explain)
 app.command()(status)
 app.command()(rbac)
+app.command()(doctor)
 
 OutDir = Annotated[Path, typer.Option("--out", help="Directory for recording, report and logs; made anew.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the simulated cluster and of the solver.")]

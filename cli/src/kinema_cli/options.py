@@ -16,6 +16,17 @@ SnapshotFile: TypeAlias = Annotated[
 ContextName: TypeAlias = Annotated[
     str | None, typer.Option("--context", help="A live cluster, by its context in the kubeconfig.")
 ]
+Kubeconfig: TypeAlias = Annotated[
+    Path | None, typer.Option("--kubeconfig", envvar="KUBECONFIG", help="Which cluster; else ~/.kube/config.")
+]
+ProviderOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--provider",
+        metavar="KIND=WHERE",
+        help="Who boots and deletes nodes: sim=URL, kwok=CATALOG, delegate=CATALOG or static=INVENTORY.",
+    ),
+]
 MoveJobs: TypeAlias = Annotated[bool, typer.Option("--move-jobs", help="Pods of Jobs may be moved.")]
 AllowSpot: TypeAlias = Annotated[bool, typer.Option("--allow-spot", help="Any pod may be put on spot machines.")]
 Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="How to print it.")]

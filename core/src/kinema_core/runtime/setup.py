@@ -35,6 +35,10 @@ _NO_PEERS: Final = frozenset({10005, 10008, 10009})
 """Servers of the broker's cluster do not see each other, just now."""
 _TRIES: Final = 40
 _PAUSE_SECONDS: Final = 0.5
+_OPEN_TO_OPERATOR: Final = (
+    *(f"STREAM.INFO.{name}" for name in STREAMS.values()),
+    f"CONSUMER.INFO.{STREAMS['LOG']}.",
+)
 _SECOND: Final = 1_000_000_000
 _MEBIBYTE: Final = 1024 * 1024
 
@@ -139,6 +143,29 @@ async def setup(settings: RuntimeSettings, layout: Layout) -> SetupReport:
         for part in _parts(layout):
             await builder.ensure(part)
         return SetupReport(created=tuple(builder.created), drift=tuple(builder.drift))
+    finally:
+        await connection.close()
+
+
+async def missing(settings: RuntimeSettings) -> tuple[str, ...]:
+    """Streams and consumers that the services of the settings' cluster need and that are not there.
+
+    Looks only at what the operator may ask about: the bucket of leases and the work queue are made along with it.
+
+    Raises:
+        BusDeniedError: wrong credentials. BusUnavailableError.
+    """
+    connection = Connection("kinema-doctor")
+    await connection.open(settings)
+    try:
+        absent: list[str] = []
+        for part in _parts(Layout(clusters=(settings.cluster,))):
+            if any(part.info.startswith(prefix) for prefix in _OPEN_TO_OPERATOR):
+                fault = fault_of(await connection.api(part.info), part.what)
+                if fault is not None and fault.err_code not in _NOT_FOUND:
+                    raise fault_error(fault, part.what)
+                absent += [part.what] if fault is not None else []
+        return tuple(absent)
     finally:
         await connection.close()
 

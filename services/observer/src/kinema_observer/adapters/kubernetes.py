@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import aiohttp
 import msgspec
@@ -48,6 +48,13 @@ class Status(msgspec.Struct, rename="camel"):
     reason: str | None = None
     code: int | None = None
     details: _Details | None = None
+
+
+class Answer(NamedTuple):
+    """Body and date of an answer; the date as the server's clock and HTTP write it, empty without one."""
+
+    body: bytes
+    date: str
 
 
 class Api:
@@ -90,9 +97,24 @@ class Api:
         Raises:
             ApiError: one of its kinds.
         """
+        return (await self.ask(path, parameters, seconds=seconds)).body
+
+    async def ask(
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        *,
+        question: bytes | None = None,
+        seconds: float = REQUEST_SECONDS,
+    ) -> Answer:
+        """One answer, within `seconds` in all. With a `question` (an access review) that is posted.
+
+        Raises:
+            ApiError: one of its kinds.
+        """
         try:
-            async with asyncio.timeout(seconds), self._request(path, parameters) as response:
-                return await response.read()
+            async with asyncio.timeout(seconds), self._request(path, parameters, question) as response:
+                return Answer(await response.read(), response.headers.get("Date", ""))
         except TimeoutError as error:
             raise ApiUnavailableError(path, f"no answer from {self.host} within {seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -127,18 +149,23 @@ class Api:
             ) from error
 
     @asynccontextmanager
-    async def _request(self, path: str, parameters: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _request(
+        self, path: str, parameters: Mapping[str, str], question: bytes | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        kind = {"Content-Type": "application/json"} if question is not None else {}
         for fresh in (False, True):
-            async with self._session.get(
+            async with self._session.request(
+                "GET" if question is None else "POST",
                 self.host + path,
                 params=parameters,
-                headers=await self._credentials(renew=fresh),
+                data=question,
+                headers={**kind, **await self._credentials(renew=fresh)},
                 proxy=self._configuration.proxy,
                 server_hostname=self._configuration.tls_server_name,
             ) as response:
                 if response.status == 401 and not fresh:
                     continue
-                if response.status != 200:
+                if response.status not in {200, 201}:
                     raise fault(path, response.status, await response.content.read(_LONGEST_ERROR), response.headers)
                 yield response
                 return

@@ -1,0 +1,1 @@
+"""What `kinema doctor` looks at, and `kinema up` before it starts anything."""

@@ -1,0 +1,94 @@
+"""Checks of prices and of who else acts on the nodes: what is on sale against what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from kinema_cli.checkup.finding import Finding, shortened
+from kinema_core.events import Node
+from kinema_core.model.catalog import CatalogError, PriceError, machine_of, node_prices, offers_from
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.vocabulary import FOREIGN_DELETION_TAINTS
+from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.provider import Catalog
+from kinema_rescheduler.adapters.providers import open_provider
+from kinema_rescheduler.errors import EffectError
+from kinema_rescheduler.settings import Settings
+
+OLD: Final = timedelta(days=30)
+"""Age of prices from which on they are called old."""
+_KARPENTER: Final = "karpenter.sh/"
+
+
+async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster) -> list[Finding]:
+    """Whether the provider can be used, and whether its price list has every machine of the cluster.
+
+    Args:
+        provider: the rescheduler's setting.
+        kubeconfig: of the cluster.
+        cluster: its nodes; the rest is not looked at.
+    """
+    try:
+        catalog = await _catalog(provider, kubeconfig)
+        offers = offers_from(catalog.rows, cluster)
+    except (EffectError, CatalogError, msgspec.ValidationError) as error:
+        detail = getattr(error, "detail", str(error))
+        return [Finding("provider", "fail", shortened(detail), "correct what --provider names")]
+    now = SystemClock().now()
+    found = [Finding("provider", "ok", f"{provider['kind']}: {len(offers)} offers of {catalog.source}")]
+    try:
+        node_prices(cluster, offers)
+    except PriceError as error:
+        found.append(Finding("prices", "fail", shortened(str(error)), f"complete {catalog.source}"))
+    else:
+        types = len({machine_of(node) for node in cluster.nodes})
+        found.append(Finding("prices", "ok", f"all {len(cluster.nodes)} nodes of {types} machine types have one"))
+    return [*found, _age(catalog, now)]
+
+
+async def _catalog(provider: dict[str, object], kubeconfig: str) -> Catalog:
+    raw: dict[str, Any] = {"runtime": RuntimeSettings(cluster="doctor"), "kubeconfig": kubeconfig, "provider": provider}
+    settings = msgspec.convert(msgspec.to_builtins(raw), Settings)
+    async with AsyncExitStack() as stack:
+        api = await connect(kubeconfig, timeout_seconds=settings.request_seconds)
+        stack.push_async_callback(api.close)
+        return await (await open_provider(settings, api, SystemClock(), stack)).catalog()
+
+
+def _age(catalog: Catalog, now: datetime) -> Finding:
+    if catalog.priced is None:
+        return Finding("price date", "warn", f"{catalog.source} does not say of when its prices are")
+    days = (now - catalog.priced).days
+    said = f"prices are of {catalog.priced:%Y-%m-%d}"
+    if now - catalog.priced > OLD:
+        return Finding("price date", "warn", f"{said}, {days} days ago", f"bring {catalog.source} up to date")
+    return Finding("price date", "ok", said)
+
+
+def neighbours(nodes: Iterable[Node], provider: str) -> list[Finding]:
+    """Other autoscalers that have left their marks on nodes; beside the provider `delegate` they are welcome."""
+    marked: dict[str, list[str]] = {}
+    for node in nodes:
+        for who in _marks(node):
+            marked.setdefault(who, []).append(node.name)
+    if not marked:
+        return [Finding("neighbours", "ok", "no node carries the marks of another autoscaler")]
+    said = "; ".join(f"{who} has {len(names)} nodes, {names[0]} first" for who, names in sorted(marked.items()))
+    if provider == "delegate":
+        return [Finding("neighbours", "ok", f"{said}: they boot and delete")]
+    do = "let them boot and delete (--provider delegate=CATALOG), or keep them off the nodes that Kinema works on"
+    return [Finding("neighbours", "warn", f"{said}: both would boot and delete nodes", do)]
+
+
+def _marks(node: Node) -> set[str]:
+    found = {"Karpenter" for key in (*node.labels, *node.annotations) if key.startswith(_KARPENTER)}
+    found |= {"Karpenter" for taint in node.taints if taint.key.startswith(_KARPENTER)}
+    ours = {taint.key for taint in node.taints} & {*FOREIGN_DELETION_TAINTS}
+    return found | {"Cluster Autoscaler" for key in ours if key.endswith("ClusterAutoscaler")}

@@ -1,0 +1,92 @@
+"""`kinema doctor`: is everything there that Kinema needs, and what to do where it is not. Changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kinema_cli.options import Kubeconfig, Output, ProviderOption
+from kinema_cli.output import Format, complain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from kinema_cli.checkup.finding import Finding
+    from kinema_cli.checkup.run import Subject
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+def doctor(
+    kubeconfig: Kubeconfig = None,
+    context: Annotated[str, typer.Option("--context", help="Context in the kubeconfig.")] = "",
+    provider: ProviderOption = "",
+    accounts: Annotated[
+        str,
+        typer.Option("--accounts", metavar="NAMESPACE", help="Ask about the services' accounts there, not about you."),
+    ] = "",
+    nats: Annotated[str, typer.Option("--nats", envvar="KINEMA_NATS", help="Broker to look at too.")] = "",
+    cluster: Annotated[str, typer.Option("--cluster", envvar="KINEMA_CLUSTER", help="Whose streams.")] = "local",
+    output: Output = Format.TABLE,
+) -> None:
+    """Check rights, versions, metrics, prices, clocks and the broker; exit 1 when something would not work."""
+    from kinema_cli.broker import AddressError, settings_for
+    from kinema_cli.checkup.run import Subject
+    from kinema_cli.inputs import UsageError
+    from kinema_cli.providers import provider_setting
+
+    try:
+        subject = Subject(
+            kubeconfig=str(kubeconfig_file(kubeconfig)),
+            context=context,
+            provider=provider_setting(provider) if provider else None,
+            accounts=accounts,
+            nats=settings_for(nats, cluster) if nats else None,
+        )
+    except (AddressError, UsageError) as error:
+        complain(str(error))
+        raise typer.Exit(2) from error
+    raise typer.Exit(run_doctor(subject, output))
+
+
+def kubeconfig_file(given: Path | None) -> Path:
+    """The file that was named, else kubectl's own place; raises UsageError where there is none."""
+    from kinema_cli.inputs import UsageError
+
+    path = given if given is not None else Path("~/.kube/config").expanduser()
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file: name the kubeconfig of one cluster with --kubeconfig")
+    return path
+
+
+def run_doctor(subject: Subject, output: Format) -> int:
+    """Check and print; 0 when nothing failed, else 1."""
+    import asyncio
+
+    from kinema_cli.checkup.run import examine
+    from kinema_cli.output import console, printed
+
+    found = asyncio.run(examine(subject))
+    if output is Format.TABLE:
+        console().print(findings_table(found))
+    else:
+        printed({"findings": found}, output)
+    return 1 if any(finding.level == "fail" for finding in found) else 0
+
+
+def findings_table(found: Sequence[Finding]) -> RenderableType:
+    """One line for each finding, for a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name in ("level", "check", "said"):
+        table.add_column(name, overflow="fold")
+    for finding in found:
+        said = f"{finding.said} → {finding.do}" if finding.do else finding.said
+        table.add_row(Text(finding.level, style=_STYLES[finding.level]), Text(finding.check), Text(said))
+    return table

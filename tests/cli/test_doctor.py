@@ -1,0 +1,251 @@
+"""`kinema doctor`: what it finds, how it says it, and what its exit code is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from kinema_cli import doctor_command
+from kinema_cli.checkup import cluster as checks
+from kinema_cli.checkup import run
+from kinema_cli.checkup.finding import Finding
+from kinema_cli.checkup.run import Subject, examine
+from kinema_cli.output import Format
+from kinema_core.events import Node, Taint
+from kinema_core.runtime.clock import SystemClock
+from kinema_sim.engine.kinds import NODE
+from kinema_sim.front import kube
+from kinema_sim.front.kubeconfig import write_kubeconfig
+from kinema_sim.front.server import Server
+from kinema_sim.scenarios.registry import SCENARIOS
+
+HEADER = "machine_type,vcpus,memory_gib,usd_per_hour\n"
+
+
+@dataclass
+class World:
+    """The tiny simulated cluster and a price list, and what was asked about rights there."""
+
+    server: Server
+    url: str
+    subject: Subject
+    catalog: Path
+    sim: Any
+
+    async def findings(self, **changes: Any) -> dict[str, Finding]:
+        """What the doctor finds, by check; of several the worst."""
+        order = ("ok", "warn", "fail")
+        found: dict[str, Finding] = {}
+        for finding in await examine(replace(self.subject, **changes)):
+            before = found.get(finding.check)
+            if before is None or order.index(finding.level) > order.index(before.level):
+                found[finding.check] = finding
+        return found
+
+    async def fault(self, **fields: Any) -> None:
+        """Have the server misbehave."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{self.url}/sim/v1/faults", json=fields) as response,
+        ):
+            assert response.status < 300, await response.text()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A cluster where all is well."""
+    sim = SCENARIOS["tiny"](0)
+    server = Server(sim, speed=1.0)
+    address = await server.start()
+    write_kubeconfig(tmp_path / "kubeconfig", url=address.url, token="none")
+    catalog = tmp_path / "prices.csv"
+    catalog.write_text(HEADER + "e2-standard-2,2,8,0.09\ne2-standard-4,4,16,0.17\n")
+    subject = Subject(kubeconfig=str(tmp_path / "kubeconfig"), provider={"kind": "delegate", "catalog": str(catalog)})
+    yield World(server, address.url, subject, catalog, sim)
+    await server.stop()
+
+
+def levels(found: dict[str, Finding]) -> dict[str, str]:
+    """What is not well."""
+    return {check: finding.level for check, finding in found.items() if finding.level != "ok"}
+
+
+async def test_where_all_is_well(world: World) -> None:
+    """Version, clock, rights, sources, provider, prices and neighbours each get a line, and none asks for anything."""
+    found = await world.findings()
+    assert levels(found) == {}
+    assert list(found) == [
+        "kubernetes",
+        "clock",
+        "rights of observer",
+        "rights of rescheduler",
+        "usage",
+        "recommendations",
+        "provider",
+        "prices",
+        "price date",
+        "neighbours",
+    ]
+    assert all(finding.do == "" for finding in found.values())
+
+
+def deny(monkeypatch: pytest.MonkeyPatch, denied: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    """Let the server deny some rights; collects what it is asked."""
+    asked: list[dict[str, Any]] = []
+
+    async def review(_: object, request: web.Request) -> web.Response:
+        question = await request.json()
+        asked.append(question)
+        allowed = not denied(question["spec"]["resourceAttributes"])
+        return web.json_response({**question, "status": {"allowed": allowed}}, status=201)
+
+    monkeypatch.setattr(kube.KubeFront, "_review", review)
+    return asked
+
+
+@pytest.fixture
+def denying(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A server that lets nobody evict, patch autoscalers or watch pods."""
+    lost = [("create", "eviction"), ("patch", "horizontalpodautoscalers"), ("watch", "pods")]
+    return deny(monkeypatch, lambda asked: (asked["verb"], asked["subresource"] or asked["resource"]) in lost)
+
+
+async def test_missing_rights_are_named(denying: list[dict[str, Any]], world: World) -> None:
+    """A right without which nothing works fails, one that can be done without warns with what is lost; both say how."""
+    said = [item for item in await examine(world.subject) if item.check.startswith("rights") and item.level != "ok"]
+    assert [(item.check, item.level) for item in said] == [
+        ("rights of observer", "fail"),
+        ("rights of rescheduler", "fail"),
+        ("rights of rescheduler", "warn"),
+    ]
+    assert "may not watch pods" in said[0].said
+    assert "may not create pods/eviction" in said[1].said
+    assert "patch horizontalpodautoscalers.autoscaling; without: autoscalers may take a surge back" in said[2].said
+    assert said[1].do == "kinema rbac --provider delegate | kubectl apply -f -"
+    assert {item["kind"] for item in denying} == {"SelfSubjectAccessReview"}
+
+
+async def test_rights_of_accounts(denying: list[dict[str, Any]], world: World) -> None:
+    """With a namespace, the services' own accounts there are asked about, each about its own rights only."""
+    found = await world.findings(accounts="ops")
+    assert found["rights of observer"].do == "kinema rbac --provider delegate -n ops | kubectl apply -f -"
+    assert {item["kind"] for item in denying} == {"SubjectAccessReview"}
+    users = {(item["spec"]["user"], item["spec"]["resourceAttributes"]["verb"]) for item in denying}
+    assert ("system:serviceaccount:ops:kinema-rescheduler", "patch") in users
+    assert ("system:serviceaccount:ops:kinema-observer", "patch") not in users
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(-600.0, "warn"), (0.0, "ok"), (3.0, "ok"), (9.0, "warn")])
+async def test_clocks_apart(seconds: float, level: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than five seconds between this machine and the API server are told, in either direction."""
+
+    class Shifted(SystemClock):
+        def now(self) -> Any:
+            return super().now() + timedelta(seconds=seconds)
+
+    monkeypatch.setattr(checks, "SystemClock", Shifted)
+    assert (await world.findings())["clock"].level == level
+
+
+@pytest.mark.parametrize(
+    ("minor", "level"), [("22", "fail"), ("23+", "warn"), ("34", "ok"), ("36", "ok"), ("37", "warn"), ("", "warn")]
+)
+async def test_versions(minor: str, level: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too old fails, untested warns, also where the provider adds a sign to the number."""
+    monkeypatch.setitem(kube._VERSION, "minor", minor)
+    assert (await world.findings())["kubernetes"].level == level
+
+
+@pytest.mark.parametrize("status", [403, 404, 503])
+async def test_without_usage(status: int, world: World) -> None:
+    """Whatever keeps the metrics API from answering, Kinema works without it, and that is said."""
+    await world.fault(type="api", method="GET", path="/apis/metrics.k8s.io/", status=status, count=99)
+    found = (await world.findings())["usage"]
+    assert found.level == "warn"
+    assert "requests stay as they are" in found.said
+
+
+async def test_server_out_of_reach(world: World, tmp_path: Path) -> None:
+    """No connection, wrong credentials or a context that does not exist is one finding, and no further question."""
+    write_kubeconfig(tmp_path / "other", url="http://127.0.0.1:9", token="none")
+    away = await examine(replace(world.subject, kubeconfig=str(tmp_path / "other")))
+    nowhere = await examine(replace(world.subject, context="elsewhere"))
+    await world.fault(type="api", method="GET", path="/version", status=401, count=99)
+    unknown = await examine(world.subject)
+    for found in (away, nowhere, unknown):
+        assert [(item.check, item.level) for item in found] == [("kubernetes", "fail")]
+        assert found[0].do
+
+
+async def test_machines_without_a_price(world: World) -> None:
+    """Every machine type that runs must be in the price list; what is missing is named."""
+    world.catalog.write_text(HEADER + "n1-standard-1,1,4,0.05\n")
+    found = (await world.findings())["prices"]
+    assert found.level == "fail"
+    assert "tiny-1" in found.said
+    assert found.do == "complete prices.csv"
+
+
+async def test_price_lists_that_are_old_or_damaged(world: World) -> None:
+    """Prices of more than a month ago are called old; a list that cannot be read fails with line and column."""
+    seconds = world.catalog.stat().st_mtime - 40 * 86400
+    os.utime(world.catalog, (seconds, seconds))
+    assert "40 days ago" in (await world.findings())["price date"].said
+    world.catalog.write_text(HEADER + "e2-standard-2,two,8,0.09\n")
+    found = (await world.findings())["provider"]
+    assert found.level == "fail"
+    assert "vcpus" in found.said
+
+
+@pytest.mark.parametrize(
+    ("node", "who"),
+    [
+        (Node(name="n", uid="u", labels={"karpenter.sh/nodepool": "default"}), "Karpenter"),  # type: ignore[arg-type]  # a plain map does
+        (Node(name="n", uid="u", taints=(Taint(key="karpenter.sh/disrupted", effect="NoSchedule"),)), "Karpenter"),
+        (
+            Node(name="n", uid="u", taints=(Taint(key="DeletionCandidateOfClusterAutoscaler", effect="NoSchedule"),)),
+            "Cluster Autoscaler",
+        ),
+    ],
+)
+def test_neighbours(node: Node, who: str) -> None:
+    """Another autoscaler's marks are told, unless it is the one that boots and deletes for us."""
+    from kinema_cli.checkup.prices import neighbours  # noqa: PLC0415 - the name is a check's here
+
+    (beside,) = neighbours([node], "kwok")
+    (with_us,) = neighbours([node], "delegate")
+    assert (beside.level, with_us.level) == ("warn", "ok")
+    assert who in beside.said
+    assert "delegate" in beside.do
+
+
+async def test_cluster_without_nodes(world: World) -> None:
+    """There is nothing to plan on."""
+    async with aiohttp.ClientSession(world.url) as session:
+        for item in world.sim.store.sorted(NODE):
+            await session.delete(f"/api/v1/nodes/{item['metadata']['name']}")
+    assert levels(await world.findings())["nodes"] == "fail"
+
+
+@pytest.mark.parametrize(("level", "code"), [("ok", 0), ("warn", 0), ("fail", 1)])
+def test_exit_code_and_json(level: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Only what would not work makes the exit code 1; JSON holds every finding with what to do."""
+
+    async def found(_: Subject) -> tuple[Finding, ...]:
+        return (Finding("clock", "ok", "fine"), Finding("prices", level, "some", "more"))  # type: ignore[arg-type]  # one of the three
+
+    monkeypatch.setattr(run, "examine", found)
+    assert doctor_command.run_doctor(Subject(kubeconfig="k"), Format.JSON) == code
+    told = json.loads(capsys.readouterr().out)["findings"]
+    assert told[1] == {"check": "prices", "level": level, "said": "some", "do": "more"}
+    assert doctor_command.run_doctor(Subject(kubeconfig="k"), Format.TABLE) == code
+    assert "some → more" in capsys.readouterr().out

@@ -1,0 +1,58 @@
+"""What `kinema doctor` finds at a real broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.builders import NOW
+
+from kinema_cli.broker import settings_for
+from kinema_cli.checkup.broker import broker
+from kinema_core.events import ClusterSnapshot
+from kinema_core.runtime.embedded import NatsServer, free_port
+from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.nats_bus import connect
+from kinema_core.runtime.rights import USERS, authorization
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.setup import Layout, setup
+
+pytestmark = pytest.mark.connected
+
+
+async def test_nothing_listens() -> None:
+    """Without a broker there is one finding, which says what to start."""
+    (found,) = await broker(settings_for(f"nats://127.0.0.1:{free_port()}", "c1"))
+    assert (found.check, found.level) == ("broker", "fail")
+    assert "start nats-server" in found.do
+
+
+async def test_broker_from_nothing_to_all_well(tmp_path: Path) -> None:
+    """Wrong password, not set up, half set up, nobody speaks, an old state: each has its line and its advice."""
+    server = NatsServer(tmp_path, authorization=authorization(dict.fromkeys(USERS, "secret"), ["c1"]))
+    server.start()
+
+    def user(name: str, password: str = "secret") -> RuntimeSettings:
+        return settings_for(server.url.replace("nats://", f"nats://{name}:{password}@"), "c1")
+
+    try:
+        (wrong,) = await broker(user("operator", "guess"))
+        assert "password" in wrong.do
+        (empty,) = await broker(user("operator"))
+        assert "stream KINEMA_STATE" in empty.said
+        assert "kinema setup" in empty.do
+        await setup(user("admin"), Layout(clusters=("other",)))
+        (half,) = await broker(user("operator"))
+        assert half.said.count("consumer") == 3
+        assert "stream" not in half.said
+        await setup(user("admin"), Layout(clusters=("c1",)))
+        good, silent = await broker(user("operator"))
+        assert (good.level, silent.level) == ("ok", "warn")
+        bus = await connect(user("observer"))
+        await bus.publish(origin(ClusterSnapshot(version=1, objects=()), id_="s1", cluster="c1", iteration="", now=NOW))
+        await bus.close()
+        _, old = await broker(user("operator"))
+        assert old.level == "warn"
+        assert "version 1" in old.said
+    finally:
+        server.stop()
