@@ -11,9 +11,9 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 MEMBERS := $(wildcard core/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo test check bench controlplane cluster cluster-stop clean
+.PHONY: help demo test check bench controlplane cluster cluster-stop clean e2e
 help: ## list the verbs
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 .tools/bin/uv:
 	$(PYTHON) -m venv .tools
@@ -28,8 +28,12 @@ demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/
 	.venv/bin/kinema demo --out out/demo
 
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
-	.venv/bin/python -m pytest -q -m "not pipeline"
+	.venv/bin/python -m pytest -q -m "not pipeline and not cluster"
 	.venv/bin/python -m pytest -q -m pipeline
+	.venv/bin/python -m pytest -q -m cluster
+
+e2e: .venv/.ready controlplane ## all services on a real control plane, audited from outside; leaves out/e2e/result.json
+	.venv/bin/python -m pytest -q tests/e2e
 
 check: .venv/.ready ## Ruff, mypy --strict, import contracts
 	.venv/bin/ruff check

@@ -147,6 +147,7 @@ def _metrics(layout: Layout) -> list[str]:
         f"--authorization-kubeconfig={folder}/metrics.kubeconfig",
         *_serving(layout, "metrics"),
         "--metric-resolution=10s",
+        "--kubelet-request-timeout=5s",
         "--kubelet-use-node-status-port",
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-certificate-authority={folder}/ca.crt",

@@ -1,0 +1,197 @@
+"""An auditor who watches the API server from outside and shares no code with the services.
+
+After every change it asks what a user of the workloads would: are enough pods ready, is every budget kept, is
+everything that must not move still where it was; and at the end: is everything as its owner left it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.controlplane.access import Access
+from tests.e2e.follower import JSON, Follower, Objects
+
+_MARK: Final = "kinema.io/"
+_OWNERS_WORDS: Final = ("kinema.io/adjustment", "kinema.io/strategy", "kinema.io/offer", "kinema.io/capacity-type")
+"""Marks with our prefix that belong to an object's owner or to its machine: not ours to take off."""
+_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_WORKLOADS: Final = ("Deployment", "StatefulSet")
+
+
+@dataclass
+class Auditor:
+    """Follows a cluster; `flaws` says what was wrong at any moment within `watching`."""
+
+    access: Access
+    untouchable: tuple[str, ...] = ()
+    """Beginnings of the names of pods that must stay where they are."""
+    flaws: list[str] = field(default_factory=list)
+    changes: int = 0
+    starts: dict[str, list[str]] = field(default_factory=dict)
+    """Workload → the nodes on which pods of it were newly bound, in order."""
+    before: Objects = field(default_factory=dict)
+    _follower: Follower = field(init=False)
+    _seen: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Nothing is asked of the server yet."""
+        self._follower = Follower(self.access)
+
+    @property
+    def now(self) -> Objects:
+        """The cluster as last told."""
+        return self._follower.objects
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Judge every change within the block."""
+        versions = self._follower.list()
+        self.before = deepcopy(self.now)
+        self._seen = {_uid(pod) for pod in self.now["Pod"].values() if _node(pod)}
+        self._judge()
+        with self._follower.following(versions, self._judge):
+            yield
+        self.flaws += [f"the auditor lost sight: {text}" for text in self._follower.broken]
+
+    def _judge(self) -> None:
+        self.changes += 1
+        found = [*self._floors(), *self._budgets(), *self._moved(), *self._homeless()]
+        self.flaws += [flaw for flaw in found if flaw not in self.flaws]
+        for pod in self.now["Pod"].values():
+            if _node(pod) and _uid(pod) not in self._seen:
+                self._seen.add(_uid(pod))
+                self.starts.setdefault(_workload(self.now, pod), []).append(_node(pod))
+
+    def _floors(self) -> Iterator[str]:
+        """Workloads with fewer ready pods than their owner asked for; one less may be ready of a StatefulSet."""
+        ready: defaultdict[str, int] = defaultdict(int)
+        for pod in self.now["Pod"].values():
+            ready[_workload(self.now, pod)] += _is_ready(pod)
+        for kind in _WORKLOADS:
+            for key in self.now[kind]:
+                name = f"{kind} {key}"
+                floor = self._wanted(name) - (kind == "StatefulSet")
+                if ready[name] < floor:
+                    yield f"{name}: {ready[name]} ready, {floor} needed"
+
+    def _budgets(self) -> Iterator[str]:
+        for key, budget in self.now["PodDisruptionBudget"].items():
+            covered = [pod for pod in self.now["Pod"].values() if _covers(budget, pod)]
+            wanted = sum(self._wanted(name) for name in sorted({_workload(self.now, pod) for pod in covered} - {""}))
+            spec = budget["spec"]
+            if "minAvailable" in spec:
+                needed = _share(spec["minAvailable"], wanted)
+            else:
+                needed = wanted - _share(spec.get("maxUnavailable", 1), wanted)
+            healthy = sum(map(_is_ready, covered))
+            if healthy < needed:
+                yield f"budget {key}: {healthy} healthy, {needed} needed"
+
+    def _wanted(self, name: str) -> int:
+        """Replicas that the owner asks for: a surge raises the wish for a while, and is not the owner."""
+        kind, _, key = name.partition(" ")
+        found = [objects[kind][key]["spec"]["replicas"] for objects in (self.before, self.now) if key in objects[kind]]
+        return int(min(found))
+
+    def _moved(self) -> Iterator[str]:
+        """Untouchable pods that are gone or somewhere else."""
+        for key, first in self.before["Pod"].items():
+            if not first["metadata"]["name"].startswith(self.untouchable):
+                continue
+            pod = self.now["Pod"].get(key)
+            if pod is None or _uid(pod) != _uid(first) or _is_ending(pod):
+                yield f"untouchable pod {key} is gone"
+
+    def _homeless(self) -> Iterator[str]:
+        """Pods whose node was taken away under them."""
+        for key, pod in self.now["Pod"].items():
+            ends = _is_ending(pod) or _owner(pod)[0] == "DaemonSet"
+            if _node(pod) and not ends and _node(pod) not in self.now["Node"]:
+                yield f"pod {key} lost its node {_node(pod)}"
+
+    def workload_of(self, pod: str) -> str:
+        """The workload of a pod (`namespace/name`) that was there at the beginning; empty for any other."""
+        found = self.before["Pod"].get(pod)
+        return "" if found is None else _workload(self.before, found)
+
+    def leftovers(self) -> list[str]:
+        """Marks, taints, cordons, templates, replicas and limits that are not as their owners left them."""
+        with self._follower.lock:
+            found = [*self._marks(), *self._closed_nodes(), *self._changed_workloads()]
+        return sorted(found)
+
+    def _marks(self) -> Iterator[str]:
+        for kind, objects in self.now.items():
+            for key, item in objects.items():
+                metadata = item["metadata"]
+                names = [*(metadata.get("labels") or ()), *(metadata.get("annotations") or ())]
+                ours = [name for name in names if name.startswith(_MARK) and name not in _OWNERS_WORDS]
+                if kind != "ConfigMap":
+                    yield from (f"{kind} {key}: {name}" for name in names if name in ours or name == _DELETION_COST)
+                elif metadata["name"] == "kinema-steering" and item.get("data"):
+                    yield f"{kind} {key}: {item['data']}"
+
+    def _closed_nodes(self) -> Iterator[str]:
+        for key, node in self.now["Node"].items():
+            taints = node["spec"].get("taints") or ()
+            yield from (f"Node {key}: taint {taint['key']}" for taint in taints)
+            if node["spec"].get("unschedulable"):
+                yield f"Node {key}: cordoned"
+
+    def _changed_workloads(self) -> Iterator[str]:
+        for kind in (*_WORKLOADS, "HorizontalPodAutoscaler"):
+            for key, first in self.before[kind].items():
+                item = self.now[kind].get(key, {"spec": {}})
+                changed = [name for name in first["spec"] if item["spec"].get(name) != first["spec"][name]]
+                yield from (f"{kind} {key}: spec.{name} is not its owner's" for name in changed)
+
+
+def _uid(item: JSON) -> str:
+    return str(item["metadata"]["uid"])
+
+
+def _node(pod: JSON) -> str:
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def _is_ending(pod: JSON) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _is_ready(pod: JSON) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return not _is_ending(pod) and any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _owner(item: JSON) -> tuple[str, str]:
+    for reference in item["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            return str(reference["kind"]), str(reference["name"])
+    return "", ""
+
+
+def _workload(objects: Mapping[str, Mapping[str, JSON]], pod: JSON) -> str:
+    """`Kind namespace/name` of the Deployment or StatefulSet that a pod belongs to; empty for any other."""
+    namespace = pod["metadata"]["namespace"]
+    kind, name = _owner(pod)
+    if kind == "ReplicaSet":
+        kind, name = _owner(objects["ReplicaSet"].get(f"{namespace}/{name}") or {"metadata": {}})
+    return f"{kind} {namespace}/{name}" if kind in _WORKLOADS else ""
+
+
+def _covers(budget: JSON, pod: JSON) -> bool:
+    """Whether a budget is about a pod; the budgets here select by `matchLabels`."""
+    same = budget["metadata"]["namespace"] == pod["metadata"]["namespace"]
+    wanted = budget["spec"]["selector"]["matchLabels"]
+    return bool(same and wanted.items() <= (pod["metadata"].get("labels") or {}).items())
+
+
+def _share(given: int | str, whole: int) -> int:
+    """Absolute or percent, rounded up as the API says."""
+    return math.ceil(int(given[:-1]) * whole / 100) if isinstance(given, str) else given

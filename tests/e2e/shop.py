@@ -1,0 +1,183 @@
+"""A cluster after a peak, as a person would find it: two applications, their helpers, and pods that must not move.
+
+Online Boutique and TeaStore were scaled up for a peak and down again; their nodes stayed. Beside them a StatefulSet
+with volumes, a DaemonSet, a bare pod, a workload that its budget never lets go, and one that is marked as untouchable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from tests.controlplane.access import Access
+from tests.controlplane.nodes import add_nodes, node
+
+from kinema_core.model.catalog import gke_allocatable
+from kinema_sim.load.apps import Service, load_application
+from kinema_sim.scenarios.objects import App, daemon_set, deployment, hpa, namespace, pdb, stateful_set
+
+JSON = dict[str, Any]
+Placed = tuple[str, JSON]
+"""Path to post to, and the object."""
+
+ZONES: Final = ("europe-west3-a", "europe-west3-b", "europe-west3-c")
+OLD_NODES: Final = 9
+MACHINE: Final = "e2-standard-4"
+_CORES, _GIB = 4, 16
+_PEAK: Final = 5
+"""Replicas of every scaling service at the peak."""
+_FIXED: Final = {"kinema.io/adjustment": "0"}
+"""Requests as the owner wrote them."""
+_BUDGETS: Final[Mapping[str, Mapping[str, int | str]]] = {
+    "frontend": {"minAvailable": 2},
+    "cartservice": {"maxUnavailable": 1},
+    "checkoutservice": {"minAvailable": "50%"},
+    "teastore-webui": {"maxUnavailable": 1},
+    "store": {"maxUnavailable": 1},
+    "vault": {"maxUnavailable": 0},
+}
+_SCALED: Final = ("frontend", "currencyservice")
+"""Services with an autoscaler."""
+_QUICK: Final = {
+    f"pod-{stage}.stage.kwok.x-k8s.io/{part}": delay
+    for stage, delay in (("create", "300ms"), ("ready", "1s"), ("delete", "300ms"))
+    for part in ("delay", "jitter-delay")
+}
+"""Pods start and end as quickly as those of a small Go program."""
+
+
+def untouchable() -> tuple[str, ...]:
+    """Names (or their beginnings) of pods that stay where they are, whatever it costs."""
+    return ("bare", "ledger", "vault")
+
+
+def create(access: Access) -> None:
+    """Build the cluster, live through the peak, and wait until what is left of it runs."""
+    cpu, memory = gke_allocatable(Decimal(_CORES), _GIB * 2**30)
+    add_nodes(
+        access,
+        *(
+            node(f"old-{i}", zone=ZONES[i % len(ZONES)], cpu=f"{cpu}m", memory=str(memory), machine=MACHINE)
+            for i in range(OLD_NODES)
+        ),
+    )
+    for path, body in objects():
+        access.request("POST", path, body)
+    _await_ready(access)
+    _scale(access, lambda service: service.min)
+    _await_ready(access)
+
+
+def objects() -> Iterator[Placed]:
+    """Everything but nodes, at the peak."""
+    for space in ("online-boutique", "teastore", "tools"):
+        yield "/api/v1/namespaces", namespace(space)
+    for service, space in _services():
+        app = _app(service, space)
+        yield _at("apps/v1", "deployments", _quick(deployment(app)))
+        yield from _guards(app, service)
+    tools = App("store", "tools", "example/store:1", cpu_m=300, memory_mi=512, replicas=3, annotations=_FIXED)
+    yield from _volumes(tools)
+    yield _at("apps/v1", "statefulsets", _quick(_with_volume(stateful_set(tools))))
+    yield from _guards(tools, None)
+    agent = App("agent", "tools", "example/agent:1", cpu_m=60, memory_mi=60)
+    yield _at("apps/v1", "daemonsets", _quick(daemon_set(agent)))
+    for name, marks in (("vault", {}), ("ledger", {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})):
+        app = App(name, "tools", f"example/{name}:1", cpu_m=150, memory_mi=200, replicas=2, annotations=_FIXED)
+        made = _quick(deployment(app))
+        made["spec"]["template"]["metadata"]["annotations"] |= marks
+        yield _at("apps/v1", "deployments", made)
+        yield from _guards(app, None)
+    bare = _quick(deployment(App("bare", "tools", "example/bare:1", cpu_m=100, memory_mi=100)))["spec"]["template"]
+    yield "/api/v1/namespaces/tools/pods", {**bare, "metadata": {**bare["metadata"], "name": "bare"}}
+
+
+def _services() -> Iterator[tuple[Service, str]]:
+    for name in ("online-boutique", "teastore"):
+        for service in load_application(name).services:
+            yield service, name
+
+
+def _app(service: Service, space: str) -> App:
+    peak = _PEAK if service.max > service.min else service.min
+    return App(
+        name=service.name,
+        namespace=space,
+        image=f"example/{service.name}:1",
+        cpu_m=service.cpu_m,
+        memory_mi=service.memory_mi,
+        replicas=peak,
+        annotations=_FIXED,
+        grace_seconds=5,
+    )
+
+
+def _quick(made: JSON) -> JSON:
+    """With the delays of KWOK's kubelet, and usage of 60 % of what is asked for."""
+    template = made["spec"]["template"]
+    asked = template["spec"]["containers"][0]["resources"]["requests"]
+    used = {
+        "kwok.x-k8s.io/usage-cpu": f"{int(asked['cpu'][:-1]) * 6 // 10}m",
+        "kwok.x-k8s.io/usage-memory": f"{int(asked['memory'][:-2]) * 6 // 10}Mi",
+    }
+    template["metadata"]["annotations"] = {**template["metadata"].get("annotations", {}), **_QUICK, **used}
+    return made
+
+
+def _guards(app: App, service: Service | None) -> Iterator[Placed]:
+    if app.name in _BUDGETS:
+        yield _at("policy/v1", "poddisruptionbudgets", pdb(app, **_BUDGETS[app.name]))
+    if service is not None and app.name in _SCALED:
+        made = hpa(app, low=service.min, high=service.max, target=60)
+        yield _at("autoscaling/v2", "horizontalpodautoscalers", made)
+
+
+def _volumes(app: App) -> Iterator[Placed]:
+    """A volume for each replica, each of one zone."""
+    for i in range(app.replicas):
+        terms = [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [ZONES[i % len(ZONES)]]}]
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "fixed",
+            "hostPath": {"path": f"/data/{i}"},
+            "claimRef": {"namespace": app.namespace, "name": f"data-{app.name}-{i}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": terms}]}},
+        }
+        yield "/api/v1/persistentvolumes", {"metadata": {"name": f"{app.name}-{i}"}, "spec": spec}
+
+
+def _with_volume(made: JSON) -> JSON:
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "fixed",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    made["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
+    container = made["spec"]["template"]["spec"]["containers"][0]
+    container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    return made
+
+
+def _at(version: str, plural: str, made: JSON) -> Placed:
+    return f"/apis/{version}/namespaces/{made['metadata']['namespace']}/{plural}", made
+
+
+def _scale(access: Access, wanted: Any) -> None:
+    for service, space in _services():
+        if service.name in _SCALED:
+            continue  # its autoscaler does
+        path = f"/apis/apps/v1/namespaces/{space}/deployments/{service.name}/scale"
+        body = {"spec": {"replicas": wanted(service)}}
+        access.request("PATCH", path, body, content_type="application/merge-patch+json")
+
+
+def _await_ready(access: Access) -> None:
+    for kind in ("deployments", "statefulsets"):
+        access.until(f"/apis/apps/v1/{kind}", lambda found: bool(found["items"]) and all(map(_whole, found["items"])))
+
+
+def _whole(workload: JSON) -> bool:
+    wanted, status = workload["spec"]["replicas"], workload.get("status", {})
+    return bool(status.get("readyReplicas", 0) == status.get("replicas", 0) == wanted)
