@@ -94,9 +94,12 @@ class _Batch(NamedTuple):
 
 
 class _Opening(NamedTuple):
-    """How a list begins: its kind where that comes first, where its items begin, and what is between two of them."""
+    """How a list begins: whether its kind comes first, where its items begin, and what is between two of them."""
 
     kind: str
+    """Of items that do not name their own; empty for a list of mixed kinds, and where the kind comes last."""
+    named: bool
+    """Whether the kind comes first."""
     end: int
     between: re.Pattern[bytes]
 
@@ -145,9 +148,8 @@ def _opening(text: bytearray) -> _Opening | None:
         return None
     if not part.kind and found[1] not in _NAMES_KIND:
         return None  # of what kind they are is told after them
-    return _Opening(
-        part.kind.removesuffix("List"), end, re.compile(rb"\}\s*,\s*(?=\{\s*" + re.escape(found[1]) + rb")")
-    )
+    between = re.compile(rb"\}\s*,\s*(?=\{\s*" + re.escape(found[1]) + rb")")
+    return _Opening(part.kind.removesuffix("List"), bool(part.kind), end, between)
 
 
 def _cut(text: bytearray, start: int, between: re.Pattern[bytes]) -> tuple[list[msgspec.Raw], int] | None:
@@ -171,7 +173,7 @@ def _rest(text: bytes, opening: _Opening, passed: int) -> _Batch:
     except msgspec.DecodeError as error:
         said = _BYTE.sub(lambda at: f"(byte {int(at[1]) - len(_TAIL) + passed})", str(error))
         raise msgspec.DecodeError(said) from error
-    if not opening.kind and not part.kind.endswith("List"):
+    if not opening.named and not part.kind.endswith("List"):
         raise UnreadableListError(f"this is no list of Kubernetes objects: its kind is {part.kind!r}")
     return _Batch(part.items or [], opening.kind or part.kind.removesuffix("List"))
 
