@@ -12,7 +12,7 @@ from typing import Final
 
 from benchmarks.machine import TRACES, describe
 
-BENCHMARKS: Final = ("fold", "observing", "latency", "replay", "optimizer", "frontier", "rivals", "workers")
+BENCHMARKS: Final = ("fold", "observing", "latency", "replay", "optimizer", "frontier", "rivals", "workers", "plan")
 
 
 def run_one(name: str, traces: Path | None = None) -> dict[str, object]:

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
-from kinema_core.events import ClusterObject, Node, Owner, PlacementRules, Pod, PodTerm, Requirement, Selector, Workload
+from kinema_core.events import (
+    ClusterObject,
+    DisruptionBudget,
+    Node,
+    NodeTerm,
+    Owner,
+    PlacementRules,
+    Pod,
+    PodTerm,
+    Requirement,
+    Selector,
+    Spread,
+    Toleration,
+    Volume,
+    VolumeClaim,
+    Workload,
+)
 
 Json: TypeAlias = dict[str, object]
 
 
 def kubernetes_list(objects: Iterable[ClusterObject]) -> Json:
-    """A List of the nodes, pods, Deployments and replica sets.
+    """A List of the objects; raises TypeError as `kubernetes_object`."""
+    items = [kubernetes_object(item) for item in objects]
+    return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}
+
+
+def kubernetes_object(item: ClusterObject) -> Json:
+    """One object as the API has it, without what no rule is about.
 
     Raises:
-        TypeError: an object of another kind.
+        TypeError: an object of a kind that is in no instance.
     """
-    return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": list(map(_item, objects))}
-
-
-def _item(item: ClusterObject) -> Json:
-    if isinstance(item, Node):
-        return _node(item)
-    if isinstance(item, Pod):
-        return _pod(item)
-    if isinstance(item, Workload):
-        return _workload(item)
+    for kind, write in _WRITERS.items():
+        if isinstance(item, kind):
+            return write(item)
     message = f"a {type(item).__name__} is in no instance"
     raise TypeError(message)
 
@@ -86,20 +101,47 @@ def _pod_spec(requests: Mapping[str, int], rules: PlacementRules) -> Json:
 def _placement(rules: PlacementRules) -> Json:
     affinity: Json = {}
     if rules.node_terms is not None:
-        terms = [{"matchExpressions": [_requirement(one) for one in term.expressions]} for term in rules.node_terms]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        affinity["nodeAffinity"] = required
+        affinity["nodeAffinity"] = {_REQUIRED: _node_terms(rules.node_terms)}
+    if rules.affinity:
+        affinity["podAffinity"] = {_REQUIRED: [_term(term) for term in rules.affinity]}
     if rules.anti_affinity:
-        apart = [_term(term) for term in rules.anti_affinity]
-        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": apart}
+        affinity["podAntiAffinity"] = {_REQUIRED: [_term(term) for term in rules.anti_affinity]}
     found: Json = {"affinity": affinity} if affinity else {}
     if rules.node_selector:
         found["nodeSelector"] = dict(rules.node_selector)
+    if rules.tolerations:
+        found["tolerations"] = [_toleration(one) for one in rules.tolerations]
+    if rules.spread:
+        found["topologySpreadConstraints"] = [_spread(one) for one in rules.spread]
+    if rules.claims:
+        found["volumes"] = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in rules.claims]
     return found
+
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _node_terms(terms: Iterable[NodeTerm]) -> Json:
+    return {"nodeSelectorTerms": [{"matchExpressions": [_requirement(e) for e in one.expressions]} for one in terms]}
 
 
 def _term(term: PodTerm) -> Json:
     return {"topologyKey": term.topology_key, "labelSelector": _selector(term.selector)}
+
+
+def _toleration(one: Toleration) -> Json:
+    value = {"value": one.value} if one.value else {}
+    effect = {"effect": one.effect} if one.effect else {}
+    return {"key": one.key, "operator": one.operator, **value, **effect}
+
+
+def _spread(one: Spread) -> Json:
+    return {
+        "topologyKey": one.topology_key,
+        "maxSkew": one.max_skew,
+        "whenUnsatisfiable": one.when_unsatisfiable,
+        "labelSelector": _selector(one.selector),
+    }
 
 
 def _requirement(one: Requirement) -> Json:
@@ -108,6 +150,50 @@ def _requirement(one: Requirement) -> Json:
 
 def _selector(selector: Selector | None) -> Json:
     return {} if selector is None else {"matchLabels": dict(selector.labels)}
+
+
+def _budget(item: DisruptionBudget) -> Json:
+    least = {} if item.min_available is None else {"minAvailable": _count(item.min_available)}
+    most = {} if item.max_unavailable is None else {"maxUnavailable": _count(item.max_unavailable)}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(item.name, item.uid, {}, namespace=item.namespace),
+        "spec": {"selector": _selector(item.selector), **least, **most},
+        "status": {
+            "disruptionsAllowed": item.allowed,
+            "expectedPods": item.expected,
+            "desiredHealthy": item.desired_healthy,
+            "currentHealthy": item.healthy,
+        },
+    }
+
+
+def _count(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _volume(item: Volume) -> Json:
+    spec: Json = {}
+    if item.node_terms is not None:
+        spec["nodeAffinity"] = {"required": _node_terms(item.node_terms)}
+    if item.claim is not None:
+        namespace, _, name = item.claim.partition("/")
+        spec["claimRef"] = {"kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
+    if item.driver:
+        spec["csi"] = {"driver": item.driver, "volumeHandle": item.name}
+    metadata = _metadata(item.name, item.uid, {})
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
+
+
+def _claim(item: VolumeClaim) -> Json:
+    bound = {"volumeName": item.volume, "storageClassName": item.storage_class}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": _metadata(item.name, item.uid, {}, namespace=item.namespace),
+        "spec": {key: value for key, value in bound.items() if value is not None},
+    }
 
 
 def _workload(item: Workload) -> Json:
@@ -169,3 +255,13 @@ def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
 
 def _time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_WRITERS: Final[Mapping[type[ClusterObject], Callable[[Any], Json]]] = {
+    Node: _node,
+    Pod: _pod,
+    Workload: _workload,
+    DisruptionBudget: _budget,
+    Volume: _volume,
+    VolumeClaim: _claim,
+}

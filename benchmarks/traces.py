@@ -31,6 +31,7 @@ COLUMNS: Final = (
     "usd_per_hour",
     "zone",
     "labels",
+    "taints",
     "allocatable_cpu_m",
     "allocatable_memory_bytes",
     "max_pods",
@@ -48,11 +49,16 @@ def write(scene: Scene, snapshot: Path, catalog: Path) -> tuple[int, int]:
         objects.insert(0, _control_plane())
     data = msgspec.json.encode(kubernetes_list(objects))
     snapshot.write_bytes(zstandard.compress(data, 10) if snapshot.suffix == ".zst" else data)
+    write_catalog(offers, catalog)
+    return len(cluster.nodes), len(cluster.pods)
+
+
+def write_catalog(offers: Sequence[Offer], catalog: Path) -> None:
+    """Write the offers as a catalogue, in their order."""
     with catalog.open("w", newline="") as lines:
         rows = csv.writer(lines, lineterminator="\n")
         rows.writerow(COLUMNS)
         rows.writerows(_row(offer) for offer in offers)
-    return len(cluster.nodes), len(cluster.pods)
 
 
 def _control_plane() -> Node:
@@ -81,6 +87,7 @@ def _row(offer: Offer) -> list[str]:
         f"{offer.micro_usd_per_hour / 1e6:.6f}",
         offer.zone,
         _pairs(labels),
+        ";".join(offer.taints),
         str(amounts["cpu"]),
         str(amounts["memory"]),
         str(amounts["pods"]),
