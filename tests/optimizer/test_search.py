@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.assemble import PodClass, assemble
+from benchmarks.machine_types import MachineType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import boutique, random_cluster
@@ -11,7 +13,7 @@ from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW
 
 from kinema_core.events import Solve
-from kinema_optimizer.adapters.search import Found, Wish, search
+from kinema_optimizer.adapters.search import Found, Wish, placed_as_it_is, search
 from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.packing import PackingProblem, cost, flaws, moves
@@ -102,3 +104,11 @@ def test_a_running_cluster_comes_close_to_its_bound() -> None:
     found = found_for(problem, Wish(), rounds=6)
     assert found.cost <= found.bound.value * 1.02
     assert found.cost < int(problem.packing.node_price.sum()) * 0.6
+
+
+def test_the_first_plan_buys_no_large_machine_for_what_a_small_one_holds() -> None:
+    """The relaxation buys fractions of the machine that is cheapest per core; a small fraction is left to others."""
+    machines = [MachineType("large", 60_000_000, (64_000, 2**38)), MachineType("small", 16_000_000, (16_000, 2**36))]
+    problem = assemble(("cpu", "memory"), [PodClass((1000, 2**30), 75)], machines)
+    first = placed_as_it_is(problem)
+    assert sorted(machines[one.machine].name for one in first.boots) == ["large", "small"]

@@ -1,8 +1,8 @@
 """A first plan from the assignment relaxation: open its nodes, deal its shares, finish with knapsacks.
 
-Every kind of node that the relaxation uses is opened as often as it says, rounded up, and gets its share of every class
-dealt evenly, so that all of its nodes have the mix that fits them best. What finds no room goes to the tightest nodes
-open, and the rest to new nodes, each time the kind that the most valuable filling pays best for.
+Every kind of node that the relaxation uses is opened as often as it says, in whole nodes, and gets its share of every
+class dealt evenly, so that all of its nodes have the mix that fits them best. What finds no room goes to the tightest
+nodes open, and the rest to new nodes, each time the kind that the most valuable filling pays best for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _FINISHING_WIDTH = 16
 _REFILLING_WIDTH = 12
 _CANDIDATES = 60
 """Classes of pods left over that a node is offered when it is filled anew."""
+_NEARLY = 0.8
+"""Part of a node from which it is opened as a whole: what less of a large machine would hold, a small one does."""
 
 
 def construct(
@@ -36,7 +38,7 @@ def construct(
     used = np.zeros(len(kinds.price), dtype=np.int64)
     order = np.argsort(-(requests / np.maximum(np.median(kinds.room, axis=0), 1)).max(axis=1), kind="stable")
     for u, k in enumerate(relaxation.used.tolist()):
-        count = int(min(np.ceil(relaxation.nodes[k] - 1e-6), kinds.available[k]))
+        count = int(min(np.floor(relaxation.nodes[k] + (1 - _NEARLY)), kinds.available[k]))
         if count <= 0:
             continue
         share = np.minimum(np.rint(relaxation.shares[u]).astype(np.int64), left)
@@ -137,35 +139,38 @@ def finish(
     enemies: Mapping[int, tuple[int, ...]],
     used: Ints,
 ) -> list[Filling]:
-    """New nodes one kind after another for what is left, which is lowered; each time the best paid filling."""
+    """New nodes one kind after another for what is left, which is lowered; each time the best paid filling.
+
+    The less is left, the less a kind is paid for: those that were paid too little before are not looked at again.
+    """
     made: list[Filling] = []
-    none = np.zeros(0, dtype=np.int64)
+    paid = np.full(len(kinds.price), np.inf)
     while left.any():
         mine = np.flatnonzero(left)
         apart = among(enemies, mine)
-        best: tuple[float, int, Ints] = (0.0, -1, none)
-        for k in range(len(kinds.price)):
-            if used[k] >= kinds.available[k] or _pool_full(kinds, used, k):
-                continue
-            place = Place(0.0, kinds.room[k], none, np.zeros(len(mine), dtype=np.int64), 0, apart)
+        best, counts = -1, np.zeros(0, dtype=np.int64)
+        for k in np.argsort(-paid, kind="stable").tolist():
+            if best >= 0 and paid[k] <= paid[best]:
+                break
             most = np.minimum(kinds.fits[k][mine], left[mine])
-            if not most.any():
+            if used[k] >= kinds.available[k] or _pool_full(kinds, used, k) or not most.any():
+                paid[k] = 0.0
                 continue
-            counts, worth, _ = filled(
+            place = Place(0.0, kinds.room[k], most, np.zeros(len(mine), dtype=np.int64), 0, apart)
+            filling, worth, _ = filled(
                 relaxation.guiding_price[mine], requests[mine], place, most=most, width=_FINISHING_WIDTH
             )
-            paid = worth / max(1.0, float(kinds.price[k]))
-            if paid > best[0] * (1 + 1e-9):
-                best = (paid, k, counts)
-        _, k, counts = best
-        if k < 0 or not counts.any():
+            paid[k] = worth / max(1.0, float(kinds.price[k]))
+            if filling.any() and (best < 0 or paid[k] > paid[best] * (1 + 1e-9)):
+                best, counts = k, filling
+        if best < 0:
             return made
         taken = counts > 0
         times = int((left[mine][taken] // counts[taken]).min())
-        times = max(1, min(times, int(kinds.available[k] - used[k])))
+        times = max(1, min(times, int(kinds.available[best] - used[best])))
         left[mine] -= counts * times
-        used[k] += times
-        made += [Filling(k, mine[taken], counts[taken])] * times
+        used[best] += times
+        made += [Filling(best, mine[taken], counts[taken])] * times
     return made
 
 
