@@ -229,7 +229,7 @@ def exchanged() -> tuple[Step, Exchange]:
 def test_exchanges_of_the_search_itself_are_sound() -> None:
     """What threads find passes the check."""
     done = [(errand.step, one) for _, errand, one in alone()[1] if one is not None]
-    assert len(done) > 3
+    assert len(done) > 1
     assert [faults(problem(), step, one) for step, one in done] == [()] * len(done)
 
 

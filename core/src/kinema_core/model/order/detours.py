@@ -39,10 +39,11 @@ class Detours:
         """Let one pod of every circle of hopeless ones make way while others still move."""
         if not self._hopeless:
             return
+        thinning = self._course.thinning
         leavers = {
             name: [mover for mover in movers if mover.key in self._hopeless]
             for name, movers in self._course.leavers().items()
-            if name not in self._course.thinning
+            if name not in thinning
         }
         stops, seen = self._stops(), set[str]()
         for start in sorted(self._course.waiting):
