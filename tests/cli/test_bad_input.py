@@ -103,7 +103,7 @@ def test_pod_that_nothing_holds_names_resource_and_nearest_offer(bench: Bench) -
     """Which resource is lacking, how much of it, and where it is lacking least."""
     code, reason = reasons(planned(bench, [*spread(), pod("huge", None, cpu="64")]))["shop/huge"]
     assert code == "resource-cpu"
-    assert "nearest: m4/a/on-demand lacks cpu: 64000 requested" in reason
+    assert "nearest: m4/a/on-demand lacks cpu: 64 requested, 3920m there" in reason
 
 
 def test_resource_that_nobody_has_is_named(bench: Bench) -> None:

@@ -53,7 +53,14 @@ def test_node_with_a_rule_of_its_own_names_the_rule(bench: Bench) -> None:
     assert found["verdict"] == "own-rule"
     assert "scale-down-disabled" in found["rule"]
     assert found["saves_usd_per_hour"] == 0.17
-    assert "no pod of its own" in bench.explain("n3").stdout
+    assert "no pod of it would need another place" in bench.explain("n3").stdout
+
+
+def test_empty_node_is_told_to_be_needed_by_nobody(bench: Bench) -> None:
+    """Of pods that find a place elsewhere nothing is said where there are none."""
+    bench.snapshot.write_bytes(text([*spread(), node("n3")]))
+    found = told(bench, "n3")
+    assert (found["verdict"], found["reason"]) == ("could-go", "no pod needs it")
 
 
 def test_node_whose_pods_cost_as_much_elsewhere_stays(bench: Bench) -> None:
@@ -92,7 +99,7 @@ def test_pending_pod_without_a_place_names_resource_and_nearest_offer(bench: Ben
     bench.snapshot.write_bytes(text([*spread(), pod("huge", None, cpu="64")]))
     found = told(bench, "shop/huge")
     assert (found["verdict"], found["code"]) == ("no-place", "resource-cpu")
-    assert "m4/a/on-demand lacks cpu: 64000 requested" in found["reason"]
+    assert "m4/a/on-demand lacks cpu: 64 requested, 3920m there" in found["reason"]
 
 
 def test_pending_pod_without_a_place_names_the_rule(bench: Bench) -> None:
@@ -129,6 +136,7 @@ def test_object_that_could_not_be_read_is_explained_by_its_fault(bench: Bench) -
     assert found["object"] == "Pod shop/broken"
     assert "cpu" in found["path"]
     assert "could not be read" in bench.explain("shop/broken").stdout
+    assert told(bench, "broken") == found  # the namespace may be left out
 
 
 @pytest.mark.parametrize(("name", "near"), [("web-7", "shop/web-"), ("n", "n0, n1, n2"), ("shop/web", "shop/web-0")])

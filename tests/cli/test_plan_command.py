@@ -132,7 +132,7 @@ def test_unreadable_object_is_reported_with_its_path(bench: Bench) -> None:
     assert result.exit_code == 0
     assert "Pod shop/broken" in result.stdout
     assert "spec" in result.stdout
-    assert "1 objects could not be read" in result.stderr
+    assert "1 object could not be read" in result.stderr
 
 
 def test_ceiling_leaves_room(bench: Bench) -> None:

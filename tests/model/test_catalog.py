@@ -90,6 +90,7 @@ def test_columns_in_any_order_with_blanks_and_a_byte_order_mark() -> None:
         (f"{HEADER}\nm4,4,16,0\n", ["usd_per_hour", "price of 0"]),
         (f"{HEADER}\nm4,4,16,-1\n", ["usd_per_hour"]),
         (f"{HEADER}\nm4,4,16,1e-2\n", ["usd_per_hour", "plain decimal"]),
+        (f"{HEADER}\nm4,4,16,-0.1\n", ["usd_per_hour", "of 0 or more"]),
         (f"{HEADER}\nm4,4,16,$0.17\n", ["usd_per_hour"]),
         (f"{HEADER}\nm4,4,16,1_0\n", ["usd_per_hour"]),
         (table("capacity_type", "preemptible"), ["capacity_type", "on-demand or spot"]),

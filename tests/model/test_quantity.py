@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import SCALES, quantities
 
-from kinema_core.model.quantity import LIMIT, QuantityError, parse_amount, parse_bytes, parse_count, parse_cpu
+from kinema_core.model.quantity import LIMIT, QuantityError, in_words, parse_amount, parse_bytes, parse_count, parse_cpu
 
 
 @pytest.mark.parametrize("suffix", sorted(SCALES))
@@ -181,3 +181,15 @@ def test_any_text_is_an_amount_or_a_refusal(text: str) -> None:
         return
     assert 0 <= amount <= LIMIT
     assert text.isascii()
+
+
+@given(st.sampled_from(["cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu"]), st.integers(0, LIMIT // 1000))
+def test_amounts_in_words_are_exact(resource: str, amount: int) -> None:
+    """What people read, Kubernetes would read as the same amount."""
+    assert parse_amount(resource, in_words(resource, amount)) == amount
+
+
+def test_amounts_in_words_are_short() -> None:
+    """The largest unit that leaves no fraction is taken."""
+    amounts = {"cpu": 3920, "memory": 13 * 2**30, "ephemeral-storage": 512 * 2**20, "pods": 110}
+    assert [in_words(name, amount) for name, amount in amounts.items()] == ["3920m", "13Gi", "512Mi", "110"]

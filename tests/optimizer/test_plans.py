@@ -160,7 +160,7 @@ def test_a_pod_that_nothing_holds_is_unplaced_with_the_nearest_offer() -> None:
     state = cluster(node("n1"), deployed("huge", [None], cpu=9000))
     (lost,) = plan(state, mode="autoscale").unplaced
     assert (lost.pod, lost.code) == ("shop/huge-0", "resource-cpu")
-    assert "m8/a/on-demand lacks cpu: 9000 requested, 8000 there" in lost.reason
+    assert "m8/a/on-demand lacks cpu: 9 requested, 8 there" in lost.reason
 
 
 def test_a_pod_that_every_offer_refuses_is_unplaced_with_the_rule() -> None:

@@ -15,7 +15,7 @@ from kinema_cli.output import Format, complain
 if TYPE_CHECKING:
     from kinema_cli.explain_table import Explanation
     from kinema_cli.snapshot import Snapshot
-    from kinema_core.events import Offer, Pod
+    from kinema_core.events import Offer, Pod, Quarantined
     from kinema_core.model.mobility import MobilityOptions
 
 NOTHING_FOUND = 3
@@ -136,13 +136,22 @@ def _explained(name: str, snapshot: Snapshot, offers: tuple[Offer, ...], *, may:
     from kinema_optimizer.logic.explain import explain_node, explain_pod
 
     cluster = snapshot.cluster
-    unread = next((item for item in cluster.quarantined if item.object.partition(" ")[2] == name), None)
+    node = cluster.node(name)
+    unread = None if node is not None else _unread(name, snapshot)
     if unread is not None:
         return QuarantinedObject(object=unread.object, path=unread.path, reason=unread.reason)
-    node = cluster.node(name)
     named = _pod_named(name, snapshot) if node is None else node
     given = compiled(Question(cluster, offers, snapshot.now, "reschedule", options=may))
     return explain_pod(given, named) if isinstance(named, Pod) else explain_node(given, named)
+
+
+def _unread(name: str, snapshot: Snapshot) -> Quarantined | None:
+    """The object of that name that could not be read; its namespace may be left out where no pod has the name."""
+    keys = [(item.object.partition(" ")[2], item) for item in snapshot.cluster.quarantined]
+    exact = [item for key, item in keys if key == name]
+    if exact or any(pod.name == name for pod in snapshot.cluster.pods):
+        return exact[0] if exact else None
+    return next((item for key, item in keys if key.rpartition("/")[2] == name), None)
 
 
 def _pod_named(name: str, snapshot: Snapshot) -> Pod:

@@ -9,7 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kinema_cli.output import counted
 from kinema_core.events import QuarantinedObject
+from kinema_core.model.quantity import in_words
 from kinema_optimizer.logic.explain import Elsewhere, Keeper, NodeExplanation, PodExplanation
 
 Explanation: TypeAlias = NodeExplanation | PodExplanation | QuarantinedObject
@@ -63,7 +65,7 @@ def _of_node(told: NodeExplanation) -> Iterable[tuple[str, str]]:
 
 def _elsewhere(found: Elsewhere) -> str:
     if not found.pods:
-        return "no pod of its own would need another place"
+        return "no pod of it would need another place"
     parts = []
     if found.onto_nodes:
         names = ", ".join(f"{one.node} ({one.pods})" for one in found.onto[:3])
@@ -71,9 +73,9 @@ def _elsewhere(found: Elsewhere) -> str:
         parts.append(f"on {names}{more}")
     parts += [f"{one.count} new {one.offer} at {one.usd_per_hour:.4f} USD/h each" for one in found.boots]
     if found.homeless:
-        parts.append(f"{found.homeless} pods have no place")
+        parts.append(f"{counted(found.homeless, 'pod')} without a place")
     price = f"; new machines cost {found.usd_per_hour:.4f} USD/h" if found.boots else ""
-    return f"its {found.pods} pods: {', '.join(parts)}{price}"
+    return f"{counted(found.pods, 'pod')}: {', '.join(parts)}{price}"
 
 
 def _saves(told: NodeExplanation) -> str:
@@ -99,7 +101,7 @@ def _keepers(held: tuple[Keeper, ...]) -> Table:
 def _of_pod(told: PodExplanation) -> Iterable[tuple[str, str]]:
     yield "node", told.node or "none"
     yield "verdict", f"{_POD[told.verdict]}{f' ({told.code})' if told.code else ''}: {told.reason}"
-    yield "requests", ", ".join(f"{name} {amount}" for name, amount in told.requests.items())
+    yield "requests", ", ".join(f"{name} {in_words(name, amount)}" for name, amount in told.requests.items())
     if told.strategy is not None:
         yield "moves by", told.strategy
     if told.rooms_in_all:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kinema_cli.output import complain
+from kinema_cli.output import complain, counted
 
 if TYPE_CHECKING:
     from kinema_cli.snapshot import Snapshot
@@ -69,4 +69,4 @@ def say_what_is_left_out(snapshot: Snapshot) -> None:
         complain(f"none in the file: {', '.join(absent)}; if the cluster has any, their rules are missing in this plan")
     count = len(snapshot.cluster.quarantined)
     if count:
-        complain(f"{count} objects could not be read; what they might forbid is taken as forbidden")
+        complain(f"{counted(count, 'object')} could not be read; what that might forbid is taken as forbidden")

@@ -43,3 +43,8 @@ def complain(message: str) -> None:
     from rich.console import Console
 
     Console(stderr=True, highlight=False).print(message, markup=False, soft_wrap=True)
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things: `1 pod`, `1,200 pods`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -10,7 +10,7 @@ import typer
 
 from kinema_cli.inputs import InputError, UsageError, offers_of, say_what_is_left_out, snapshot_of
 from kinema_cli.options import AllowSpot, ContextName, MoveJobs, Output, SnapshotFile
-from kinema_cli.output import Format, complain
+from kinema_cli.output import Format, complain, counted
 
 if TYPE_CHECKING:
     from kinema_cli.snapshot import Snapshot
@@ -147,8 +147,8 @@ def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSett
     from kinema_cli.solving import told
     from kinema_optimizer.planner import plan_for
 
-    nodes, pods = len(snapshot.cluster.nodes), len(snapshot.cluster.pods)
-    said = f"planning for {nodes} nodes and {pods} pods, up to {settings.time_limit_seconds:g} s"
+    nodes, pods = counted(len(snapshot.cluster.nodes), "node"), counted(len(snapshot.cluster.pods), "pod")
+    said = f"planning for {nodes} and {pods}, up to {settings.time_limit_seconds:g} s"
     unit = "W" if settings.objective(snapshot.now).kind == "energy" else "USD/h"
     with told(said, unit) as progress:
         return plan_for(snapshot.cluster, offers, now=snapshot.now, settings=settings, progress=progress)

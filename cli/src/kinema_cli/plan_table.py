@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kinema_cli.output import counted
 from kinema_cli.report.blocked import blocked
 from kinema_cli.report.data import HOURS_PER_MONTH, Blocked, Headline
 from kinema_cli.report.from_plan import fate_of, headline_of
@@ -107,7 +108,7 @@ def _order(plan: Plan) -> str:
     if not plan.temporary:
         return said
     price = sum(node.usd_per_hour for node in plan.temporary)
-    return f"{said}, with {len(plan.temporary)} nodes for a while that cost {price:,.4f} USD/h together"
+    return f"{said}, with {counted(len(plan.temporary), 'node')} for a while, {price:,.4f} USD/h together"
 
 
 def _saving(head: Headline) -> str:
@@ -126,7 +127,7 @@ def _bound(head: Headline) -> str:
 def _how_many(head: Headline) -> str:
     by_strategy = ", ".join(f"{count} by {name}" for name, count in sorted(head.strategies.items()))
     restarts = f", {head.restarts} restarts in place" if head.restarts else ""
-    return f"{head.moves:,} pods{restarts}{f' ({by_strategy})' if by_strategy else ''}"
+    return f"{counted(head.moves, 'pod')}{restarts}{f' ({by_strategy})' if by_strategy else ''}"
 
 
 def _machines(plan: Plan) -> Table:

@@ -175,7 +175,7 @@ def decimal(text: str) -> Fraction:
         ValueError: it is none.
     """
     if not _DECIMAL.fullmatch(text):
-        raise ValueError("write a plain decimal number such as 0.25")
+        raise ValueError("write a plain decimal number of 0 or more, such as 0.25")
     return Fraction(text)
 
 

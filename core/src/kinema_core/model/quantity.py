@@ -82,6 +82,17 @@ def parse_amount(resource: str, text: str) -> int:
 
 
 @lru_cache(maxsize=16384)
+def in_words(resource: str, amount: int) -> str:
+    """An amount as people write it, exact: `cpu` 500 → `500m`, `memory` 536870912 → `512Mi`, others as they are."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for power, suffix in reversed([*enumerate("KMGT", start=1)]):
+            if amount and amount % 1024**power == 0:
+                return f"{amount // 1024**power}{suffix}i"
+    return str(amount)
+
+
 def _scaled(text: str, units: int) -> int:
     """The quantity in 1/`units`, rounded up. Clusters repeat a few hundred texts, hence the cache."""
     exact = _exact(text) * units

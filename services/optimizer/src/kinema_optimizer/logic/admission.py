@@ -14,6 +14,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports, daemon_requests
 from kinema_core.model.match import node_admits, parse_taints
 from kinema_core.model.mobility import MobilityOptions, spot_allowed
+from kinema_core.model.quantity import in_words
 from kinema_core.model.resources import lacking, subtract
 from kinema_core.model.volumes import volume_refuses, volume_terms
 from kinema_optimizer.logic.masks import SiteIndex
@@ -174,7 +175,7 @@ class Admission:
             excess = sum(requests[name] / max(1, site.room.get(name, 0)) for name in missing)
             code, text = "sold-out", f"{site.name} would hold it and cannot be had"
             if missing:
-                amounts = [f"{name}: {requests[name]} requested, {site.room.get(name, 0)} there" for name in missing]
+                amounts = [_shortage(name, requests[name], site.room.get(name, 0)) for name in missing]
                 code, text = f"resource-{missing[0]}", f"{site.name} lacks {'; '.join(amounts)}"
             if rule is not None:
                 code, text = "rule", f"{site.name} refuses it: {rule}"
@@ -183,3 +184,7 @@ class Admission:
             return "no-offer", "nothing is on sale, and no node has room for it"
         _, _, _, _, code, text = min(rated)
         return code, f"no node has room for it and no offer holds it; nearest: {text}"
+
+
+def _shortage(name: str, requested: int, there: int) -> str:
+    return f"{name}: {in_words(name, requested)} requested, {in_words(name, there)} there"

@@ -131,7 +131,7 @@ def explain_node(given: Compiled, node: Node) -> NodeExplanation:
     price = given.sites.prices[node.name]
     saves = price - found.price if priced else None
     lost = _without_place(free, found, node)
-    verdict, why = _verdict(own, held, found, lost=lost, saves=saves, price=price)
+    verdict, why = _verdict(own, held, found, pods=pods, lost=lost, saves=saves, price=price)
     machine_type, zone, capacity_type = machine_of(node)
     return NodeExplanation(
         name=node.name,
@@ -180,7 +180,7 @@ def _freed(given: Compiled, keys: list[str]) -> Compiled:
 
 
 def _verdict(
-    own: str | None, held: tuple[Held, ...], found: Alternative, *, lost: str, saves: int | None, price: int
+    own: str | None, held: tuple[Held, ...], found: Alternative, *, pods: int, lost: str, saves: int | None, price: int
 ) -> tuple[NodeVerdict, str]:
     if own is not None:
         return "own-rule", own
@@ -193,7 +193,7 @@ def _verdict(
         return "no-place", f"{count} of its pods find no place elsewhere, as {lost}"
     if saves is not None and saves > 0:
         where = f"on new machines for {found.price / MICRO:.4f} USD/h" if found.boots else "on nodes that are there"
-        return "could-go", f"its pods find a place elsewhere, {where}"
+        return "could-go", f"its pods find a place elsewhere, {where}" if pods else "no pod needs it"
     said = f"its pods would need new machines for {found.price / MICRO:.4f} USD/h"
     return "as-dear", f"{said}, and it costs {price / MICRO:.4f}"
 
@@ -264,7 +264,7 @@ def _fate(given: Compiled, pod: Pod, requests: Amounts, *, placed: bool) -> tupl
     if held is not None:
         return ("not-placed" if pod.node is None else "held"), held.code, held.reason
     if pod.node is not None:
-        return "movable", "", "it may move; it stays as long as its node is kept"
+        return "movable", "", "it stays as long as its node is kept, unless a plan gains by moving it"
     if placed:
         return "placeable", "", "it waits, and a node with room or a machine on sale can take it"
     return "no-place", *_refusal(given, pod, requests)
