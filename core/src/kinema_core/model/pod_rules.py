@@ -44,6 +44,8 @@ class MobilityOptions:
 
     move_jobs: bool = False
     allow_spot: bool = False
+    autoscale_moves: bool = False
+    """An autoscale plan may move running pods to make room for pending ones; nodes it only adds."""
 
 
 @dataclass(frozen=True)

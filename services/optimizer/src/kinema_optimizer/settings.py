@@ -32,6 +32,8 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Pods of Jobs may be moved."""
     allow_spot: bool = False
     """Pods may be put on spot capacity without asking for it."""
+    autoscale_moves: bool = False
+    """Running pods may be moved for pending ones where that is cheaper than a new node, moves at their price."""
     move_price_micro_usd: int | None = None
     """What a plan has to save per hour for each pod that it moves, where the window says nothing and money counts.
 
@@ -75,7 +77,9 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def mobility(self) -> MobilityOptions:
         """What the operator allows to move."""
-        return MobilityOptions(move_jobs=self.move_jobs, allow_spot=self.allow_spot)
+        return MobilityOptions(
+            move_jobs=self.move_jobs, allow_spot=self.allow_spot, autoscale_moves=self.autoscale_moves
+        )
 
     def objective(self, now: datetime) -> Objective:
         """What is optimised at a moment: its window, and for what that leaves open the settings for all times."""

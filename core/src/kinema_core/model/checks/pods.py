@@ -117,12 +117,13 @@ def check_counts(view: View) -> Iterator[Violation]:
 
 
 def check_promises(view: View) -> Iterator[Violation]:
-    """What status and mode promise: `nothing-better` changes nothing, `autoscale` only adds."""
+    """What status and mode promise: `nothing-better` changes nothing, `autoscale` only adds, unless it may move."""
     deleted = [node.name for node in view.plan.nodes if node.action == "delete"]
     booted = [node.name for node in view.plan.nodes if node.action == "boot"]
     moved = [seat.key for seat in view.arriving if seat.pod.node is not None]
     if view.plan.mode == "autoscale":
         yield from (Violation("autoscale-deletes", name, "an autoscale plan only adds nodes") for name in deleted)
+    if view.plan.mode == "autoscale" and not view.options.autoscale_moves:
         yield from (Violation("autoscale-moves", key, "an autoscale plan moves no running pod") for key in moved)
     if view.plan.status == "nothing-better":
         changed = [*booted, *deleted, *moved]

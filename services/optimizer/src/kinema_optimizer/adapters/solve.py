@@ -27,6 +27,7 @@ from kinema_optimizer.logic.outcome import Outcome, in_turn, new_names, of_packi
 from kinema_optimizer.logic.preferring import points_given_up, preferred
 from kinema_optimizer.logic.problem import Solution, cost, moves
 from kinema_optimizer.logic.progress import Progress, Report
+from kinema_optimizer.logic.relocation import relocation
 from kinema_optimizer.logic.tiny import TinyProblem
 from kinema_optimizer.logic.tiny_bars import barred
 from kinema_optimizer.logic.tiny_cluster import tiny_problem
@@ -88,13 +89,27 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
             answers.append(_aggregated(problem, given, stop, report))
     if wish.move_price is not None or not any(_suffices(problem, one, wish) for one in answers):
         answers.append(plainly(problem, wish, stop, report))
+    relocated = _relocated(problem, stop)
+    answers += [] if relocated is None else [relocated]
     best = _best(answers, [_rank(problem, one.outcome, wish) for one in answers], wish)
+    # What is proven of plans that only add says nothing of those that move; no plan of this mode deletes a node.
+    moves = problem.question.mode == "autoscale" and problem.question.options.autoscale_moves
     return replace(
         best,
-        lower_bound=max(one.lower_bound for one in answers),
-        proven=any(one.proven for one in answers),
+        lower_bound=sum(problem.sites.prices.values()) if moves else max(one.lower_bound for one in answers),
+        proven=not moves and any(one.proven for one in answers),
         stops=tuple(stop for one in answers for stop in one.stops),
     )
+
+
+def _relocated(problem: Compiled, stop: StopRule) -> Answer | None:
+    """In an autoscale iteration that may move running pods, the answer in which some do."""
+    question = problem.question
+    if question.mode != "autoscale" or not question.options.autoscale_moves:
+        return None
+    tiny = relocation(question, problem.sites)
+    found = None if tiny is None else solve_exact(tiny, stop)
+    return None if tiny is None or found is None else _named(problem, tiny, found)
 
 
 def _best(answers: Sequence[Answer], ranks: Sequence[tuple[int, int, int, int]], wish: Wish) -> Answer:

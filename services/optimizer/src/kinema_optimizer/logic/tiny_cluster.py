@@ -44,8 +44,15 @@ def tiny_problem_of(question: Question, facts: Mobility, prices: Mapping[str, in
     movers = movers_of(cluster, facts, question.mode, resizes)
     if len(movers) > MOST_PODS:
         return None
-    problem = _Draft(question, facts, movers, prices).problem()
+    problem = tiny_problem_with(question, facts, prices, movers)
     return problem if columns_of(problem) <= MOST_COLUMNS else None
+
+
+def tiny_problem_with(
+    question: Question, facts: Mobility, prices: Mapping[str, int], movers: tuple[Mover, ...]
+) -> TinyProblem:
+    """The problem in which these pods may be anywhere and all others stay, however large it is."""
+    return _Draft(question, facts, movers, prices).problem()
 
 
 @dataclass(frozen=True, eq=False)
