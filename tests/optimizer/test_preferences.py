@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 from tests.optimizer.rule_instances import rule_instance
-from tests.support.builders import NOW, cluster, deployed, node, offer
+from tests.support.builders import NOW, cluster, deployed, node, offer, selector
 
-from kinema_core.events import ClusterObject, NodeTerm, Offer, PlacementRules, Plan, PreferredNodeTerm, Requirement
+from kinema_core.events import (
+    ClusterObject,
+    NodeTerm,
+    Offer,
+    PlacementRules,
+    Plan,
+    PodTerm,
+    PreferredNodeTerm,
+    Requirement,
+)
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.adapters.stops import WorkStop
@@ -97,6 +106,33 @@ def test_movers_take_the_seats_that_they_prefer() -> None:
     found = where(plan(state, on_sale))
     assert {found[f"shop/to-{zone}-{index}"] for zone in "ab" for index in range(2)} == {"a", "b"}
     assert all(found[f"shop/to-{zone}-{index}"] == zone for zone in "ab" for index in range(2))
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_company_is_sought_or_shunned_where_it_costs_nothing(near: bool) -> None:
+    """Two pods that wait go to one node or to two, as they prefer; one that runs moves for nothing to please nobody."""
+    keep = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    term = (PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="web"), weight=10),)
+    rules = PlacementRules(affinity=term) if near else PlacementRules(anti_affinity=term)
+    state = cluster(
+        node("n1", annotations=keep), node("n2", annotations=keep), deployed("web", [None, None], rules=rules)
+    )
+    found = plan(state, (offer(available=0),))
+    assert len({item.to for item in found.placements}) == (1 if near else 2)
+    running = cluster(
+        node("n1", annotations=keep), node("n2", annotations=keep), deployed("web", ["n1", "n1"], rules=rules)
+    )
+    assert plan(running, (offer(available=0),)).moves == 0
+
+
+def test_company_can_be_paid_for() -> None:
+    """Two nodes become one though their pods had rather be apart, unless that is worth more than a node."""
+    term = PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="web"), weight=100)
+    state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], rules=PlacementRules(anti_affinity=(term,))))
+    found = plan(state, (offer(available=0),))
+    assert (found.cost.after, [(one.weight, one.pods) for one in found.given_up]) == (0.17, [(100, 2)])
+    dear = plan(state, (offer(available=0),), price=1000)
+    assert (dear.cost.after, dear.given_up) == (0.34, ())
 
 
 def test_a_preference_never_changes_who_is_placed_nor_costs_more_than_it_is_worth() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kinema_core.events import Stop
+from kinema_optimizer.adapters import exact_wishes
 from kinema_optimizer.adapters.exact_layout import ExactLayout, Sum, column, layout_of, total
 from kinema_optimizer.adapters.exact_rules import add_rules
 from kinema_optimizer.adapters.highs import Outcome, solve
@@ -138,8 +139,8 @@ class _Run:
 
     def least_worth(self) -> None:
         """Pay for preferences what they are worth, with no more pods left out."""
-        layout = self._no_worse(worth(self._problem, self._best()))
-        self._minimise(layout, layout.worth(), "exact-preferences", _lost_and_worth)
+        layout, objective = self._no_worse(worth(self._problem, self._best()))
+        self._minimise(layout, objective, "exact-preferences", _lost_and_worth)
 
     def fewest_moves(self, least: int) -> None:
         """Among solutions within 1/SLACK of the least cost (of the best, if preferences count), as many left out."""
@@ -147,27 +148,28 @@ class _Run:
         if not moves(problem, best) and not restarts(problem, best) and cost(problem, best) == least:
             return
         slack, now = least // SLACK, worth(problem, best)
-        layout = self._no_worse(now + slack)
+        layout, value = self._no_worse(now + slack)
         spare = slack // problem.worth_unit
         pods = float(problem.pods + 1)
         objective = Sum().add(layout.gone(), pods * (spare + 1))
-        objective.add(layout.worth(), pods if spare else 0.0).add(_restarted(layout))
+        objective.add(value, pods if spare else 0.0).add(_restarted(layout))
         self._minimise(layout, objective, "exact-moves", _lost_moves_and_worth)
 
     def _best(self) -> TinySolution:
         assert self.best is not None, "there is a solution to improve"
         return self.best
 
-    def _no_worse(self, budget: int) -> ExactLayout:
-        """The model of solutions that are worth this much at most (micro-USD per hour) and leave out as many."""
+    def _no_worse(self, budget: int) -> tuple[ExactLayout, Sum]:
+        """The model of solutions that cost this much at most, wishes priced, and leave out as many; and that cost."""
         problem, best = self._problem, self._best()
         levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
         lost = any(best.lost)
         fixed = [(level, _lost_now(problem, best, level)) for level in levels] if lost else []
         layout = self._layout(budget, lost=lost, fixed=fixed)
+        value = exact_wishes.worth(layout)
         if problem.choosy:
-            layout.row(layout.worth(), upper=float((budget - problem.fixed_price) // problem.worth_unit))
-        return layout
+            layout.row(value, upper=float((budget - problem.fixed_price) // problem.worth_unit))
+        return layout, value
 
     def _minimise(self, layout: ExactLayout, objective: Sum, phase: str, measure: Measure) -> Outcome:
         terms = {index: value for index, value in objective.terms.items() if value}

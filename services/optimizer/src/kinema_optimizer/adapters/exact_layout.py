@@ -141,25 +141,6 @@ class ExactLayout:
             if site.used is not None
         }
 
-    def worth(self) -> Sum:
-        """The same with what pods give up at its price, in worth units."""
-        problem = self.problem
-        found = Sum().add(Sum(self.price()), problem.price_unit / problem.worth_unit)
-        for index, kind in enumerate(problem.kinds) if problem.choosy else ():
-            for number, site in enumerate(self.sites) if kind.disliked_nodes else ():
-                disliked, at = (
-                    (kind.disliked_nodes, site.node)
-                    if site.node is not None
-                    else (
-                        kind.disliked_machines,
-                        site.machine,
-                    )
-                )
-                points = disliked[at or 0]
-                if points:
-                    found.add(self.pods(index, number), points * problem.point_price / problem.worth_unit)
-        return found
-
     def _machine_price(self, site: Site) -> int:
         return self.problem.machines[site.machine or 0].price
 

@@ -112,14 +112,14 @@ def _relocated(problem: Compiled, stop: StopRule) -> Answer | None:
     return None if tiny is None or found is None else _named(problem, tiny, found)
 
 
-def _best(answers: Sequence[Answer], ranks: Sequence[tuple[int, int, int, int]], wish: Wish) -> Answer:
+def _best(answers: Sequence[Answer], ranks: Sequence[tuple[int, int, int, int, int]], wish: Wish) -> Answer:
     """The first by rank; where moves have no price, costs within 1/SLACK of the least count as equal."""
     least = min(ranks)[2]
     most = least + least // SLACK if wish.move_price is None else least
 
-    def order(index: int) -> tuple[int, int, int, int, bool]:
-        lost, excess, paid, moved = ranks[index]
-        return lost, excess, max(paid, most), moved, answers[index].shuffles
+    def order(index: int) -> tuple[int, int, int, int, int, bool]:
+        lost, excess, paid, moved, points = ranks[index]
+        return lost, excess, max(paid, most), moved, points, answers[index].shuffles
 
     return answers[min(range(len(answers)), key=order)]
 
@@ -141,8 +141,8 @@ def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> An
     )
 
 
-def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, int, int]:
-    """Pods left out, moves above the cap, cost with moves and preferences priced in micro-USD per hour, moves."""
+def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, int, int, int]:
+    """Pods left out, moves above the cap, cost with moves and preferences priced, moves, points given up."""
     cluster, prices = problem.question.cluster, problem.sites.prices
     paid = sum(prices[node.name] for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep)
     paid += sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
@@ -150,11 +150,11 @@ def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, in
     moving = [key for key, to in outcome.targets.items() if pods[key].node not in {None, to}]
     moves = len(moving)
     excess = 0 if wish.max_moves is None else max(0, moves - wish.max_moves)
-    if problem.question.point_price and problem.choosy:
-        paid += problem.question.point_price * points_given_up(problem, outcome)
+    points = points_given_up(problem, outcome) if problem.question.point_price else 0
+    paid += problem.question.point_price * points
     if wish.move_price:
         paid += wish.move_price * sum(restart_risk(cluster, pods[key]) for key in moving) // ORDINARY
-    return len(outcome.lost), excess, paid, moves
+    return len(outcome.lost), excess, paid, moves, points
 
 
 def _is_dense(problem: Compiled) -> bool:

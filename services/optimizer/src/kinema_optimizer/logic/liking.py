@@ -8,7 +8,7 @@ import numpy as np
 
 from kinema_core.events import PlacementRules, Pod, PreferredNodeTerm, Toleration
 from kinema_core.model.checks.rules import Spot
-from kinema_core.model.preferences import shunned, unmet_on_node
+from kinema_core.model.preferences import has_preferences, shunned, unmet_on_node
 from kinema_optimizer.logic.admission import NEW_NODE, Site
 from kinema_optimizer.logic.problem import Ints
 
@@ -31,6 +31,10 @@ class Liking:
         if key not in self._known:
             self._known[key] = self._rated(PlacementRules(preferred_nodes=key[0], tolerations=key[1]))
         return self._known[key]
+
+    def asks(self, pod: Pod) -> bool:
+        """Whether the pod prefers anything, of nodes or of other pods."""
+        return has_preferences(pod.rules) or self.points(pod) is not None
 
     def _rated(self, rules: PlacementRules) -> Ints | None:
         each = [sum(one.weight for one in unmet_on_node(rules, name, spot)) for name, spot in self._spots]

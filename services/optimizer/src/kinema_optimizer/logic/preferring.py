@@ -17,7 +17,12 @@ from typing import Final
 import numpy as np
 
 from kinema_core.events import Offer, Pod
+from kinema_core.model.catalog import new_node_labels
+from kinema_core.model.checks.rules import Spot, World
+from kinema_core.model.match import parse_taints
+from kinema_core.model.preferences import unmet
 from kinema_optimizer.logic.compiled import Compiled
+from kinema_optimizer.logic.movers import Mover
 from kinema_optimizer.logic.outcome import Outcome, new_names, without_moves
 from kinema_optimizer.logic.problem import Flags, Ints
 from kinema_optimizer.logic.ties import FREE, UNMARKED
@@ -41,17 +46,23 @@ def preferred(problem: Compiled, outcome: Outcome) -> Outcome:
 
 
 def points_given_up(problem: Compiled, outcome: Outcome) -> int:
-    """Weight points that pods give up by their moves; negative when they win some. Pending ones give up all they lack.
+    """Weight points of all preferences that do not hold after the outcome, for pods that could go somewhere."""
+    asking = [mover.pod for mover in _movers(problem) if problem.liking.asks(mover.pod)]
+    if not asking:
+        return 0
+    cluster = problem.question.cluster
+    kept = [node for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep]
+    nodes = {node.name: Spot(node.labels, node.taints) for node in kept}
+    for name, alike in zip(new_names(cluster), outcome.boots, strict=False):
+        nodes[name] = Spot(new_node_labels(alike[0], name), parse_taints(alike[0].taints))
+    pods = cluster.pods_by_key.items()
+    where = {key: pod.node for key, pod in pods if pod.node in nodes and not pod.terminating}
+    after = World(cluster, nodes, {**where, **outcome.targets})
+    return sum(one.weight for pod in asking for one in unmet(after, pod))
 
-    Among outcomes of one problem that leave out as many, the one with fewest is the one with fewest of all.
-    """
-    sites, nodes = _sites(problem, outcome), _nodes(problem)
-    found = 0
-    for key in outcome.targets.keys() & problem.choosy.keys():
-        _, pod = problem.choosy[key]
-        liked = _points(problem, pod)
-        found += int(liked[sites[outcome.targets[key]]]) - (int(liked[nodes[pod.node]]) if pod.node is not None else 0)
-    return found
+
+def _movers(problem: Compiled) -> Iterator[Mover]:
+    return (mover for members in problem.draft.members for mover in members)
 
 
 def _points(problem: Compiled, pod: Pod) -> Ints:

@@ -10,6 +10,7 @@ whoever stays breaks no more of it than now.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -133,6 +134,17 @@ class Even:
 
 
 @dataclass(frozen=True)
+class Wish:
+    """A preferred affinity term (`near`), or a preferred anti-affinity term."""
+
+    census: Census
+    holders: frozenset[int]
+    weight: int
+    """Points that each holder gives up that shares its domain with nobody counted besides itself, or with somebody."""
+    near: bool
+
+
+@dataclass(frozen=True)
 class TinyProblem:
     """Kinds of pods, places for them, and every rule."""
 
@@ -150,11 +162,12 @@ class TinyProblem:
     """Pending pods that no node and no machine on sale could hold even alone."""
     point_price: int = 0
     """Micro-USD per hour of a weight point of a preference."""
+    wishes: tuple[Wish, ...] = ()
 
     @property
     def choosy(self) -> bool:
         """Whether preferences have a say."""
-        return self.point_price > 0 and any(kind.disliked_nodes for kind in self.kinds)
+        return self.point_price > 0 and bool(self.wishes or any(kind.disliked_nodes for kind in self.kinds))
 
     @property
     def worth_unit(self) -> int:
@@ -211,6 +224,24 @@ def points(problem: TinyProblem, solution: TinySolution) -> int:
             new = site >= live
             each = kind.disliked_machines[solution.boots[site - live]] if new else kind.disliked_nodes[site]
             found += each * solution.count(index, site)
+    return found + sum(_unmet(problem, solution, wish) * wish.weight for wish in problem.wishes)
+
+
+def _unmet(problem: TinyProblem, solution: TinySolution, wish: Wish) -> int:
+    """Pods that hold the wish and for which it does not hold."""
+    zoning, live = wish.census.zoning, len(problem.places)
+    domains = [*zoning.nodes, *(zoning.machines[machine] for machine in solution.boots)]
+    sites = [site for site, keep in enumerate((*solution.keep, *[True] * len(solution.boots))) if keep]
+    place = {site: (domains[site], site if domains[site] == ALONE else 0) for site in sites}
+    counts: Counter[tuple[int, int]] = Counter()
+    for site in sites:
+        counts[place[site]] += sum(solution.count(kind, site) for kind in wish.census.kinds)
+        counts[place[site]] += wish.census.others[site] if site < live else 0
+    found = 0
+    for kind in wish.holders:
+        for site in sites:
+            company = domains[site] != NOWHERE and counts[place[site]] > int(kind in wish.census.kinds)
+            found += solution.count(kind, site) if company != wish.near else 0
     return found
 
 

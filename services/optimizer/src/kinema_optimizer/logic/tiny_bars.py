@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kinema_optimizer.logic.tiny import Apart, Census, Even, Kind, Near, TinyProblem
+from kinema_optimizer.logic.tiny import Apart, Census, Even, Kind, Near, TinyProblem, Wish
 
 
 def barred(
@@ -52,6 +52,7 @@ def _without(problem: TinyProblem, index: int, key: str, *, to: str, offers: tup
         near=tuple(_near(rule, index, twin) for rule in problem.near),
         apart=tuple(_apart(rule, index, twin) for rule in problem.apart),
         even=tuple(_even(rule, index, twin) for rule in problem.even),
+        wishes=tuple(_wish(rule, index, twin) for rule in problem.wishes),
     )
 
 
@@ -83,4 +84,8 @@ def _apart(rule: Apart, index: int, twin: int) -> Apart:
 
 
 def _even(rule: Even, index: int, twin: int) -> Even:
+    return replace(rule, census=_census(rule.census, index, twin), holders=_joined(rule.holders, index, twin))
+
+
+def _wish(rule: Wish, index: int, twin: int) -> Wish:
     return replace(rule, census=_census(rule.census, index, twin), holders=_joined(rule.holders, index, twin))

@@ -85,7 +85,7 @@ class _Draft:
 
     @cached_property
     def _book(self) -> RuleBook:
-        return RuleBook(self._cluster, self._nodes, self._grounds)
+        return RuleBook(self._cluster, self._nodes, self._grounds, wishes=self.question.point_price > 0)
 
     @cached_property
     def _moving(self) -> Mapping[str, Mover]:
@@ -133,6 +133,7 @@ class _Draft:
             even=book.even(),
             homeless=tuple(sorted(homeless)),
             point_price=self.question.point_price,
+            wishes=book.wishes(),
         )
         return merged(draft, [_share(offer) for offer in self._offers])
 
@@ -298,6 +299,7 @@ def _share(offer: Offer) -> str:
 def merged(problem: TinyProblem, shares: Sequence[str]) -> TinyProblem:
     """The problem with offers as one machine that nobody could tell apart; `shares` tells who draws on one stock."""
     censuses = [rule.census for rules in (problem.near, problem.apart, problem.even) for rule in rules]
+    censuses += [wish.census for wish in problem.wishes]
     groups: dict[tuple[object, ...], list[int]] = {}
     for m, machine in enumerate(problem.machines):
         admitted = tuple(m in kind.machines for kind in problem.kinds)
@@ -331,6 +333,7 @@ def merged(problem: TinyProblem, shares: Sequence[str]) -> TinyProblem:
             replace(rule, census=_kept(rule.census, rows), machines=_renumber(rule.machines, renumbered))
             for rule in problem.even
         ),
+        wishes=tuple(replace(rule, census=_kept(rule.census, rows)) for rule in problem.wishes),
     )
 
 

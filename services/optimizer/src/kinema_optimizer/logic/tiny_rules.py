@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from kinema_core.events import HostPort, Labels, PlacementRules, Pod, PodTerm, S
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_admits, ports_clash
 from kinema_core.model.neighbours import Scope, enforced, pod_index, required, selects, spread_scope, term_scope
-from kinema_optimizer.logic.tiny import ALONE, NOWHERE, Apart, Census, Even, Near, Zoning
+from kinema_optimizer.logic.tiny import ALONE, NOWHERE, Apart, Census, Even, Near, Wish, Zoning
 
 _NO_RULES = PlacementRules()
 
@@ -43,6 +43,14 @@ class Levelling(NamedTuple):
     min_domains: int
 
 
+class Liking(NamedTuple):
+    """A preferred affinity (`near`) or anti-affinity term and its weight."""
+
+    term: Term
+    weight: int
+    near: bool
+
+
 class Demands(NamedTuple):
     """What one pod demands of others."""
 
@@ -50,10 +58,11 @@ class Demands(NamedTuple):
     apart: tuple[Term, ...] = ()
     even: tuple[Levelling, ...] = ()
     ports: tuple[HostPort, ...] = ()
+    likes: tuple[Liking, ...] = ()
 
 
-def demands_of(cluster: Cluster, pod: Pod) -> Demands:
-    """Everything that the pod demands of others, preferences aside."""
+def demands_of(cluster: Cluster, pod: Pod, *, wishes: bool) -> Demands:
+    """Everything that the pod demands of others, and what it prefers, if `wishes` count."""
     rules = pod.rules
     if rules == _NO_RULES:
         return Demands()
@@ -62,7 +71,15 @@ def demands_of(cluster: Cluster, pod: Pod) -> Demands:
         apart=_terms(cluster, pod, required(rules.anti_affinity)),
         even=tuple(dict.fromkeys(_levelling(pod, spread) for spread in enforced(rules.spread))),
         ports=rules.host_ports,
+        likes=tuple(_likes(cluster, pod)) if wishes else (),
     )
+
+
+def _likes(cluster: Cluster, pod: Pod) -> Iterator[Liking]:
+    for terms, near in ((pod.rules.affinity, True), (pod.rules.anti_affinity, False)):
+        for one in terms:
+            if one.weight:
+                yield Liking(Term(term_scope(cluster, pod, one), one.topology_key), one.weight, near)
 
 
 def _terms(cluster: Cluster, pod: Pod, terms: Iterable[PodTerm]) -> tuple[Term, ...]:
@@ -84,13 +101,15 @@ def _levelling(pod: Pod, spread: Spread) -> Levelling:
 class RuleBook:
     """Every rule of a cluster's pods: first whom they count, then, once the kinds of pods are known, the rules."""
 
-    def __init__(self, cluster: Cluster, nodes: Sequence[Ground], offers: Sequence[Ground]) -> None:
+    def __init__(
+        self, cluster: Cluster, nodes: Sequence[Ground], offers: Sequence[Ground], *, wishes: bool = False
+    ) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._offers = offers
         self._index = {node.name: e for e, node in enumerate(nodes)}
         self._pods = tuple(pod for pod in cluster.pods if not pod.terminating)
-        self.demands = {pod.key: demands_of(cluster, pod) for pod in self._pods}
+        self.demands = {pod.key: demands_of(cluster, pod, wishes=wishes) for pod in self._pods}
         self.kinds: Mapping[str, int] = {}
         """Pod key → kind, for pods that are of a kind; set before the rules are asked for."""
 
@@ -100,6 +119,7 @@ class RuleBook:
         for one in self.demands.values():
             found |= dict.fromkeys(term.scope for term in (*one.near, *one.apart))
             found |= dict.fromkeys(levelling.scope for levelling in one.even)
+            found |= dict.fromkeys(liking.term.scope for liking in one.likes)
         return tuple(found)
 
     def counted(self, pod: Pod) -> tuple[bool, ...]:
@@ -213,6 +233,17 @@ class RuleBook:
                 if now[place] > int(self.kinds[pod.key] in census.kinds):
                     found.add(place)
         return frozenset(found - {NOWHERE})
+
+    def wishes(self) -> tuple[Wish, ...]:
+        """Preferred affinity and anti-affinity of the pods that are of a kind."""
+        holders: dict[Liking, set[int]] = {}
+        for key, kind in self.kinds.items():
+            for liking in self.demands[key].likes:
+                holders.setdefault(liking, set()).add(kind)
+        return tuple(
+            Wish(self._census(*liking.term), frozenset(kinds), liking.weight, liking.near)
+            for liking, kinds in holders.items()
+        )
 
     def even(self) -> tuple[Even, ...]:
         """Enforced topology spread."""
