@@ -26,6 +26,7 @@ SHARES = {
     "selection": 0.6,
     "last": 0.9,
     "exact-cost": 0.4,
+    "exact-preferences": 0.3,
     "exact-moves": 0.4,
     "exact-lost-1": 0.3,
     "exact-lost-2": 0.3,
