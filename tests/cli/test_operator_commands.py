@@ -11,10 +11,21 @@ from tests.support.builders import NOW
 from kinema_cli import control_command, record_command
 from kinema_cli.control_command import Word, say
 from kinema_cli.output import Format
+from kinema_cli.plans_command import run_plans
 from kinema_cli.record_command import record_to, run_record
 from kinema_cli.setup_command import run_setup
 from kinema_cli.status_command import run_status
-from kinema_core.events import AbortRequested, Approved, ClusterSnapshot, Paused, PlanHeld, Resumed
+from kinema_core.events import (
+    AbortRequested,
+    AnyBody,
+    Approved,
+    ClusterSnapshot,
+    ExecutionFinished,
+    Paused,
+    PlanAccepted,
+    PlanHeld,
+    Resumed,
+)
 from kinema_core.runtime.bus import BusUnavailableError, Stored
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.memory_bus import MemoryBus
@@ -33,12 +44,13 @@ def test_every_command_refuses_a_bad_address(
         run_record(nats=nats, cluster=cluster, out=tmp_path / "r.jsonl"),
         run_setup(nats=nats, clusters=["good", cluster], replicas=1),
         run_status(nats=nats, cluster=cluster, output=Format.JSON),
+        run_plans(nats=nats, cluster=cluster, limit=1, output=Format.JSON),
         *(say(nats=nats, cluster=cluster, word=word) for word in WORDS),
     ]
     said = capsys.readouterr()
-    assert codes == [2] * 7
+    assert codes == [2] * 8
     assert said.out == ""
-    assert len(said.err.splitlines()) == 7
+    assert len(said.err.splitlines()) == 8
     assert "secret" not in said.err
 
 
@@ -70,6 +82,12 @@ def bus(monkeypatch: pytest.MonkeyPatch) -> MemoryBus:
     return made
 
 
+async def publish(bus: MemoryBus, body: AnyBody) -> None:
+    """Say something as a service would."""
+    count = await bus.head("LOG")
+    await bus.publish(origin(body, id_=f"e{count}", cluster="demo", iteration="i1", now=NOW))
+
+
 @pytest.mark.parametrize("replicas", [0, -1, 2, 4, 7])
 def test_replicas(replicas: int, capsys: pytest.CaptureFixture[str]) -> None:
     """The broker knows 1, 3 or 5 copies; anything else is refused before it is asked."""
@@ -87,7 +105,10 @@ def test_replicas(replicas: int, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_success_is_said(word: Word, line: str, bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """One line says what was done, to which cluster, and as whom."""
-    assert bus is not None
+    if isinstance(word, Resumed):
+        asyncio.run(publish(bus, Paused(by="ada", reason="")))
+    if isinstance(word, AbortRequested):
+        asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
     assert say(nats="nats://host", cluster="demo", word=word) == 0
     assert capsys.readouterr().out == f"{line}\n"
 
@@ -102,6 +123,33 @@ def test_approval_belongs_to_the_iteration_of_its_plan(bus: MemoryBus, capsys: p
     stored = asyncio.run(bus.last("LOG", "approved"))
     assert isinstance(stored, Stored)
     assert stored.event.iteration == "i7"
+
+
+def test_words_that_would_change_nothing(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pause during a pause, a resumption without one, an abort of nothing: exit 3, and nothing is published."""
+    assert say(nats="nats://host", cluster="demo", word=WORDS[1]) == 3
+    assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 3
+    asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
+    asyncio.run(publish(bus, ExecutionFinished(plan="p1", fencing=1)))
+    assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 3
+    assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 0
+    assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "cluster demo is not paused",
+        "no plan of cluster demo is being carried out",
+        "no plan of cluster demo is being carried out",
+        "cluster demo is paused already",
+    ]
+    assert asyncio.run(bus.last("LOG", "abort-requested")) is None
+
+
+def test_approval_comes_too_late(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan that was held and then judged otherwise cannot be approved any more: exit 4."""
+    asyncio.run(publish(bus, PlanHeld(plan="p1", version=3, rule="approval", reason="asked for", would_change="it")))
+    asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
+    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 4
+    assert capsys.readouterr().err == "plan p1 does not wait any more: it was accepted\n"
 
 
 def test_an_empty_stream_leaves_the_file_alone(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+from collections.abc import Mapping
 from datetime import UTC
 
 from rich.console import Console
 
 from kinema_cli.broker import AddressError, settings_for
-from kinema_core.events import AbortRequested, Approved, Event, Paused, PlanHeld, Resumed
-from kinema_core.runtime.bus import Bus, BusError, Stored
+from kinema_cli.plans import ACCEPTED, HELD, Fate, read_fates
+from kinema_core.events import AbortRequested, Approved, Paused, Resumed
+from kinema_core.runtime.bus import Bus, BusError
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
@@ -24,23 +26,35 @@ def operator() -> str:
     return getpass.getuser()
 
 
+class _RefusedError(Exception):
+    """There is nothing that the word could change; `code` is the command's exit code."""
+
+    def __init__(self, code: int, said: str) -> None:
+        super().__init__(said)
+        self.code = code
+
+
 def say(*, nats: str, cluster: str, word: Word) -> int:
-    """Publish the operator's word; 0 said, 1 the broker refused, 2 wrong arguments, 3 no plan of that id is held."""
+    """Publish the operator's word.
+
+    Returns:
+        0 said, 1 the broker refused, 2 wrong arguments, 3 nothing to do or no such plan, 4 the plan was judged already.
+    """
     errors = Console(stderr=True)
     try:
         settings = settings_for(nats, cluster)
+        asyncio.run(_say(settings, word))
     except AddressError as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return 2
-    try:
-        if asyncio.run(_say(settings, word)):
-            Console(highlight=False).print(f"{_told(word, cluster)} as {word.by}", markup=False, soft_wrap=True)
-            return 0
     except BusError as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return 1
-    errors.print("no plan of that id waits for approval: `kinema status` names the one that does", markup=False)
-    return 3
+    except _RefusedError as error:
+        errors.print(str(error), markup=False, soft_wrap=True)
+        return error.code
+    Console(highlight=False).print(f"{_told(word, cluster)} as {word.by}", markup=False, soft_wrap=True)
+    return 0
 
 
 def _told(word: Word, cluster: str) -> str:
@@ -55,15 +69,11 @@ def _told(word: Word, cluster: str) -> str:
             return f"asked to abort the running plan of cluster {cluster}"
 
 
-async def _say(settings: RuntimeSettings, word: Word) -> bool:
-    cluster, iteration = settings.cluster, ""
+async def _say(settings: RuntimeSettings, word: Word) -> None:
+    cluster = settings.cluster
     bus = await connect(settings)
     try:
-        if isinstance(word, Approved):
-            held = await _held(bus, word.plan)
-            if held is None:
-                return False
-            iteration = held.iteration  # the approval belongs to what it approves, also in a trace
+        iteration = await _iteration(bus, word, cluster)
         now = SystemClock().now()
         kind = word.TYPE.rpartition(".")[0]
         stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
@@ -72,12 +82,40 @@ async def _say(settings: RuntimeSettings, word: Word) -> bool:
         )
     finally:
         await bus.close()
-    return True
 
 
-async def _held(bus: Bus, plan: str) -> Event | None:
-    """The event by which the plan was held back."""
-    async for item in bus.read("LOG", kinds=("plan-held",)):
-        if isinstance(item, Stored) and isinstance(item.event.body, PlanHeld) and item.event.body.plan == plan:
-            return item.event
-    return None
+async def _iteration(bus: Bus, word: Word, cluster: str) -> str:
+    """The iteration that the word belongs to, also in a trace; empty for a pause.
+
+    Raises:
+        _RefusedError: the word would change nothing.
+    """
+    match word:
+        case Approved(plan=plan):
+            return _approved(await read_fates(bus), plan)
+        case AbortRequested():
+            newest = next(reversed((await read_fates(bus)).values()), Fate())
+            if newest.fate != ACCEPTED:
+                raise _RefusedError(3, f"no plan of cluster {cluster} is being carried out")
+            return ""
+        case Paused() | Resumed():
+            paused = await _paused(bus)
+            if isinstance(word, Paused) == paused:
+                raise _RefusedError(3, f"cluster {cluster} is {'paused already' if paused else 'not paused'}")
+            return ""
+
+
+def _approved(fates: Mapping[str, Fate], plan: str) -> str:
+    found = fates.get(plan)
+    if found is None:
+        raise _RefusedError(3, "no plan of that id waits for approval: `kinema plans` shows those that are held")
+    if found.fate != HELD:
+        raise _RefusedError(4, f"plan {plan} does not wait any more: it was {found.fate}")
+    return found.iteration
+
+
+async def _paused(bus: Bus) -> bool:
+    """Whether a pause came after the last resumption."""
+    last = [await bus.last("LOG", kind) for kind in ("paused", "resumed")]
+    paused, resumed = (item.sequence if item is not None else 0 for item in last)
+    return paused > resumed

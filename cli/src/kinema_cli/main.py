@@ -10,7 +10,9 @@ import typer
 
 from kinema_cli.doctor_command import doctor
 from kinema_cli.explain_command import explain
+from kinema_cli.options import BROKER, CLUSTER, ClusterName, Nats
 from kinema_cli.plan_command import plan
+from kinema_cli.plans_command import plans
 from kinema_cli.rbac_command import rbac
 from kinema_cli.status_command import status
 
@@ -26,15 +28,13 @@ app = typer.Typer(
 app.command()(plan)
 app.command()(explain)
 app.command()(status)
+app.command()(plans)
 app.command()(rbac)
 app.command()(doctor)
 
 OutDir = Annotated[Path, typer.Option("--out", help="Directory for recording, report and logs; made anew.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; stands in the log and in `kinema status`.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the simulated cluster and of the solver.")]
-
-
-Nats = Annotated[str, typer.Option("--nats", envvar="KINEMA_NATS", help="URL of the broker, with user and password.")]
-ClusterName = Annotated[str, typer.Option("--cluster", help="Name of the cluster.")]
 
 
 @app.command()
@@ -52,9 +52,9 @@ def demo(
 
 @app.command()
 def record(
-    nats: Nats,
-    cluster: ClusterName,
     out: Annotated[Path, typer.Option("--out", help="File to write: .jsonl, .jsonl.gz or .jsonl.zst.")],
+    nats: Nats = BROKER,
+    cluster: ClusterName = CLUSTER,
 ) -> None:
     """Write all events that the streams hold to a file."""
     from kinema_cli.record_command import run_record
@@ -119,7 +119,7 @@ def up(
 
 
 @app.command()
-def pause(nats: Nats, cluster: ClusterName, reason: Annotated[str, typer.Option("--reason")] = "") -> None:
+def pause(nats: Nats = BROKER, cluster: ClusterName = CLUSTER, reason: Reason = "") -> None:
     """Let no new plan be carried out. What runs goes on."""
     from kinema_cli.control_command import operator, say
     from kinema_core.events import Paused
@@ -128,7 +128,7 @@ def pause(nats: Nats, cluster: ClusterName, reason: Annotated[str, typer.Option(
 
 
 @app.command()
-def resume(nats: Nats, cluster: ClusterName) -> None:
+def resume(nats: Nats = BROKER, cluster: ClusterName = CLUSTER) -> None:
     """End a pause."""
     from kinema_cli.control_command import operator, say
     from kinema_core.events import Resumed
@@ -138,9 +138,9 @@ def resume(nats: Nats, cluster: ClusterName) -> None:
 
 @app.command()
 def approve(
-    plan: Annotated[str, typer.Argument(help="Id of the plan, as `kinema status` shows it.")],
-    nats: Nats,
-    cluster: ClusterName,
+    plan: Annotated[str, typer.Argument(help="Id of the plan, as `kinema plans` shows it.")],
+    nats: Nats = BROKER,
+    cluster: ClusterName = CLUSTER,
 ) -> None:
     """Approve a plan that waits for it."""
     from kinema_cli.control_command import operator, say
@@ -150,7 +150,7 @@ def approve(
 
 
 @app.command()
-def abort(nats: Nats, cluster: ClusterName, reason: Annotated[str, typer.Option("--reason")] = "") -> None:
+def abort(nats: Nats = BROKER, cluster: ClusterName = CLUSTER, reason: Reason = "") -> None:
     """Give up the plan that is being carried out, and roll it back."""
     from kinema_cli.control_command import operator, say
     from kinema_core.events import AbortRequested

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -15,6 +15,14 @@ SnapshotFile: TypeAlias = Annotated[
 ]
 ContextName: TypeAlias = Annotated[
     str | None, typer.Option("--context", help="A live cluster, by its context in the kubeconfig.")
+]
+BROKER: Final = "nats://127.0.0.1:4222"
+CLUSTER: Final = "local"
+Nats: TypeAlias = Annotated[
+    str, typer.Option("--nats", envvar="KINEMA_NATS", help="Broker: nats://user:password@host:port.")
+]
+ClusterName: TypeAlias = Annotated[
+    str, typer.Option("--cluster", envvar="KINEMA_CLUSTER", help="Name of the cluster in events.")
 ]
 Kubeconfig: TypeAlias = Annotated[
     Path | None, typer.Option("--kubeconfig", envvar="KUBECONFIG", help="Which cluster; else ~/.kube/config.")

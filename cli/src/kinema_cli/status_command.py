@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from kinema_cli.options import BROKER, CLUSTER, ClusterName, Nats, Output
 from kinema_cli.output import Format
 
 if TYPE_CHECKING:
@@ -19,11 +20,9 @@ NOTHING_FOUND = 3
 
 
 def status(
-    nats: Annotated[
-        str, typer.Option("--nats", envvar="KINEMA_NATS", help="Broker: nats://user:password@host:port.")
-    ] = "nats://127.0.0.1:4222",
-    cluster: Annotated[str, typer.Option("--cluster", envvar="KINEMA_CLUSTER", help="Name of the cluster.")] = "local",
-    output: Annotated[Format, typer.Option("--output", "-o", help="How to print it.")] = Format.TABLE,
+    nats: Nats = BROKER,
+    cluster: ClusterName = CLUSTER,
+    output: Output = Format.TABLE,
 ) -> None:
     """Show state, iteration, plan, execution and pause of a running pipeline."""
     raise typer.Exit(run_status(nats=nats, cluster=cluster, output=output))
