@@ -155,7 +155,7 @@ def _workers(count: int, settings: RuntimeSettings, directory: Path) -> Iterator
 def _digest(packing: Packing) -> str:
     """Equal for equal packings."""
     arrays = [packing.keep, packing.boots, packing.unplaced]
-    lists: tuple[Content, ...] = (packing.newcomers, packing.booted)
+    lists: tuple[Content, ...] = (packing.changes, packing.booted)
     for one in lists:
         arrays += [one.start, one.classes, one.counts]
     return sha256(b"|".join(array.tobytes() for array in arrays)).hexdigest()

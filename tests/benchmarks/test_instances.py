@@ -54,7 +54,7 @@ def _as_it_is(problem: PackingProblem) -> Packing:
     nothing = content([{} for _ in problem.nodes])
     return Packing(
         keep=np.ones(len(problem.nodes), dtype=np.bool_),
-        newcomers=nothing,
+        changes=nothing,
         boots=np.zeros(0, dtype=np.int64),
         booted=content([]),
         unplaced=problem.pending,

@@ -23,6 +23,12 @@ class _Bin:
     here: dict[int, int] = field(default_factory=dict)
     """Pods by class that stay."""
     new: dict[int, int] = field(default_factory=dict)
+    left: dict[int, int] = field(default_factory=dict)
+    """Pods by class that it gives up."""
+
+    def changes(self) -> dict[int, int]:
+        """Who comes, less who leaves."""
+        return {c: self.new.get(c, 0) - self.left.get(c, 0) for c in {*self.new, *self.left}}
 
 
 @dataclass
@@ -74,7 +80,10 @@ class _Filler:
 
 
 def random_packing(problem: PackingProblem, seed: int) -> Packing | None:
-    """A packing that deletes some nodes and puts everybody anywhere; None when some running pod found no place."""
+    """A packing that deletes some nodes, lets others give pods up, and puts everybody anywhere.
+
+    None when some running pod found no place.
+    """
     rng = random.Random(seed)
     share = rng.random()
     keep = np.array([bool(fixed) or rng.random() > share for fixed in problem.node_fixed], dtype=bool)
@@ -82,10 +91,12 @@ def random_packing(problem: PackingProblem, seed: int) -> Packing | None:
         e: _Bin(int(problem.node_row[e]), problem.node_room[e].tolist(), dict(problem.stays.of(e)))
         for e in np.flatnonzero(keep).tolist()
     }
+    leaving = _let_leave(problem, rng, nodes)
     filler = _Filler(problem, rng, enemies_of(problem), nodes)
     lost = np.zeros(len(problem.pending), dtype=np.int64)
     gone = Packing(keep, content([{} for _ in keep]), np.zeros(0, dtype=np.int64), content([]), lost)
     needy = [c for c, n in enumerate((displaced(problem, gone) + problem.rolled).tolist()) for _ in range(n)]
+    needy += leaving
     rng.shuffle(needy)
     if not all(filler.put(c) for c in needy):
         return None
@@ -93,15 +104,29 @@ def random_packing(problem: PackingProblem, seed: int) -> Packing | None:
         lost[c] = sum(not filler.put(c) for _ in range(n))
     return Packing(
         keep=keep,
-        newcomers=content([nodes[e].new if e in nodes else {} for e in range(len(keep))]),
+        changes=content([nodes[e].changes() if e in nodes else {} for e in range(len(keep))]),
         boots=np.array([m for m, _ in filler.boots], dtype=np.int64),
         booted=content([one.new for _, one in filler.boots]),
         unplaced=lost,
     )
 
 
+def _let_leave(problem: PackingProblem, rng: random.Random, nodes: Mapping[int, _Bin]) -> list[int]:
+    """Class of each pod that leaves a kept node; by chance."""
+    share, found = rng.choice((0.0, 0.2, 0.7)), []
+    for e, one in nodes.items():
+        for c, count in list(one.here.items()) if problem.gives[e] else ():
+            n = sum(rng.random() < share for _ in range(count)) if problem.leaves[c] else 0
+            if n:
+                one.left[c] = n
+                one.here = {**one.here, c: count - n} if n < count else {d: m for d, m in one.here.items() if d != c}
+                one.room = [room + n * need for room, need in zip(one.room, problem.requests[c].tolist(), strict=True)]
+                found += [c] * n
+    return found
+
+
 def plan_of(compiled: Compiled, packing: Packing) -> Plan:
-    """The plan that names pods for a packing's counts: pending, then replaced, then displaced ones, by name."""
+    """The plan that names pods for a packing's counts: pending, then replaced, then those that leave, by name."""
     names = [node.name for node in compiled.question.cluster.nodes]
     boots = {f"new-{i}": compiled.offers[m][0].name for i, m in enumerate(packing.boots.tolist())}
     seats: dict[int, Iterator[str]] = {c: _seats(compiled, packing, c) for c in range(len(compiled.classes))}
@@ -112,6 +137,9 @@ def plan_of(compiled: Compiled, packing: Packing) -> Plan:
         placed = len(one.pending) - int(packing.unplaced[c])
         unplaced |= {mover.pod.key: "no-room" for mover in one.pending[placed:]}
         gone = [mover for mover in (*one.stays, *one.updated) if mover.pod.node not in kept]
+        for e in np.flatnonzero(packing.keep).tolist():
+            left = -dict(packing.changes.of(e)).get(c, 0)
+            gone += [mover for mover in one.stays if mover.pod.node == names[e]][: max(0, left)]
         to |= {mover.pod.key: next(seats[c]) for mover in (*one.pending[:placed], *one.rolled, *gone)}
     held = compiled.sites.mobility.held
     unplaced |= {key: held[key].code for key in held if compiled.question.cluster.pods_by_key[key].node is None}
@@ -128,6 +156,6 @@ def plan_of(compiled: Compiled, packing: Packing) -> Plan:
 
 def _seats(compiled: Compiled, packing: Packing, c: int) -> Iterator[str]:
     for e, node in enumerate(compiled.question.cluster.nodes):
-        yield from [node.name] * dict(packing.newcomers.of(e)).get(c, 0)
+        yield from [node.name] * max(0, dict(packing.changes.of(e)).get(c, 0))
     for i in range(len(packing.boots)):
         yield from [f"new-{i}"] * dict(packing.booted.of(i)).get(c, 0)

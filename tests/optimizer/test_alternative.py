@@ -29,7 +29,7 @@ def packed(problem: PackingProblem, gone: list[int], found: Alternative) -> Pack
     keep[gone] = False
     return Packing(
         keep=keep,
-        newcomers=content([dict(found.onto.get(e, {})) for e in range(len(problem.nodes))]),
+        changes=content([dict(found.onto.get(e, {})) for e in range(len(problem.nodes))]),
         boots=np.array([machine for machine, _ in found.boots], dtype=np.int64),
         booted=content([dict(taken) for _, taken in found.boots]),
         unplaced=np.zeros(len(problem.pending), dtype=np.int64),

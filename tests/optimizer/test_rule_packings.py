@@ -51,10 +51,11 @@ def test_every_packing_is_a_valid_plan(seeds: range, pods: int) -> None:
     assert min(tally["moves"], tally["boots"]) > 10, "the packings hardly change anything"
 
 
-@pytest.mark.parametrize("blind", ["cap", "conflicts", "admits"])
+@pytest.mark.parametrize("blind", ["cap", "conflicts", "admits", "leaves"])
 def test_without_a_part_of_the_reduction_rules_break(blind: str) -> None:
-    """Limits, conflicts and admissions (with pins and bans in them) are each needed for that."""
-    assert any(_breaks(problem_of(rule_instance(seed)), blind, seed) for seed in SEEDS)
+    """Limits, conflicts, admissions (with pins and bans in them) and who has to stay are each needed for that."""
+    nodes = 12 if blind == "leaves" else 4
+    assert any(_breaks(problem_of(rule_instance(seed, nodes=nodes)), blind, seed) for seed in range(600))
 
 
 def _breaks(found: Compiled, blind: str, seed: int) -> bool:
@@ -63,6 +64,8 @@ def _breaks(found: Compiled, blind: str, seed: int) -> bool:
         problem = replace(problem, cap=np.full_like(problem.cap, UNLIMITED))
     elif blind == "conflicts":
         problem = replace(problem, conflicts=problem.conflicts[:0])
+    elif blind == "leaves":
+        problem = replace(problem, leaves=np.ones_like(problem.leaves))
     else:
         problem = replace(problem, admits=free.admits, node_row=free.node_row, machine_row=free.machine_row)
     packings = (random_packing(problem, seed * 10 + draw) for draw in range(6))
@@ -91,7 +94,7 @@ def test_doing_nothing_is_always_possible() -> None:
         for problem in (found.packing, found.relaxed):
             nothing = Packing(
                 keep=np.ones(len(problem.nodes), dtype=bool),
-                newcomers=content([{} for _ in problem.nodes]),
+                changes=content([{} for _ in problem.nodes]),
                 boots=np.zeros(0, dtype=np.int64),
                 booted=content([]),
                 unplaced=problem.pending,

@@ -37,8 +37,8 @@ def same(one: Found, other: Found) -> bool:
         (one.packing.boots, other.packing.boots),
         (one.packing.booted.classes, other.packing.booted.classes),
         (one.packing.booted.counts, other.packing.booted.counts),
-        (one.packing.newcomers.classes, other.packing.newcomers.classes),
-        (one.packing.newcomers.counts, other.packing.newcomers.counts),
+        (one.packing.changes.classes, other.packing.changes.classes),
+        (one.packing.changes.counts, other.packing.changes.counts),
         (one.packing.unplaced, other.packing.unplaced),
     )
     return all(np.array_equal(a, b) for a, b in pairs)

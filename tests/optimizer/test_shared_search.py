@@ -92,7 +92,7 @@ def alone() -> tuple[bytes, list[tuple[Guide, Errand, Exchange | None]]]:
 def wire(packing: Packing) -> bytes:
     """Everything that a packing is."""
     parts = (packing.keep, packing.boots, packing.unplaced)
-    lists = ((one.start, one.classes, one.counts) for one in (packing.newcomers, packing.booted))
+    lists = ((one.start, one.classes, one.counts) for one in (packing.changes, packing.booted))
     return b"|".join(part.tobytes() for part in (*parts, *(part for one in lists for part in one)))
 
 

@@ -78,7 +78,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     )
     report = _reporting(watch, progress)
     answer, plan = _in_waves(task.problem, solved(task.problem, wish, stop, report), stop)
-    if plan is None or answer.retried:  # pods on kept nodes wait for each other: is a plan in which they stay as good?
+    if plan is None or answer.retried:  # pods wait for each other: is a plan from which moves can be taken out as good?
         plain = plainly(task.problem, wish, stop, report)
         bound, stops = max(plain.lower_bound, answer.lower_bound), answer.stops + plain.stops
         other = _ordered(task.problem, plain.outcome)

@@ -6,12 +6,13 @@ worth more than it costs. When nothing is, or the rounds are used up, a dive mak
 program uses fully are fixed, the most used of the others with them, and the rest is priced and solved again.
 
 Pods that stay on an existing node are part of its column, so that "keep it with its pods" and "delete it and place its
-pods elsewhere" compete at the same prices; each newcomer costs the price of its move.
+pods elsewhere" compete at the same prices. Pods of its own that it may give up enter its filling beside the newcomers:
+they are worth their price there, newcomers that less the price of their move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,11 +37,13 @@ class Place:
     price: float
     """Micro-USD per hour; 0 for a node that stays in any case."""
     room: Ints
-    """(R,) for newcomers."""
+    """(R,) for newcomers, and for what it may give up."""
     most: Ints
     """(n,) most newcomers of each class."""
     base: Ints
     """(n,) pods that are there if it is used: they count as placed."""
+    own: Ints
+    """(n,) pods that are there and may leave while it is used: those that stay have not moved."""
     limit: int
     """How many there are."""
     enemies: Mapping[int, tuple[int, ...]]
@@ -69,8 +72,8 @@ class Column:
     """One use of a place."""
 
     place: int
-    newcomers: Ints
-    """(n,)"""
+    counts: Ints
+    """(n,) pods on it besides its base: those of its own that stay, and newcomers."""
 
 
 @dataclass
@@ -107,17 +110,17 @@ class ColumnGeneration:
         self._price = np.minimum(task.guess, self._dear)
         self._known: set[tuple[int, bytes]] = set()
         self._prices: dict[int, Floats] = {}
-        self._weights = [task.requests / np.maximum(place.room, 1) for place in task.places]
+        self._offers = [offered(task.requests, place) for place in task.places]
 
     def cost_of(self, column: Column) -> float:
         """Price of the place and of the moves to it."""
-        return self.task.places[column.place].price + float(column.newcomers @ self.task.move_price)
+        return cost_of(self.task, column)
 
     def add(self, columns: list[Column]) -> int:
         """Let columns in that are not yet; returns how many."""
         fresh = []
         for column in columns:
-            key = (column.place, column.newcomers.tobytes())
+            key = (column.place, column.counts.tobytes())
             if key not in self._known:
                 self._known.add(key)
                 fresh.append(column)
@@ -128,7 +131,7 @@ class ColumnGeneration:
         value: list[float] = []
         for column in fresh:
             starts.append(len(index))
-            covers = column.newcomers + self.task.places[column.place].base
+            covers = column.counts + self.task.places[column.place].base
             rows = np.flatnonzero(covers)
             extra = [self._limit_row[column.place]] if column.place in self._limit_row else []
             extra += self._pool_rows.get(column.place, [])
@@ -174,17 +177,16 @@ class ColumnGeneration:
     def _priced(self, prices: Floats, found: LpSolution) -> list[Column]:
         """For each place the best column at these prices, if it is worth more than it costs."""
         task, made = self.task, []
-        values = prices - task.move_price
         for i, place in enumerate(task.places):
             rows = [self._limit_row[i]] if i in self._limit_row else []
             rows += self._pool_rows.get(i, [])
             needed = place.price - float(prices @ place.base) - sum(float(found.duals[row]) for row in rows)
             needed += _CHEAPER * max(place.price, 1.0)
-            most = np.minimum(place.most, self._left)
-            if i in self._prices and worth_at_most(values, self._weights[i], self._prices[i], most) <= needed:
+            offer, left = self._offers[i], self._left
+            if i in self._prices and offer.worth_at_most(prices, task.move_price, left, self._prices[i]) <= needed:
                 continue
             for turn in range(self.per_place):
-                counts, worth, shadow = filled(values, task.requests, place, most=most, width=self.width)
+                counts, worth, shadow = filled(offer, prices, task.move_price, left=left, width=self.width)
                 if turn == 0:
                     self._prices[i] = shadow
                 if worth <= needed:
@@ -195,7 +197,7 @@ class ColumnGeneration:
                     break
                 # The next filling of this place comes from what would be left after using this one while it lasts.
                 times = max(1, int((self._left[used] // counts[used]).min()))
-                most = np.where(used, np.clip(self._left - counts * times, 0, most), most)
+                left = np.where(used, np.maximum(self._left - counts * times, 0), left)
         return made
 
     def dive(self, rounds: int) -> list[Column] | None:
@@ -231,7 +233,7 @@ class ColumnGeneration:
             if values[i] < _WHOLE:
                 break
             column = self.columns[i]
-            covers = column.newcomers + self.task.places[column.place].base
+            covers = column.counts + self.task.places[column.place].base
             times = int(whole[i])
             if times == 0:
                 if found and values[i] < 0.85:
@@ -259,7 +261,7 @@ class ColumnGeneration:
 
     def _use(self, column: Column, times: int, uppers: Floats) -> None:
         """Fix a column: less is left to cover, and less of its place."""
-        covers = (column.newcomers + self.task.places[column.place].base) * times
+        covers = (column.counts + self.task.places[column.place].base) * times
         touched = np.flatnonzero((covers > 0) & (self._left > 0)).astype(np.int32)
         self._left = np.maximum(self._left - covers, 0)
         self._lp.bound_rows(touched, self._left[touched].astype(np.float64), np.full(len(touched), INFINITY))
@@ -269,22 +271,29 @@ class ColumnGeneration:
         self._lp.bound_rows(rows, np.full(len(rows), -INFINITY), uppers[rows - self._n])
 
 
-def exactly(task: Task, chosen: list[Column]) -> list[Column] | None:
-    """The columns without pods that are covered twice; None where only staying pods could be left out.
+def cost_of(task: Task, column: Column) -> float:
+    """Price of the column's place and of the moves to it."""
+    place = task.places[column.place]
+    return place.price + float(np.maximum(column.counts - place.own, 0) @ task.move_price)
 
-    Nodes that are worth least for their price give pods up first.
+
+def exactly(task: Task, chosen: list[Column]) -> list[Column] | None:
+    """The columns without pods that are covered twice; None where only pods that have to stay could be left out.
+
+    Newcomers go before pods that could stay, and nodes that are worth least for their price give pods up first.
     """
-    covered = sum((task.places[one.place].base + one.newcomers for one in chosen), np.zeros_like(task.demand))
-    over = covered - task.demand
+    covered = sum((task.places[one.place].base + one.counts for one in chosen), np.zeros_like(task.demand))
+    over = np.asarray(covered - task.demand)
     if not over.any():
         return chosen
-    found = []
-    for one in sorted(
-        chosen, key=lambda one: float(one.newcomers @ task.guess) / max(1.0, task.places[one.place].price)
-    ):
-        cut = np.minimum(one.newcomers, np.maximum(over, 0))
-        over = over - cut
-        found.append(Column(one.place, one.newcomers - cut))
+    found = sorted(chosen, key=lambda one: float(one.counts @ task.guess) / max(1.0, task.places[one.place].price))
+    for newcomers in (True, False):
+        for i, one in enumerate(found):
+            loose = np.maximum(one.counts - task.places[one.place].own, 0) if newcomers else one.counts
+            cut = np.minimum(loose, np.maximum(over, 0))
+            if cut.any():
+                over = over - cut
+                found[i] = Column(one.place, one.counts - cut)
     return None if over.any() else found
 
 
@@ -294,24 +303,73 @@ def part(place: Place, classes: Ints) -> Place:
     if enemies:
         most[[any(place.base[d] for d in enemies.get(c, ())) for c in classes.tolist()]] = 0
         enemies = among(enemies, classes)
-    return Place(place.price, place.room, most, place.base[classes], place.limit, enemies)
+    return Place(place.price, place.room, most, place.base[classes], place.own[classes], place.limit, enemies)
 
 
-def filled(values: Floats, requests: Ints, place: Place, *, most: Ints, width: int) -> tuple[Ints, float, Floats]:
-    """A nearly best filling of a place: newcomers (n,), their worth, and the prices (R,) of its room.
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """A place as a knapsack: newcomers of each class, then those of its own pods that may leave."""
+
+    place: Place
+    mine: Ints
+    """Classes of which it has pods of its own."""
+    requests: Ints
+    """(n + own classes, R)"""
+    weights: Floats
+    """(n + own classes, R): as shares of its room."""
+
+    def values(self, prices: Floats, move_price: Floats) -> Floats:
+        """What one pod of each is worth there at these prices (n,)."""
+        return np.concatenate([prices - move_price, prices[self.mine]]) if self.mine.size else prices - move_price
+
+    def most(self, left: Ints) -> Ints:
+        """Most pods of each when so many (n,) are to be had; own ones are had first."""
+        if not self.mine.size:
+            return np.minimum(self.place.most, left)
+        staying = np.minimum(self.place.own, left)
+        return np.concatenate([np.minimum(self.place.most, left - staying), staying[self.mine]])
+
+    def worth_at_most(self, prices: Floats, move_price: Floats, left: Ints, room_price: Floats) -> float:
+        """What no filling is worth more than, by any prices (R,) of its room."""
+        return float(worth_at_most(self.values(prices, move_price), self.weights, room_price, self.most(left)))
+
+
+def offered(requests: Ints, place: Place) -> Offer:
+    """The place as a knapsack for classes that request this (n, R)."""
+    mine = np.flatnonzero(place.own)
+    wanted = np.concatenate([requests, requests[mine]]) if mine.size else requests
+    return Offer(place, mine, wanted, wanted / np.maximum(place.room, 1))
+
+
+def filled(offer: Offer, prices: Floats, move_price: Floats, *, left: Ints, width: int) -> tuple[Ints, float, Floats]:
+    """A nearly best filling of a place from so many pods: (n,) pods on it, their worth, and prices (R,) of its room.
 
     Classes that may not meet: the one that is worth less there is left out, and the filling made anew.
     """
-    allowed = most.copy()
+    place, n = offer.place, len(prices)
+    values, most = offer.values(prices, move_price), offer.most(left)
     for c, others in place.enemies.items():
         if any(place.base[d] for d in others):
-            allowed[c] = 0
+            most[c] = 0
+    kept = dict(zip(offer.mine.tolist(), range(n, len(values)), strict=True))
     for _ in range(4):
-        counts, worth, prices = fill(values, requests, place.room, allowed, width)
-        clash = [(c, d) for c, others in place.enemies.items() if counts[c] for d in others if counts[d] and c < d]
+        found, worth, room_price = fill(values, offer.requests, place.room, most, width)
+        clash = list(_clashes(place, kept, found))
         if not clash:
-            return counts, float(worth), prices
-        for c, d in clash:
-            allowed[d if values[d] * counts[d] < values[c] * counts[c] else c] = 0
-    counts = np.zeros_like(most)
-    return counts, 0.0, prices
+            counts = found[:n].copy()
+            counts[offer.mine] += found[n:]
+            return counts, float(worth), room_price
+        for a, b in clash:
+            most[b if values[b] * found[b] < values[a] * found[a] else a] = 0
+    staying = np.minimum(place.own, left)
+    return staying, float(staying @ prices), room_price
+
+
+def _clashes(place: Place, kept: Mapping[int, int], found: Ints) -> Iterator[tuple[int, int]]:
+    """Entries of a knapsack that may not meet: newcomers with each other, and with pods that were there before."""
+    for c, others in place.enemies.items():
+        for d in others if found[c] else ():
+            if found[d] and c < d:
+                yield c, d
+            if d in kept and found[kept[d]]:
+                yield c, kept[d]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_optimizer.adapters.assignment import Relaxation
-from kinema_optimizer.adapters.columns import Place, filled
+from kinema_optimizer.adapters.columns import Place, filled, offered
 from kinema_optimizer.adapters.kernels import best_fit, deal
 from kinema_optimizer.adapters.lp import Floats
 from kinema_optimizer.logic.kinds import Kinds
@@ -91,11 +91,17 @@ def refill(
     if not others.size and not left[own].any():
         return
     most = np.minimum(fits[mine], row[mine] + left[mine])
-    place = Place(0.0, room, most, np.zeros(len(mine), dtype=np.int64), 1, among(enemies, mine))
-    counts, worth, _ = filled(pod_price[mine], requests[mine], place, most=most, width=_REFILLING_WIDTH)
+    offer = offered(requests[mine], _place(room, most, among(enemies, mine)))
+    counts, worth, _ = filled(offer, pod_price[mine], np.zeros(len(mine)), left=most, width=_REFILLING_WIDTH)
     if worth > float(pod_price[own] @ row[own]) * (1 + 1e-9):
         left[mine] += row[mine] - counts
         row[mine] = counts
+
+
+def _place(room: Ints, most: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Place:
+    """A new node with this room (R,) for at most so many pods of each class (n,)."""
+    nobody = np.zeros_like(most)
+    return Place(0.0, room, most, nobody, nobody, 1, enemies)
 
 
 def _part(row: NDArray[np.int32], left: Ints, enemies: Mapping[int, tuple[int, ...]]) -> None:
@@ -156,10 +162,8 @@ def finish(
             if used[k] >= kinds.available[k] or _pool_full(kinds, used, k) or not most.any():
                 paid[k] = 0.0
                 continue
-            place = Place(0.0, kinds.room[k], most, np.zeros(len(mine), dtype=np.int64), 0, apart)
-            filling, worth, _ = filled(
-                relaxation.guiding_price[mine], requests[mine], place, most=most, width=_FINISHING_WIDTH
-            )
+            offer, prices = offered(requests[mine], _place(kinds.room[k], most, apart)), relaxation.guiding_price[mine]
+            filling, worth, _ = filled(offer, prices, np.zeros(len(mine)), left=most, width=_FINISHING_WIDTH)
             paid[k] = worth / max(1.0, float(kinds.price[k]))
             if filling.any() and (best < 0 or paid[k] > paid[best] * (1 + 1e-9)):
                 best, counts = k, filling

@@ -17,7 +17,7 @@ from kinema_optimizer.logic.state import NOTHING, Filling
 def faults(problem: PackingProblem, step: Step, exchange: Exchange) -> tuple[str, ...]:
     """What is wrong with the exchange; empty when it may be carried out for the step.
 
-    The nodes of the step are looked at as a problem of their own: the pods that they hold besides those that stay are
+    The nodes of the step are looked at as a problem of their own: the pods that came to them, less those that left, are
     its pods without a place.
     """
     nodes = (*step.kept, *step.deleted)
@@ -25,6 +25,8 @@ def faults(problem: PackingProblem, step: Step, exchange: Exchange) -> tuple[str
         return ("an exchange keeps nodes that are not of its step",)
     filled = (*exchange.kept.values(), *exchange.boots)
     found = [*_form_faults(problem, filled)]
+    if any((one.counts < 0).any() for one in exchange.boots):
+        found.append("an exchange has a new node without pods of its own give some up")
     if any(not 0 <= one.machine < len(problem.machines) for one in exchange.boots):
         found.append("an exchange boots a machine that is not on sale")
     if found:
@@ -32,7 +34,7 @@ def faults(problem: PackingProblem, step: Step, exchange: Exchange) -> tuple[str
     rows = [exchange.kept.get(e, NOTHING) for e in nodes]
     packing = Packing(
         keep=np.array([e in exchange.kept for e in nodes], dtype=bool),
-        newcomers=_content(rows),
+        changes=_content(rows),
         boots=np.array([one.machine for one in exchange.boots], dtype=np.int64),
         booted=_content(exchange.boots),
         unplaced=np.zeros(len(problem.pending), dtype=np.int64),
@@ -45,7 +47,7 @@ def _form_faults(problem: PackingProblem, filled: Sequence[Filling]) -> list[str
     for one in filled:
         if one.classes.dtype != np.int64 or one.counts.dtype != np.int64 or one.classes.ndim != 1:
             found.append("an exchange has pods that are no integers")
-        elif one.classes.shape != one.counts.shape or (np.diff(one.classes) <= 0).any() or (one.counts <= 0).any():
+        elif one.classes.shape != one.counts.shape or (np.diff(one.classes) <= 0).any() or (one.counts == 0).any():
             found.append("an exchange lists pods in disorder")
         elif one.classes.size and not 0 <= one.classes[0] <= one.classes[-1] < len(problem.pending):
             found.append("an exchange has pods of unknown classes")
@@ -57,7 +59,7 @@ def _part(problem: PackingProblem, step: Step, nodes: Sequence[int]) -> PackingP
     some = np.array(nodes, dtype=np.int64)
     stays = _rows(problem.stays, nodes)
     deleted = np.arange(len(nodes)) >= len(step.kept)
-    pool = _total(problem, (*step.newcomers, *step.boots)) - stays.totals(len(problem.pending), deleted)
+    pool = _total(problem, (*step.changes, *step.boots)) - stays.totals(len(problem.pending), deleted)
     booted = Counter(one.machine for one in step.boots)
     available = np.array(
         [min(UNLIMITED, step.allowance.get(m, UNLIMITED) + booted[m]) for m in range(len(problem.machines))],

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Place, Task, exactly
+from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Place, Task, cost_of, exactly
 from kinema_optimizer.adapters.lp import Floats, LinearProgramError
-from kinema_optimizer.logic.kinds import newly_fits
+from kinema_optimizer.logic.kinds import fits_in
 from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem, among
 from kinema_optimizer.logic.problem import Ints
 from kinema_optimizer.logic.state import NOTHING, Filling
 
-_ROUNDS = 30
+_ROUNDS = 40
 _WIDTH = 32
 BETTER = 0.5
 """Micro-USD per hour by which an exchange has to be cheaper."""
@@ -47,8 +47,8 @@ class Step:
 
     kept: tuple[int, ...]
     """Existing nodes that are kept."""
-    newcomers: tuple[Filling, ...]
-    """What each of them takes."""
+    changes: tuple[Filling, ...]
+    """What comes to each of them, and what leaves it."""
     deleted: tuple[int, ...]
     """Existing nodes that are not: they may be kept again."""
     boots: tuple[Filling, ...]
@@ -61,7 +61,7 @@ class Exchange:
     """What replaces the nodes of a step, and by how much it costs less."""
 
     kept: Mapping[int, Filling]
-    """Existing nodes that are kept, with what they take; the others of the step are deleted."""
+    """Existing nodes that are kept, with what changes there; the others of the step are deleted."""
     boots: tuple[Filling, ...]
     saving: float
     """Micro-USD per hour, moves at their price."""
@@ -73,6 +73,7 @@ def improve(guide: Guide, step: Step) -> Exchange | None:
     generation = ColumnGeneration(view.task, width=_WIDTH)
     now = view.current()
     generation.add(now)
+    generation.add(view.undisturbed())
     before = sum(generation.cost_of(column) for column in now)
     try:
         generation.improve(_ROUNDS)
@@ -101,33 +102,39 @@ class View:
 
     def current(self) -> list[Column]:
         """The nodes as they are."""
-        found = [Column(i, self._counts(one)) for i, one in enumerate(self.step.newcomers)]
+        own = [place.own for place in self.task.places]
+        found = [Column(i, own[i] + self._counts(one)) for i, one in enumerate(self.step.changes)]
         first = len(self.existing)
         return found + [Column(first + self.machines.index(one.machine), self._counts(one)) for one in self.step.boots]
 
+    def undisturbed(self) -> list[Column]:
+        """Every existing node with its own pods alone, as far as they are among those of the step."""
+        found = [(i, np.minimum(place.own, self.task.demand)) for i, place in enumerate(self.task.places)]
+        return [Column(i, own) for i, own in found if own.any()]
+
     def _counts(self, one: Filling) -> Ints:
         counts = np.zeros(len(self.mine), dtype=np.int64)
-        counts[np.searchsorted(self.mine, one.classes)] = one.counts
+        known = np.isin(one.classes, self.mine)  # classes that the node gave up wholly may be on none of the nodes
+        counts[np.searchsorted(self.mine, one.classes[known])] = one.counts[known]
         return counts
 
     def cost(self, columns: Sequence[Column]) -> float:
         """Price of the nodes and of the moves to them; existing nodes that are not among them are deleted."""
-        places, moves = self.task.places, self.task.move_price
-        return sum(places[one.place].price + float(one.newcomers @ moves) for one in columns)
+        return sum(cost_of(self.task, one) for one in columns)
 
     def cheapest(self, column: Column) -> Column:
         """The column on the cheapest machine that holds it, if it is on one."""
-        if column.place < len(self.existing) or not column.newcomers.any():
+        if column.place < len(self.existing) or not column.counts.any():
             return column
-        load = column.newcomers @ self.task.requests
+        load = column.counts @ self.task.requests
         first = len(self.existing)
         price = self.task.places[column.place].price
         best = column
         for i in range(first, len(self.task.places)):
             place = self.task.places[i]
             free = place.price < price and self.machines[i - first] not in self.step.allowance
-            if free and (load <= place.room).all() and (column.newcomers <= place.most).all():
-                best, price = Column(i, column.newcomers), place.price
+            if free and (load <= place.room).all() and (column.counts <= place.most).all():
+                best, price = Column(i, column.counts), place.price
         return best
 
     def exchange(self, chosen: list[Column], saving: float) -> Exchange:
@@ -136,14 +143,26 @@ class View:
         kept: dict[int, Filling] = {e: NOTHING for e in self.existing if fixed[e]}
         boots = []
         for column in chosen:
-            used = np.flatnonzero(column.newcomers)
-            classes, counts = self.mine[used], column.newcomers[used]
+            used = np.flatnonzero(column.counts)
             if column.place < len(self.existing):
                 e = self.existing[column.place]
-                kept[e] = Filling(-1, classes, counts) if len(used) else NOTHING
+                kept[e] = self._change(e, column)
             elif len(used):
-                boots.append(Filling(self.machines[column.place - len(self.existing)], classes, counts))
+                machine = self.machines[column.place - len(self.existing)]
+                boots.append(Filling(machine, self.mine[used], column.counts[used]))
         return Exchange(kept, tuple(boots), saving)
+
+    def _change(self, e: int, column: Column) -> Filling:
+        """What a column changes on an existing node; its pods of classes that the task does not have are elsewhere."""
+        problem = self.guide.problem
+        counts = np.zeros(len(problem.pending), dtype=np.int64)
+        counts[self.mine] = column.counts
+        if problem.gives[e]:
+            row = _staying(problem, e)
+            classes = problem.stays.classes[row]
+            counts[classes] -= problem.stays.counts[row] * problem.leaves[classes]
+        used = np.flatnonzero(counts)
+        return Filling(-1, used, counts[used]) if len(used) else NOTHING
 
 
 def view_of(guide: Guide, step: Step) -> View:
@@ -162,6 +181,7 @@ def view_of(guide: Guide, step: Step) -> View:
             room=np.maximum(problem.machine_room[m], 0),
             most=np.minimum(guide.machine_fits[m, mine], pool[mine]),
             base=nothing,
+            own=nothing,
             limit=step.allowance.get(m, UNLIMITED) + sum(one.machine == m for one in step.boots),
             enemies=enemies,
         )
@@ -181,7 +201,7 @@ def view_of(guide: Guide, step: Step) -> View:
 def _pool(problem: PackingProblem, step: Step) -> Ints:
     """(C,): pods of the step."""
     pool = np.zeros(len(problem.pending), dtype=np.int64)
-    for one in (*step.newcomers, *step.boots):
+    for one in (*step.changes, *step.boots):
         pool[one.classes] += one.counts
     for e in step.kept:
         if not problem.node_fixed[e]:
@@ -196,9 +216,11 @@ def classes_of(guide: Guide, step: Step) -> int:
 
 
 def _fills(problem: PackingProblem, e: int, pool: Ints) -> bool:
-    """Whether the pods of a deleted node can be taken from those of the step."""
+    """Whether a deleted node can be kept with pods of the step: those that it cannot give up are among them."""
     row = _staying(problem, e)
-    return bool((problem.stays.counts[row] <= pool[problem.stays.classes[row]]).all())
+    classes = problem.stays.classes[row]
+    bound = problem.stays.counts[row] * ~(problem.leaves[classes] & problem.gives[e])
+    return bool((bound <= pool[classes]).all())
 
 
 def _staying(problem: PackingProblem, e: int) -> slice:
@@ -206,18 +228,24 @@ def _staying(problem: PackingProblem, e: int) -> slice:
 
 
 def _existing(guide: Guide, e: int, mine: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Place:
-    """An existing node: pods that stay are its base, unless it stays in any case."""
+    """An existing node: its pods are its base where they have to stay, unless the node stays in any case."""
     problem = guide.problem
     row = _staying(problem, e)
-    base = np.zeros(len(mine), dtype=np.int64)
-    fixed = bool(problem.node_fixed[e])
-    if not fixed:
-        base[np.searchsorted(mine, problem.stays.classes[row])] = problem.stays.counts[row]
+    fixed, classes = bool(problem.node_fixed[e]), problem.stays.classes[row]
+    here = np.zeros(len(problem.pending), dtype=np.int64)
+    here[classes] = problem.stays.counts[row]
+    own = here * problem.leaves if problem.gives[e] else np.zeros_like(here)
+    room = np.maximum(problem.node_room[e], 0) + own[classes] @ problem.requests[classes]
+    most = fits_in(problem, room[None], problem.node_row[[e]], mine)[0]
+    most = np.minimum(most, np.maximum(problem.cap[mine] - here[mine], 0))
+    for c in classes[own[classes] < here[classes]].tolist():
+        most[np.isin(mine, guide.enemies.get(c, ()))] = 0
     return Place(
         price=0.0 if fixed else float(problem.node_price[e]),
-        room=np.maximum(problem.node_room[e], 0),
-        most=newly_fits(problem, np.array([e]), mine, guide.enemies)[0],
-        base=base,
+        room=room,
+        most=most,
+        base=np.zeros_like(own[mine]) if fixed else (here - own)[mine],
+        own=own[mine],
         limit=1,
         enemies=enemies,
     )

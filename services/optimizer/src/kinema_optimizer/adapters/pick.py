@@ -44,7 +44,7 @@ def picks(guide: Guide, state: State, *, seed: tuple[int, ...], steps: int, node
             found.append(
                 Step(
                     kept=tuple(live),
-                    newcomers=tuple(state.newcomers.get(e, NOTHING) for e in live),
+                    changes=tuple(state.changes.get(e, NOTHING) for e in live),
                     deleted=tuple(sorted(extra[i::steps][: most // 3].tolist())),
                     boots=tuple(state.boots[b] for b in (mine[mine >= len(kept)] - len(kept)).tolist()),
                     allowance=allowance,
@@ -62,7 +62,7 @@ def _joining(guide: Guide, state: State, kept: Ints, order: Ints, most: int) -> 
         if node < len(kept):
             e = int(kept[node])
             classes.update(problem.stays.classes[problem.stays.start[e] : problem.stays.start[e + 1]].tolist())
-            classes.update(state.newcomers.get(e, NOTHING).classes.tolist())
+            classes.update(state.changes.get(e, NOTHING).classes.tolist())
         else:
             classes.update(state.boots[node - len(kept)].classes.tolist())
         chosen.append(node)
@@ -80,7 +80,7 @@ def _waste(guide: Guide, state: State) -> NDArray[np.float64]:
         minlength=len(problem.nodes),
     )
     new = np.zeros(len(problem.nodes))
-    for e, one in state.newcomers.items():
+    for e, one in state.changes.items():
         new[e] = one.counts @ guide.pod_price[one.classes]
     kept = np.flatnonzero(state.keep)
     live = problem.node_price[kept] - staying[kept] - new[kept]

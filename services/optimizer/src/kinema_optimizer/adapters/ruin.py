@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from kinema_optimizer.adapters.columns import Column, Place, filled, part
+from kinema_optimizer.adapters.columns import Column, Place, filled, offered, part
 from kinema_optimizer.adapters.lp import Floats
 from kinema_optimizer.adapters.neighbourhood import BETTER, Exchange, Guide, Step, View, view_of
 from kinema_optimizer.logic.problem import Ints
@@ -44,7 +44,7 @@ def _try(view: View, now: list[Column], draw: np.random.Generator) -> list[Colum
     """The nodes with some of them emptied and their pods elsewhere; None where not every pod finds a place."""
     task = view.task
     values = task.guess * (1 + _NOISE * draw.standard_normal(len(task.guess)))
-    worth = np.array([float(task.guess @ (one.newcomers + task.places[one.place].base)) for one in now])
+    worth = np.array([float(task.guess @ (one.counts + task.places[one.place].base)) for one in now])
     price = np.array([task.places[one.place].price for one in now])
     # Nodes that cost more than their pods are worth come first, and nodes that stay in any case not at all.
     keys = draw.gumbel(size=len(now)) + 20 * (price - worth) / np.maximum(price, 1.0)
@@ -52,13 +52,13 @@ def _try(view: View, now: list[Column], draw: np.random.Generator) -> list[Colum
     emptied = [i for i in np.argsort(-keys, kind="stable").tolist() if price[i] > 0][:count]
     pool = np.zeros(len(task.demand), dtype=np.int64)
     for i in emptied:
-        pool += now[i].newcomers + task.places[now[i].place].base
+        pool += now[i].counts + task.places[now[i].place].base
     gone = set(emptied)
     made = []
     for i in draw.permutation([i for i in range(len(now)) if i not in gone]).tolist():
         one, place = now[i], task.places[now[i].place]
-        counts = _refilled(view, place, one.newcomers, pool, values=values, draw=draw)
-        pool += one.newcomers - counts
+        counts = _refilled(view, place, one.counts, pool, values=values, draw=draw)
+        pool += one.counts - counts
         if place.base.any() or counts.any() or place.price == 0:
             made.append(Column(one.place, counts))
     rest = _on_new_nodes(view, values, pool, made, draw)
@@ -66,16 +66,16 @@ def _try(view: View, now: list[Column], draw: np.random.Generator) -> list[Colum
 
 
 def _refilled(view: View, place: Place, own: Ints, pool: Ints, *, values: Floats, draw: np.random.Generator) -> Ints:
-    """(n,) what a node takes of its own pods and of a sample of the pool's classes."""
+    """(n,) what a node holds of its own pods and of a sample of the pool's classes."""
     free = np.flatnonzero((pool > 0) & (place.most > 0) & (own == 0))
     if len(free) > _SAMPLE:
         free = draw.choice(free, _SAMPLE, replace=False)
     mine = np.sort(np.concatenate([np.flatnonzero(own), free]))
     counts = np.zeros_like(own)
     if len(mine):
-        some = part(place, mine)
-        most = np.minimum(some.most, (own + pool)[mine])
-        counts[mine] = filled(values[mine], view.task.requests[mine], some, most=most, width=_WIDTH)[0]
+        offer = offered(view.task.requests[mine], part(place, mine))
+        left, moves = (own + pool)[mine], view.task.move_price[mine]
+        counts[mine] = filled(offer, values[mine], moves, left=left, width=_WIDTH)[0]
     return counts
 
 
@@ -107,6 +107,6 @@ def _on_new_nodes(
         if chosen is None:
             return None
         used[chosen.place] += 1
-        pool = pool - chosen.newcomers
+        pool = pool - chosen.counts
         found.append(chosen)
     return found

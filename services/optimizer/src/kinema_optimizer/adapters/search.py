@@ -25,6 +25,7 @@ from kinema_optimizer.adapters.bound import Bound, lower_bound
 from kinema_optimizer.adapters.errands import ALIKE, Crew, Errand, Threads
 from kinema_optimizer.adapters.neighbourhood import Exchange, Guide, Step
 from kinema_optimizer.adapters.pick import picks
+from kinema_optimizer.adapters.reuse import with_reused
 from kinema_optimizer.adapters.selection import Selection
 from kinema_optimizer.adapters.start import Prices, anew, as_it_is, generated, keeping, on_sale
 from kinema_optimizer.adapters.stops import StopRule
@@ -43,13 +44,21 @@ _OFFERED: Final = 24
 _ROUNDS: Final = 100_000
 _IDLE: Final = 40
 """Rounds without any gain after which a phase has nothing more to find."""
-_FEW: Final = 40
-"""Nodes of a step."""
+_FEW: Final = {True: 70, False: 40}
+"""Nodes of a step by column generation, and of one by quick tries."""
+_ENOUGH: Final = 8
+"""Nodes that a step by column generation has at least."""
 SHARE_OF_ALL: Final = "last"
 """Phase that takes all the time left."""
 _SMALL: Final = 0.05
 """Price of a move, in mean costs of a pod, at which nearly all the saving is still had."""
 _BISECTIONS: Final = 7
+_HELD: Final = 2
+"""Rounds for which the price of a move is left alone."""
+_STEER: Final = 1.5
+"""Factor by which it then rises or falls."""
+_NEARLY: Final = 0.985
+"""Share of the moves that are allowed from which on they are dear."""
 
 Allowed: TypeAlias = Callable[[State], bool]
 """Whether a state may be taken."""
@@ -173,10 +182,10 @@ class _Search:
                 for prices in (self.prices, replace(self.prices, pod_price=scarce))
                 if (one := keeping(self.problem, kinds, guide.enemies, prices, keep)).unplaced.sum() <= lost
             ]
-            return min(made, key=lambda one: cost_of(self.problem, one), default=now)
+            return with_reused(self.problem, min(made, key=lambda one: cost_of(self.problem, one), default=now))
 
         if self.wish.max_moves is not None:
-            return self._within(guide, now, self.wish.max_moves, start)
+            return self._within(guide, kinds, now, self.wish.max_moves, start)
         if self.wish.move_price is not None:
             priced = self._at(guide, float(self.wish.move_price))
             first = min((now, start(float(self.wish.move_price))), key=lambda one: self._worth(priced, one))
@@ -198,32 +207,48 @@ class _Search:
             best = min((now, fresh), key=lambda state: cost_of(problem, state))
         return self._rounds(guide, best, phase)
 
-    def _within(self, guide: Guide, now: State, most: int, start: Callable[[float], State]) -> State:
-        """Least cost with at most so many moves: the price of a move that leads there is bisected for the start."""
+    def _within(self, guide: Guide, kinds: Kinds, now: State, most: int, start: Callable[[float], State]) -> State:
+        """Least cost with at most so many moves.
+
+        The start is bisected by the price of a move; where a plan made anew keeps to the limit, it is one, too. Then
+        the price follows the moves: it rises while there are nearly as many as allowed, and falls while there are not.
+        """
+
+        def allowed(state: State) -> bool:
+            return self._moves(state) <= most
+
+        best, price = self._start_within(now, start, allowed)
+        if allowed(with_reused(self.problem, anew(self.problem, kinds, guide.enemies, self.prices))):
+            cheapest = with_reused(self.problem, self._cheapest(guide, kinds, now, "search"))
+            best = min((best, cheapest if allowed(cheapest) else best), key=lambda one: cost_of(self.problem, one))
+        return self._rounds(self._at(guide, price), best, SHARE_OF_ALL, allowed, most)
+
+    def _start_within(self, now: State, start: Callable[[float], State], allowed: Allowed) -> tuple[State, float]:
+        """The cheapest allowed state of those to start from, and the price of a move that led to it."""
         low, high = 0.0, 4.0 * self._mean()
         best, price = now, high
-        for _ in range(_BISECTIONS):
+        self.stop.begin("start")
+        for turn in range(1, _BISECTIONS + 1):
             middle = (low + high) / 2
             made = start(middle)
-            if self._moves(made) > most:
+            if not allowed(made):
                 low = middle
             else:
                 high = middle
                 if cost_of(self.problem, made) < cost_of(self.problem, best):
                     best, price = made, middle
-
-        def allowed(state: State) -> bool:
-            return self._moves(state) <= most
-
-        best = self._rounds(self._at(guide, price), best, "moves", allowed)
-        return self._rounds(self._at(guide, price / 8), best, SHARE_OF_ALL, allowed)
+            ended = self.stop.ends(turn)
+            if ended is not None or turn == _BISECTIONS:
+                self.stops.append(Stop(reason=ended or "optimal", phase="start", iteration=turn))
+                break
+        return best, price
 
     def _cheapest_then_fewest(self, guide: Guide, kinds: Kinds, now: State, start: Callable[[float], State]) -> State:
         """Least cost; then, among plans within the slack of it, the fewest moves that are found.
 
         Two ways lead there: nodes selected with moves at a small price, and a plan made anew.
         """
-        cheapest = self._cheapest(guide, kinds, now, "search")
+        cheapest = with_reused(self.problem, self._cheapest(guide, kinds, now, "search"))
         self.stop.begin("selection")
         ended = self.stop.ends(0)
         if ended is not None:  # choosing nodes to keep takes seconds on the largest clusters
@@ -259,16 +284,20 @@ class _Search:
     def _worth(self, guide: Guide, state: State) -> float:
         return cost_of(self.problem, state) + float(moved(self.problem, state) @ guide.move_price)
 
-    def _rounds(self, guide: Guide, state: State, phase: str, allowed: Allowed = lambda _: True) -> State:
-        """Rounds of steps until the stop rule ends the phase, or nothing has been found for long."""
+    def _rounds(
+        self, guide: Guide, state: State, phase: str, allowed: Allowed = lambda _: True, most: int | None = None
+    ) -> State:
+        """Rounds of steps until the stop rule ends the phase, or nothing has been found for long.
+
+        Where there are to be at `most` so many moves, their price is steered by them, and the cheapest state counts.
+        """
         self.stop.begin(phase)
-        idle = 0
+        idle, best = 0, state
         gains = {True: np.inf, False: np.inf}
         for turn in range(1, _ROUNDS):
             # The way that gained more when it was last tried, and every fourth time the other.
             deep = (gains[True] >= gains[False]) != (turn % 4 == 0)
-            classes = ALIKE if deep else UNLIMITED
-            steps = picks(guide, state, seed=(self.wish.seed, turn), steps=_STEPS, nodes=_FEW, classes=classes)
+            steps, deep = self._steps(guide, state, turn, deep=deep)
             errands = [Errand(step, deep, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
             found = (self.wish.crew or Threads(self.pool)).improve(guide, errands)
             before = state
@@ -283,11 +312,29 @@ class _Search:
                 cost = cost_of(self.problem, state)
                 self.least = min(self.least, cost)
                 self._tell(phase, cost, state)
+            if most is not None:
+                best = min(best, state, key=lambda one: cost_of(self.problem, one))
+                guide = self._steered(guide, state, most) if turn % _HELD == 0 else guide
             reason = self.stop.ends(turn) or ("optimal" if idle >= _IDLE or not steps else None)
             if reason is not None:
                 self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
                 break
-        return state
+        return state if most is None else best
+
+    def _steps(self, guide: Guide, state: State, turn: int, *, deep: bool) -> tuple[list[Step], bool]:
+        """Steps of a round, and whether by column generation: not where few nodes have too many classes for it."""
+        seed, nodes = (self.wish.seed, turn), int(state.keep.sum()) + len(state.boots)
+        if deep:
+            count = max(1, min(_STEPS, nodes // _FEW[deep]))
+            steps = picks(guide, state, seed=seed, steps=count, nodes=_FEW[deep], classes=ALIKE)
+            if all(len(step.kept) + len(step.boots) >= min(_ENOUGH, nodes // count) for step in steps):
+                return steps, deep
+        return picks(guide, state, seed=seed, steps=_STEPS, nodes=_FEW[False], classes=UNLIMITED), False
+
+    def _steered(self, guide: Guide, state: State, most: int) -> Guide:
+        """With moves dearer while there are nearly as many as allowed, else cheaper."""
+        factor = _STEER if self._moves(state) > most * _NEARLY else 1 / _STEER
+        return replace(guide, move_price=np.minimum(guide.move_price * factor, 4.0 * self._mean()))
 
 
 def carried_out(state: State, step: Step, exchange: Exchange) -> State:
@@ -295,10 +342,10 @@ def carried_out(state: State, step: Step, exchange: Exchange) -> State:
     after = state.copy()
     for e in (*step.kept, *step.deleted):
         after.keep[e] = e in exchange.kept
-        after.newcomers.pop(e, None)
+        after.changes.pop(e, None)
     for e, filling in exchange.kept.items():
         if filling.classes.size:
-            after.newcomers[e] = filling
+            after.changes[e] = filling
     gone = Counter(id(one) for one in step.boots)  # nodes may share one filling
     after.boots = []
     for one in state.boots:

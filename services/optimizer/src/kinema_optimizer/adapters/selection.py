@@ -19,6 +19,8 @@ from kinema_optimizer.logic.kinds import Kinds
 from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem
 from kinema_optimizer.logic.problem import Flags, Ints
 
+_CRUMBS = 1 / 64
+"""Share of the largest room below which differences do not matter."""
 _DEAR = 1e3
 """Times the price of everything: what leaving a group out costs."""
 
@@ -42,8 +44,16 @@ class Selection:
         group = self._group[entry.classes]
         self._share = np.zeros((len(problem.nodes), groups))
         np.add.at(self._share, (entry.node_of, group), entry.counts / np.maximum(totals, 1)[group])
-        _, self._set = np.unique(problem.node_row * 2 + problem.node_fixed, return_inverse=True)
-        self._sets = int(self._set.max(initial=-1)) + 1
+        # Free room is of use only to pods that fit in there: nodes of very different room are different sets.
+        size = np.floor(np.log2(np.maximum(self._room, _CRUMBS)))
+        _, first, self._set = np.unique(
+            np.column_stack([problem.node_row, problem.node_fixed, size]),
+            axis=0,
+            return_index=True,
+            return_inverse=True,
+        )
+        self._set, self._first = self._set.ravel(), first
+        self._sets = len(first)
 
     def keep(self, move_price: Floats) -> tuple[Flags, Floats]:
         """(E,) nodes to keep at this price (C,) of moves, micro-USD per hour; and (C,) what a pod is worth then."""
@@ -87,7 +97,8 @@ class Selection:
         problem, market, groups, width = self._problem, self._market, len(self._asked), len(self._unit)
         shares: list[list[tuple[int, float]]] = []
         for one in range(self._sets):
-            able = problem.admits[problem.node_row[int(np.argmax(self._set == one))]]
+            room = problem.node_room[self._set == one].max(axis=0)
+            able = problem.admits[problem.node_row[self._first[one]]] & (problem.requests <= room).all(axis=1)
             shares += self._shares(able, groups + one * width)
         bought: list[list[tuple[int, float]]] = []
         for i, k in enumerate(self._machines.tolist()):

@@ -48,7 +48,7 @@ class Answer:
     method: str
     stops: tuple[Stop, ...]
     shuffles: bool = False
-    """Pods may change places between kept nodes: not every order of the moves is possible, perhaps none."""
+    """Pods change places whatever that takes: perhaps no order of the moves is possible, and none can be taken out."""
     retried: bool = False
     """The first answer had no order; this one is the best without some of its moves, and need not be a good one."""
     exact: tuple[TinyProblem, ExactResult] | None = None
@@ -78,8 +78,8 @@ def left_out(problem: Compiled) -> int | None:
 def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
     """The best answer that the time allows; one that changes nothing is always found.
 
-    Of equally good answers one that leaves pods on kept nodes alone is taken: whatever it moves finds its room free
-    from the start. The search uses the time that exact models leave without a proof.
+    Of equally good answers one whose moves can be taken out one by one is taken: they may have no order. The search
+    uses the time that exact models leave without a proof.
     """
     exact = _exactly(problem, stop)
     answers = [] if exact is None else [exact]
@@ -130,7 +130,7 @@ def _suffices(problem: Compiled, answer: Answer, wish: Wish) -> bool:
 
 
 def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
-    """The answer of the search, which leaves pods on kept nodes alone."""
+    """The answer of the search; where its moves have no order, fewer of them have."""
     found = search(problem.packing, problem.relaxed, wish, stop, report)
     return Answer(
         outcome=preferred(problem, of_packing(problem, found.packing)),

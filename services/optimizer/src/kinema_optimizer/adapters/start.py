@@ -53,7 +53,7 @@ def keeping(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Pri
     """Some nodes kept; what needs a place then on them as far as there is room, and the rest on new nodes."""
     moved = problem.stays.totals(len(problem.pending), ~keep)
     left = problem.pending + problem.rolled + moved
-    newcomers = _into_room(problem, keep, left, enemies, prices.pod_price)
+    changes = _into_room(problem, keep, left, enemies, prices.pod_price)
     market = on_sale(kinds, len(problem.machines))
     wanted = np.where((market.fits > 0).any(axis=0), left, 0)
     boots: list[Filling] = []
@@ -63,7 +63,7 @@ def keeping(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Pri
             known = relax(problem.requests, wanted, market, rounds=0)
         boots, rest = construct(problem.requests, wanted, market, known, enemies)
         left = left - wanted + rest
-    return State(keep, newcomers, boots, left)
+    return State(keep, changes, boots, left)
 
 
 def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule) -> tuple[State, Stop]:
@@ -90,25 +90,26 @@ def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule) -> tuple
     rounds, reason = generation.improve(_MOST_ROUNDS, widest=_WIDEST, ends=stop.ends)
     ended = Stop(reason=reason or "optimal", phase=_PHASE, iteration=rounds)
     boots = [
-        Filling(one.place, mine[used], one.newcomers[used])
+        Filling(one.place, mine[used], one.counts[used])
         for one in exactly(task, generation.dive(1) or known) or ()
-        if (used := np.flatnonzero(one.newcomers)).size
+        if (used := np.flatnonzero(one.counts)).size
     ]
     paid = sum(int(problem.machine_price[one.machine]) for one in boots)
     if boots and paid < sum(int(problem.machine_price[one.machine]) for one in state.boots):
-        return State(state.keep, state.newcomers, boots, state.unplaced), ended
+        return State(state.keep, state.changes, boots, state.unplaced), ended
     return state, ended
 
 
 def _market_task(guide: Guide, market: Kinds, pool: Ints, mine: Ints) -> Task:
     """The classes `mine` of a pool (C,) as a task for machines on sale."""
-    apart = among(guide.enemies, mine)
+    apart, nobody = among(guide.enemies, mine), np.zeros(len(mine), dtype=np.int64)
     places = tuple(
         Place(
             price=float(market.price[m]),
             room=market.room[m],
             most=np.minimum(market.fits[m, mine], pool[mine]),
-            base=np.zeros(len(mine), dtype=np.int64),
+            base=nobody,
+            own=nobody,
             limit=int(market.available[m]),
             enemies=apart,
         )

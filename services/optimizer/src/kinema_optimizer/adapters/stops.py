@@ -21,6 +21,7 @@ SHARES = {
     "bound": 0.4,
     "moves": 0.7,
     "columns": 0.3,
+    "start": 0.2,
     "search": 0.15,
     "near": 0.65,
     "selection": 0.6,
@@ -75,16 +76,21 @@ class ClockStop(_Rule):
         super().__init__()
         self._deadline = time.monotonic() + seconds
         self._phase_deadline = self._deadline
+        self._last = time.monotonic()
 
     def begin(self, phase: str) -> None:
         """See `StopRule`."""
         super().begin(phase)
         now = time.monotonic()
         self._phase_deadline = now + max(0.0, self._deadline - now) * SHARES.get(phase, 1.0)
+        self._last = now
 
     def ends(self, iteration: int) -> StopReason | None:
-        """See `StopRule`."""
-        return "time-limit" if self._cancelled or time.monotonic() >= self._phase_deadline else None
+        """See `StopRule`. Also where the next callback would more likely come after the deadline than before."""
+        now = time.monotonic()
+        coming = now + (now - self._last) / 2
+        self._last = now
+        return "time-limit" if self._cancelled or coming >= self._phase_deadline else None
 
 
 class WorkStop(_Rule):

@@ -59,6 +59,6 @@ def _pairs(marks: Sequence[Marks]) -> Iterable[tuple[int, int]]:
 def _by_rule(marks: Sequence[Marks], what: int) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for c, one in enumerate(marks):
-        for rule in sorted(one[what]):
+        for rule in sorted((one.keeps_away, one.kept_away, one.counted)[what]):
             found.setdefault(rule, []).append(c)
     return found

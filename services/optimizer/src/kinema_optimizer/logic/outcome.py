@@ -1,8 +1,8 @@
 """What a solver decided, in terms of nodes and pods: the same for every solver.
 
 Which pod of a class goes where is settled here by name: replaced pods come back to their own node where it takes any;
-then pending, replaced and displaced pods, each by name, take the free seats node by node in turn, so that the replicas
-of a workload are spread.
+then pending, replaced and displaced pods and those that leave kept nodes, each by name, take the free seats node by
+node in turn, so that the replicas of a workload are spread.
 """
 
 from __future__ import annotations
@@ -52,19 +52,16 @@ def nothing(compiled: Compiled) -> Outcome:
 def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) -> Outcome:
     """The outcome without the moves of these pods: they stay, and so do their nodes with all that is on them.
 
-    For outcomes in which pods on kept nodes stay: what stays now takes no room that anybody else was promised.
+    Nobody comes to these nodes then either: pods that were to leave them might have made the room. Whoever was to come
+    stays as well, and its node, and so on.
     """
     cluster = compiled.question.cluster
-    names = {pod.node for key in stuck if (pod := cluster.pod(key)) is not None and pod.node is not None}
-    targets = {
-        key: to
-        for key, to in outcome.targets.items()
-        if (pod := cluster.pod(key)) is None or (pod.node not in names if pod.node is not None else key not in stuck)
-    }
+    names, stays = _left_alone(cluster, outcome, stuck)
+    targets = {key: to for key, to in outcome.targets.items() if key not in stays}
     booted = dict(zip(islice(new_names(cluster), len(outcome.boots)), outcome.boots, strict=True))
     used = [name for name in booted if name in set(targets.values())]
     renamed = dict(zip(used, new_names(cluster), strict=False))
-    waiting = [mover for one in compiled.classes for mover in one.pending if mover.pod.key in stuck]
+    waiting = [mover for one in compiled.classes for mover in one.pending if mover.pod.key in stays]
     return Outcome(
         keep=tuple(keep or node.name in names for node, keep in zip(cluster.nodes, outcome.keep, strict=True)),
         boots=tuple(booted[name] for name in used),
@@ -72,6 +69,30 @@ def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) 
         lost=(*outcome.lost, *waiting),
         updates=outcome.updates,
     )
+
+
+def _left_alone(
+    cluster: Cluster, outcome: Outcome, stuck: Collection[str]
+) -> tuple[frozenset[str | None], frozenset[str]]:
+    """Nodes that nobody leaves when these pods stay, and the pods that are not to move after all, by key."""
+    where = {key: pod.node if (pod := cluster.pod(key)) is not None else None for key in outcome.targets}
+    ways: dict[str | None, list[str]] = {}
+    for key, to in outcome.targets.items():
+        ways.setdefault(where[key], []).append(key)
+        ways.setdefault(to, []).append(key)
+    leaving = {node for node in where.values() if node is not None}
+    stays, names = set(stuck), set[str | None]()
+    fresh = [where[key] for key in stuck if key in where]
+    while fresh:
+        name = fresh.pop()
+        if name is None or name in names:
+            continue
+        names.add(name)
+        # A node that nobody was to leave has room for all who come.
+        more = [key for key in ways.get(name, ()) if name in leaving and key not in stays]
+        stays.update(more)
+        fresh += [where[key] for key in more]
+    return frozenset(names), frozenset(stays)
 
 
 def of_solution(compiled: Compiled, solution: Solution) -> Outcome:
@@ -100,13 +121,27 @@ def of_packing(compiled: Compiled, packing: Packing) -> Outcome:
     boots = tuple(compiled.offers[machine] for machine in packing.boots.tolist())
     seats: list[dict[str, int]] = [{} for _ in compiled.classes]
     live = [node.name for node in cluster.nodes]
-    for names, taken in ((live, packing.newcomers), (list(islice(new_names(cluster), len(boots))), packing.booted)):
+    given_up: dict[tuple[int, str], int] = {}
+    for names, taken in ((live, packing.changes), (list(islice(new_names(cluster), len(boots))), packing.booted)):
         entries = zip(taken.node_of.tolist(), taken.classes.tolist(), taken.counts.tolist(), strict=True)
         for node, c, pods in entries:
-            seats[c][names[node]] = pods
+            if pods > 0:
+                seats[c][names[node]] = pods
+            else:
+                given_up[c, names[node]] = -pods
     keep = tuple(bool(one) for one in packing.keep)
-    targets, lost = _seated(compiled, seats, keep, tuple(packing.unplaced.tolist()), frozenset())
+    leavers = _leavers(compiled, given_up)
+    targets, lost = _seated(compiled, seats, keep, tuple(packing.unplaced.tolist()), frozenset(), leavers)
     return Outcome(keep, boots, targets, tuple(mover for _, mover in lost))
+
+
+def _leavers(compiled: Compiled, given_up: Mapping[tuple[int, str], int]) -> frozenset[str]:
+    """Keys of the pods that leave kept nodes: the last by name of each class on a node."""
+    here: dict[tuple[int, str], list[str]] = {}
+    for c in sorted({c for c, _ in given_up}):
+        for mover in compiled.classes[c].stays:
+            here.setdefault((c, mover.pod.node or ""), []).append(mover.pod.key)
+    return frozenset(key for where, pods in given_up.items() for key in here[where][-pods:])
 
 
 def _seated(
@@ -115,8 +150,12 @@ def _seated(
     keep: Sequence[bool],
     unplaced: Sequence[int],
     updates: frozenset[str],
+    leavers: frozenset[str] = frozenset(),
 ) -> tuple[dict[str, str], tuple[tuple[int, Mover], ...]]:
-    """Pod key → new node, for pods that get one, and the pending pods that get none, with their class."""
+    """Pod key → new node, for pods that get one, and the pending pods that get none, with their class.
+
+    `leavers`: keys of pods on kept nodes that leave them.
+    """
     kept = {node.name: stays for node, stays in zip(compiled.question.cluster.nodes, keep, strict=True)}
     targets: dict[str, str] = {}
     lost: list[tuple[int, Mover]] = list(compiled.homeless)
@@ -131,7 +170,7 @@ def _seated(
         lost += [(c, mover) for mover in members.pending[placed:]]
         waiting = [*members.pending[:placed]]
         waiting += [mover for mover in replaced if mover.pod.key not in targets]
-        waiting += [mover for mover in members.stays if not kept[mover.pod.node or ""]]
+        waiting += [mover for mover in members.stays if not kept[mover.pod.node or ""] or mover.pod.key in leavers]
         targets |= {mover.pod.key: name for mover, name in zip(waiting, in_turn(free), strict=True)}
     return targets, tuple(lost)
 

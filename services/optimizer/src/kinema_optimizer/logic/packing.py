@@ -3,15 +3,17 @@
 The same problem as `problem.Problem`, which the exact models take, without any array of nodes times classes but one of
 truth values per distinct admission. Rules between pods come as two things that a node can be held against by itself:
 the most pods of a class that it may hold (`cap`), and pairs of classes that may not share it (`conflicts`). What pods
-hold that are on a node already never counts as broken; a newcomer obeys every rule.
+hold that are on a node already never counts as broken; a newcomer obeys every rule. A node that is kept may give pods
+up that others do not count on (`leaves`), so that pods which fill its room better can come.
 
 Sizes: `C` pod classes, `R` resources, `E` existing nodes, `M` machines on sale, `A` distinct admissions.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
 from typing import Final
@@ -33,7 +35,7 @@ class Content:
     classes: Ints
     """Class of each entry; ascending within a node."""
     counts: Ints
-    """Pods of each entry, above 0."""
+    """Pods of each entry, never 0; below it, in changes, pods that leave."""
 
     def of(self, node: int) -> tuple[tuple[int, int], ...]:
         """(class, pods) on one node."""
@@ -89,6 +91,8 @@ class PackingProblem:
     """(P, 2): pairs of different classes that no node may newly bring together; smaller class first, sorted."""
     disruption: Ints
     """(C,): what moving one pod of the class counts, in thousandths of an ordinary move."""
+    leaves: Flags
+    """(C,): a node that is kept may give pods of the class up: nobody counts on their company there."""
     admits: Flags
     """(A, C): distinct admissions by rule, room aside."""
 
@@ -102,7 +106,7 @@ class PackingProblem:
     node_fixed: Flags
     """(E,): the node must be kept."""
     stays: Content
-    """Movable pods of each existing node: they stay when it is kept and need another place when it is deleted."""
+    """Movable pods of each existing node: they need another place when it is deleted, or when it gives them up."""
     old: Content
     """Pods of `rolled` by the node that they run on; a newcomer of their class there has not moved."""
 
@@ -117,6 +121,11 @@ class PackingProblem:
     """(M,): how many can be had; `UNLIMITED` where that is not limited."""
     pools: tuple[tuple[tuple[int, ...], int], ...] = ()
     """Machines that share a limit, and the limit."""
+
+    @cached_property
+    def gives(self) -> Flags:
+        """(E,): the node may give pods up while it is kept: it need not stay in any case, and is not overfull."""
+        return np.asarray(~self.node_fixed & (self.node_room >= 0).all(axis=1))
 
     @cached_property
     def total(self) -> Ints:
@@ -135,8 +144,8 @@ class Packing:
 
     keep: Flags
     """(E,): existing nodes that stay."""
-    newcomers: Content
-    """What each existing node takes besides what stays; nothing where it is deleted."""
+    changes: Content
+    """Pods that come to each existing node, and, below 0, pods of its own that leave it; none where it is deleted."""
     boots: Ints
     """(B,): machine of each new node."""
     booted: Content
@@ -155,6 +164,12 @@ def displaced(problem: PackingProblem, packing: Packing) -> Ints:
     return problem.stays.totals(len(problem.pending), ~packing.keep)
 
 
+def given_up(problem: PackingProblem, packing: Packing) -> Ints:
+    """(C,): pods that leave a node which is kept."""
+    counts = np.maximum(-packing.changes.counts, 0)
+    return np.bincount(packing.changes.classes, weights=counts, minlength=len(problem.pending)).astype(np.int64)
+
+
 def disruption(problem: PackingProblem, packing: Packing) -> int:
     """What the packing's moves count, in thousandths of an ordinary move; rolled pods that come back count nothing."""
     return int((_moved(problem, packing) * problem.disruption).sum())
@@ -168,10 +183,11 @@ def moves(problem: PackingProblem, packing: Packing) -> int:
 def _moved(problem: PackingProblem, packing: Packing) -> Ints:
     back = np.zeros(len(problem.pending), dtype=np.int64)
     for e in np.flatnonzero(np.diff(problem.old.start) > 0).tolist():
-        here = dict(packing.newcomers.of(e))
+        here = dict(packing.changes.of(e))
         for c, count in problem.old.of(e):
-            back[c] += min(count, here.get(c, 0))
-    return np.asarray(displaced(problem, packing) + problem.rolled - back, dtype=np.int64)
+            back[c] += min(count, max(0, here.get(c, 0)))
+    gone = displaced(problem, packing) + given_up(problem, packing)
+    return np.asarray(gone + problem.rolled - back, dtype=np.int64)
 
 
 def flaws(problem: PackingProblem, packing: Packing) -> tuple[str, ...]:
@@ -179,11 +195,11 @@ def flaws(problem: PackingProblem, packing: Packing) -> tuple[str, ...]:
     found = [*_count_flaws(problem, packing)]
     if (problem.node_fixed & ~packing.keep).any():
         found.append("a node that must stay is deleted")
-    if (np.diff(packing.newcomers.start)[~packing.keep] > 0).any():
-        found.append("a deleted node takes pods")
-    takes = np.diff(packing.newcomers.start) > 0
-    over = packing.newcomers.loads(problem.requests) > np.maximum(problem.node_room, 0)
-    if over[takes].any():
+    if (np.diff(packing.changes.start)[~packing.keep] > 0).any():
+        found.append("a deleted node takes or gives pods")
+    found += _leaving_flaws(problem, packing)
+    coming = replace(packing.changes, counts=np.maximum(packing.changes.counts, 0)).loads(problem.requests)
+    if ((coming > 0) & (packing.changes.loads(problem.requests) > problem.node_room)).any():
         found.append("a node is overfull")
     if (packing.booted.loads(problem.requests) > np.maximum(problem.machine_room[packing.boots], 0)).any():
         found.append("a new node is overfull")
@@ -198,32 +214,45 @@ def flaws(problem: PackingProblem, packing: Packing) -> tuple[str, ...]:
 def _count_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
     found = []
     kinds = len(problem.pending)
-    if (packing.newcomers.counts < 0).any() or (packing.booted.counts < 0).any() or (packing.unplaced < 0).any():
+    if (packing.booted.counts < 0).any() or (packing.unplaced < 0).any():
         found.append("a count is negative")
     if (packing.unplaced > problem.pending).any():
         found.append("a running pod is left without a place")
-    placed = packing.newcomers.totals(kinds) + packing.booted.totals(kinds) + packing.unplaced
+    placed = packing.changes.totals(kinds) + packing.booted.totals(kinds) + packing.unplaced
     if (placed != problem.pending + problem.rolled + displaced(problem, packing)).any():
         found.append("pods are lost or placed twice")
     return found
+
+
+def _leaving_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
+    leaving = np.flatnonzero(packing.changes.counts < 0)
+    nodes, classes = packing.changes.node_of[leaving], packing.changes.classes[leaving]
+    found = []
+    if not (problem.gives[nodes] & problem.leaves[classes]).all():
+        found.append("a node gives pods up that have to stay")
+    for node, c, count in zip(nodes.tolist(), classes.tolist(), packing.changes.counts[leaving].tolist(), strict=True):
+        if dict(problem.stays.of(node)).get(c, 0) < -count:
+            found.append("a node gives pods up that it does not have")
+    return sorted(set(found))
 
 
 def _admission_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
     found = []
     enemies = enemies_of(problem)
     for rows, content_, stays in (
-        (problem.node_row, packing.newcomers, problem.stays),
+        (problem.node_row, packing.changes, problem.stays),
         (problem.machine_row[packing.boots], packing.booted, None),
     ):
-        if not problem.admits[rows[content_.node_of], content_.classes].all():
+        if not (problem.admits[rows[content_.node_of], content_.classes] | (content_.counts < 0)).all():
             found.append("a node takes pods that it does not admit")
         for node in np.flatnonzero(np.diff(content_.start) > 0).tolist():
-            new = dict(content_.of(node))
-            here = dict(stays.of(node)) if stays is not None else {}
-            for c, count in new.items():
-                if count + here.get(c, 0) > problem.cap[c]:
+            changed = content_.of(node)
+            after = Counter(dict(stays.of(node)) if stays is not None else {})
+            after.update(dict(changed))
+            for c in (c for c, count in changed if count > 0):
+                if after[c] > problem.cap[c]:
                     found.append("a node takes more pods of a class than a rule allows")
-                if any(d in new or d in here for d in enemies.get(c, ())):
+                if any(after[d] > 0 for d in enemies.get(c, ())):
                     found.append("a node brings together pods that a rule keeps apart")
     return sorted(set(found))
 

@@ -35,6 +35,8 @@ def packing_problem(
         cap=true_caps(draft.marks, _crowds(stays, kinds)) if free else caps(draft.marks, draft.sites.ties.most),
         conflicts=conflict_pairs(draft, classes) if not free else frozen([], (0, 2)),
         disruption=draft.risks,
+        # Those who need company of it, and a spread that is even because every node has some, count on where it is.
+        leaves=np.array([not (one.leaned_on or one.counted) for one in draft.marks], dtype=bool),
         admits=admits,
         nodes=tuple(node.name for node in nodes),
         node_price=frozen([draft.sites.prices[node.name] for node in nodes], (len(nodes),)),

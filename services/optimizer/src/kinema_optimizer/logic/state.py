@@ -13,14 +13,14 @@ from kinema_optimizer.logic.problem import Flags, Ints
 
 @dataclass(frozen=True, eq=False)
 class Filling:
-    """Pods on one node: of a machine on sale, or newcomers to an existing node."""
+    """Pods of one node: all that are on a new one, or what changes on an existing one that is kept."""
 
     machine: int
     """Index of the machine; -1 for an existing node."""
     classes: Ints
     """Ascending."""
     counts: Ints
-    """Above 0."""
+    """Never 0. Of an existing node: pods that come, and below 0 pods that leave it."""
 
 
 NOTHING = Filling(-1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -28,11 +28,11 @@ NOTHING = Filling(-1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 @dataclass(eq=False)
 class State:
-    """Where everything is: which existing nodes are kept, what they take, what is booted, who has no place."""
+    """Where everything is: which existing nodes are kept, what changes there, what is booted, who has no place."""
 
     keep: Flags
     """(E,)"""
-    newcomers: dict[int, Filling] = field(default_factory=dict)
+    changes: dict[int, Filling] = field(default_factory=dict)
     """By existing node; nodes without any are left out."""
     boots: list[Filling] = field(default_factory=list)
     unplaced: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -40,7 +40,7 @@ class State:
 
     def copy(self) -> State:
         """A state that may be changed; fillings are shared."""
-        return State(self.keep.copy(), dict(self.newcomers), list(self.boots), self.unplaced)
+        return State(self.keep.copy(), dict(self.changes), list(self.boots), self.unplaced)
 
 
 def cost_of(problem: PackingProblem, state: State) -> int:
@@ -54,19 +54,21 @@ def moved(problem: PackingProblem, state: State) -> Ints:
     gone = problem.stays.totals(len(problem.pending), ~state.keep)
     back = np.zeros(len(problem.pending), dtype=np.int64)
     for e in np.flatnonzero(np.diff(problem.old.start) > 0).tolist():
-        here = state.newcomers.get(e, NOTHING)
+        here = state.changes.get(e, NOTHING)
         for c, count in problem.old.of(e):
-            back[c] += np.minimum(here.counts[here.classes == c], count).sum()
+            back[c] += np.clip(here.counts[here.classes == c], 0, count).sum()
+    for one in state.changes.values():
+        gone[one.classes] -= np.minimum(one.counts, 0)
     return np.asarray(gone + problem.rolled - back, dtype=np.int64)
 
 
 def packing_of(problem: PackingProblem, state: State) -> Packing:
     """The state as an answer: new nodes by machine, then by what they take."""
     boots = sorted(state.boots, key=lambda one: (one.machine, one.classes.tolist(), one.counts.tolist()))
-    rows = [_row(state.newcomers.get(e, NOTHING)) for e in range(len(problem.nodes))]
+    rows = [_row(state.changes.get(e, NOTHING)) for e in range(len(problem.nodes))]
     return Packing(
         keep=state.keep,
-        newcomers=content(rows),
+        changes=content(rows),
         boots=np.array([one.machine for one in boots], dtype=np.int64),
         booted=content([_row(one) for one in boots]),
         unplaced=state.unplaced,
@@ -75,10 +77,10 @@ def packing_of(problem: PackingProblem, state: State) -> Packing:
 
 def state_of(problem: PackingProblem, packing: Packing) -> State:
     """The answer as a state."""
-    taking = np.flatnonzero(np.diff(packing.newcomers.start) > 0).tolist()
+    changing = np.flatnonzero(np.diff(packing.changes.start) > 0).tolist()
     return State(
         keep=packing.keep.copy(),
-        newcomers={e: _filling(-1, packing.newcomers.of(e)) for e in taking},
+        changes={e: _filling(-1, packing.changes.of(e)) for e in changing},
         boots=[_filling(int(m), packing.booted.of(b)) for b, m in enumerate(packing.boots.tolist())],
         unplaced=packing.unplaced,
     )

@@ -104,7 +104,11 @@ def _marking(between: Between, census: Census, single: Callable[[str], bool]) ->
                 rule = apart.setdefault(spread.counted, len(apart))
                 add(outside, 0, rule)
                 add(census.pods(spread.counted.scope), 1, rule)
-    marks = {key: Marks(frozenset(a), frozenset(b), frozenset(c)) for key, (a, b, c) in found.items()}
+    company = [near.counted.scope for near in between.near if single(near.counted.key)]
+    leaned_on = {pod.key for scope in company for pod in census.pods(scope)}
+    for key in sorted(leaned_on):
+        found.setdefault(key, (set(), set(), set()))
+    marks = {key: Marks(frozenset(a), frozenset(b), frozenset(c), key in leaned_on) for key, (a, b, c) in found.items()}
     return _Marking(marks, most, apart, even)
 
 

@@ -27,6 +27,8 @@ class Marks(NamedTuple):
     """Anti-affinity terms that select it."""
     counted: frozenset[int]
     """Spread constraints that count it."""
+    leaned_on: bool = False
+    """Whether others count on its company on its node: it leaves that only when the node is deleted."""
 
 
 UNMARKED: Final = Marks(frozenset(), frozenset(), frozenset())

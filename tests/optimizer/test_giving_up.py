@@ -1,0 +1,127 @@
+"""Nodes that are kept may give pods up: where that saves money, within every rule, and with an order for the moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.optimizer.random_packings import random_packing
+from tests.optimizer.rule_instances import rule_instance
+from tests.support.builders import NOW, cluster, deployed, node, offer
+
+from kinema_core.events import Offer, Solve
+from kinema_core.model.check import check_plan
+from kinema_core.model.cluster import Cluster
+from kinema_optimizer.adapters.search import Wish, search
+from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.logic.compiled import Question, compiled
+from kinema_optimizer.logic.packing import Packing, PackingProblem, content, cost, flaws, given_up, moves
+from kinema_optimizer.logic.progress import Incumbent
+from kinema_optimizer.logic.state import moved, packing_of, state_of
+from kinema_optimizer.planner import plan_from
+from kinema_optimizer.settings import PlanningSettings
+
+SOLD_OUT = (offer(available=0),)
+SOLVE = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0)
+
+
+def crossed() -> Cluster:
+    """Two cheap nodes half full, and a dear one with a pod that fits on none of them while they are."""
+    nodes = [node(name, cpu=1000, price=price) for name, price in (("a", "0.1"), ("b", "0.1"), ("dear", "1.0"))]
+    halves = deployed("half", ["a", "b"], cpu=500)
+    return cluster(*nodes, halves, deployed("whole", ["dear"], cpu=1000, annotations={"kinema.io/strategy": "surge"}))
+
+
+def problem_of(state: Cluster, offers: tuple[Offer, ...] = SOLD_OUT) -> PackingProblem:
+    """The sparse form."""
+    return compiled(Question(state, offers, NOW, "reschedule")).packing
+
+
+def giving(problem: PackingProblem, node: str, counts: dict[int, int]) -> Packing:
+    """Everything kept, and these pods of one node without another place."""
+    rows = [dict[int, int]() for _ in problem.nodes]
+    rows[problem.nodes.index(node)] = {c: -n for c, n in counts.items()}
+    return Packing(
+        keep=np.ones(len(rows), dtype=bool),
+        changes=content(rows),
+        boots=np.zeros(0, dtype=np.int64),
+        booted=content([]),
+        unplaced=np.zeros(len(problem.pending), dtype=np.int64),
+    )
+
+
+@pytest.mark.parametrize("wish", [Wish(workers=1), Wish(workers=1, move_price=1000), Wish(workers=1, max_moves=2)])
+def test_a_kept_node_gives_a_pod_up_where_only_that_reaches_the_optimum(wish: Wish) -> None:
+    """One half joins the other, and the whole pod comes to the node that is empty then."""
+    problem = problem_of(crossed())
+    found = search(problem, problem, wish, WorkStop(8))
+    assert flaws(problem, found.packing) == ()
+    assert (found.cost, found.moves) == (200_000, 2)
+    assert given_up(problem, found.packing).sum() == 1
+
+
+def test_its_plan_moves_the_half_before_the_whole() -> None:
+    """No wave needs room that somebody has yet to leave."""
+    state = crossed()
+    problem = problem_of(state)
+    found = search(problem, problem, Wish(workers=1), WorkStop(8))
+    incumbent = Incumbent(1, found.packing, found.bound.value, ())
+    plan = plan_from(state, SOLD_OUT, now=NOW, settings=PlanningSettings(), incumbent=incumbent, solve=SOLVE)
+    waves = {step.pod.rsplit("/", 1)[-1].split("-")[0]: step.wave for step in plan.steps if step.action == "move"}
+    assert waves["half"] < waves["whole"]
+    assert plan.cost.after == pytest.approx(0.2)
+
+
+def test_moves_count_by_the_node_that_pods_are_on() -> None:
+    """As an answer and as a state: what leaves a node has moved, whoever of its class comes to another one."""
+    tally: Counter[str] = Counter()
+    for seed in range(600):
+        found = compiled(Question(*_instance(seed), NOW, "reschedule"))
+        packing = random_packing(found.packing, seed)
+        if packing is None:
+            continue
+        state = state_of(found.packing, packing)
+        assert moved(found.packing, state).sum() == moves(found.packing, packing)
+        again = packing_of(found.packing, state)
+        assert cost(found.packing, again) == cost(found.packing, packing)
+        assert (again.changes.counts == packing.changes.counts).all()
+        tally["given up"] += int(given_up(found.packing, packing).sum())
+    assert tally["given up"] > 30
+
+
+def test_plans_of_packings_that_give_pods_up_are_ordered_soundly() -> None:
+    """Whatever the rules: the checker follows the waves one by one and finds nothing, also where moves were dropped."""
+    tally: Counter[str] = Counter()
+    for seed in range(600):
+        state, offers = _instance(seed)
+        found = compiled(Question(state, offers, NOW, "reschedule"))
+        packing = random_packing(found.packing, seed)
+        if packing is None or not given_up(found.packing, packing).any():
+            continue
+        incumbent = Incumbent(1, packing, 0, ())
+        plan = plan_from(state, offers, now=NOW, settings=PlanningSettings(), incumbent=incumbent, solve=SOLVE)
+        assert check_plan(plan, state, offers, NOW, ordered=True) == (), seed
+        tally += Counter(plans=1, moves=plan.moves, whole=plan.moves == moves(found.packing, packing))
+    assert tally["plans"] > 20
+    assert tally["whole"] > tally["plans"] // 2
+
+
+def test_what_must_not_be_given_up_is_a_flaw() -> None:
+    """Pods of nodes that stay in any case, pods that others count on, and pods that are not there."""
+    problem = problem_of(crossed())
+    half = int(np.flatnonzero(problem.stays.classes == problem.stays.of(problem.nodes.index("a"))[0][0])[0])
+    c = int(problem.stays.classes[half])
+    lost = {"pods are lost or placed twice"}
+    assert set(flaws(problem, giving(problem, "a", {c: 1}))) == lost
+    assert set(flaws(problem, giving(problem, "a", {c: 2}))) == lost | {"a node gives pods up that it does not have"}
+    leaned_on = replace(problem, leaves=np.zeros_like(problem.leaves))
+    fixed = replace(problem, node_fixed=np.ones_like(problem.node_fixed))
+    for stiff in (leaned_on, fixed):
+        assert "a node gives pods up that have to stay" in flaws(stiff, giving(stiff, "a", {c: 1}))
+
+
+def _instance(seed: int) -> tuple[Cluster, tuple[Offer, ...]]:
+    instance = rule_instance(seed, nodes=12)
+    return instance.cluster, instance.offers
