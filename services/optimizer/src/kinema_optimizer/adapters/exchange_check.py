@@ -26,7 +26,7 @@ def faults(problem: PackingProblem, step: Step, exchange: Exchange) -> tuple[str
     filled = (*exchange.kept.values(), *exchange.boots)
     found = [*_form_faults(problem, filled)]
     if any((one.counts < 0).any() for one in exchange.boots):
-        found.append("an exchange has a new node without pods of its own give some up")
+        found.append("an exchange lists pods in disorder: a new node has none to give up")
     if any(not 0 <= one.machine < len(problem.machines) for one in exchange.boots):
         found.append("an exchange boots a machine that is not on sale")
     if found:
