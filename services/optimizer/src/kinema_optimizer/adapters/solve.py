@@ -89,7 +89,8 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
             answers.append(_aggregated(problem, given, stop, report))
     if wish.move_price is not None or not any(_suffices(problem, one, wish) for one in answers):
         answers.append(plainly(problem, wish, stop, report))
-    relocated = _relocated(problem, stop)
+    idle = any(not one.outcome.boots and not one.outcome.lost for one in answers)
+    relocated = None if idle else _relocated(problem, stop)
     answers += [] if relocated is None else [relocated]
     best = _best(answers, [_rank(problem, one.outcome, wish) for one in answers], wish)
     # What is proven of plans that only add says nothing of those that move; no plan of this mode deletes a node.
