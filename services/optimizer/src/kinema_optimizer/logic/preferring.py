@@ -32,7 +32,7 @@ _TRIED: Final = 32
 
 
 def preferred(problem: Compiled, outcome: Outcome) -> Outcome:
-    """The outcome with preferences about nodes minded; for outcomes in which pods on kept nodes stay.
+    """The outcome with preferences about nodes minded. Room that pods are to leave is given to nobody here.
 
     Whom rules between pods concern, and whoever is replaced by a rolling update, is left where it goes.
     """
@@ -103,10 +103,11 @@ def _chosen(problem: Compiled, outcome: Outcome) -> tuple[tuple[Offer, ...], ...
 def _kept(problem: Compiled, outcome: Outcome) -> Outcome:
     """The outcome without the deletion of nodes that cost less than their pods would give up by leaving them."""
     sites, nodes = _sites(problem, outcome), _nodes(problem)
+    gone = {name for name, keep in zip(nodes, outcome.keep, strict=True) if not keep}
     worth: Counter[str] = Counter()
     for key in outcome.targets.keys() & problem.choosy.keys():
         _, pod = problem.choosy[key]
-        if pod.node is not None:
+        if pod.node in gone:
             liked = _points(problem, pod)
             worth[pod.node] += int(liked[sites[outcome.targets[key]]]) - int(liked[nodes[pod.node]])
     price, prices = problem.question.point_price, problem.sites.prices
