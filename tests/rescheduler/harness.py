@@ -36,7 +36,7 @@ from kinema_rescheduler.adapters.memory import MemoryCluster, Pace
 from kinema_rescheduler.adapters.memory_effects import MemoryProvider, MemoryWriter
 from kinema_rescheduler.logic.limits import Limits
 from kinema_rescheduler.logic.names import COST_BEFORE, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
-from kinema_rescheduler.service import Rescheduler
+from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 
 USAGE_SECONDS = 60
@@ -90,7 +90,7 @@ class World:
             health=Health("rescheduler", CLUSTER),
             writer=self.writer,
             provider=self.provider,
-            fault=self._fault,
+            ties=Ties(fault=self._fault),
         )
 
     def _fault(self, name: str) -> None:

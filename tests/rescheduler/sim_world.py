@@ -32,11 +32,13 @@ from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.kubernetes import decode_object
 from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
+from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.adapters.provider import Provider
 from kinema_rescheduler.adapters.sim_provider import SimProvider
+from kinema_rescheduler.fence import Fence
 from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.service import Rescheduler
+from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import ALL_KINDS, DEPLOYMENT, STATEFUL_SET
@@ -54,6 +56,7 @@ _OURS = (
     b"kinema.io/expiry",
     b"kinema.io/optimized",
     b"kinema.io/plan",
+    b"kinema.io/fencing",
     b"kinema.io/rolled",
     b"kinema.io/replicas-limits-before",
     b"pod-deletion-cost",
@@ -148,8 +151,10 @@ class SimWorld:
 
         `provided` makes the provider of each process; the simulated cloud's by default.
         """
-        api = await connect(str(self.kubeconfig))
-        cloud = SimProvider(self.url)
+        fence = Fence()
+        api = await connect(str(self.kubeconfig), fence=fence)
+        cloud = SimProvider(self.url, fence=fence)
+        events = KubernetesEvents(api, "test")
 
         def fault(name: str) -> None:
             if name == crash_at and not self.crashes:
@@ -164,7 +169,7 @@ class SimWorld:
                 health=Health("rescheduler", NAME),
                 writer=KubernetesWriter(api),
                 provider=provided(api) if provided is not None else cloud,
-                fault=fault,
+                ties=Ties(fence=fence, tell=events.tell, fault=fault),
             )
             return asyncio.create_task(service.run())
 
@@ -177,6 +182,7 @@ class SimWorld:
             self._running.cancel()
             with suppress(asyncio.CancelledError):
                 await self._running
+            await events.close()
             await cloud.close()
             await api.close()
 

@@ -91,11 +91,18 @@ def setup(
     nats: Annotated[str, typer.Option("--nats", help="URL of the broker, with an administrator's credentials.")],
     clusters: Annotated[list[str], typer.Option("--cluster", help="Name of a cluster; repeat for several.")],
     replicas: Annotated[int, typer.Option("--replicas", help="Copies of each stream: 1, 3 or 5.")] = 1,
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--kubeconfig", help="Cluster whose new pods are to be steered by admission policy.")
+    ] = None,
+    steering: Annotated[
+        bool, typer.Option("--steering/--no-steering", help="With --kubeconfig: install that policy, or remove it.")
+    ] = True,
 ) -> None:
     """Make streams, consumers and the lease bucket; running it again changes nothing."""
-    from kinema_cli.setup_command import run_setup
+    from kinema_cli.setup_command import Steering, run_setup
 
-    raise typer.Exit(run_setup(nats=nats, clusters=clusters, replicas=replicas))
+    wish = Steering(kubeconfig, steering) if kubeconfig is not None else None
+    raise typer.Exit(run_setup(nats=nats, clusters=clusters, replicas=replicas, steering=wish))
 
 
 @app.command()
@@ -111,11 +118,15 @@ def up(
     ],
     cluster: Annotated[str, typer.Option("--cluster", help="Name of the cluster in events.")] = "local",
     out: Annotated[Path, typer.Option("--out", help="Directory for settings and logs.")] = Path("out/up"),
+    steering: Annotated[
+        bool, typer.Option("--steering/--no-steering", help="Steer new pods to the planned nodes by admission policy.")
+    ] = True,
 ) -> None:
     """Run the five services and a broker as processes of this machine, until interrupted."""
     from kinema_cli.up_command import UpOptions, run_up
 
-    raise typer.Exit(run_up(UpOptions(kubeconfig=kubeconfig, provider=provider, cluster=cluster, out=out)))
+    options = UpOptions(kubeconfig=kubeconfig, provider=provider, cluster=cluster, out=out, steering=steering)
+    raise typer.Exit(run_up(options))
 
 
 @app.command()

@@ -1,8 +1,10 @@
-"""`kinema setup`: make what the services need on the broker."""
+"""`kinema setup`: make what the services need on the broker, and the admission policy that steers new pods."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -10,12 +12,23 @@ from rich.console import Console
 from kinema_cli.broker import AddressError, settings_for
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.setup import Layout, SetupReport, setup
+from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_steering import install, remove
+from kinema_rescheduler.errors import EffectError
 
 REPLICAS: Final = (1, 3, 5)
 
 
-def run_setup(*, nats: str, clusters: list[str], replicas: int) -> int:
-    """Create streams, consumers and the lease bucket.
+@dataclass(frozen=True)
+class Steering:
+    """Whether new pods of a cluster shall be given a preference for the planned nodes."""
+
+    kubeconfig: Path
+    on: bool
+
+
+def run_setup(*, nats: str, clusters: list[str], replicas: int, steering: Steering | None = None) -> int:
+    """Create streams, consumers and the lease bucket; put steering into force on a cluster or take it away.
 
     Returns:
         0 done, 1 refused, 2 wrong arguments, 4 something is there, but otherwise.
@@ -31,11 +44,30 @@ def run_setup(*, nats: str, clusters: list[str], replicas: int) -> int:
         return 2
     try:
         report = asyncio.run(setup(every[0], Layout(clusters=tuple(clusters), replicas=replicas)))
-    except BusError as error:
+        told = asyncio.run(steer(steering)) if steering is not None else ""
+    except (BusError, EffectError) as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return 1
     _print(report)
+    if told:
+        Console().print(told, markup=False, soft_wrap=True)
     return 4 if report.drift else 0
+
+
+async def steer(wish: Steering) -> str:
+    """Install or remove the admission policy of one cluster; says what came of it.
+
+    Raises:
+        EffectError: the cluster refused it, or cannot be reached.
+    """
+    api = await connect(str(wish.kubeconfig))
+    try:
+        found = await (install(api) if wish.on else remove(api))
+    finally:
+        await api.close()
+    if found == "absent" and wish.on:
+        return "steering: this Kubernetes has no mutating admission policies (1.36 has); pods land where they land"
+    return f"steering: {found}"
 
 
 def _print(report: SetupReport) -> None:

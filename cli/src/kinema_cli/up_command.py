@@ -12,8 +12,10 @@ from rich.console import Console
 
 from kinema_cli.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, stop_event
+from kinema_cli.setup_command import Steering, steer
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.embedded import ServerError
+from kinema_rescheduler.errors import EffectError
 
 LOOK_SECONDS = 2.0
 _PLACES = {"sim": "url", "kwok": "catalog", "delegate": "catalog", "static": "inventory"}
@@ -29,6 +31,8 @@ class UpOptions:
     """`KIND=WHERE`."""
     cluster: str
     out: Path
+    steering: bool = True
+    """Whether new pods are steered to the planned nodes; needs the right to make an admission policy."""
 
 
 def run_up(options: UpOptions) -> int:
@@ -72,8 +76,11 @@ async def _up(options: UpOptions, provider: dict[str, object], console: Console)
             cluster=options.cluster,
             kubeconfig=options.kubeconfig.resolve(),
             provider=provider,
+            settings={"rescheduler": {"steering": options.steering}},
         )
     )
+    if options.steering:
+        console.print(await _steered(options), markup=False, soft_wrap=True)
     stopping = stop_event()
     try:
         await pipeline.start()
@@ -92,6 +99,14 @@ async def _up(options: UpOptions, provider: dict[str, object], console: Console)
         return 0
     finally:
         await pipeline.stop()
+
+
+async def _steered(options: UpOptions) -> str:
+    """Put steering into force; without it everything works, with more pods elsewhere than planned."""
+    try:
+        return await steer(Steering(options.kubeconfig, on=True))
+    except EffectError as error:
+        return f"steering: not installed ({error}); pods land where they land"
 
 
 def _gave_up(console: Console, child: Child) -> int:

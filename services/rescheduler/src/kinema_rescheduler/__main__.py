@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from os import getpid
+from socket import gethostname
 
 from kinema_core.runtime.run import Runtime, ServiceError, run_service
 from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.adapters.providers import open_provider
 from kinema_rescheduler.decisions import NAME
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.service import Rescheduler
+from kinema_rescheduler.fence import Fence
+from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:
     """Carry out accepted plans until told to stop."""
     async with AsyncExitStack() as stack:
+        fence = Fence()
         try:
-            api = await connect(settings.kubeconfig, timeout_seconds=settings.request_seconds)
+            api = await connect(settings.kubeconfig, timeout_seconds=settings.request_seconds, fence=fence)
             stack.push_async_callback(api.close)
-            provider = await open_provider(settings, api, runtime.clock, stack)
+            provider = await open_provider(settings, api, clock=runtime.clock, fence=fence, stack=stack)
         except FinalError as error:
             raise ServiceError(error.detail) from error
+        events = KubernetesEvents(api, f"{NAME}-{gethostname()}-{getpid()}")
+        stack.push_async_callback(events.close)
         rescheduler = Rescheduler(
             settings=settings,
             bus=runtime.bus,
             clock=runtime.clock,
             health=runtime.health,
-            writer=KubernetesWriter(api),
+            writer=KubernetesWriter(api, steering=settings.steering),
             provider=provider,
+            ties=Ties(fence=fence, tell=events.tell),
         )
         await rescheduler.run()
 

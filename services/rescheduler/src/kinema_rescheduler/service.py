@@ -9,29 +9,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, get_args
+from typing import Final, TypeAlias, get_args
 
 import structlog
 
 from kinema_core.events import (
     CatalogPublished,
-    ClusterDelta,
-    ClusterSnapshot,
     Event,
     ExecutionAborted,
     ExecutionFinished,
     Offer,
+    Step,
     StepDone,
     StepFailed,
     StepIntended,
     StepKind,
 )
-from kinema_core.model.cluster import Cluster, evolve
-from kinema_core.runtime.bus import Bus, BusError, BusUnavailableError, ConflictError, Lease, LeaseLostError, Stored
+from kinema_core.model.cluster import Cluster
+from kinema_core.runtime.bus import Bus, BusError, BusUnavailableError, ConflictError, Lease, LeaseLostError
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.faultpoint import faultpoint, register
-from kinema_core.runtime.follow import Follower, StateLostError
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.serve import patiently
 from kinema_rescheduler.adapters.cluster import ClusterWriter, Order
@@ -40,8 +39,11 @@ from kinema_rescheduler.catalog import catalog_event
 from kinema_rescheduler.decisions import NAME, decided, event_of, outcome_name
 from kinema_rescheduler.effects import Effects
 from kinema_rescheduler.errors import EffectError, PassingError
-from kinema_rescheduler.logic.execution import FOLLOWED, Execution, Journal, Progress, fold
+from kinema_rescheduler.fence import Fence
+from kinema_rescheduler.logic.execution import Execution, Progress
+from kinema_rescheduler.reading import Reading
 from kinema_rescheduler.settings import Settings
+from kinema_rescheduler.telling import log_event
 
 FAULT_POINTS: Final = tuple(
     f"rescheduler.{kind}.{place}"
@@ -60,12 +62,24 @@ _IDLE: Final = timedelta(seconds=1)
 _LOG = structlog.get_logger()
 
 
-_STATE_KINDS: Final = ("cluster-snapshot", "cluster-delta", "usage-sampled")
+Tell: TypeAlias = Callable[[Event, Step | None], None]
+"""Tells people of an event of ours, and of the step whose outcome it is."""
 
 
-def fold_state(cluster: Cluster, event: Event) -> Cluster:
-    """Fold one state event."""
-    return evolve(cluster, event.body) if isinstance(event.body, ClusterSnapshot | ClusterDelta) else cluster
+def _nobody(event: Event, step: Step | None) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True)
+class Ties:
+    """What else hears of the rescheduler's work."""
+
+    fence: Fence = field(default_factory=Fence)
+    """Learns which lease is held."""
+    tell: Tell = _nobody
+    """Is told each event of ours."""
+    fault: Callable[[str], None] = faultpoint
+    """Is told the name of each fault point that is passed."""
 
 
 class Rescheduler:
@@ -80,28 +94,22 @@ class Rescheduler:
         health: Health,
         writer: ClusterWriter,
         provider: Provider,
-        fault: Callable[[str], None] = faultpoint,
+        ties: Ties | None = None,
     ) -> None:
-        """`fault` is told the name of each fault point that is passed."""
+        """`writer` and `provider` ask the fence of the `ties`, if any."""
+        ties = ties if ties is not None else Ties()
         self._settings = settings
         self._bus = bus
         self._clock = clock
         self._health = health
         self._provider = provider
-        self._fault = fault
+        self._fault = ties.fault
+        self._fence = ties.fence
+        self._tell = ties.tell
+        self._reading = Reading(bus, clock, health, max_state_age_seconds=settings.max_state_age_seconds)
         self._effects = Effects(
             writer=writer, provider=provider, clock=clock, report=lambda problem: health.report("effects", problem)
         )
-        self._follower: Follower[Cluster] = Follower(bus, Cluster(), fold_state)
-        self._known: tuple[Cluster, int] | None = None
-        """The newest state and its version, as of `_state_head`."""
-        self._state_head = -1
-        self._observed: datetime | None = None
-        """When the state stream last grew, as far as this process knows."""
-        self._journal = Journal()
-        self._position = 0
-        self._last_intent = 0
-        """Sequence of the last intent in the log: whoever does not know it may not add another."""
         self._tasks: dict[tuple[str, str, int], asyncio.Task[None]] = {}
         """Running effects by plan, step and attempt."""
         self._writing = asyncio.Lock()
@@ -119,6 +127,7 @@ class Rescheduler:
                 await asyncio.sleep(self._settings.lease_seconds / 3)
                 continue
             _LOG.info("lease taken", revision=lease.revision)
+            self._fence.hold(lease)
             await self._lead(lease)
 
     async def _lead(self, lease: Lease) -> None:
@@ -186,9 +195,9 @@ class Rescheduler:
         """
         self._reap()
         async with self._writing:
-            await self._read()
+            await self._reading.read()
             self._check_fencing(lease)
-            known = await self._state()
+            known = await self._reading.state()
             if known is None:
                 return
             cluster, version = known
@@ -196,20 +205,20 @@ class Rescheduler:
             if not self._worth_deciding(version):
                 return
             events = decided(
-                self._journal,
+                self._reading.journal,
                 cluster,
                 now=self._clock.now(),
                 limits=self._settings.limits,
                 fencing=lease.revision,
             )
             await self._publish(events, lease)
-            await self._read()
+            await self._reading.read()
         self._check_fencing(lease)
         self._start(lease, version)
 
     def _check_fencing(self, lease: Lease) -> None:
-        if self._journal.fencing > lease.revision:
-            raise LeaseLostError(f"revision {self._journal.fencing} has acted after our {lease.revision}")
+        if self._reading.journal.fencing > lease.revision:
+            raise LeaseLostError(f"revision {self._reading.journal.fencing} has acted after our {lease.revision}")
 
     def _reap(self) -> None:
         """Forget ended effects; a bug in one of them is ours to die of."""
@@ -219,57 +228,12 @@ class Rescheduler:
                 if not task.cancelled():
                     task.result()
 
-    async def _read(self) -> None:
-        """Fold what the log has beyond what we know."""
-        if await self._bus.head("LOG") <= self._position:
-            return
-        async for item in self._bus.read("LOG", start=self._position + 1):
-            self._position = item.sequence
-            if not isinstance(item, Stored):
-                _LOG.warning("damaged event skipped", seq=item.sequence, reason=item.reason, detail=item.detail)
-                continue
-            if isinstance(item.event.body, StepIntended):
-                self._last_intent = item.sequence
-            if item.event.body.TYPE.rpartition(".")[0] in FOLLOWED:
-                self._journal = fold(self._journal, item.event)
-
-    async def _state(self) -> tuple[Cluster, int] | None:
-        """The newest state; None while it is unknown or old: then nothing is decided."""
-        head = await self._bus.head("STATE")
-        if self._known is None or self._state_head != head:
-            try:
-                self._known = await self._follower.latest()
-            except StateLostError as error:
-                self._known = None
-                self._health.report("state", str(error))
-                return None
-            self._observed = self._clock.now() if self._state_head >= 0 else await self._newest_observation()
-            self._state_head = head
-        problem = self._too_old()
-        self._health.report("state", problem)
-        return self._known if problem is None else None
-
-    def _too_old(self) -> str | None:
-        """An observer that has died says nothing, and the cluster goes on without us seeing it."""
-        limit = self._settings.max_state_age_seconds
-        age = (self._clock.now() - self._observed).total_seconds() if self._observed is not None else 0.0
-        return (
-            f"nothing was observed for {age:.0f} s, more than {limit:.0f}: is the observer alive?"
-            if age > limit
-            else None
-        )
-
-    async def _newest_observation(self) -> datetime | None:
-        """Time of the newest state event: a process that has just started has seen none come."""
-        found = [await self._bus.last("STATE", kind) for kind in _STATE_KINDS]
-        return max((item.event.time for item in found if isinstance(item, Stored)), default=None)
-
     def _worth_deciding(self, version: int) -> bool:
         """Whether anything was read since the last decision, or time has passed."""
         now, last = self._clock.now(), self._decided_on
-        if last is not None and last[:2] == (self._position, version) and now - last[2] < _IDLE:
+        if last is not None and last[:2] == (self._reading.position, version) and now - last[2] < _IDLE:
             return False
-        self._decided_on = (self._position, version, now)
+        self._decided_on = (self._reading.position, version, now)
         return True
 
     async def _publish(self, events: tuple[Event, ...], lease: Lease) -> None:
@@ -280,13 +244,14 @@ class Rescheduler:
             self._fault(f"rescheduler.{_kind(event)}.before")
             try:
                 if isinstance(event.body, StepIntended):
-                    self._last_intent = await self._bus.publish(event, expected_last=self._last_intent)
+                    self._reading.last_intent = await self._bus.publish(event, expected_last=self._reading.last_intent)
                 else:
                     await self._bus.publish(event)
             except ConflictError:
                 _LOG.warning("somebody else has written an intent", event_id=event.id)
                 return
-            _tell(event)
+            log_event(event)
+            self._tell(event, None)
             if isinstance(event.body, ExecutionFinished | ExecutionAborted):
                 self._fault(f"rescheduler.{_kind(event)}.done")
 
@@ -303,7 +268,7 @@ class Rescheduler:
         self._health.report("provider", None)
         self._catalog_due = now + timedelta(seconds=self._settings.catalog_seconds)
         name = self._settings.runtime.cluster
-        event = catalog_event(catalog, cluster, before=self._journal.catalog, cluster_name=name, now=now)
+        event = catalog_event(catalog, cluster, before=self._reading.journal.catalog, cluster_name=name, now=now)
         if event is not None:
             await self._bus.publish(event)
 
@@ -311,7 +276,7 @@ class Rescheduler:
 
     def _start(self, lease: Lease, version: int) -> None:
         """Start the effect of every intent that has no outcome and is not being made."""
-        execution = self._journal.active
+        execution = self._reading.journal.active
         if execution is None:
             return
         for progress in execution.open_steps:
@@ -326,6 +291,8 @@ class Rescheduler:
         if lease.left() <= 0:
             return  # whoever holds the lease by then makes it
         body = await self._make(lease, execution, progress)
+        if isinstance(body, StepFailed) and lease.left() <= 0:
+            return  # not ours to judge: somebody else may be making it by now
         self._fault(f"rescheduler.{kind}.effected")
         event = event_of(
             body,
@@ -336,7 +303,8 @@ class Rescheduler:
         )
         async with self._writing:
             await patiently(lambda: self._bus.publish(event))
-        _tell(event)
+        log_event(event)
+        self._tell(event, progress.step)
         self._fault(f"rescheduler.{kind}.done")
 
     async def _make(self, lease: Lease, execution: Execution, progress: Progress) -> StepDone | StepFailed:
@@ -364,7 +332,7 @@ class Rescheduler:
         )
 
     def _offers(self) -> dict[str, Offer]:
-        catalog = self._journal.catalog
+        catalog = self._reading.journal.catalog
         known = catalog.body.offers if catalog is not None and isinstance(catalog.body, CatalogPublished) else ()
         return {offer.name: offer for offer in known}
 
@@ -380,21 +348,3 @@ def _kind(event: Event) -> str:
             return "aborted"
         case _:
             return "verdict"
-
-
-def _tell(event: Event) -> None:
-    """One line for what was decided or came of it."""
-    body = event.body
-    about: dict[str, str | int] = {"event_id": event.id, "kind": event.type, "state": event.state}
-    match body:
-        case StepIntended():
-            about |= {"step": body.step.id, "attempt": body.attempt}
-        case StepDone():
-            about |= {"step": body.step, "outcome": body.outcome}
-        case StepFailed():
-            about |= {"step": body.step, "reason": body.reason, "detail": body.detail}
-        case ExecutionAborted():
-            about |= {"reason": body.reason, "detail": body.detail}
-        case _:
-            pass
-    _LOG.info("execution", **about)

@@ -64,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Kubeconfig file; empty: the pod's own service account."""
     provider: ProviderSettings = SimSettings()
     """Who boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate` or `static`."""
+    steering: bool = True
+    """Whether new pods are given a preference for the planned nodes, where the admission policy is installed."""
     request_seconds: float = 10.0
     """Real seconds for one request to the cluster or the provider."""
     lease_seconds: float = 9.0

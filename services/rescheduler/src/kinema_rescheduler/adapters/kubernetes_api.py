@@ -15,12 +15,16 @@ from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import OpenApiException
 
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.fence import Fence
+from kinema_rescheduler.logic.names import FENCING, PLAN
 
 Json: TypeAlias = dict[str, Any]
 
 FIELD_MANAGER: Final = "kinema"
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+"""Server-side apply of objects that are ours alone: whatever somebody else set in them is set back."""
 _JSON: Final = "application/json"
 _TRIES: Final = 5
 """How often a read-change-write is begun anew when somebody else wrote in between."""
@@ -41,8 +45,10 @@ class NotFoundError(FinalError):
     """There is no such object (any more)."""
 
 
-async def connect(kubeconfig: str, *, timeout_seconds: float = 10.0) -> KubernetesApi:
+async def connect(kubeconfig: str, *, timeout_seconds: float = 10.0, fence: Fence | None = None) -> KubernetesApi:
     """A connection by a kubeconfig file, or by the pod's own service account where none is named.
+
+    `fence` is asked before every write; without one, all pass.
 
     Raises:
         FinalError: `invalid`, the configuration cannot be used.
@@ -58,15 +64,16 @@ async def connect(kubeconfig: str, *, timeout_seconds: float = 10.0) -> Kubernet
     except (config.ConfigException, OSError, ValueError) as error:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
         raise FinalError("invalid", f"{where}: {error}") from error
-    return KubernetesApi(client.ApiClient(configuration), timeout_seconds=timeout_seconds)
+    return KubernetesApi(client.ApiClient(configuration), timeout_seconds=timeout_seconds, fence=fence or Fence())
 
 
 class KubernetesApi:
     """Reads and writes single objects, and says in our own errors what went wrong."""
 
-    def __init__(self, api_client: client.ApiClient, *, timeout_seconds: float) -> None:
+    def __init__(self, api_client: client.ApiClient, *, timeout_seconds: float, fence: Fence) -> None:
         self._client = api_client
         self._timeout = timeout_seconds
+        self._fence = fence
 
     async def close(self) -> None:
         """Close the connection."""
@@ -100,8 +107,8 @@ class KubernetesApi:
         return await self._request("POST", path, body=body, content_type=_JSON)
 
     async def patch(self, path: str, body: Json, content_type: str = MERGE) -> Json:
-        """Patch an object."""
-        query = {"fieldManager": FIELD_MANAGER}
+        """Patch an object, or make it by applying it."""
+        query = {"fieldManager": FIELD_MANAGER, **({"force": "true"} if content_type == APPLY else {})}
         return await self._request("PATCH", path, body=body, content_type=content_type, query=query)
 
     async def modify(
@@ -123,8 +130,11 @@ class KubernetesApi:
         patch = change(current)
         if patch is None:
             return current, False
-        version = current["metadata"]["resourceVersion"]
-        metadata = {**patch.get("metadata", {}), "resourceVersion": version}
+        self._fence.check(annotations_of(current).get(FENCING, ""))
+        metadata = {**patch.get("metadata", {}), "resourceVersion": current["metadata"]["resourceVersion"]}
+        if PLAN in metadata.get("annotations", {}):  # our token comes and goes with the mark of the plan
+            token = str(self._fence.revision) if metadata["annotations"][PLAN] is not None else None
+            metadata["annotations"] = {**metadata["annotations"], FENCING: token}
         return await self.patch(path, {**patch, "metadata": metadata}, content_type), True
 
     async def _request(
@@ -136,6 +146,8 @@ class KubernetesApi:
         content_type: str = "",
         query: dict[str, str] | None = None,
     ) -> Json:
+        if method != "GET":
+            self._fence.check()
         headers = {"Accept": _JSON, **({"Content-Type": content_type} if content_type else {})}
         try:
             request = await self._client.param_serialize(

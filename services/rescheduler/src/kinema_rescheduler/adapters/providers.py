@@ -15,10 +15,13 @@ from kinema_rescheduler.adapters.provider import Provider
 from kinema_rescheduler.adapters.sim_provider import SimProvider
 from kinema_rescheduler.adapters.static_provider import StaticProvider
 from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.fence import Fence
 from kinema_rescheduler.settings import DelegateSettings, KwokSettings, Settings, SimSettings, StaticSettings
 
 
-async def open_provider(settings: Settings, api: KubernetesApi, clock: Clock, stack: AsyncExitStack) -> Provider:
+async def open_provider(
+    settings: Settings, api: KubernetesApi, *, clock: Clock, fence: Fence, stack: AsyncExitStack
+) -> Provider:
     """The provider that the settings name; `stack` closes it.
 
     Raises:
@@ -26,7 +29,7 @@ async def open_provider(settings: Settings, api: KubernetesApi, clock: Clock, st
     """
     match settings.provider:
         case SimSettings(url=url, token_file=token_file):
-            sim = SimProvider(url, token=_token(token_file), timeout_seconds=settings.request_seconds)
+            sim = SimProvider(url, token=_token(token_file), timeout_seconds=settings.request_seconds, fence=fence)
             stack.push_async_callback(sim.close)
             return sim
         case KwokSettings() as chosen:
@@ -37,7 +40,7 @@ async def open_provider(settings: Settings, api: KubernetesApi, clock: Clock, st
             return DelegateProvider(api, chosen)
         case StaticSettings() as chosen:
             read_inventory(Path(chosen.inventory))
-            return StaticProvider(api, chosen, clock)
+            return StaticProvider(api, chosen, clock, fence)
 
 
 def _token(path: str) -> str:

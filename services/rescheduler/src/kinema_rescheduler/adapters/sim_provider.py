@@ -15,6 +15,7 @@ from kinema_core.model.catalog import CatalogRow
 from kinema_core.model.match import parse_taints
 from kinema_rescheduler.adapters.provider import Catalog, Operation
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.fence import Fence
 
 T = TypeVar("T")
 
@@ -70,10 +71,11 @@ def _error(reason: str, message: str) -> EffectError:
 class SimProvider:
     """The simulated cloud at `url`. Close it when done."""
 
-    def __init__(self, url: str, *, token: str = "", timeout_seconds: float = 10.0) -> None:
-        """`timeout_seconds` are real seconds for each request."""
+    def __init__(self, url: str, *, token: str = "", timeout_seconds: float = 10.0, fence: Fence | None = None) -> None:
+        """`timeout_seconds` are real seconds for each request; `fence` is asked before every write."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url = url.rstrip("/")
+        self._fence = fence or Fence()
         self._session = aiohttp.ClientSession(
             headers=headers, timeout=aiohttp.ClientTimeout(total=timeout_seconds), raise_for_status=False
         )
@@ -119,6 +121,8 @@ class SimProvider:
         return _operation(await self._request("GET", f"/cloud/v1/operations/{quote(id_, safe='')}"))
 
     async def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
+        if method != "GET":
+            self._fence.check()
         try:
             async with self._session.request(method, self._url + path, json=body) as response:
                 data = await response.read()

@@ -22,6 +22,7 @@ from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, NotFoundEr
 from kinema_rescheduler.adapters.kubernetes_ledger import Ledger
 from kinema_rescheduler.adapters.provider import Catalog, Operation
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.fence import Fence
 from kinema_rescheduler.settings import StaticSettings
 
 LEDGER: Final = "kinema-machines"
@@ -41,10 +42,11 @@ class _Claim(msgspec.Struct, frozen=True):
 class StaticProvider:
     """The machines of an inventory file."""
 
-    def __init__(self, api: KubernetesApi, settings: StaticSettings, clock: Clock) -> None:
+    def __init__(self, api: KubernetesApi, settings: StaticSettings, clock: Clock, fence: Fence | None = None) -> None:
         self._api = api
         self._settings = settings
         self._clock = clock
+        self._fence = fence or Fence()
         self._ledger = Ledger(api, LEDGER)
         self._choosing = asyncio.Lock()
         self._asking = asyncio.Semaphore(_AT_ONCE)
@@ -66,7 +68,7 @@ class StaticProvider:
         if await self._power(machine, inventory) == "on":
             return Operation(f"on/{machine.name}", machine.name, "done")
         try:
-            await run(filled(inventory.power_on, machine), self._settings.command_seconds)
+            await self._switch(inventory.power_on, machine)
         except FinalError:
             await self._ledger.drop(machine.name)  # it was not switched on, and never will be by this order
             raise
@@ -84,7 +86,7 @@ class StaticProvider:
             if not await self._forget(machine.name):
                 raise FinalError("not-found", f"machine {machine.name} is off")
             return Operation(f"off/{machine.name}", machine.name, "done")
-        await run(filled(inventory.power_off, machine), self._settings.command_seconds)
+        await self._switch(inventory.power_off, machine)
         return Operation(f"off/{machine.name}", machine.name, "running")
 
     async def nodes(self) -> tuple[str, ...]:
@@ -172,6 +174,10 @@ class StaticProvider:
 
         found = await asyncio.gather(*(ask(machine) for machine in inventory.machines))
         return dict(one for one in found if one is not None)
+
+    async def _switch(self, command: tuple[str, ...], machine: Machine) -> None:
+        self._fence.check()
+        await run(filled(command, machine), self._settings.command_seconds)
 
     async def _power(self, machine: Machine, inventory: Inventory) -> Power:
         async with self._asking:

@@ -238,6 +238,8 @@ def _stepped(journal: Journal, body: StepIntended | StepDone | StepFailed, time:
         verdicts = {**active.verdicts}
         verdicts.setdefault(body.step, verdict)
         return replace(journal, active=replace(active, verdicts=MappingProxyType(verdicts)))
+    if isinstance(body, StepFailed) and body.fencing < journal.fencing:
+        return journal  # the late word of a former holder: whoever took over makes the effect again
     steps = dict(active.steps)
     if isinstance(body, StepIntended):
         steps[body.step.id] = _intended(steps.get(body.step.id), body, time)

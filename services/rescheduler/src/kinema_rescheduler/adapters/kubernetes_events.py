@@ -1,0 +1,177 @@
+"""Kubernetes Events on nodes and workloads: what is being done to them and why, where people look for it.
+
+Each is named after what it tells, so that a restart or another try tells nothing twice. One that cannot be written is
+only logged: it is for people, and the log of the pipeline has everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from hashlib import sha256
+from typing import Final, Literal
+from urllib.parse import quote
+
+import structlog
+
+from kinema_core.events import Event, Step, StepDone, StepFailed, StepKind
+from kinema_rescheduler.adapters.kubernetes_api import ConflictError, Json, KubernetesApi
+from kinema_rescheduler.errors import EffectError
+from kinema_rescheduler.logic.names import expires, is_verdict
+
+REPORTER: Final = "kinema.io/rescheduler"
+_NODE_NAMESPACE: Final = "default"
+"""Events of objects without a namespace live here."""
+_NOTE: Final = 1024
+_MOST_OPEN: Final = 100
+"""Events under way at the same time: a server that answers slowly must not fill our memory."""
+_GROUPS: Final = {"ReplicationController": "v1"}
+_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What an Event says."""
+
+    reason: str
+    action: str
+    note: str
+    type: Literal["Normal", "Warning"] = "Normal"
+    code: str = ""
+    """A failure's reason: tried again and failed for the same one, it is not told again."""
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _mark(step: Step) -> _Told:
+    if expires(step.id):
+        return _Told("KinemaEmptying", "Mark", "is given back: its pods move away, then it is deleted")
+    return _Told("KinemaKeeping", "Mark", "stays; pods of other nodes may come here")
+
+
+def _up(step: Step) -> _Told:
+    where = f" to {', '.join(step.nodes)}" if step.nodes else ""
+    more = _plural(len(step.pods), "pod")
+    note = f"{more} for a while more ({step.replicas_from} → {step.replicas_to} replicas), to move as many{where}"
+    return _Told("KinemaMoving", "ScaleUp", note)
+
+
+def _down(step: Step) -> _Told:
+    gone = _plural(step.replicas_from - step.replicas_to, "pod")
+    note = f"the new pods are Ready: {gone} on leaving nodes go ({step.replicas_from} → {step.replicas_to} replicas)"
+    return _Told("KinemaMoved", "ScaleDown", note)
+
+
+_DONE: Final[Mapping[StepKind, Callable[[Step], _Told]]] = {
+    "boot": lambda step: _Told("KinemaBooted", "Boot", f"was booted as {step.offer}"),
+    "mark": _mark,
+    "surge-up": _up,
+    "surge-down": _down,
+    "evict": lambda _: _Told("KinemaEvicted", "Evict", "a pod was evicted: its node is given back"),
+    "roll": lambda _: _Told("KinemaRolling", "Roll", "a rolling update moves or resizes its pods"),
+    "roll-finish": lambda _: _Told("KinemaRolled", "Roll", "the rolling update is over; its strategy is as before"),
+    "restore": lambda _: _Told("KinemaRestored", "Restore", "an unfinished move was taken back"),
+    "unmark": lambda _: _Told("KinemaDone", "Unmark", "carries no mark of Kinema any more"),
+    "delete": lambda _: _Told("KinemaDeleted", "Delete", "is empty and was deleted"),
+}
+"""Steps that people care about, once they are done."""
+
+
+class KubernetesEvents:
+    """Tells the cluster's people of one execution after the other."""
+
+    def __init__(self, api: KubernetesApi, instance: str) -> None:
+        """`instance` names the process that reports."""
+        self._api = api
+        self._instance = instance[:128]
+        self._open: set[asyncio.Task[None]] = set()
+
+    def tell(self, event: Event, step: Step | None) -> None:
+        """Write what an outcome (of `step`) or a verdict means for the node or workload; nobody waits for it."""
+        found = _meant(event, step)
+        about = _reference(found[0]) if found is not None else None
+        if found is None or about is None:
+            return
+        if len(self._open) >= _MOST_OPEN:
+            _LOG.warning("no Kubernetes Event", about=about["name"], reason="busy", detail="too many are under way")
+            return
+        task = asyncio.create_task(self._write(_written(event, about, found[1], self._instance)))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def close(self) -> None:
+        """Give up what is still under way."""
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _write(self, written: Json) -> None:
+        namespace = quote(written["metadata"]["namespace"], safe="")
+        try:
+            await self._api.create(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", written)
+        except ConflictError:
+            return  # it was told before
+        except EffectError as error:
+            about = written["regarding"]["name"]
+            _LOG.warning("no Kubernetes Event", about=about, reason=error.reason, detail=error.detail)
+
+
+def _meant(event: Event, step: Step | None) -> tuple[Step, _Told] | None:
+    """The step that an outcome or verdict is about, and what to say; None where there is nothing to say."""
+    match event.body:
+        case StepDone(outcome=outcome) if step is not None and outcome != "void":
+            tells = _DONE.get(step.kind)
+            return (step, tells(step)) if tells is not None else None
+        case StepFailed(step=step_id, reason=reason, detail=detail):
+            about = _judged(step_id) if is_verdict(step_id) else step
+            warning = _Told("KinemaHeldBack", "GiveUp", f"{reason}: {detail}", "Warning", reason)
+            return (about, warning) if about is not None else None
+        case _:
+            return None
+
+
+def _judged(step_id: str) -> Step | None:
+    """What a verdict is about, as a step: a workload that is skipped, a node that is kept."""
+    word, _, target = step_id.partition("/")
+    kinds: Mapping[str, StepKind] = {"skip": "restore", "keep": "unmark"}
+    return Step(id=step_id, kind=kinds[word], target=target) if word in kinds else None
+
+
+def _reference(step: Step) -> Json | None:
+    """The object that a step is about."""
+    if step.kind in {"boot", "mark", "unmark", "delete"}:
+        # As kubelets do it, a node without a known uid is named by its name: `kubectl describe node` looks for both.
+        return {"apiVersion": "v1", "kind": "Node", "name": step.target, "uid": step.uid or step.target}
+    parts = step.target.split("/")
+    if len(parts) != 3:
+        return None
+    kind, namespace, name = parts
+    reference = {"apiVersion": _GROUPS.get(kind, "apps/v1"), "kind": kind, "namespace": namespace, "name": name}
+    return {**reference, "uid": step.uid} if step.uid else reference
+
+
+def _written(event: Event, about: Json, told: _Told, instance: str) -> Json:
+    body = event.body
+    step = body.step if isinstance(body, StepDone | StepFailed) else ""
+    digest = sha256(f"{event.cause}/{step}/{told.reason}/{told.code}".encode()).hexdigest()[:16]
+    note = f"{told.note} (iteration {event.iteration}, plan {getattr(body, 'plan', '')})"
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{about['name'][:200]}.{digest}",
+            "namespace": about.get("namespace", _NODE_NAMESPACE),
+        },
+        "eventTime": event.time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "reportingController": REPORTER,
+        "reportingInstance": instance,
+        "action": told.action,
+        "reason": told.reason,
+        "regarding": about,
+        "note": note[:_NOTE],
+        "type": told.type,
+    }

@@ -1,0 +1,39 @@
+"""The fence: nothing is written to a cluster or a provider by a process whose lease has run out or passed on."""
+
+from __future__ import annotations
+
+from kinema_core.runtime.bus import Lease
+from kinema_rescheduler.errors import PassingError
+
+
+class Fence:
+    """Asked before every single write, also those of an effect that was begun in time.
+
+    A process that was stopped in the middle of an effect wakes up behind it. Time decides first; where a machine's
+    clock stood still with it, the revision that a later holder has left on the object does.
+    """
+
+    def __init__(self) -> None:
+        self._lease: Lease | None = None
+
+    def hold(self, lease: Lease) -> None:
+        """From now on, write under this lease only."""
+        self._lease = lease
+
+    @property
+    def revision(self) -> int:
+        """The fencing token; 0 before there is a lease."""
+        return self._lease.revision if self._lease is not None else 0
+
+    def check(self, written: str = "") -> None:
+        """Let a write pass; `written` is the revision that stands on the object, if one does.
+
+        Raises:
+            PassingError: `fenced`, it is not ours to write any more.
+        """
+        if self._lease is None:
+            return
+        if self._lease.left() <= 0:
+            raise PassingError("fenced", f"the lease of revision {self.revision} has run out: nothing is written")
+        if written.isdecimal() and int(written) > self.revision:
+            raise PassingError("fenced", f"revision {written} has written there after our {self.revision}")
