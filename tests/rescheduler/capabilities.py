@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from kinema_core.events import FrozenMap, Step, StepKind
+from kinema_core.events import FrozenMap, Step, StepDone, StepKind
+from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.adapters.cluster import Made, Order
 from kinema_rescheduler.adapters.kubernetes_api import Json, KubernetesApi, pod_ready, uid
+from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.logic.names import FLOOR_BEFORE, STEERING_NAME, STEERING_NAMESPACE
@@ -150,6 +153,19 @@ async def _evict(ground: Ground) -> None:
     await ground.perform("evict", made.target, uid=made.uid, pods=(made.victim,))
 
 
+async def _tell(ground: Ground) -> None:
+    made = await ground.workload("Deployment")
+    step = Step(id=f"roll/{made.target}/1", kind="roll", target=made.target, uid=made.uid)
+    done = StepDone(plan="plan-1", step=step.id, fencing=1, outcome="done")
+    event = origin(done, id_="told", cluster="c", iteration="it-1", now=datetime(2026, 3, 2, tzinfo=UTC))
+    events = KubernetesEvents(ground.api, "test")
+    events.tell(event, step)
+    await asyncio.gather(*events._open)
+    found = await ground.admin.items(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")
+    if made.uid not in {item["regarding"].get("uid") for item in found}:
+        raise FinalError("denied", "nothing was told")  # an execution goes on without
+
+
 CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
     "mark a node": _mark,
     "steer new pods": _steer,
@@ -159,6 +175,7 @@ CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
     "hold an autoscaler": _hold,
     "roll a Deployment": _roll,
     "evict from a StatefulSet": _evict,
+    "tell people": _tell,
 }
 """Each raises FinalError `denied` where a right is missing."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,7 +16,6 @@ from kinema_core.events import (
     AnyBody,
     CatalogPublished,
     ClusterDelta,
-    ClusterObject,
     ClusterSnapshot,
     Event,
     ExecutionAborted,
@@ -26,6 +27,7 @@ from kinema_core.events import (
     StepFailed,
 )
 from kinema_core.model.cluster import Cluster, all_objects, difference, from_objects
+from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory_bus import MemoryBus
@@ -46,7 +48,7 @@ from kinema_sim.front.kubeconfig import write_kubeconfig
 from kinema_sim.front.server import Server
 
 NAME = "sim"
-_READ = frozenset(
+READ = frozenset(
     {"Node", "Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "HorizontalPodAutoscaler"}
     | {"PodDisruptionBudget", "Namespace"}
 )
@@ -84,39 +86,33 @@ class CrashError(Exception):
     """The process dies here."""
 
 
-class SimWorld:
-    """Streams in memory, everything else real."""
+class ApiWorld(ABC):
+    """A rescheduler beside an API server: streams in memory, everything else real."""
 
-    def __init__(self, sim: SimCluster, server: Server, kubeconfig: Path, url: str) -> None:
-        self.sim = sim
+    look_seconds = 0.05
+    """Real seconds between two observations."""
+
+    def __init__(self, clock: Clock, kubeconfig: Path) -> None:
         self.bus = MemoryBus()
-        self.clock = SimClock(server, sim)
+        self.clock = clock
         self.kubeconfig = kubeconfig
-        self.url = url
         self.offers: tuple[Offer, ...] = ()
-        self._seen: Cluster | None = None
-        self.least_ready: dict[str, int] = {}
         self.crashes = 0
+        self._seen: Cluster | None = None
         self._running: asyncio.Task[None]
-        self.sim.store.subscribe(lambda _: self._watch())
 
-    def _watch(self) -> None:
-        """Least ready pods of every workload since the world began."""
-        for kind in (DEPLOYMENT, STATEFUL_SET):
-            for item in self.sim.store.each(kind):
-                key = f"{kind.name}/{item['metadata']['namespace']}/{item['metadata']['name']}"
-                ready = int((item.get("status") or {}).get("readyReplicas") or 0)
-                self.least_ready[key] = min(ready, self.least_ready.get(key, ready))
+    @abstractmethod
+    def objects(self) -> Iterable[tuple[str, Any]]:
+        """Kind and content of every object on the server."""
+
+    @abstractmethod
+    def provider(self, api: KubernetesApi, fence: Fence) -> Provider:
+        """Who boots and deletes nodes here."""
 
     def cluster(self, version: int = 1) -> Cluster:
         """The cluster as an observer reads it."""
-        found: list[ClusterObject] = []
-        for kind in ALL_KINDS:
-            if kind.name in _READ:
-                for raw in self.sim.store.sorted(kind):
-                    item = decode_object(kind.name, msgspec.json.encode(raw))
-                    if item is not None:
-                        found.append(item)
+        raw = ((kind, msgspec.json.encode(item)) for kind, item in self.objects() if kind in READ)
+        found = [item for kind, data in raw if (item := decode_object(kind, data)) is not None]
         return from_objects(found, version)
 
     async def publish(self, body: AnyBody, id_: str) -> Event:
@@ -149,11 +145,11 @@ class SimWorld:
     ) -> ExecutionFinished | ExecutionAborted:
         """Start a rescheduler, have a plan made and accepted, and wait for its end; die once where `crash_at` says.
 
-        `provided` makes the provider of each process; the simulated cloud's by default.
+        `provided` makes the provider of each process; the world's own by default.
         """
         fence = Fence()
         api = await connect(str(self.kubeconfig), fence=fence)
-        cloud = SimProvider(self.url, fence=fence)
+        own = self.provider(api, fence)
         events = KubernetesEvents(api, "test")
 
         def fault(name: str) -> None:
@@ -168,7 +164,7 @@ class SimWorld:
                 clock=self.clock,
                 health=Health("rescheduler", NAME),
                 writer=KubernetesWriter(api),
-                provider=provided(api) if provided is not None else cloud,
+                provider=provided(api) if provided is not None else own,
                 ties=Ties(fence=fence, tell=events.tell, fault=fault),
             )
             return asyncio.create_task(service.run())
@@ -183,7 +179,8 @@ class SimWorld:
             with suppress(asyncio.CancelledError):
                 await self._running
             await events.close()
-            await cloud.close()
+            if isinstance(own, SimProvider):
+                await own.close()
             await api.close()
 
     async def _until_end(
@@ -191,7 +188,7 @@ class SimWorld:
     ) -> ExecutionFinished | ExecutionAborted:
         accepted = False
         while True:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(self.look_seconds)
             await self.observe()
             if self._running.done():
                 with suppress(CrashError):
@@ -225,16 +222,43 @@ class SimWorld:
     def marks_left(self) -> list[str]:
         """Everything of ours that is still on the cluster; what is being deleted takes its marks with it."""
         found: list[str] = []
-        for kind in ALL_KINDS:
-            for item in self.sim.store.sorted(kind):
-                if item["metadata"].get("deletionTimestamp"):
-                    continue
-                text = msgspec.json.encode({"meta": item["metadata"], "taints": item.get("spec", {}).get("taints")})
-                name = f"{kind.name} {item['metadata']['name']}"
-                found += [f"{name}: {key.decode()}" for key in _OURS if key in text]
-                if kind.name == "ConfigMap" and item["metadata"]["name"] == "kinema-steering" and item.get("data"):
-                    found.append(f"steering: {item['data']}")
+        for kind, item in self.objects():
+            if item["metadata"].get("deletionTimestamp"):
+                continue
+            metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+            text = msgspec.json.encode({"meta": metadata, "taints": item.get("spec", {}).get("taints")})
+            name = f"{kind} {item['metadata']['name']}"
+            found += [f"{name}: {key.decode()}" for key in _OURS if key in text]
+            if kind == "ConfigMap" and item["metadata"]["name"] == "kinema-steering" and item.get("data"):
+                found.append(f"steering: {item['data']}")
         return found
+
+
+class SimWorld(ApiWorld):
+    """The simulated cluster and its cloud."""
+
+    def __init__(self, sim: SimCluster, server: Server, kubeconfig: Path, url: str) -> None:
+        super().__init__(SimClock(server, sim), kubeconfig)
+        self.sim = sim
+        self.url = url
+        self.least_ready: dict[str, int] = {}
+        self.sim.store.subscribe(lambda _: self._watch())
+
+    def _watch(self) -> None:
+        """Least ready pods of every workload since the world began."""
+        for kind in (DEPLOYMENT, STATEFUL_SET):
+            for item in self.sim.store.each(kind):
+                key = f"{kind.name}/{item['metadata']['namespace']}/{item['metadata']['name']}"
+                ready = int((item.get("status") or {}).get("readyReplicas") or 0)
+                self.least_ready[key] = min(ready, self.least_ready.get(key, ready))
+
+    def objects(self) -> Iterable[tuple[str, Any]]:
+        """All that the simulator holds."""
+        return ((kind.name, item) for kind in ALL_KINDS for item in self.sim.store.sorted(kind))
+
+    def provider(self, api: KubernetesApi, fence: Fence) -> Provider:
+        """The simulated cloud, over HTTP."""
+        return SimProvider(self.url, fence=fence)
 
 
 @asynccontextmanager

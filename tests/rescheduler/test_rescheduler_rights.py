@@ -103,8 +103,8 @@ async def any_denied(ground: Ground, names: Sequence[str], rules: Sequence[Rule]
 
 
 def test_writes_are_narrow() -> None:
-    """Nothing is created, replaced or deleted but evictions and the ConfigMap that steers; secrets are out of reach."""
+    """Only evictions, Events and the ConfigMap that steers are created; nothing is deleted; secrets are closed."""
     written = {resource for rule in RULES if {"create", "delete"} & {*rule.verbs} for resource in rule.resources}
-    assert written == {"pods/eviction", "configmaps"}
+    assert written == {"pods/eviction", "configmaps", "events"}
     assert not {"secrets", "*"} & {resource for rule in RULES for resource in rule.resources}
     assert not {"*", "delete", "update", "deletecollection"} & {verb for rule in RULES for verb in rule.verbs}

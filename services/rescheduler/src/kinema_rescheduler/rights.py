@@ -67,6 +67,13 @@ RULES: Final = (
         namespace=STEERING_NAMESPACE,
         without=_UNSTEERED,
     ),
+    Rule(
+        purpose="tells on nodes and workloads what is done to them and why",
+        group="events.k8s.io",
+        resources=("events",),
+        verbs=("create",),
+        without="only the log tells",
+    ),
 )
 """Whoever provides the nodes."""
 

@@ -177,7 +177,6 @@ def node_object(name: str, offer: Offer) -> Json:
         "status": {
             "capacity": _quantities(offer.capacity),
             "allocatable": _quantities(offer.allocatable),
-            "phase": "Pending",
         },
     }
 

@@ -1,0 +1,121 @@
+"""What people find on their nodes and workloads."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.rescheduler.sim_world import sim_world
+from tests.support.plans import plan_for
+
+from kinema_core.events import Offer, Plan, Step, StepDone, StepFailed
+from kinema_core.model.cluster import Cluster
+from kinema_core.runtime.envelope import origin
+from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
+from kinema_sim.engine.kinds import EVENT
+from kinema_sim.scenarios.registry import SCENARIOS
+
+NOW = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
+WEB = Step(
+    id="surge-up/Deployment/shop/web/1",
+    kind="surge-up",
+    target="Deployment/shop/web",
+    uid="u1",
+    pods=("p1", "p2"),
+    nodes=("n1", "n2"),
+    replicas_from=3,
+    replicas_to=5,
+)
+
+
+def _event(body: StepDone | StepFailed) -> Any:
+    return origin(body, id_="e", cluster="c", iteration="it-7", now=NOW)
+
+
+def _failed(reason: str, step: str = WEB.id) -> StepFailed:
+    return StepFailed(plan="plan-1", step=step, fencing=1, reason=reason, detail="because", retry=True)
+
+
+async def test_a_whole_plan_tells_its_story(tmp_path: Path) -> None:
+    """Nodes say that they are given back and deleted, workloads that their pods move; each names iteration and plan."""
+
+    def onto_the_first(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+        to = {pod.key: "tiny-1" for pod in cluster.pods}
+        return plan_for(cluster, offers, to=to, delete=["tiny-2", "tiny-3"])
+
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        await world.carry_out(onto_the_first)
+        told = world.sim.store.sorted(EVENT)
+        about = {(item["regarding"]["kind"], item["regarding"]["name"], item["reason"]) for item in told}
+        assert {("Node", "tiny-2", "KinemaEmptying"), ("Node", "tiny-2", "KinemaDeleted")} <= about
+        assert {("Deployment", "web", "KinemaMoving"), ("Deployment", "web", "KinemaMoved")} <= about
+        assert ("Node", "tiny-1", "KinemaKeeping") in about
+        assert all("iteration it-1, plan plan-1" in item["note"] for item in told)
+        assert all(item["type"] == "Normal" for item in told)
+
+
+async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:
+    """Microseconds, a qualified reporter, an instance, notes within the limit, and the namespace of the object."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig))
+        events = KubernetesEvents(api, "x" * 200)
+        events.tell(_event(StepDone(plan="p" * 2000, step=WEB.id, fencing=1, outcome="done")), WEB)
+        await asyncio.gather(*events._open)
+        (found,) = world.sim.store.sorted(EVENT)
+        await api.close()
+    assert found["metadata"]["namespace"] == "shop"
+    assert found["eventTime"] == "2026-03-02T12:00:00.123456Z"
+    assert found["reportingController"] == "kinema.io/rescheduler"
+    assert (len(found["reportingInstance"]), len(found["note"])) == (128, 1024)
+    assert found["regarding"] == {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "namespace": "shop",
+        "name": "web",
+        "uid": "u1",
+    }
+    assert "2 pods for a while more (3 → 5 replicas), to move as many to n1, n2" in found["note"]
+
+
+async def test_nothing_is_told_twice(tmp_path: Path) -> None:
+    """The same failure of a step, met again and again, is one warning; another reason is another one."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig))
+        for reason in ("budget", "budget", "not-ready"):
+            events = KubernetesEvents(api, "again")  # as after a restart
+            events.tell(_event(_failed(reason)), WEB)
+            await asyncio.gather(*events._open)
+        found = world.sim.store.sorted(EVENT)
+        await api.close()
+    assert sorted(item["note"].partition(":")[0] for item in found) == ["budget", "not-ready"]
+    assert {item["type"] for item in found} == {"Warning"}
+
+
+async def test_verdicts_are_told_where_they_count(tmp_path: Path) -> None:
+    """A workload that is skipped and a node that is kept carry a warning; a plan given up is nobody's in particular."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig))
+        events = KubernetesEvents(api, "verdicts")
+        for step in ("skip/Deployment/shop/web", "keep/tiny-1", "abort"):
+            events.tell(_event(_failed("held", step)), None)
+        await asyncio.gather(*events._open)
+        found = world.sim.store.sorted(EVENT)
+        await api.close()
+    assert sorted((item["regarding"]["kind"], item["regarding"]["name"]) for item in found) == [
+        ("Deployment", "web"),
+        ("Node", "tiny-1"),
+    ]
+
+
+async def test_an_event_that_cannot_be_written_hurts_nobody(tmp_path: Path) -> None:
+    """No server, no exception."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig), timeout_seconds=0.5)
+        api._client.configuration.host = "http://127.0.0.1:9"
+        events = KubernetesEvents(api, "nobody")
+        events.tell(_event(_failed("budget")), WEB)
+        assert await asyncio.gather(*events._open) == [None]
+        await api.close()
