@@ -144,7 +144,13 @@ async def _hold(ground: Ground) -> None:
 
 async def _roll(ground: Ground) -> None:
     made = await ground.workload("Deployment")
-    await ground.perform("roll", made.target, uid=made.uid, requests=FrozenMap({"cpu": 20}))
+    before = {pod["metadata"]["name"] for pod in await ground.ready(made.path.rpartition("/")[2], 2)}
+    await ground.perform("roll", made.target, uid=made.uid, requests=FrozenMap())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while before & {  # noqa: ASYNC110 - nobody tells when it is so
+            pod["metadata"]["name"] for pod in await ground.ready(made.path.rpartition("/")[2], 2)
+        }:
+            await asyncio.sleep(0.05)
     await ground.perform("roll-finish", made.target, uid=made.uid)
 
 

@@ -90,6 +90,16 @@ class PlaneWorld(ApiWorld):
         self.catalog.write_text(_CATALOG, encoding="utf-8")
         self.watcher: Watcher | None = None
 
+    def use(self, bus: Any, cluster: str) -> None:
+        """Publish on a real broker instead of in memory."""
+        self.bus = bus
+        self.name = cluster
+
+    @property
+    def version(self) -> int:
+        """Version of the state that was published last."""
+        return self._seen.version if self._seen is not None else 0
+
     def objects(self) -> Iterable[tuple[str, Any]]:
         """What the API server lists."""
         for kind, path in _LISTS.items():
@@ -124,7 +134,28 @@ class PlaneWorld(ApiWorld):
         }
         body = {"apiVersion": _VERSIONS[kind], "kind": kind, "metadata": {"name": name}, "spec": spec}
         self.access.request("POST", self.path(kind), body)
-        self.until(kind, name, lambda found: found["status"].get("readyReplicas") == replicas)
+        self.until(kind, name, lambda found: found["status"].get("readyReplicas", 0) == replicas)
+
+    def scale(self, kind: str, name: str, replicas: int) -> None:
+        """Scale a workload and wait until it is as wanted."""
+        self.patch(kind, name, {"spec": {"replicas": replicas}}, "scale")
+
+        def there(found: Any) -> bool:
+            status = found["status"]
+            return bool(status.get("readyReplicas", 0) == status.get("replicas", 0) == replicas)
+
+        self.until(kind, name, there)
+
+    def budgets(self, name: str = "") -> str:
+        """Path of a disruption budget, or of all of the namespace."""
+        return f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets{f'/{name}' if name else ''}"
+
+    def budget(self, name: str, *, app: str = "", **spec: Any) -> None:
+        """Make a disruption budget for a workload and wait until it counts."""
+        selector = {"matchLabels": {"app": app or name}}
+        body = {"metadata": {"name": name}, "spec": {"selector": selector, **spec}}
+        self.access.request("POST", self.budgets(), body)
+        self.access.until(self.budgets(name), lambda found: found.get("status", {}).get("currentHealthy", 0) > 0)
 
     def until(self, kind: str, name: str, wanted: Callable[[Any], bool]) -> Any:
         """Wait until a workload is as wanted."""

@@ -96,6 +96,8 @@ class ApiWorld(ABC):
         self.bus = MemoryBus()
         self.clock = clock
         self.kubeconfig = kubeconfig
+        self.name = NAME
+        """Of the cluster, in events."""
         self.offers: tuple[Offer, ...] = ()
         self.crashes = 0
         self._seen: Cluster | None = None
@@ -117,7 +119,7 @@ class ApiWorld(ABC):
 
     async def publish(self, body: AnyBody, id_: str) -> Event:
         """An event of somebody else."""
-        event = origin(body, id_=id_, cluster=NAME, iteration="it-1", now=self.clock.now())
+        event = origin(body, id_=id_, cluster=self.name, iteration="it-1", now=self.clock.now())
         await self.bus.publish(event)
         return event
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.adapters.sim_provider import SimProvider
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
 from kinema_rescheduler.logic.names import CHEAPEST, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
-from kinema_sim.engine.kinds import CONFIG_MAP, DEPLOYMENT, HPA, NODE, PDB, POD
+from kinema_sim.engine.kinds import CONFIG_MAP, DEPLOYMENT, HPA, NODE, PDB, POD, REPLICA_SET
 from kinema_sim.scenarios.registry import SCENARIOS
 
 WEB = "Deployment/shop/web"
@@ -269,6 +271,93 @@ async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
     assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
     assert bench.web()["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": "25%"}
     assert (await bench.perform("restore", WEB, uid=uid)).outcome == "adopted"
+
+
+async def test_a_finished_roll_leaves_the_owners_template_and_no_second_roll(bench: Bench) -> None:
+    """The template is as it was but for the new requests, the pods are those of the roll, and its mark is gone."""
+    before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]))
+    uid = bench.uid(bench.web())
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}))
+    await rolled(bench)
+    pods = alive(bench)
+    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    spec = bench.web()["spec"]
+    assert spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "150m"
+    template = msgspec.json.decode(msgspec.json.encode(before["template"]))
+    template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "150m"
+    assert spec["template"]["spec"] == template["spec"]
+    assert not spec["template"]["metadata"].get("annotations")
+    assert (spec["strategy"], spec.get("paused")) == (before["strategy"], None)
+    assert "kinema.io/rolled" not in str(bench.world.sim.store.sorted(REPLICA_SET, "shop"))
+    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "adopted"
+    await settled_for(bench, 60)
+    assert alive(bench) == pods
+
+
+async def test_a_roll_that_changed_nothing_else_is_no_roll_back(bench: Bench) -> None:
+    """Without new requests the template is the one of before: the controller must not go back to the elder set."""
+    before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]["template"]["spec"]))
+    uid = bench.uid(bench.web())
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap())
+    await rolled(bench)
+    pods = alive(bench)
+    await bench.perform("roll-finish", WEB, uid=uid)
+    assert bench.web()["spec"]["template"]["spec"] == before
+    await settled_for(bench, 60)
+    assert alive(bench) == pods
+
+
+@pytest.mark.parametrize("write", [1, 2, 3])
+async def test_a_roll_that_is_ended_half_is_ended_by_the_next(bench: Bench, write: int) -> None:
+    """Cut off after any of its writes, the end of a roll is found and made by the next try; no pod restarts."""
+    uid = bench.uid(bench.web())
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap())
+    await rolled(bench)
+    pods = alive(bench)
+    done, real = 0, bench.api._request
+
+    async def cut(method: str, path: str, **more: Any) -> Any:
+        nonlocal done
+        if method != "GET":
+            done += 1
+            if done > write:
+                raise PassingError("unavailable", "cut off")
+        return await real(method, path, **more)
+
+    bench.api._request = cut  # type: ignore[method-assign]  # stands for a process that dies
+    with pytest.raises(PassingError):
+        await bench.perform("roll-finish", WEB, uid=uid)
+    bench.api._request = real  # type: ignore[method-assign]  # the next process
+    await settled_for(bench, 30)
+    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    assert not bench.web()["spec"].get("paused")
+    assert not bench.web()["spec"]["template"]["spec"].get("affinity")
+    await settled_for(bench, 60)
+    assert alive(bench) == pods
+
+
+def alive(bench: Bench) -> set[str]:
+    """Uids of web's pods that stay."""
+    return {bench.uid(pod) for pod in bench.pods() if "deletionTimestamp" not in pod["metadata"]}
+
+
+async def settled_for(bench: Bench, seconds: float) -> None:
+    """Let virtual time pass."""
+    end = bench.world.clock.now() + timedelta(seconds=seconds)
+    async with asyncio.timeout(60):
+        while bench.world.clock.now() < end:  # noqa: ASYNC110 - virtual time passes by itself
+            await asyncio.sleep(0.02)
+
+
+async def rolled(bench: Bench) -> None:
+    """Wait until a rolling update has come to its end."""
+    async with asyncio.timeout(60):
+        while True:
+            status = bench.web()["status"]
+            seen = status.get("observedGeneration") == bench.web()["metadata"]["generation"]
+            if seen and status.get("updatedReplicas") == status.get("replicas") == status.get("readyReplicas") == 3:
+                return
+            await asyncio.sleep(0.02)
 
 
 async def test_roll_of_a_recreate_deployment_is_refused(bench: Bench) -> None:

@@ -103,8 +103,10 @@ async def any_denied(ground: Ground, names: Sequence[str], rules: Sequence[Rule]
 
 
 def test_writes_are_narrow() -> None:
-    """Only evictions, Events and the ConfigMap that steers are created; nothing is deleted; secrets are closed."""
+    """Only evictions, Events and the steering ConfigMap are made, only ReplicaSets deleted; secrets are closed."""
     written = {resource for rule in RULES if {"create", "delete"} & {*rule.verbs} for resource in rule.resources}
-    assert written == {"pods/eviction", "configmaps", "events"}
+    assert written == {"pods/eviction", "configmaps", "events", "replicasets"}
     assert not {"secrets", "*"} & {resource for rule in RULES for resource in rule.resources}
-    assert not {"*", "delete", "update", "deletecollection"} & {verb for rule in RULES for verb in rule.verbs}
+    deleted = {resource for rule in RULES if "delete" in rule.verbs for resource in rule.resources}
+    assert deleted == {"replicasets"}
+    assert not {"*", "update", "deletecollection"} & {verb for rule in RULES for verb in rule.verbs}

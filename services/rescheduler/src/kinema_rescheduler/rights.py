@@ -32,6 +32,12 @@ RULES: Final = (
         resources=("replicasets", "statefulsets"),
         verbs=("get",),
     ),
+    Rule(
+        purpose="gives the template of a Deployment back after a roll without restarting a pod",
+        group="apps",
+        resources=("replicasets",),
+        verbs=("list", "patch", "delete"),
+    ),
     Rule(purpose="reads the sets whose pods it moves", resources=("replicationcontrollers",), verbs=("get",)),
     Rule(
         purpose="scales for the time of a surge",

@@ -38,6 +38,19 @@ def template_hash(template: Obj) -> str:
     return "".join(letters)
 
 
+def _is_of(replica_set: Obj, deployment: Obj) -> bool:
+    """Whether a ReplicaSet has a Deployment's template: by what is in it and not by name, as the real controller."""
+    ours, theirs = replica_set["spec"]["template"], deployment["spec"]["template"]
+    return bool(ours["spec"] == theirs["spec"]) and _told(ours) == _told(theirs)
+
+
+def _told(template: Obj) -> Obj:
+    """A template's metadata but for the hash, and for maps with nothing in them."""
+    metadata = template.get("metadata") or {}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != _HASH}
+    return {key: value for key, value in {**metadata, "labels": labels}.items() if value}
+
+
 class DeploymentController:
     """Creates ReplicaSets and moves replicas between them."""
 
@@ -60,7 +73,7 @@ class DeploymentController:
             return
         name = template_hash(found["spec"]["template"])
         sets = sorted(self.store.owned(REPLICA_SET, uid_of(found)), key=_age)
-        new = next((each for each in sets if each["metadata"]["labels"].get(_HASH) == name), None)
+        new = next((each for each in sets if _is_of(each, found)), None)
         old = [each for each in sets if each is not new]
         if not found["spec"].get("paused") or new is not None:
             new = self._ensure_new(found, new, old=old, name=name)
@@ -167,8 +180,8 @@ class DeploymentController:
         if found is None:
             return
         sets = self.store.owned(REPLICA_SET, uid_of(found))
-        name = template_hash(found["spec"]["template"])
-        updated = sum(_counts(each)["replicas"] for each in sets if each["metadata"]["labels"].get(_HASH) == name)
+        newest = next((each for each in sorted(sets, key=_age) if _is_of(each, found)), None)
+        updated = _counts(newest)["replicas"] if newest is not None else 0
         total, ready, available = (
             sum(_counts(each)[field] for each in sets) for field in ("replicas", "readyReplicas", "availableReplicas")
         )

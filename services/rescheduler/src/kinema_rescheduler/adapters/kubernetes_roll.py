@@ -1,8 +1,11 @@
-"""Rolling updates: the template is patched, what it was before is kept on the workload until the update is over."""
+"""Rolling updates: the template is patched, what it was before is kept on the workload until the update is over.
+
+How it ends is in `kubernetes_unroll`.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -13,14 +16,13 @@ from kinema_rescheduler.adapters.kubernetes_api import (
     STRATEGIC,
     Json,
     KubernetesApi,
-    NotFoundError,
     annotations_of,
     generation,
     uid,
     workload_path,
 )
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED, PLAN, ROLLED
+from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED, ROLLED, ROLLED_BY
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -32,13 +34,15 @@ _TOWARDS: Final[Json] = {
 _NO_SURGE: Final = (0, "0", "0%")
 
 
-class _Before(msgspec.Struct, frozen=True):
+class Before(msgspec.Struct, frozen=True):
     """What a workload was before our rolling update."""
 
     plan: str
     affinity: Json | None
     strategy: Json | None
     requests: dict[str, dict[str, str]]
+    paused: bool = False
+    """The update is over, and the Deployment paused by us until its template is given back."""
 
 
 async def roll(api: KubernetesApi, order: Order) -> Made:
@@ -54,7 +58,7 @@ def _rolled(workload: Json, order: Order) -> Json | None:
     step = order.step
     if step.uid and uid(workload) != step.uid:
         raise FinalError("gone", f"{step.target} is another object of that name by now")
-    left = _before(workload)
+    left = before_of(workload)
     if left is not None and left.plan == order.plan:
         return None
     spec = workload["spec"]
@@ -62,7 +66,7 @@ def _rolled(workload: Json, order: Order) -> Json | None:
     if strategy.get("type") == "Recreate":
         raise FinalError("held", f"{step.target} cannot run two generations side by side (strategy Recreate)")
     template = spec["template"]["spec"]
-    before = _Before(
+    before = Before(
         plan=order.plan,
         affinity=left.affinity if left is not None else template.get("affinity"),
         strategy=left.strategy if left is not None else strategy or None,
@@ -79,7 +83,7 @@ def _rolled(workload: Json, order: Order) -> Json | None:
             "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             "template": {
                 # The plan's id makes the template another one also where affinity and requests are as wanted already.
-                "metadata": {"annotations": {PLAN: order.plan}},
+                "metadata": {"annotations": {ROLLED_BY: order.plan}},
                 "spec": {
                     "affinity": {"nodeAffinity": _node_affinity(template.get("affinity") or {})},
                     "containers": _containers(template["containers"], step.requests),
@@ -135,35 +139,10 @@ def _written(resource: str, amount: int) -> str:
     return f"{amount}m" if resource == "cpu" else str(amount)
 
 
-def _before(workload: Json) -> _Before | None:
+def before_of(workload: Json) -> Before | None:
+    """What a workload was before our rolling update; None where none of ours goes on."""
     text = annotations_of(workload).get(ROLLED)
-    return msgspec.json.decode(text, type=_Before) if text else None
-
-
-async def roll_finish(api: KubernetesApi, order: Order) -> Made:
-    """The update is over: give the strategy back. The template stays as it is; changing it would roll again."""
-
-    def change(workload: Json) -> Json | None:
-        before = _before(workload)
-        if before is None:
-            return None
-        return {"metadata": {"annotations": {ROLLED: None}}, "spec": {"strategy": _old_strategy(workload, before)}}
-
-    try:
-        workload, changed = await api.modify(workload_path(order.step.target), change, content_type=STRATEGIC)
-    except NotFoundError:
-        return Made("void")
-    return Made("done" if changed else "adopted", FrozenMap(generation=generation(workload)))
-
-
-def _old_strategy(workload: Json, before: _Before) -> Json:
-    """The strategy of before; a change that somebody else made to it since stays."""
-    now = (workload["spec"].get("strategy") or {}).get("rollingUpdate") or {}
-    if now.get("maxUnavailable") != 0:
-        return {}
-    old = (before.strategy or {}).get("rollingUpdate") or {}
-    restored: dict[str, Any] = {key: old.get(key, "25%") for key in ("maxSurge", "maxUnavailable")}
-    return {"rollingUpdate": restored}
+    return msgspec.json.decode(text, type=Before) if text else None
 
 
 async def restore_template(api: KubernetesApi, order: Order) -> bool:
@@ -175,9 +154,9 @@ async def restore_template(api: KubernetesApi, order: Order) -> bool:
         return False
 
     def change(workload: Json) -> Json | None:
-        before = _before(workload)
+        before = before_of(workload)
         marks = (workload["spec"]["template"].get("metadata") or {}).get("annotations") or {}
-        if before is None or before.plan != order.plan or marks.get(PLAN) != order.plan:
+        if before is None or before.plan != order.plan or marks.get(ROLLED_BY) != order.plan:
             return None
         containers = [
             {"name": name, "resources": {"requests": requests}}
@@ -187,20 +166,21 @@ async def restore_template(api: KubernetesApi, order: Order) -> bool:
         return {
             "spec": {
                 "template": {
-                    "metadata": {"annotations": {PLAN: None}},
-                    "spec": {"affinity": _old_affinity(before), "containers": containers},
+                    "metadata": {"annotations": {ROLLED_BY: None}},
+                    "spec": {"affinity": old_affinity(workload["spec"]["template"], before), "containers": containers},
                 },
             },
         }
 
     workload, _ = await api.modify(workload_path(order.step.target), change, content_type=STRATEGIC)
-    left = _before(workload)
+    left = before_of(workload)
     return left is not None and left.plan == order.plan
 
 
-def _old_affinity(before: _Before) -> Json | None:
-    """The affinity of before, as a patch: what we added to it goes, None where there was none."""
-    if not before.affinity:
+def old_affinity(template: Json, before: Before) -> Json | None:
+    """The affinity of before, as a patch of the template's: what we added goes, what others added since stays."""
+    now = template["spec"].get("affinity") or {}
+    if not before.affinity and not now.keys() - {"nodeAffinity"}:
         return None
-    node = before.affinity.get("nodeAffinity") or {}
-    return {**before.affinity, "nodeAffinity": {key: node.get(key) for key in (_REQUIRED, _PREFERRED)}}
+    node = (before.affinity or {}).get("nodeAffinity")
+    return {"nodeAffinity": node and {key: node.get(key) for key in (_REQUIRED, _PREFERRED)}}

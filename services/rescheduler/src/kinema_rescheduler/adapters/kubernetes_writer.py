@@ -12,7 +12,8 @@ from kinema_rescheduler.adapters.cluster import Made, Order
 from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi
 from kinema_rescheduler.adapters.kubernetes_nodes import check_deletable, mark, steer, unmark, unsteer
 from kinema_rescheduler.adapters.kubernetes_pods import evict, restore, surge_down, surge_up
-from kinema_rescheduler.adapters.kubernetes_roll import roll, roll_finish
+from kinema_rescheduler.adapters.kubernetes_roll import roll
+from kinema_rescheduler.adapters.kubernetes_unroll import roll_finish
 from kinema_rescheduler.errors import FinalError
 
 T = TypeVar("T")

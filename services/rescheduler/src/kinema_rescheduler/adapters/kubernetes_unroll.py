@@ -1,0 +1,133 @@
+"""The end of a rolling update: the template is as its owner wrote it again, and no pod restarts for that.
+
+A template that changes is rolled out. So the Deployment is paused, its template and that of the ReplicaSet with the new
+pods are given back together, the empty ReplicaSet that had this template before goes (the controller would take the
+elder one), and the Deployment goes on: it finds all its pods to be of its template. New requests stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from kinema_core.events import FrozenMap
+from kinema_rescheduler.adapters.cluster import Made, Order
+from kinema_rescheduler.adapters.kubernetes_api import (
+    STRATEGIC,
+    Json,
+    KubernetesApi,
+    NotFoundError,
+    annotations_of,
+    generation,
+    selector_text,
+    uid,
+    workload_path,
+)
+from kinema_rescheduler.adapters.kubernetes_roll import Before, before_of, old_affinity
+from kinema_rescheduler.logic.names import ROLLED, ROLLED_BY
+
+_HASH: Final = "pod-template-hash"
+
+
+async def roll_finish(api: KubernetesApi, order: Order) -> Made:
+    """Give template and strategy back."""
+    path = workload_path(order.step.target)
+    try:
+        workload, _ = await api.modify(path, _paused, content_type=STRATEGIC)
+    except NotFoundError:
+        return Made("void")
+    before = before_of(workload)
+    if before is not None and before.paused:
+        await _hand_over(api, order, workload, before)
+    workload, changed = await api.modify(path, _resumed, content_type=STRATEGIC)
+    for replica_set in await _sets(api, order, workload):
+        if ROLLED in annotations_of(replica_set):  # copied there by the controller
+            await api.patch(_path(replica_set), {"metadata": {"annotations": {ROLLED: None}}})
+    return Made("done" if changed else "adopted", FrozenMap(generation=generation(workload)))
+
+
+def _paused(workload: Json) -> Json | None:
+    """Pause and give the template back in one write; nothing where the template is not ours any more."""
+    before = before_of(workload)
+    template = workload["spec"]["template"]
+    if before is None or before.paused or _mark(template) != before.plan:
+        return None
+    noted = msgspec.json.encode(msgspec.structs.replace(before, paused=True)).decode()
+    return {
+        "metadata": {"annotations": {ROLLED: noted}},
+        "spec": {"paused": True, "template": _given_back(template, before)},
+    }
+
+
+def _resumed(workload: Json) -> Json | None:
+    before = before_of(workload)
+    if before is None:
+        return None
+    spec: Json = {"strategy": _old_strategy(workload, before), **({"paused": None} if before.paused else {})}
+    return {"metadata": {"annotations": {ROLLED: None}}, "spec": spec}
+
+
+async def _hand_over(api: KubernetesApi, order: Order, workload: Json, before: Before) -> None:
+    """Make the ReplicaSet with the new pods that of the owner's template."""
+    sets = await _sets(api, order, workload)
+    for index, replica_set in enumerate(sets):
+        template = replica_set["spec"]["template"]
+        if _mark(template) == before.plan:
+            metadata = {"resourceVersion": replica_set["metadata"]["resourceVersion"]}
+            patch = {"metadata": metadata, "spec": {"template": _given_back(template, before)}}
+            sets[index] = await api.patch(_path(replica_set), patch, STRATEGIC)
+    wanted = _plain(workload["spec"]["template"])
+    same = [item for item in sets if _plain(item["spec"]["template"]) == wanted]
+    in_use = [item for item in same if item["spec"].get("replicas")]
+    for replica_set in same if in_use else ():
+        if not replica_set["spec"].get("replicas") and not (replica_set.get("status") or {}).get("replicas"):
+            await api.delete(_path(replica_set), uid(replica_set))
+
+
+def _given_back(template: Json, before: Before) -> Json:
+    """The patch that takes our rules and our mark out of a template."""
+    return {
+        "metadata": {"annotations": {ROLLED_BY: None}},
+        "spec": {"affinity": old_affinity(template, before)},
+    }
+
+
+def _mark(template: Json) -> str:
+    """The plan that has marked a template, if any."""
+    return str(((template.get("metadata") or {}).get("annotations") or {}).get(ROLLED_BY, ""))
+
+
+def _plain(template: Json) -> Json:
+    """A template without what makes those of ReplicaSets different, and without empty maps."""
+    metadata = template.get("metadata") or {}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != _HASH}
+    annotations = metadata.get("annotations") or {}
+    return {"labels": labels, "annotations": annotations, "spec": template["spec"]}
+
+
+async def _sets(api: KubernetesApi, order: Order, workload: Json) -> list[Json]:
+    """The ReplicaSets of a Deployment."""
+    namespace = order.step.target.split("/")[1]
+    path = workload_path(f"ReplicaSet/{namespace}/-").removesuffix("/-")
+    found = await api.items(path, labelSelector=selector_text(workload))
+    return [
+        item
+        for item in found
+        if any(owner.get("uid") == uid(workload) for owner in item["metadata"].get("ownerReferences") or [])
+    ]
+
+
+def _path(replica_set: Json) -> str:
+    metadata = replica_set["metadata"]
+    return workload_path(f"ReplicaSet/{metadata['namespace']}/{metadata['name']}")
+
+
+def _old_strategy(workload: Json, before: Before) -> Json:
+    """The strategy of before; a change that somebody else made to it since stays."""
+    now = (workload["spec"].get("strategy") or {}).get("rollingUpdate") or {}
+    if now.get("maxUnavailable") != 0:
+        return {}
+    old = (before.strategy or {}).get("rollingUpdate") or {}
+    restored: dict[str, Any] = {key: old.get(key, "25%") for key in ("maxSurge", "maxUnavailable")}
+    return {"rollingUpdate": restored}

@@ -1,0 +1,242 @@
+"""The rescheduler on the real API server, scheduler and controllers, with nodes that KWOK runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.controlplane.plane import ControlPlane
+from tests.rescheduler.plane_world import PlaneWorld, plane_world
+from tests.support.plans import plan_for
+
+from kinema_core.events import ExecutionAborted, ExecutionFinished, Offer, Plan, Step
+from kinema_core.model.cluster import Cluster
+from kinema_rescheduler.adapters.cluster import Made, Order
+from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_steering import install, remove
+from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
+from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.logic.limits import Limits
+
+pytestmark = pytest.mark.cluster
+
+LIMITS = Limits(node_ready_seconds=120, pods_ready_seconds=180, retry_seconds=1)
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PlaneWorld]:
+    """Three nodes and a namespace named after the test."""
+    name = request.node.name.replace("_", "-").partition("[")[0][:50].rstrip("-")
+    with plane_world(control_plane.admin, tmp_path, name, "old-1", "old-2", "old-3") as world:
+        yield world
+
+
+async def carry_out(world: PlaneWorld, make: Any, **more: Any) -> Any:
+    """Carry out a plan; the end, for failing tests with what went wrong."""
+    return await world.carry_out(make, limits=more.pop("limits", LIMITS), real_seconds=400, **more)
+
+
+async def test_surge_moves_the_chosen_pods_to_the_planned_nodes(world: PlaneWorld) -> None:
+    """New nodes are booted, steered pods lie where the plan says, no pod is missing meanwhile, nothing is left."""
+    api = await connect(str(world.kubeconfig))
+    assert await install(api) == "installed"
+    assert await install(api) == "installed"
+    world.run("Deployment", "web", 6)
+    world.run("Deployment", "api", 3, cpu="500m")
+    watcher = world.watch()
+    stayed = {pod.uid for pod in world.cluster().pods if pod.node == "old-1"}
+
+    def plan(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+        offer = next(item for item in offers if item.machine_type == "e2-standard-8")
+        to = {pod.key: "new-1" for pod in cluster.pods if pod.node in {"old-2", "old-3"}}
+        return plan_for(cluster, offers, to=to, boot={"new-1": offer.name}, delete=["old-2", "old-3"])
+
+    end = await carry_out(world, plan)
+    assert isinstance(end, ExecutionFinished), world.failures()
+    after = world.cluster()
+    assert [node.name for node in after.nodes] == ["new-1", "old-1"]
+    assert stayed <= {pod.uid for pod in after.pods}, "pods that should stay were touched"
+    assert end.figures["placement_misses"] == 0
+    assert watcher.least_ready == {world.key("Deployment", "web"): 6, world.key("Deployment", "api"): 3}
+    assert world.marks_left() == []
+    told = world.access.request("GET", "/apis/events.k8s.io/v1/events")["items"]
+    ours = [item for item in told if item.get("reportingController") == "kinema.io/rescheduler"]
+    reasons = {(item["regarding"]["name"], item["reason"]) for item in ours}
+    assert {("old-2", "KinemaEmptying"), ("old-3", "KinemaDeleted"), ("web", "KinemaMoved")} <= reasons
+    assert await remove(api) == "removed"
+    assert await remove(api) == "absent"
+    await api.close()
+
+
+def off(world: PlaneWorld, *nodes: str, to: str = "old-1") -> Callable[[Cluster, tuple[Offer, ...]], Plan]:
+    """A plan that empties and deletes nodes."""
+
+    def plan(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+        moving = {pod.key: to for pod in cluster.pods if pod.node in nodes}
+        return plan_for(cluster, offers, to=moving, delete=nodes)
+
+    return plan
+
+
+_TERM = {"weight": 7, "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}}
+_ZONE = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "Exists"}]}
+_NEAR = {"labelSelector": {"matchLabels": {"app": "other"}}, "topologyKey": "kubernetes.io/hostname"}
+_SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "near": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_NEAR]}},
+    "zoned": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_ZONE]}}},
+    "picky": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_TERM]}},
+}
+
+
+async def test_steering_adds_one_preference_to_pods_of_any_shape(world: PlaneWorld) -> None:
+    """Whatever affinity a pod has stays, one preference comes on top; with an empty map, and for others, nothing."""
+    api = await connect(str(world.kubeconfig))
+    await install(api)
+    writer = KubernetesWriter(api)
+
+    def terms(name: str) -> list[Any]:
+        path = f"/api/v1/namespaces/{world.namespace}/pods?labelSelector=app%3D{name}"
+        (pod,) = world.access.request("GET", path)["items"]
+        affinity = pod["spec"].get("affinity") or {}
+        for kind, rules in _SHAPES[name].items():
+            for key, value in rules.items():
+                found = affinity[kind][key]
+                assert (found[: len(value)] if isinstance(value, list) else found) == value
+        found = (affinity.get("nodeAffinity") or {}).get("preferredDuringSchedulingIgnoredDuringExecution") or []
+        return [term for term in found if term != _TERM]
+
+    for name, affinity in _SHAPES.items():
+        world.run("ReplicaSet", name, 0, affinity=affinity)
+    for name in ("plain", "zoned", "picky", "near"):
+        owner = world.get("ReplicaSet", name)["metadata"]["uid"]
+        step = Step(
+            id=f"steer/{name}/1", kind="steer", target=f"ReplicaSet/x/{name}", uid=owner, nodes=("old-2", "old-3")
+        )
+        await writer.perform(Order(step=step, plan="p", iteration="i"))
+    await asyncio.sleep(LIMITS.steer_seconds)
+    wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["old-2", "old-3"]}
+    for name in _SHAPES:
+        world.scale("ReplicaSet", name, 1)
+        assert terms(name) == [{"weight": 100, "preference": {"matchExpressions": [wanted]}}], name
+        assert world.where(name)[0] in {"old-2", "old-3"}
+    for name in _SHAPES:
+        owner = world.get("ReplicaSet", name)["metadata"]["uid"]
+        step = Step(id=f"unsteer/{name}/1", kind="unsteer", target=f"ReplicaSet/x/{name}", uid=owner)
+        await writer.perform(Order(step=step, plan="p", iteration="i"))
+        world.scale("ReplicaSet", name, 0)
+    await asyncio.sleep(LIMITS.steer_seconds)
+    for name in _SHAPES:
+        world.scale("ReplicaSet", name, 1)
+        assert terms(name) == []
+    await remove(api)
+    await api.close()
+
+
+async def test_evictions_go_one_at_a_time_and_ask_the_budget(world: PlaneWorld) -> None:
+    """Of a StatefulSet never more than one pod is missing, though all of them move; the budget is asked each time."""
+    world.run("StatefulSet", "db", 3)
+    world.budget("db", maxUnavailable=1)
+    watcher = world.watch()
+    before = {pod.uid for pod in world.cluster().pods}
+    end = await carry_out(world, off(world, "old-2", "old-3"))
+    assert isinstance(end, ExecutionFinished), world.failures()
+    assert set(world.where("db")) == {"old-1"}
+    assert watcher.least_ready[world.key("StatefulSet", "db")] >= 2
+    assert end.figures["moves_evict"] == len(before - {pod.uid for pod in world.cluster().pods})
+    assert world.marks_left() == []
+
+
+async def test_single_evictions_answer_as_the_api_server_does(world: PlaneWorld) -> None:
+    """A budget without room is a refusal that passes; another pod's uid is no eviction; two budgets never allow one."""
+    world.run("StatefulSet", "db", 2)
+    world.budget("db", maxUnavailable=0)
+    api = await connect(str(world.kubeconfig))
+    writer = KubernetesWriter(api)
+    owner = world.get("StatefulSet", "db")["metadata"]["uid"]
+    pods = {pod.uid for pod in world.cluster().pods}
+
+    async def evict(victim: str) -> Made:
+        step = Step(id="evict/1", kind="evict", target=world.key("StatefulSet", "db"), uid=owner, pods=(victim,))
+        return await writer.perform(Order(step=step, plan="p", iteration="i"))
+
+    victim = min(pods)
+    with pytest.raises(PassingError) as refused:
+        await evict(victim)
+    assert refused.value.reason == "budget"
+    assert (await evict("00000000-0000-0000-0000-000000000000")).outcome == "adopted"
+    world.budget("db-again", app="db", maxUnavailable=1)
+    with pytest.raises(FinalError) as never:
+        await evict(victim)
+    assert never.value.reason == "budget"
+    assert {pod.uid for pod in world.cluster().pods} == pods
+    world.access.request("DELETE", world.budgets("db"))
+    world.access.until(world.budgets("db-again"), lambda found: found["status"].get("disruptionsAllowed") == 1)
+    assert (await evict(victim)).outcome == "done"
+    await api.close()
+
+
+async def test_a_quota_in_the_way_takes_the_surge_back(world: PlaneWorld) -> None:
+    """Pods that a quota forbids never come: replicas, costs and marks are as before, and no pod was ever missing."""
+    world.run("Deployment", "web", 4)
+    spec = {"hard": {"pods": "4"}}
+    path = f"/api/v1/namespaces/{world.namespace}/resourcequotas"
+    world.access.request("POST", path, {"metadata": {"name": "full"}, "spec": spec})
+    world.access.until(f"{path}/full", lambda found: found.get("status", {}).get("used", {}).get("pods") == "4")
+    watcher = world.watch()
+    end = await carry_out(world, off(world, "old-2"), limits=Limits(pods_ready_seconds=8, retry_seconds=1))
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "pods-never-ready"
+    assert end.leftovers == ()
+    assert world.get("Deployment", "web")["spec"]["replicas"] == 4
+    assert watcher.least_ready.get(world.key("Deployment", "web"), 4) == 4
+    assert world.marks_left() == []
+
+
+async def test_an_autoscaler_in_the_way_is_held_and_let_go(world: PlaneWorld) -> None:
+    """An autoscaler that allows no more replicas than there are does not take the surge back; its limits return."""
+    world.run("Deployment", "web", 4)
+    path = f"/apis/autoscaling/v2/namespaces/{world.namespace}/horizontalpodautoscalers"
+    target = {"type": "Utilization", "averageUtilization": 50}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 4,
+        "maxReplicas": 4,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+    }
+    world.access.request("POST", path, {"metadata": {"name": "web"}, "spec": spec})
+    watcher = world.watch()
+    end = await carry_out(world, off(world, "old-2", "old-3"))
+    assert isinstance(end, ExecutionFinished), world.failures()
+    assert set(world.where("web")) == {"old-1"}
+    limits = world.access.request("GET", f"{path}/web")["spec"]
+    assert (limits["minReplicas"], limits["maxReplicas"]) == (4, 4)
+    assert watcher.least_ready[world.key("Deployment", "web")] == 4
+    assert watcher.most_replicas[world.key("Deployment", "web")] > 4
+    assert world.marks_left() == []
+
+
+async def test_whoever_else_scales_wins(world: PlaneWorld) -> None:
+    """Replicas that the owner sets in the middle of a surge stay as he set them, and the workload is left alone."""
+    world.run("Deployment", "web", 4)
+    watcher = world.watch()
+
+    def owner() -> None:
+        for _ in range(2000):
+            if world.get("Deployment", "web")["spec"]["replicas"] > 4:
+                world.patch("Deployment", "web", {"spec": {"replicas": 7}}, "scale")
+                return
+            time.sleep(0.02)
+
+    scaling = asyncio.create_task(asyncio.to_thread(owner))
+    await carry_out(world, off(world, "old-2"))
+    await scaling
+    world.until("Deployment", "web", lambda found: found["status"].get("readyReplicas") == 7)
+    assert world.get("Deployment", "web")["spec"]["replicas"] == 7
+    assert watcher.least_ready[world.key("Deployment", "web")] >= 4
+    assert any("somebody scales it" in line or "changed" in line for line in world.failures())
+    assert world.marks_left() == []
