@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from tests.rescheduler.sim_world import SimWorld, sim_world
 
+from kinema_cli.setup_command import Steering, steer
 from kinema_core.events import Amounts, FrozenMap, Step, StepKind
 from kinema_core.model.catalog import offers_from
 from kinema_rescheduler.adapters.cluster import Made, Order
@@ -119,6 +120,21 @@ async def test_steering_is_one_entry_in_one_config_map(bench: Bench) -> None:
     assert found is not None
     assert found["data"] == {"rs-2": "n3"}
     assert (await bench.perform("unsteer", WEB, uid="rs-1")).outcome == "adopted"
+
+
+async def test_steering_can_be_switched_off(bench: Bench) -> None:
+    """With the setting off nobody says where new pods shall go, and moves go on without."""
+    step = Step(id="steer/w/1", kind="steer", target=WEB, uid="rs-1", nodes=("n1",))
+    writer = KubernetesWriter(bench.api, steering=False)
+    assert (await writer.perform(Order(step=step, plan="plan-1", iteration="it-1"))).outcome == "void"
+    assert bench.world.sim.store.get(CONFIG_MAP, "kube-system", "kinema-steering") is None
+
+
+async def test_a_server_without_admission_policies_is_told_of(bench: Bench) -> None:
+    """Where Kubernetes has no such policies, setup says so and changes nothing."""
+    told = await steer(Steering(bench.world.kubeconfig, on=True))
+    assert "no mutating admission policies" in told
+    assert await steer(Steering(bench.world.kubeconfig, on=False)) == "steering: absent"
 
 
 async def test_surge_up_is_refused_when_replicas_are_not_as_planned(bench: Bench) -> None:

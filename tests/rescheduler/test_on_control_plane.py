@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.support.plans import plan_for
 from kinema_core.events import ExecutionAborted, ExecutionFinished, Offer, Plan, Step
 from kinema_core.model.cluster import Cluster
 from kinema_rescheduler.adapters.cluster import Made, Order
-from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
 from kinema_rescheduler.adapters.kubernetes_steering import install, remove
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.errors import FinalError, PassingError
@@ -35,14 +36,21 @@ def world(control_plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRe
         yield world
 
 
+@pytest.fixture
+async def api(world: PlaneWorld) -> AsyncIterator[KubernetesApi]:
+    """A connection with all rights."""
+    api = await connect(str(world.kubeconfig))
+    yield api
+    await api.close()
+
+
 async def carry_out(world: PlaneWorld, make: Any, **more: Any) -> Any:
     """Carry out a plan; the end, for failing tests with what went wrong."""
     return await world.carry_out(make, limits=more.pop("limits", LIMITS), real_seconds=400, **more)
 
 
-async def test_surge_moves_the_chosen_pods_to_the_planned_nodes(world: PlaneWorld) -> None:
+async def test_surge_moves_the_chosen_pods_to_the_planned_nodes(world: PlaneWorld, api: KubernetesApi) -> None:
     """New nodes are booted, steered pods lie where the plan says, no pod is missing meanwhile, nothing is left."""
-    api = await connect(str(world.kubeconfig))
     assert await install(api) == "installed"
     assert await install(api) == "installed"
     world.run("Deployment", "web", 6)
@@ -69,7 +77,6 @@ async def test_surge_moves_the_chosen_pods_to_the_planned_nodes(world: PlaneWorl
     assert {("old-2", "KinemaEmptying"), ("old-3", "KinemaDeleted"), ("web", "KinemaMoved")} <= reasons
     assert await remove(api) == "removed"
     assert await remove(api) == "absent"
-    await api.close()
 
 
 def off(world: PlaneWorld, *nodes: str, to: str = "old-1") -> Callable[[Cluster, tuple[Offer, ...]], Plan]:
@@ -93,15 +100,15 @@ _SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_steering_adds_one_preference_to_pods_of_any_shape(world: PlaneWorld) -> None:
+async def test_steering_adds_one_preference_to_pods_of_any_shape(world: PlaneWorld, api: KubernetesApi) -> None:
     """Whatever affinity a pod has stays, one preference comes on top; with an empty map, and for others, nothing."""
-    api = await connect(str(world.kubeconfig))
     await install(api)
     writer = KubernetesWriter(api)
 
     def terms(name: str) -> list[Any]:
         path = f"/api/v1/namespaces/{world.namespace}/pods?labelSelector=app%3D{name}"
-        (pod,) = world.access.request("GET", path)["items"]
+        pods = world.access.request("GET", path)["items"]
+        (pod,) = (item for item in pods if "deletionTimestamp" not in item["metadata"])
         affinity = pod["spec"].get("affinity") or {}
         for kind, rules in _SHAPES[name].items():
             for key, value in rules.items():
@@ -134,7 +141,6 @@ async def test_steering_adds_one_preference_to_pods_of_any_shape(world: PlaneWor
         world.scale("ReplicaSet", name, 1)
         assert terms(name) == []
     await remove(api)
-    await api.close()
 
 
 async def test_evictions_go_one_at_a_time_and_ask_the_budget(world: PlaneWorld) -> None:
@@ -151,11 +157,10 @@ async def test_evictions_go_one_at_a_time_and_ask_the_budget(world: PlaneWorld) 
     assert world.marks_left() == []
 
 
-async def test_single_evictions_answer_as_the_api_server_does(world: PlaneWorld) -> None:
+async def test_single_evictions_answer_as_the_api_server_does(world: PlaneWorld, api: KubernetesApi) -> None:
     """A budget without room is a refusal that passes; another pod's uid is no eviction; two budgets never allow one."""
     world.run("StatefulSet", "db", 2)
     world.budget("db", maxUnavailable=0)
-    api = await connect(str(world.kubeconfig))
     writer = KubernetesWriter(api)
     owner = world.get("StatefulSet", "db")["metadata"]["uid"]
     pods = {pod.uid for pod in world.cluster().pods}
@@ -177,7 +182,6 @@ async def test_single_evictions_answer_as_the_api_server_does(world: PlaneWorld)
     world.access.request("DELETE", world.budgets("db"))
     world.access.until(world.budgets("db-again"), lambda found: found["status"].get("disruptionsAllowed") == 1)
     assert (await evict(victim)).outcome == "done"
-    await api.close()
 
 
 async def test_a_quota_in_the_way_takes_the_surge_back(world: PlaneWorld) -> None:
@@ -240,3 +244,62 @@ async def test_whoever_else_scales_wins(world: PlaneWorld) -> None:
     assert watcher.least_ready[world.key("Deployment", "web")] >= 4
     assert any("somebody scales it" in line or "changed" in line for line in world.failures())
     assert world.marks_left() == []
+
+
+async def test_a_roll_resizes_and_gives_the_template_back(world: PlaneWorld) -> None:
+    """All pods are new and have the new requests, none was missing, and but for these the template is the owner's."""
+    world.run("Deployment", "web", 4)
+    before = world.get("Deployment", "web")["spec"]
+    watcher = world.watch()
+
+    def plan(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+        moving = {pod.key: "old-1" for pod in cluster.pods}
+        resizes = {world.key("Deployment", "web"): {"cpu": 300, "memory": 96 * 2**20}}
+        return plan_for(cluster, offers, to=moving, delete=["old-2"], resizes=resizes)
+
+    end = await carry_out(world, plan)
+    assert isinstance(end, ExecutionFinished), world.failures()
+    await same_pods_for(world, seconds=6)
+    after = world.get("Deployment", "web")["spec"]
+    container = after["template"]["spec"]["containers"][0]
+    assert container["resources"]["requests"] == {"cpu": "300m", "memory": str(96 * 2**20)}
+    assert without_requests(after) == without_requests(before)
+    assert watcher.least_ready[world.key("Deployment", "web")] == 4
+    assert world.marks_left() == []
+
+
+async def test_a_roll_by_choice_ends_with_the_very_template_of_before(world: PlaneWorld) -> None:
+    """Where only the nodes change, nothing of the Deployment's spec is otherwise afterwards, and no pod rolls back."""
+    world.run("Deployment", "web", 4)
+    world.patch("Deployment", "web", {"metadata": {"annotations": {"kinema.io/strategy": "rolling"}}})
+    before = world.get("Deployment", "web")["spec"]
+    old = {pod.uid for pod in world.cluster().pods}
+    watcher = world.watch()
+    end = await carry_out(world, off(world, "old-2", "old-3"))
+    assert isinstance(end, ExecutionFinished), world.failures()
+    assert set(world.where("web")) == {"old-1"}
+    assert not old & await same_pods_for(world, seconds=6)
+    assert world.get("Deployment", "web")["spec"] == before
+    assert watcher.least_ready[world.key("Deployment", "web")] == 4
+    assert world.marks_left() == []
+
+
+async def same_pods_for(world: PlaneWorld, seconds: float) -> set[str]:
+    """The uids of all pods that stay, which must not change for a while."""
+
+    def alive() -> set[str]:
+        return {pod.uid for pod in world.cluster().pods if not pod.terminating}
+
+    first = alive()
+    for _ in range(int(seconds * 2)):
+        await asyncio.sleep(0.5)
+        assert alive() == first
+    return first
+
+
+def without_requests(spec: dict[str, Any]) -> dict[str, Any]:
+    """A Deployment's spec but for the requests of its containers."""
+    copy: dict[str, Any] = json.loads(json.dumps(spec))
+    for container in copy["template"]["spec"]["containers"]:
+        container["resources"].pop("requests", None)
+    return copy

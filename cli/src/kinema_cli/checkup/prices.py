@@ -59,7 +59,7 @@ async def _catalog(provider: dict[str, object], kubeconfig: str) -> Catalog:
     async with AsyncExitStack() as stack:
         api = await connect(kubeconfig, timeout_seconds=settings.request_seconds)
         stack.push_async_callback(api.close)
-        return await (await open_provider(settings, api, SystemClock(), stack)).catalog()
+        return await (await open_provider(settings, api, clock=SystemClock(), stack=stack)).catalog()
 
 
 def _age(catalog: Catalog, now: datetime) -> Finding:

@@ -20,9 +20,9 @@ from kinema_rescheduler.settings import DelegateSettings, KwokSettings, Settings
 
 
 async def open_provider(
-    settings: Settings, api: KubernetesApi, *, clock: Clock, fence: Fence, stack: AsyncExitStack
+    settings: Settings, api: KubernetesApi, *, clock: Clock, stack: AsyncExitStack, fence: Fence | None = None
 ) -> Provider:
-    """The provider that the settings name; `stack` closes it.
+    """The provider that the settings name; `stack` closes it, and it asks the fence before every write.
 
     Raises:
         FinalError: `invalid`, a file that it needs cannot be used.
