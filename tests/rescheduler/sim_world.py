@@ -59,7 +59,7 @@ _OURS = (
     b"kinema.io/optimized",
     b"kinema.io/plan",
     b"kinema.io/fencing",
-    b"kinema.io/rolled",
+    b'"kinema.io/rolled"',
     b"kinema.io/replicas-limits-before",
     b"pod-deletion-cost",
 )

@@ -15,11 +15,12 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 import structlog
+from msgspec.structs import replace
 
 from kinema_core.events import Event, Step, StepDone, StepFailed, StepKind
 from kinema_rescheduler.adapters.kubernetes_api import ConflictError, Json, KubernetesApi
 from kinema_rescheduler.errors import EffectError
-from kinema_rescheduler.logic.names import expires, is_verdict
+from kinema_rescheduler.logic.names import NODE, expires, is_verdict
 
 REPORTER: Final = "kinema.io/rescheduler"
 _NODE_NAMESPACE: Final = "default"
@@ -123,8 +124,9 @@ class KubernetesEvents:
 def _meant(event: Event, step: Step | None) -> tuple[Step, _Told] | None:
     """The step that an outcome or verdict is about, and what to say; None where there is nothing to say."""
     match event.body:
-        case StepDone(outcome=outcome) if step is not None and outcome != "void":
+        case StepDone(outcome=outcome, figures=figures) if step is not None and outcome != "void":
             tells = _DONE.get(step.kind)
+            step = replace(step, target=str(figures.get(NODE, step.target)))  # a machine with a name of its own
             return (step, tells(step)) if tells is not None else None
         case StepFailed(step=step_id, reason=reason, detail=detail):
             about = _judged(step_id) if is_verdict(step_id) else step

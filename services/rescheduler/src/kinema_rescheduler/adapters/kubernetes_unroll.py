@@ -70,13 +70,15 @@ def _resumed(workload: Json) -> Json | None:
 
 async def _hand_over(api: KubernetesApi, order: Order, workload: Json, before: Before) -> None:
     """Make the ReplicaSet with the new pods that of the owner's template."""
+
+    def change(replica_set: Json) -> Json | None:
+        template = replica_set["spec"]["template"]
+        return {"spec": {"template": _given_back(template, before)}} if _mark(template) == before.plan else None
+
     sets = await _sets(api, order, workload)
     for index, replica_set in enumerate(sets):
-        template = replica_set["spec"]["template"]
-        if _mark(template) == before.plan:
-            metadata = {"resourceVersion": replica_set["metadata"]["resourceVersion"]}
-            patch = {"metadata": metadata, "spec": {"template": _given_back(template, before)}}
-            sets[index] = await api.patch(_path(replica_set), patch, STRATEGIC)
+        if change(replica_set) is not None:
+            sets[index], _ = await api.modify(_path(replica_set), change, content_type=STRATEGIC)
     wanted = _plain(workload["spec"]["template"])
     same = [item for item in sets if _plain(item["spec"]["template"]) == wanted]
     in_use = [item for item in same if item["spec"].get("replicas")]
