@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tests.support.builders import NOW, cluster, deployed, labels, node, offer, selector
+import msgspec
+from tests.support.builders import NOW, cluster, deployed, labels, node, offer, on_every_node, selector
 from tests.support.plans import plan_for
 
 from kinema_core.events import ClusterObject, Offer, PlacementRules, Plan, PodTerm
@@ -105,3 +106,16 @@ def test_a_node_is_not_deleted_from_under_a_pod_that_needs_it() -> None:
     assert places(found) == {**gone, "shop/picky-0": "n2"}
     assert {one.name: one.action for one in found.nodes} == {"n1": "keep", "n2": "keep", "n3": "delete"}
     assert (found.cost.after, found.unplaced) == (0.34, ())
+
+
+def test_a_node_does_not_come_back_with_pods_that_a_rule_is_about() -> None:
+    """The daemon set's pods of a node that is to be deleted would be there again: who keeps away from them waits."""
+    shy = PlacementRules(anti_affinity=(PodTerm(topology_key=HOSTNAME, selector=selector(app="logger")),))
+    web, waits = deployed("web", ["n2"]), deployed("shy", [None], rules=shy)
+    for kind, free in (("logger", False), ("other", True)):
+        daemons, *pods = on_every_node("logger", ["n1", "n2"], namespace="shop")
+        marked = [msgspec.structs.replace(one, labels=labels({"app": kind})) for one in pods]
+        on = cluster(node("n1", unschedulable=True), node("n2"), web, waits, daemons, marked)
+        plan = plan_for(on, NONE, to={"shop/web-0": "n1"}, delete=["n2"], unplaced={"shop/shy-0": "no-room"})
+        found = with_leftovers(plan, on, NONE, now=NOW, options=MobilityOptions())
+        assert (found.unplaced == ()) is free

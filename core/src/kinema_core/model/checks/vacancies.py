@@ -43,13 +43,17 @@ class Vacancies:
         self._deleted = {
             site.name: Vacancy(site, None, round(node.usd_per_hour * MICRO))
             for node in view.plan.nodes
-            if (site := view.deleted.get(node.name)) is not None and _open(view, site)
+            if (site := view.deleted.get(node.name)) is not None and _open(view, site) and self._lonely(site)
         }
         self._rooms = {name: subtract(site.room, _taken(view, name)) for name, site in self._sites.items()}
         self._added: dict[str, list[Pod]] = {}
         self._left = dict(left_over(view))
         self._booted = 0
         self._gone: set[str] = set()
+
+    def _lonely(self, site: Site) -> bool:
+        """Whether no rule between pods is about those that go with a node and would be back with it."""
+        return all(self._arrivals.concerns_nobody(pod) for pod in unlisted(self._view.cluster, site.name))
 
     def find(self, pod: Pod) -> Vacancy | None:
         """A place that could hold the pod: on a node first, else the cheapest of new nodes and those to be deleted."""
