@@ -1,6 +1,8 @@
 """One search shared among worker processes over a real broker: time, and the same packing for any number of them.
 
-All runs have the same seed and the same number of rounds. In the last one a worker is killed in the middle.
+All runs have the same seed and the same number of rounds. In the last one a worker is killed in the middle. Beside the
+time on the clock, which others on the machine lengthen, stands what each process worked: with a processor for each of
+them a run takes about as long as the search works and its busiest worker.
 
 python -m benchmarks.workers [--pods N] [--rounds N]
 """
@@ -86,11 +88,21 @@ def table(*, pods: int, rounds: int) -> dict[str, object]:
 
 
 def _timed(problem: PackingProblem, wish: Wish, rounds: int) -> tuple[str, dict[str, object]]:
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     found = search(problem, problem, wish, WorkStop(rounds))
-    seconds = round(time.perf_counter() - began, 2)
+    seconds, worked = time.perf_counter() - began, time.process_time() - worked
     assert flaws(problem, found.packing) == ()
-    return _digest(found.packing), {"seconds": seconds, **_quality(found)}
+    return _digest(found.packing), {"seconds": round(seconds, 2), "cpu_seconds": round(worked, 2), **_quality(found)}
+
+
+def _worked(process: subprocess.Popen[bytes]) -> float | None:
+    """Seconds that a process has worked; None where the system does not say (anything but Linux) or it is gone."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    ticks = int(fields[11]) + int(fields[12])
+    return None if process.poll() is not None else ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _quality(found: Found) -> dict[str, object]:
@@ -109,8 +121,13 @@ def _shared(
         timer = Timer(KILL_SECONDS, processes[0].kill)
         if run.killed:
             timer.start()
+        before = [_worked(process) for process in processes]
         digest, row = _timed(problem, Wish(crew=crew), rounds)
         timer.cancel()
+        after = [_worked(process) for process in processes]
+        row["cpu_seconds_of_workers"] = [
+            round(b - a, 2) for a, b in zip(before, after, strict=True) if a is not None and b is not None
+        ]
         if run.killed:
             assert processes[0].poll() is not None, f"the search ended before {KILL_SECONDS:g} s: nobody was killed"
         return digest, {**row, "errands_by_workers": crew.answered, "errands_lost": crew.lost}

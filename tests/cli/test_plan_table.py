@@ -150,7 +150,7 @@ def test_large_plan_is_a_short_table() -> None:
     said = shown(planned(placements=pods, unplaced=lost, moves=many))
     assert len(said.splitlines()) < 4 * MOST_ROWS
     assert f"and {many - MOST_ROWS} more" in said
-    assert "5,000 pods (5000 by surge)" in said
+    assert "5,000 pods (5,000 by surge)" in said
     assert "no [place]" in said
 
 

@@ -15,7 +15,7 @@ from kinema_core.events import Solve, Stop
 from kinema_optimizer.adapters.aggregated import solve_aggregated
 from kinema_optimizer.adapters.highs import Model, solve
 from kinema_optimizer.adapters.result import Result
-from kinema_optimizer.adapters.stops import ClockStop, RecordedStop, StopRule, WorkStop
+from kinema_optimizer.adapters.stops import PRICING, ClockStop, RecordedStop, StopRule, WorkStop
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.greedy import starts
 
@@ -79,6 +79,15 @@ def test_the_clock_gives_every_phase_its_share() -> None:
     while stop.ends(1) is None:
         time.sleep(0.005)
     stop.begin("size")
+    assert stop.ends(1) is None
+
+
+def test_time_is_left_to_price_rules() -> None:
+    """The search may use up all that it is given: what rules cost is still worked out."""
+    stop = ClockStop(3600, pricing=1.0)
+    stop.begin("last")
+    assert stop.ends(1) == "time-limit"
+    stop.begin(PRICING)
     assert stop.ends(1) is None
 
 

@@ -125,7 +125,7 @@ def _bound(head: Headline) -> str:
 
 
 def _how_many(head: Headline) -> str:
-    by_strategy = ", ".join(f"{count} by {name}" for name, count in sorted(head.strategies.items()))
+    by_strategy = ", ".join(f"{count:,} by {name}" for name, count in sorted(head.strategies.items()))
     restarts = f", {head.restarts} restarts in place" if head.restarts else ""
     return f"{counted(head.moves, 'pod')}{restarts}{f' ({by_strategy})' if by_strategy else ''}"
 

@@ -86,10 +86,10 @@ def _tiles(data: ReportData) -> list[Tile]:
         tiles.append(Tile("Certified bound", bound, _how_good(head)))
     if head.watts is not None:
         tiles.append(Tile("Power", f"{head.watts[0]:,.0f} → {head.watts[1]:,.0f} W", "of all nodes together"))
-    strategies = ", ".join(f"{count} {name}" for name, count in sorted(head.strategies.items()) if count)
+    strategies = ", ".join(f"{count:,} {name}" for name, count in sorted(head.strategies.items()) if count)
     restarts = f"{head.restarts} restarts in place" if head.restarts else ""
     how = ", ".join(part for part in (strategies, restarts) if part)
-    tiles.append(Tile("Pods moved", str(head.moves), how or "none"))
+    tiles.append(Tile("Pods moved", f"{head.moves:,}", how or "none"))
     if data.audit is not None:
         tone = "bad" if data.audit.violations else "good"
         note = f"{data.audit.unready_pod_seconds:.0f} unready pod-seconds"

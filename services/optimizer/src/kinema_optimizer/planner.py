@@ -19,7 +19,7 @@ from kinema_optimizer.adapters.errands import Crew
 from kinema_optimizer.adapters.literal import LiteralResult, solve_literal
 from kinema_optimizer.adapters.search import Wish
 from kinema_optimizer.adapters.solve import Answer, left_out, plainly, solved, without_moves_of
-from kinema_optimizer.adapters.stops import ClockStop, StopRule
+from kinema_optimizer.adapters.stops import PRICING, ClockStop, StopRule
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.logic.binding import constraint_relaxations, prices_of
 from kinema_optimizer.logic.build_plan import build_plan, concluded
@@ -33,6 +33,8 @@ from kinema_optimizer.logic.progress import Incumbent, Progress, Report
 from kinema_optimizer.logic.windows import Objective, objective_at
 from kinema_optimizer.settings import PlanningSettings
 
+PRICING_SHARE: Final = 0.1
+"""Of the time limit: on large clusters the search would leave none to tell what rules cost."""
 _ATTEMPTS: Final = 8
 """How often moves without an order are taken out before nothing is moved at all."""
 
@@ -66,7 +68,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     Raises:
         PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
     """
-    stop = stop or ClockStop(settings.time_limit_seconds)
+    stop = stop or ClockStop(settings.time_limit_seconds, pricing=PRICING_SHARE)
     watch = _Watch()
     task = _Task.of(cluster, offers, now=now, settings=settings, mode=mode, forecasts=forecasts)
     wish = Wish(
@@ -77,7 +79,9 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
         crew=crew,
     )
     report = _reporting(watch, progress)
-    answer, plan = _in_waves(task.problem, solved(task.problem, wish, stop, report), stop)
+    answer = solved(task.problem, wish, stop, report)
+    binding, looked = _binding(task.problem, stop)
+    answer, plan = _in_waves(task.problem, answer, stop)
     if plan is None or answer.retried:  # pods wait for each other: is a plan from which moves can be taken out as good?
         plain = plainly(task.problem, wish, stop, report)
         bound, stops = max(plain.lower_bound, answer.lower_bound), answer.stops + plain.stops
@@ -85,7 +89,6 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
         if plan is None or _rank(other) < _rank(plan):
             answer, plan = plain, other
         answer = replace(answer, lower_bound=bound, stops=stops)
-    binding, looked = _binding(task.problem, stop)
     solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
     plan = msgspec.structs.replace(plan, binding=binding, solve=solve)
     return task.concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven)
@@ -170,19 +173,19 @@ def _rank(plan: Plan) -> tuple[int, float, int]:
 
 def _binding(problem: Compiled, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:
     """What constraints cost: by how much the certified bound falls without each, as many as the time allows."""
-    stop.begin("binding")
+    stop.begin(PRICING)
 
     def bound(question: Question) -> int:
         return lower_bound(compiled(question).relaxed).value
 
     ended = stop.ends(0)
     if ended is not None:
-        return (), Stop(reason=ended, phase="binding", iteration=0)
+        return (), Stop(reason=ended, phase=PRICING, iteration=0)
     relaxations = constraint_relaxations(problem.question)
-    base = bound(problem.question) if relaxations else 0
+    base = lower_bound(problem.relaxed).value if relaxations else 0
     found, looked = prices_of(relaxations, base=base, value=bound, ends=lambda n: stop.ends(n) is not None)
     ended = None if looked == len(relaxations) else stop.ends(looked + 1)
-    return found, Stop(reason=ended or "optimal", phase="binding", iteration=looked + 1)
+    return found, Stop(reason=ended or "optimal", phase=PRICING, iteration=looked + 1)
 
 
 def _in_waves(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[Answer, Plan | None]:

@@ -25,6 +25,7 @@ from kinema_optimizer.adapters.shared_crew import SharedCrew
 from kinema_optimizer.adapters.stops import ClockStop, StopReason
 from kinema_optimizer.job import Alive, Ended, Job, solve, unpack
 from kinema_optimizer.logic.progress import Progress, incumbent_of
+from kinema_optimizer.planner import PRICING_SHARE
 from kinema_optimizer.settings import NAME
 
 _EVERY_SECONDS: Final = 1.0
@@ -70,7 +71,7 @@ class _TellingStop(ClockStop):
     """The clock, and a sign of life at each callback."""
 
     def __init__(self, seconds: float, teller: _Teller) -> None:
-        super().__init__(seconds)
+        super().__init__(seconds, pricing=PRICING_SHARE)
         self._teller = teller
 
     def begin(self, phase: str) -> None:

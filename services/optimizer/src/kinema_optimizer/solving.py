@@ -15,6 +15,7 @@ from kinema_optimizer.adapters.stops import ClockStop, StopRule
 from kinema_optimizer.job import Ended, Job, salvage, solve
 from kinema_optimizer.logic.failures import Failure, FailureReason
 from kinema_optimizer.logic.progress import Incumbent
+from kinema_optimizer.planner import PRICING_SHARE
 from kinema_optimizer.settings import SolverSettings
 
 _MODULE: Final = "kinema_optimizer.solver"
@@ -38,7 +39,7 @@ class InThread:
 
     async def answer(self, job: Job) -> Plan | PlanNone:
         """See `Solving`."""
-        return await in_thread(job, ClockStop(job.settings.time_limit_seconds))
+        return await in_thread(job, ClockStop(job.settings.time_limit_seconds, pricing=PRICING_SHARE))
 
 
 async def in_thread(job: Job, stop: StopRule) -> Plan | PlanNone:

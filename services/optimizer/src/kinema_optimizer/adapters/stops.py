@@ -8,7 +8,7 @@ callback k without a clock: that is how a replay repeats it.
 from __future__ import annotations
 
 import time
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from kinema_core.events import Solve, Stop
 
@@ -69,12 +69,22 @@ class _Rule:
         self._cancelled = True
 
 
-class ClockStop(_Rule):
-    """Ends after `seconds` in all; every phase gets its share of what is left when it begins."""
+PRICING: Final = "binding"
+"""The phase after the plan, in which what rules cost is worked out."""
 
-    def __init__(self, seconds: float) -> None:
+
+class ClockStop(_Rule):
+    """Ends after `seconds` in all; every phase gets its share of what is left when it begins.
+
+    Args:
+        seconds: real seconds from now.
+        pricing: part of them that is left for `PRICING`.
+    """
+
+    def __init__(self, seconds: float, *, pricing: float = 0.0) -> None:
         super().__init__()
-        self._deadline = time.monotonic() + seconds
+        self._end = time.monotonic() + seconds
+        self._deadline = self._end - pricing * seconds
         self._phase_deadline = self._deadline
         self._last = time.monotonic()
 
@@ -82,7 +92,8 @@ class ClockStop(_Rule):
         """See `StopRule`."""
         super().begin(phase)
         now = time.monotonic()
-        self._phase_deadline = now + max(0.0, self._deadline - now) * SHARES.get(phase, 1.0)
+        end = self._end if phase == PRICING else self._deadline
+        self._phase_deadline = now + max(0.0, end - now) * SHARES.get(phase, 1.0)
         self._last = now
 
     def ends(self, iteration: int) -> StopReason | None:
