@@ -155,6 +155,7 @@ def _build(module: Module) -> None:
             for name, path in module.files.items():
                 _take(source / path, made / name)
         made.rename(target)
+    print(f"built {', '.join(module.programs)}", file=sys.stderr, flush=True)
 
 
 def _take(source: Path, target: Path) -> None:

@@ -79,8 +79,10 @@ class FaultyProxy:
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         connector = aiohttp.TCPConnector(limit=0, ssl=self._server.tls())
         timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(self._server.url, connector=connector, timeout=timeout) as self._session:
-            yield self
+        try:
+            async with aiohttp.ClientSession(self._server.url, connector=connector, timeout=timeout) as self._session:
+                yield self
+        finally:
             await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:

@@ -26,6 +26,7 @@ from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.adapters import reflector
 from kinema_observer.adapters.kubernetes import REQUEST_SECONDS, Api
 from kinema_observer.adapters.metrics import MetricsApi
+from kinema_observer.errors import ApiExpiredError
 from kinema_observer.rights import RULES
 from kinema_observer.sampling import UsageSampler
 from kinema_observer.settings import Settings
@@ -137,8 +138,10 @@ async def test_after_a_restart_of_the_api_server_forgotten_changes_are_seen(obse
         await observed.do("PATCH", _scale(namespace), {"spec": {"replicas": 3}}, content_type=MERGE)
         await asyncio.to_thread(observed.plane.compact)
         api.kill()
-        await until(observed.source.missing)
-        await asyncio.to_thread(api.start)
+        try:
+            await until(observed.source.missing)
+        finally:
+            await asyncio.to_thread(api.start)
         observed.proxy.faults.clear()
         await observed.converged()
 
@@ -153,17 +156,25 @@ async def test_a_list_whose_pages_are_forgotten_half_way_begins_again(
         """Compacts the server's history before the third page of pods, once."""
 
         pages = 0
+        expired = False
 
         async def get(self, path: str, parameters: Mapping[str, str], *, seconds: float = REQUEST_SECONDS) -> bytes:
             """As usual, a little later."""
-            self.pages += path.endswith("/pods") and "continue" in parameters
-            if self.pages == 2:
+            is_more = path.endswith("/pods") and "continue" in parameters
+            self.pages += is_more
+            if is_more and self.pages == 2:
                 await asyncio.to_thread(control_plane.compact)
                 await asyncio.sleep(_COMPACTION_SEEN)
-            return await super().get(path, parameters, seconds=seconds)
+            try:
+                return await super().get(path, parameters, seconds=seconds)
+            except ApiExpiredError:
+                self.expired = True
+                raise
 
     async with observing(control_plane, access, tmp_path, kind_of_api=Forgetful) as observed, ticking(observed):
         await observed.converged()
+        assert isinstance(observed.api, Forgetful)
+        assert observed.api.expired
 
 
 async def test_a_kind_whose_definition_comes_later_is_followed(observed: Observed, namespace: str) -> None:

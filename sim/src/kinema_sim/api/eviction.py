@@ -39,13 +39,14 @@ def evict(api: KubeApi, namespace: str, name: str, *, body: Obj) -> Obj:
     """
     pod = api.get(POD, namespace, name)
     options: Obj = body.get("deleteOptions") or {}
+    dry_run = bool(options.get("dryRun") or body.get("dryRun"))
+    if not _bypasses(pod):
+        _ask_budget(api.store, pod, dry_run=dry_run)
+    # The precondition is the deletion's, and comes after the budget: a namesake's uid uses the budget up all the same.
     wanted = (options.get("preconditions") or {}).get("uid")
     if wanted and wanted != uid_of(pod):
         text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid_of(pod)}"
         raise conflict(POD, name, text)
-    dry_run = bool(options.get("dryRun") or body.get("dryRun"))
-    if not _bypasses(pod):
-        _ask_budget(api.store, pod, dry_run=dry_run)
     if not dry_run:
         now = api.store.loop.now
         disrupted = {
