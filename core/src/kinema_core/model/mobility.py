@@ -36,7 +36,16 @@ from kinema_core.model.vocabulary import (
     protection,
 )
 
-__all__ = ["Mobility", "MobilityOptions", "is_resident", "listed", "listed_by_key", "mobility", "spot_allowed"]
+__all__ = [
+    "Mobility",
+    "MobilityOptions",
+    "foreign_deletion",
+    "is_resident",
+    "listed",
+    "listed_by_key",
+    "mobility",
+    "spot_allowed",
+]
 
 _DEFAULTS: Final = MobilityOptions()
 
@@ -136,11 +145,12 @@ def _kept(facts: Facts, node: Node) -> str | None:
         return protected
     if any(role in node.labels for role in CONTROL_PLANE):
         return "it is a control-plane node"
-    foreign = _foreign_deletion(node)
+    foreign = foreign_deletion(node)
     return None if foreign is None else f"another autoscaler is about to delete it: taint {foreign}"
 
 
-def _foreign_deletion(node: Node) -> str | None:
+def foreign_deletion(node: Node) -> str | None:
+    """The taint by which another autoscaler says that it deletes the node, or may; None without one."""
     return next((taint.key for taint in node.taints if taint.key in FOREIGN_DELETION_TAINTS), None)
 
 
@@ -150,5 +160,5 @@ def _open(facts: Facts, node: Node) -> bool:
         node.ready
         and not node.unschedulable
         and node.name not in facts.quarantine.nodes
-        and _foreign_deletion(node) is None
+        and foreign_deletion(node) is None
     )

@@ -96,9 +96,24 @@ def _go_on(scene: Scene, item: Movers) -> Turn:
         return OVER
     if scene.unit("roll", item.key, 1) is not None:
         return roll(scene, item)
+    forbidden = _forbidden(scene, item, number)
+    if forbidden is not None:
+        return skip(scene, item, "held", forbidden)
     if scene.unit("evict", item.key, number) is not None or item.strategy == "evict":
         return evict(scene, item, number)
     return surge(scene, item, number)
+
+
+def _forbidden(scene: Scene, item: Movers, number: int) -> str | None:
+    """Why a pod of the move in progress may not leave any more, as long as it can still be kept; None if all may."""
+    steer = scene.unit("steer", item.key, number)
+    last = scene.unit("evict", item.key, number) or scene.unit("surge-down", item.key, number)
+    if steer is None or (last is not None and last.state != "failed"):
+        return None
+    for pod in item.pods:
+        if pod.uid in steer.step.pods and pod.key in scene.mobility.held:
+            return f"{pod.key} may not move by the rules of now: {scene.mobility.held[pod.key].reason}"
+    return None
 
 
 def _begin(scene: Scene, running: list[Movers], idle: list[Movers], *, later: bool) -> list[Decision]:

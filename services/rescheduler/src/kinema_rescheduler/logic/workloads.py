@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kinema_core.events import Amounts, Placement, Pod, StepKind, Strategy, Workload
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import foreign_deletion
 from kinema_rescheduler.logic.route import Leg
 from kinema_rescheduler.logic.scene import Scene
 
@@ -116,6 +117,9 @@ def _leaves(scene: Scene, key: str, pod: Pod, place: Placement | None) -> bool:
         return True
     if place is None or place.source is None or place.to in {place.source, pod.node}:
         return False
+    node = scene.cluster.node(pod.node)
+    if node is not None and foreign_deletion(node) is not None:
+        return False  # its pods are whoever's who empties it
     return pod.node == place.source and pod.node not in scene.deletes and place.strategy != "rolling"
 
 
