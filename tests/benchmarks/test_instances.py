@@ -11,15 +11,18 @@ from benchmarks.chart import Point, frontier_chart
 from benchmarks.clusters import NOW
 from benchmarks.frontier import run
 from benchmarks.instances import Scene, large_scene, limit_scene, openb_scene
+from benchmarks.kubectl import printed
 from benchmarks.machine_types import family
 from benchmarks.optimizer import one
 from benchmarks.starts import boutique_after_peak, constraint_rich, deployments_after_peak
 from benchmarks.traces import main as write_trace
+from benchmarks.traces import write_catalog
+from msgspec.structs import replace
 
 from kinema_cli.snapshot import load_snapshot
 from kinema_core.events import Pod
 from kinema_core.model.catalog import offers_from, parse_catalog
-from kinema_core.model.cluster import Cluster
+from kinema_core.model.cluster import Cluster, all_objects
 from kinema_core.model.mobility import mobility
 from kinema_optimizer.logic.packing import Packing, PackingProblem, content, cost, flaws, moves
 
@@ -169,6 +172,25 @@ def test_files_say_the_same_as_the_cluster(trace: tuple[Path, Path], tmp_path: P
     assert [node for node in read.nodes if not node.name.startswith("control-plane")] == list(cluster.nodes)
     assert offers_from(parse_catalog(catalog.read_text()), Cluster()) == offers
     assert {one.key for one in read.workloads} == {one.key for one in cluster.workloads}
+
+
+def test_a_snapshot_as_long_as_kubectl_prints_it_says_the_same(tmp_path: Path) -> None:
+    """What a kubelet adds changes nothing but the tolerations that admission gives every pod."""
+    start = constraint_rich(600)
+    snapshot, catalog = tmp_path / "s.json", tmp_path / "c.csv"
+    snapshot.write_bytes(b"".join(printed(all_objects(start.cluster))))
+    write_catalog(start.offers, catalog)
+    read = load_snapshot(snapshot).cluster
+    assert not read.quarantined
+    assert snapshot.stat().st_size > 5_000 * len(read.pods)
+    for kind in ("Node", "Workload", "DisruptionBudget", "Volume", "VolumeClaim"):
+        assert list(read.objects[kind]) == list(start.cluster.objects[kind])
+    assert read.objects["DisruptionBudget"] == start.cluster.objects["DisruptionBudget"]
+    assert read.objects["Volume"] == start.cluster.objects["Volume"]
+    for found, pod in zip(read.pods, start.cluster.pods, strict=True):
+        rules = replace(found.rules, tolerations=found.rules.tolerations[: len(pod.rules.tolerations)])
+        assert (found.key, found.node, found.requests, rules) == (pod.key, pod.node, pod.requests, pod.rules)
+    assert offers_from(parse_catalog(catalog.read_text()), Cluster()) == start.offers
 
 
 def test_the_converter_names_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
