@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeAlias
 
@@ -154,6 +155,15 @@ async def greedy(work: WorkQueue) -> None:
         await item.answer(packed(Found(Exchange({}, (), 1e9))))
 
 
+async def late(work: WorkQueue) -> None:
+    """Lets a round pass, as one does who is still loading the problem, and works from then on."""
+    first = sum(1 for _ in takewhile(lambda one: one[1].seed[1] == 1, alone()[1]))
+    items = work.items()
+    for _ in range(first):
+        await anext(items)
+    await Worker(work).run()
+
+
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_packing_does_not_depend_on_who_works(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same seed and rounds: what threads find is found by any number of workers, who do all of it."""
@@ -180,6 +190,16 @@ def test_without_workers_everything_is_done_here(monkeypatch: pytest.MonkeyPatch
     assert wire(packing) == alone()[0]
     assert crew.answered == 0
     assert 0 < crew.lost < len(alone()[1]) / 2
+
+
+def test_those_who_are_late_for_the_first_round_work_in_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One round without an answer does not send everybody home for the rest of the search."""
+    monkeypatch.setattr(shared_crew, "_FIRST_SECONDS", 2.0)
+    monkeypatch.setattr(shared_crew, "_LEAST_SECONDS", 300.0)
+    packing, crew = shared(populated(late))
+    assert wire(packing) == alone()[0]
+    assert crew.lost > 0
+    assert crew.answered > 0
 
 
 def test_without_a_broker_everything_is_done_here() -> None:

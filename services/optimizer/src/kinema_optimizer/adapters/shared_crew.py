@@ -33,8 +33,10 @@ _TIMES: Final = 4.0
 """By how much a round may take longer than the slowest of those before."""
 _REMEMBERED: Final = 8
 """Rounds before: quick and slow ones alternate."""
-_REST: Final = 50
-"""Rounds done here after one in which nobody answered."""
+_REST: Final = 2
+_LONGEST_REST: Final = 50
+"""Rounds done here after one in which nobody answered, and the most of them: twice as many each time. Whoever loads the
+problem on a busy machine is late once; who is not there is late again and again."""
 _LOG = structlog.get_logger()
 
 
@@ -56,6 +58,7 @@ class SharedCrew:
         self._guide: tuple[Guide, Manifest] | None = None
         self._took: deque[float] = deque(maxlen=_REMEMBERED)
         self._resting = 0
+        self._rest = _REST
         self.answered = 0
         """Errands done by others."""
         self.lost = 0
@@ -83,7 +86,9 @@ class SharedCrew:
         ]
         left = [index for index, one in enumerate(found) if one is None]
         if errands and len(left) == len(errands):
-            self._resting = _REST
+            self._resting, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
+        elif errands:
+            self._rest = _REST
         again = self._local.improve(guide, [errands[index] for index in left])
         self.answered += len(errands) - len(left)
         self.lost += len(left)
