@@ -10,7 +10,7 @@ from tests.optimizer.instances import boutique, random_cluster
 from tests.support.builders import NOW
 
 from kinema_optimizer.adapters.bound import lower_bound
-from kinema_optimizer.adapters.kernels import fill, multipliers, worth_at_most
+from kinema_optimizer.adapters.knapsack import fill, multipliers, worth_at_most
 from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram
 from kinema_optimizer.adapters.search import Wish, search
 from kinema_optimizer.adapters.stops import WorkStop
@@ -68,7 +68,7 @@ def test_a_filling_fits_and_is_no_better_than_its_relaxation(seed: int, classes:
     requests = draw.integers(1, 400, (classes, 3))
     room, most = draw.integers(100, 3000, 3), draw.integers(0, 20, classes)
     values = draw.uniform(1, 100, classes)
-    counts, worth, prices = fill(values, requests, room, most, width)
+    counts, worth, prices = fill(values, requests, room, most, width, 0.0)
     assert (counts @ requests <= room).all()
     assert (counts <= most).all()
     assert (counts >= 0).all()
@@ -94,3 +94,22 @@ def test_multipliers_of_an_empty_node_are_zero() -> None:
     """Nothing to put anywhere: room is worth nothing."""
     nothing = multipliers(np.zeros(0), np.zeros((0, 2)), np.ones(2), np.zeros(0))
     assert nothing.tolist() == [0.0, 0.0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), classes=st.integers(1, 8))
+def test_with_one_resource_a_filling_is_the_best_there_is(seed: int, classes: int) -> None:
+    """Shares of GPUs: found by dynamic programming, nothing is missed; and nothing is found that the floor bars."""
+    draw = np.random.default_rng(seed)
+    requests = draw.integers(5, 40, (classes, 1))
+    room, most = np.array([80]), draw.integers(0, 4, classes)
+    values = draw.uniform(1, 100, classes)
+    best = np.zeros(81)
+    for c in range(classes):
+        for _ in range(most[c]):
+            size = int(requests[c, 0])
+            best[size:] = np.maximum(best[size:], best[:-size] + values[c])
+    _, worth, _ = fill(values, requests, room, most, 1000, 0.0)
+    assert worth == pytest.approx(best[-1])
+    barred, nothing, _ = fill(values, requests, room, most, 1000, best[-1] + 1e-6)
+    assert (nothing, barred.any()) == (0.0, False)

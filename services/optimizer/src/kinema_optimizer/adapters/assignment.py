@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.adapters.kernels import multipliers, worth_at_most
+from kinema_optimizer.adapters.knapsack import multipliers, worth_at_most
 from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram
 from kinema_optimizer.logic.kinds import Kinds
 from kinema_optimizer.logic.packing import UNLIMITED

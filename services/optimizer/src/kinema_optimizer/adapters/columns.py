@@ -1,7 +1,7 @@
 """Column generation: the cheapest set of fillings for some places and some pods.
 
 A column is one place with what it takes. The master program chooses columns in fractions so that every pod is covered;
-its duals price the pods; for every place the best filling at these prices (`kernels.fill`) is a new column if it is
+its duals price the pods; for every place the best filling at these prices (`knapsack.fill`) is a new column if it is
 worth more than it costs. When nothing is, or the rounds are used up, a dive makes the choice whole: columns that the
 program uses fully are fixed, the most used of the others with them, and the rest is priced and solved again.
 
@@ -13,11 +13,13 @@ they are worth their price there, newcomers that less the price of their move.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from kinema_optimizer.adapters.kernels import fill, worth_at_most
+from kinema_optimizer.adapters.knapsack import fill, worth_at_most
 from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram, LpSolution
 from kinema_optimizer.adapters.stops import StopReason
 from kinema_optimizer.logic.packing import UNLIMITED, among
@@ -83,6 +85,8 @@ class ColumnGeneration:
     task: Task
     width: int = 48
     per_place: int = 4
+    pool: Executor | None = None
+    """Where places are priced side by side; not one that this runs in itself."""
     columns: list[Column] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -176,28 +180,32 @@ class ColumnGeneration:
 
     def _priced(self, prices: Floats, found: LpSolution) -> list[Column]:
         """For each place the best column at these prices, if it is worth more than it costs."""
-        task, made = self.task, []
-        for i, place in enumerate(task.places):
-            rows = [self._limit_row[i]] if i in self._limit_row else []
-            rows += self._pool_rows.get(i, [])
-            needed = place.price - float(prices @ place.base) - sum(float(found.duals[row]) for row in rows)
-            needed += _CHEAPER * max(place.price, 1.0)
-            offer, left = self._offers[i], self._left
-            if i in self._prices and offer.worth_at_most(prices, task.move_price, left, self._prices[i]) <= needed:
-                continue
-            for turn in range(self.per_place):
-                counts, worth, shadow = filled(offer, prices, task.move_price, left=left, width=self.width)
-                if turn == 0:
-                    self._prices[i] = shadow
-                if worth <= needed:
-                    break
-                made.append(Column(i, counts))
-                used = counts > 0
-                if place.limit == 1 or not used.any():
-                    break
-                # The next filling of this place comes from what would be left after using this one while it lasts.
-                times = max(1, int((self._left[used] // counts[used]).min()))
-                left = np.where(used, np.maximum(self._left - counts * times, 0), left)
+        one = partial(self._best_of, prices, found)
+        places = range(len(self.task.places))
+        priced = map(one, places) if self.pool is None else self.pool.map(one, places)
+        return [column for columns in priced for column in columns]
+
+    def _best_of(self, prices: Floats, found: LpSolution, i: int) -> list[Column]:
+        """Columns of place `i` that are worth more than they cost, the best first."""
+        task, place, made = self.task, self.task.places[i], list[Column]()
+        needed = place.price - float(prices @ place.base) - sum(float(found.duals[row]) for row in self._rows(i))
+        needed += _CHEAPER * max(place.price, 1.0)
+        offer, left = self._offers[i], self._left
+        if i in self._prices and offer.worth_at_most(prices, task.move_price, left, self._prices[i]) <= needed:
+            return made
+        for turn in range(self.per_place):
+            counts, worth, shadow = filled(offer, prices, task.move_price, left=left, width=self.width, floor=needed)
+            if turn == 0:
+                self._prices[i] = shadow
+            if worth <= needed:
+                break
+            made.append(Column(i, counts))
+            used = counts > 0
+            if place.limit == 1 or not used.any():
+                break
+            # The next filling of this place comes from what would be left after using this one while it lasts.
+            times = max(1, int((self._left[used] // counts[used]).min()))
+            left = np.where(used, np.maximum(self._left - counts * times, 0), left)
         return made
 
     def dive(self, rounds: int) -> list[Column] | None:
@@ -224,21 +232,18 @@ class ColumnGeneration:
         return None
 
     def _fixed(self, values: Floats, uppers: Floats) -> list[tuple[Column, int]]:
-        """What to fix next: the whole part of every column, else the most used ones."""
+        """What to fix next: the whole part of every column; where there is none, a tenth of them, those used most."""
         whole = np.floor(values + _WHOLE).astype(np.int64)
-        order = np.argsort(-values, kind="stable")
+        order = np.argsort(-values, kind="stable")[: int((values > _WHOLE).sum())]
+        parts = 1 + len(order) // 10
+        least = 0.85 if whole.any() else 0.5
         found: list[tuple[Column, int]] = []
         left = self._left.copy()
         for i in order.tolist():
-            if values[i] < _WHOLE:
+            if not whole[i] and found and (values[i] < least or not parts):
                 break
-            column = self.columns[i]
+            column, times = self.columns[i], max(1, int(whole[i]))
             covers = column.counts + self.task.places[column.place].base
-            times = int(whole[i])
-            if times == 0:
-                if found and values[i] < 0.85:
-                    break
-                times = 1
             # Nothing is fixed that would mostly cover pods which are covered already.
             useful = np.minimum(covers, left).sum()
             if found and useful < 0.9 * covers.sum():
@@ -249,8 +254,7 @@ class ColumnGeneration:
                 continue
             found.append((column, times))
             left = np.maximum(left - covers * times, 0)
-            if values[i] < 1 - _WHOLE and len(found) >= 1 + len(order) // 200:
-                break
+            parts -= not whole[i]
         return found
 
     def _available(self, place: int, uppers: Floats, times: int) -> bool:
@@ -341,8 +345,12 @@ def offered(requests: Ints, place: Place) -> Offer:
     return Offer(place, mine, wanted, wanted / np.maximum(place.room, 1))
 
 
-def filled(offer: Offer, prices: Floats, move_price: Floats, *, left: Ints, width: int) -> tuple[Ints, float, Floats]:
+def filled(
+    offer: Offer, prices: Floats, move_price: Floats, *, left: Ints, width: int, floor: float = 0.0
+) -> tuple[Ints, float, Floats]:
     """A nearly best filling of a place from so many pods: (n,) pods on it, their worth, and prices (R,) of its room.
+
+    Nothing, of worth 0, where none is found that is worth more than `floor`.
 
     Classes that may not meet: the one that is worth less there is left out, and the filling made anew.
     """
@@ -353,7 +361,7 @@ def filled(offer: Offer, prices: Floats, move_price: Floats, *, left: Ints, widt
             most[c] = 0
     kept = dict(zip(offer.mine.tolist(), range(n, len(values)), strict=True))
     for _ in range(4):
-        found, worth, room_price = fill(values, offer.requests, place.room, most, width)
+        found, worth, room_price = fill(values, offer.requests, place.room, most, width, max(floor, 0.0))
         clash = list(_clashes(place, kept, found))
         if not clash:
             counts = found[:n].copy()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kinema_optimizer.adapters.assignment import Relaxation
 from kinema_optimizer.adapters.columns import Place, filled, offered
-from kinema_optimizer.adapters.kernels import best_fit, deal
+from kinema_optimizer.adapters.dealing import best_fit, deal
 from kinema_optimizer.adapters.lp import Floats
 from kinema_optimizer.logic.kinds import Kinds
 from kinema_optimizer.logic.packing import among

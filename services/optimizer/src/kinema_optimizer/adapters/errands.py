@@ -13,7 +13,7 @@ from kinema_optimizer.adapters.ruin import ruin
 
 ALIKE: Final = 100
 """Classes of a step up to which column generation is worth its time."""
-_EFFORT: Final = 1200
+_EFFORT: Final = 2400
 """Nodes that the tries of a step fill anew, all together."""
 
 

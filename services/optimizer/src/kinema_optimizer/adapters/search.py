@@ -44,8 +44,14 @@ _OFFERED: Final = 24
 _ROUNDS: Final = 100_000
 _IDLE: Final = 40
 """Rounds without any gain after which a phase has nothing more to find."""
-_FEW: Final = {True: 70, False: 40}
-"""Nodes of a step by column generation, and of one by quick tries."""
+_FEW: Final = 70
+"""Nodes of a step by column generation."""
+_SOME: Final = (40, 100)
+"""Nodes of a step by quick tries: so many at least, and at most."""
+_PARTS: Final = 25
+"""Such steps that would be all nodes together, within those limits."""
+_QUICK: Final = 24
+"""Rounds before columns are generated: a good plan soon, and columns to begin with."""
 _ENOUGH: Final = 8
 """Nodes that a step by column generation has at least."""
 SHARE_OF_ALL: Final = "last"
@@ -202,9 +208,13 @@ class _Search:
         best = now
         if fresh.unplaced.sum() <= now.unplaced.sum():
             if len(problem.pending) <= _GLOBAL_CLASSES and fresh.boots:
-                fresh, ended = generated(guide, fresh, kinds, self.stop)
+                fresh = self._rounds(guide, fresh, "quick", quick=True)
+                fresh, ended = generated(guide, fresh, kinds, self.stop, self.pool)
                 self.stops.append(ended)
             best = min((now, fresh), key=lambda state: cost_of(problem, state))
+            if cost_of(problem, best) < self.least:
+                self.least = cost_of(problem, best)
+                self._tell("columns", self.least, best)
         return self._rounds(guide, best, phase)
 
     def _within(self, guide: Guide, kinds: Kinds, now: State, most: int, start: Callable[[float], State]) -> State:
@@ -285,18 +295,26 @@ class _Search:
         return cost_of(self.problem, state) + float(moved(self.problem, state) @ guide.move_price)
 
     def _rounds(
-        self, guide: Guide, state: State, phase: str, allowed: Allowed = lambda _: True, most: int | None = None
+        self,
+        guide: Guide,
+        state: State,
+        phase: str,
+        allowed: Allowed = lambda _: True,
+        most: int | None = None,
+        *,
+        quick: bool = False,
     ) -> State:
         """Rounds of steps until the stop rule ends the phase, or nothing has been found for long.
 
         Where there are to be at `most` so many moves, their price is steered by them, and the cheapest state counts.
+        Quick: a few rounds of tries alone, for a plan that need not be the best known.
         """
         self.stop.begin(phase)
         idle, best = 0, state
         gains = {True: np.inf, False: np.inf}
         for turn in range(1, _ROUNDS):
             # The way that gained more when it was last tried, and every fourth time the other.
-            deep = (gains[True] >= gains[False]) != (turn % 4 == 0)
+            deep = not quick and (gains[True] >= gains[False]) != (turn % 4 == 0)
             steps, deep = self._steps(guide, state, turn, deep=deep)
             errands = [Errand(step, deep, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
             found = (self.wish.crew or Threads(self.pool)).improve(guide, errands)
@@ -310,12 +328,15 @@ class _Search:
             idle = idle + 1 if state is before else 0
             if state is not before:
                 cost = cost_of(self.problem, state)
+                if not quick or cost < self.least:
+                    self._tell(phase, cost, state)
                 self.least = min(self.least, cost)
-                self._tell(phase, cost, state)
             if most is not None:
                 best = min(best, state, key=lambda one: cost_of(self.problem, one))
                 guide = self._steered(guide, state, most) if turn % _HELD == 0 else guide
-            reason = self.stop.ends(turn) or ("optimal" if idle >= _IDLE or not steps else None)
+            reason = self.stop.ends(turn) or (
+                "optimal" if idle >= _IDLE or not steps or (quick and turn == _QUICK) else None
+            )
             if reason is not None:
                 self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
                 break
@@ -325,11 +346,12 @@ class _Search:
         """Steps of a round, and whether by column generation: not where few nodes have too many classes for it."""
         seed, nodes = (self.wish.seed, turn), int(state.keep.sum()) + len(state.boots)
         if deep:
-            count = max(1, min(_STEPS, nodes // _FEW[deep]))
-            steps = picks(guide, state, seed=seed, steps=count, nodes=_FEW[deep], classes=ALIKE)
+            count = max(1, min(_STEPS, nodes // _FEW))
+            steps = picks(guide, state, seed=seed, steps=count, nodes=_FEW, classes=ALIKE)
             if all(len(step.kept) + len(step.boots) >= min(_ENOUGH, nodes // count) for step in steps):
                 return steps, deep
-        return picks(guide, state, seed=seed, steps=_STEPS, nodes=_FEW[False], classes=UNLIMITED), False
+        some = int(np.clip(nodes // _PARTS, *_SOME))
+        return picks(guide, state, seed=seed, steps=_STEPS, nodes=some, classes=UNLIMITED), False
 
     def _steered(self, guide: Guide, state: State, most: int) -> Guide:
         """With moves dearer while there are nearly as many as allowed, else cheaper."""

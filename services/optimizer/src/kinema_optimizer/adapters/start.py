@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,21 +67,21 @@ def keeping(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Pri
     return State(keep, changes, boots, left)
 
 
-def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule) -> tuple[State, Stop]:
+def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule, pool: Executor) -> tuple[State, Stop]:
     """The state with its new nodes chosen by column generation over all of their pods, if that is cheaper.
 
-    Also where it ended; `stop` is asked after each round.
+    Also where it ended; `stop` is asked after each round. Places are priced side by side in `pool`.
     """
     stop.begin(_PHASE)
     problem, market = guide.problem, on_sale(kinds, len(guide.problem.machines))
-    pool = np.zeros(len(problem.pending), dtype=np.int64)
+    pods = np.zeros(len(problem.pending), dtype=np.int64)
     for one in state.boots:
-        pool[one.classes] += one.counts
-    mine = np.flatnonzero(pool)
-    column = np.full(len(pool), -1)
+        pods[one.classes] += one.counts
+    mine = np.flatnonzero(pods)
+    column = np.full(len(pods), -1)
     column[mine] = np.arange(len(mine))
-    task = _market_task(guide, market, pool, mine)
-    generation = ColumnGeneration(task)
+    task = _market_task(guide, market, pods, mine)
+    generation = ColumnGeneration(task, pool=pool)
     known = []
     for one in state.boots:
         counts = np.zeros(len(mine), dtype=np.int64)

@@ -20,6 +20,7 @@ SHARES = {
     "cost": 0.6,
     "bound": 0.4,
     "moves": 0.7,
+    "quick": 0.1,
     "columns": 0.3,
     "start": 0.2,
     "search": 0.15,

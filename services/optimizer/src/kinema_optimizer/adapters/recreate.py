@@ -1,0 +1,256 @@
+"""Compiled ruin and recreate: what `ruin` does with a step, without the interpreter.
+
+numba tells by this file alone whether what it kept of these loops is up to date: after a change of `knapsack.fill`,
+which is compiled into them, touch this file too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from kinema_optimizer.adapters.knapsack import fill
+from kinema_optimizer.adapters.lp import Floats
+from kinema_optimizer.logic.packing import UNLIMITED
+from kinema_optimizer.logic.problem import Ints
+
+_WIDTH = 10
+_NOISE = 0.03
+"""Relative disturbance of the prices of pods, so that no two tries fill alike."""
+_EMPTIED = 0.3
+"""Most nodes that a try empties, as a share."""
+_SAMPLE = 80
+"""Classes of the pool that a node is offered."""
+_MARKET = 8
+"""Machines that a try looks at for what is left over."""
+_HEAT = 0.1
+"""By how much of a node's mean price the first try may be dearer than what it starts from; the last not at all.
+
+A node is saved in several exchanges of which the first only make room on it.
+"""
+
+
+class Job(NamedTuple):
+    """A step's task as arrays, for `recreate`; P places, existing nodes first."""
+
+    requests: Ints
+    """(n, R)"""
+    guess: Floats
+    """(n,) what a pod is worth."""
+    move_price: Floats
+    """(n,) of a newcomer."""
+    price: Floats
+    """(P,)"""
+    room: Ints
+    """(P, R)"""
+    most: Ints
+    """(P, n) newcomers; 0 also where one may not join the pods that are there."""
+    base: Ints
+    """(P, n) pods that are there and stay."""
+    own: Ints
+    """(P, n) pods that are there and may leave: those that do not have not moved."""
+    limit: Ints
+    """(P,) how many there are."""
+    existing: int
+    """How many of the places are existing nodes."""
+    enemy_start: Ints
+    """(n + 1,) enemies of class c are `enemies[enemy_start[c]:enemy_start[c + 1]]`."""
+    enemies: Ints
+    """Classes that may not share a place."""
+
+
+@njit(cache=True, nogil=True)
+def _random(state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """The next number in [0, 1) of Vigna's SplitMix64; `state` is one unsigned number."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
+
+
+@njit(cache=True, nogil=True)
+def _shuffle(items, most, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """Bring a random choice of so many items, in random order, to the front."""
+    for i in range(min(most, len(items) - 1)):
+        j = i + int(_random(state) * (len(items) - i))
+        items[i], items[j] = items[j], items[i]
+
+
+@njit(cache=True, nogil=True)
+def _apart(job, mine, new, counts, worth, allowed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """Whether no newcomers meet enemies; where they do, the entry worth less is barred in `allowed`.
+
+    Entries are pods of classes `mine`: the first `new` of them newcomers, the others have been there before.
+    """
+    if len(job.enemies) == 0:
+        return True
+    where = np.full((2, len(job.guess)), -1, np.int64)
+    for i in range(len(mine)):
+        if counts[i] > 0:
+            where[int(i >= new), mine[i]] = i
+    clear = True
+    for i in range(new):
+        if counts[i] <= 0:
+            continue
+        for k in range(job.enemy_start[mine[i]], job.enemy_start[mine[i] + 1]):
+            for before in range(2):
+                other = where[before, job.enemies[k]]
+                if other > i:
+                    clear = False
+                    allowed[other if worth[other] * counts[other] < worth[i] * counts[i] else i] = 0
+    return clear
+
+
+@njit(cache=True, nogil=True)
+def _take(job, values, place, held, pool, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """(n,) what a place holds of its pods and of a sample of the pool; the same as now where nothing is better."""
+    free = np.flatnonzero((pool > 0) & (job.most[place] > 0) & (held == 0))
+    _shuffle(free, _SAMPLE, state)
+    fresh = np.concatenate((np.flatnonzero(held), free[:_SAMPLE]))
+    new = len(fresh)
+    if new == 0:
+        return held.copy()
+    left = held + pool
+    staying = np.minimum(job.own[place], left)
+    old = fresh[staying[fresh] > 0]
+    mine = np.concatenate((fresh, old))
+    worth = values[mine]
+    worth[:new] -= job.move_price[fresh]
+    allowed = np.concatenate((np.minimum(job.most[place][fresh], left[fresh] - staying[fresh]), staying[old]))
+    same = np.minimum(held, job.own[place])
+    floor = (same * values + (held - same) * (values - job.move_price)).sum()
+    requests = job.requests[mine]
+    for _ in range(4):
+        counts, total, _ = fill(worth, requests, job.room[place], allowed, _WIDTH, max(floor, 0.0))
+        if total <= floor:
+            break
+        if _apart(job, mine, new, counts, worth, allowed):
+            found = np.zeros_like(held)
+            found[fresh] = counts[:new]
+            found[old] += counts[new:]
+            return found
+    return held.copy()
+
+
+@njit(cache=True, nogil=True)
+def _cheapest(job, place, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """The cheapest machine without limit that holds what is on a new node, or its own."""
+    best = place
+    if place < job.existing or counts.sum() == 0:
+        return best
+    load = np.zeros(job.room.shape[1], np.int64)
+    for c in np.flatnonzero(counts):
+        load += job.requests[c] * counts[c]
+    for p in range(job.existing, len(job.price)):
+        cheaper = job.price[p] < job.price[best] and job.limit[p] >= UNLIMITED
+        if cheaper and (load <= job.room[p]).all() and (counts <= job.most[p]).all():
+            best = p
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _emptied(job, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """(nodes,) whether a node is emptied: some at random, those first that cost more than their pods are worth."""
+    nodes = len(places)
+    keys = np.empty(nodes)
+    for i in range(nodes):
+        price = job.price[places[i]]
+        worth = (job.guess * (counts[i] + job.base[places[i]])).sum()
+        keys[i] = -np.log(-np.log(_random(state) + 1e-300) + 1e-300) + 20.0 * (price - worth) / max(price, 1.0)
+        if price <= 0:  # stays in any case
+            keys[i] = -np.inf
+    order = np.argsort(-keys)
+    gone = np.zeros(nodes, np.bool_)
+    for i in order[: 1 + int(max(1.0, _EMPTIED * nodes) * _random(state) ** 2)]:
+        gone[i] = keys[i] > -np.inf
+    return gone
+
+
+@njit(cache=True, nogil=True)
+def _attempt(job, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901 - compiled: numba infers types, one try is one loop
+    """(whether all pods found a place, places, counts): nodes emptied, others filled anew, new ones for the rest."""
+    nodes, n = counts.shape
+    values = np.empty(n)
+    for c in range(n):  # the sum of three uniform numbers is nearly normal
+        noise = 2.0 * (_random(state) + _random(state) + _random(state) - 1.5)
+        values[c] = job.guess[c] * (1.0 + _NOISE * noise)
+    gone = _emptied(job, places, counts, state)
+    pool = np.zeros(n, np.int64)
+    for i in np.flatnonzero(gone):
+        pool += counts[i] + job.base[places[i]]
+    made = np.empty(2 * nodes + 8, np.int64)
+    held = np.zeros((2 * nodes + 8, n), np.int64)
+    used = np.zeros(len(job.price), np.int64)
+    size = 0
+    stay = np.flatnonzero(~gone)
+    _shuffle(stay, len(stay), state)
+    for i in stay:
+        place = places[i]
+        kept = counts[i]
+        if pool.any():
+            kept = _take(job, values, place, counts[i], pool, state)
+            pool += counts[i] - kept
+        if job.base[place].any() or kept.any() or job.price[place] == 0:
+            made[size], held[size] = place, kept
+            used[place] += 1
+            size += 1
+    nobody = np.zeros(n, np.int64)
+    market = np.arange(job.existing, len(job.price))
+    while pool.any():
+        _shuffle(market, len(market), state)
+        paid, looked, best, filling = 0.0, 0, -1, nobody
+        for place in market:
+            if used[place] >= job.limit[place] or (looked >= _MARKET and best >= 0):
+                continue
+            looked += 1
+            kept = _take(job, values, place, nobody, pool, state)
+            worth = (values * kept).sum()
+            cheap = _cheapest(job, place, kept)  # a last node is as good as the cheapest machine that holds it
+            if worth / max(1.0, job.price[cheap]) > paid:
+                paid, best, filling = worth / max(1.0, job.price[cheap]), cheap, kept
+        if best < 0 or size >= len(made):
+            return False, made[:0], held[:0]
+        used[best] += 1
+        made[size], held[size] = best, filling
+        pool -= filling
+        size += 1
+    for k in range(size):
+        made[k] = _cheapest(job, made[k], held[k])
+    return True, made[:size], held[:size]
+
+
+@njit(cache=True, nogil=True)
+def _paid(job, places, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """Price of the nodes and of the moves to them."""
+    total = 0.0
+    for i in range(len(places)):
+        newcomers = np.maximum(counts[i] - job.own[places[i]], 0)
+        total += job.price[places[i]] + (newcomers * job.move_price).sum()
+    return total
+
+
+@njit(cache=True, nogil=True)
+def recreate(job, places, counts, tries, seed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
+    """(what is saved, places, counts): nodes that cost less for the same pods, as far as so many tries find some.
+
+    Args:
+        job: the task.
+        places: (nodes,) place of each node now.
+        counts: (nodes, n) pods on it besides its base.
+        tries: how many.
+        seed: (1,) unsigned, changed.
+    """
+    before = cost = least = _paid(job, places, counts)
+    best_places, best_counts = places, counts
+    for turn in range(tries):
+        done, others, held = _attempt(job, places, counts, seed)
+        if done:
+            after = _paid(job, others, held)
+            if after <= cost + _HEAT * before / len(places) * (1.0 - (turn + 1.0) / tries):
+                places, counts, cost = others.copy(), held.copy(), after
+                if cost < least:
+                    least, best_places, best_counts = cost, places, counts
+    return before - least, best_places, best_counts
