@@ -79,6 +79,38 @@ async def test_surge_moves_the_chosen_pods_to_the_planned_nodes(world: PlaneWorl
     assert await remove(api) == "absent"
 
 
+async def test_moved_pods_lie_where_the_plan_says(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """Of many pods that move at the same time, led by the admission policy, at least 95 % reach their planned node."""
+    names = [f"old-{number}" for number in range(1, 7)]
+    with plane_world(control_plane.admin, tmp_path, "placed", *names) as world:
+        api = await connect(str(world.kubeconfig))
+        await install(api)
+        for app in ("a", "b", "c", "d"):
+            world.run("Deployment", app, 8, cpu="300m")
+        watcher = world.watch()
+        end = await carry_out(world, lambda cluster, offers: packed(cluster, offers, names[:3]))
+        assert isinstance(end, ExecutionFinished), world.failures()
+        moved, misses = int(end.figures["moves_surge"]), int(end.figures["placement_misses"])
+        assert moved >= 12
+        assert misses <= 0.05 * moved, f"{misses} of {moved} pods lie elsewhere"
+        assert {watcher.least_ready[world.key("Deployment", app)] for app in "abcd"} == {8}
+        assert world.marks_left() == []
+        await remove(api)
+        await api.close()
+
+
+def packed(cluster: Cluster, offers: tuple[Offer, ...], kept: list[str]) -> Plan:
+    """Everything on the nodes that are kept, evenly."""
+    counts = {name: sum(1 for pod in cluster.pods if pod.node == name) for name in kept}
+    to: dict[str, str] = {}
+    for pod in sorted(cluster.pods, key=lambda pod: pod.key):
+        if pod.node not in counts:
+            to[pod.key] = min(kept, key=lambda name: (counts[name], name))
+            counts[to[pod.key]] += 1
+    gone = [node.name for node in cluster.nodes if node.name not in counts]
+    return plan_for(cluster, offers, to=to, delete=gone)
+
+
 def off(world: PlaneWorld, *nodes: str, to: str = "old-1") -> Callable[[Cluster, tuple[Offer, ...]], Plan]:
     """A plan that empties and deletes nodes."""
 

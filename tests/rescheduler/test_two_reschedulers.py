@@ -184,7 +184,10 @@ def fencing(event: Event) -> int:
     return int(getattr(event.body, "fencing", 0))
 
 
-async def test_a_paused_leader_does_nothing_when_it_wakes_up(world: PlaneWorld, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["paused", "killed"])
+async def test_a_leader_that_is_gone_is_replaced_and_does_nothing_when_it_wakes_up(
+    world: PlaneWorld, tmp_path: Path, how: signal.Signals
+) -> None:
     """Stopped in the middle of a plan for twice its lease, the leader writes nothing more; the other one ends it."""
     watcher = world.watch()
     async with scene(world, tmp_path) as act:
@@ -192,14 +195,15 @@ async def test_a_paused_leader_does_nothing_when_it_wakes_up(world: PlaneWorld, 
         await act.look()
         await act.accept()
         begun = await act.see(lambda event: isinstance(event.body, StepIntended) and event.body.step.kind == "surge-up")
-        first.signal(signal.SIGSTOP)
+        first.signal(how)
         stopped = time.monotonic()
         await act.see(lambda event: fencing(event) > fencing(begun))
         while time.monotonic() < stopped + 2 * LEASE_SECONDS:
             await act.look()
             await asyncio.sleep(0.2)
         woken = time.monotonic()
-        first.signal(signal.SIGCONT)
+        if how is signal.SIGSTOP:
+            first.signal(signal.SIGCONT)
         end = await act.see(lambda event: isinstance(event.body, ExecutionFinished | ExecutionAborted))
         for _ in range(15):
             await act.look()
@@ -209,7 +213,7 @@ async def test_a_paused_leader_does_nothing_when_it_wakes_up(world: PlaneWorld, 
         # sent before, each with the preconditions of its object. Nothing is begun after the waking.
         late = [what for at, what in first.proxy.writes if at > woken + 1]
         assert late == []
-        assert first.says("lease lost") >= 1
+        assert first.says("lease lost") == (1 if how is signal.SIGSTOP else 0)
         assert second.says("lease taken") >= 1
         check_log(act.events)
     cluster = world.cluster()
