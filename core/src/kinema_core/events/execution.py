@@ -72,6 +72,7 @@ class StepDone(Body, frozen=True, kw_only=True):
     outcome: str
     """`done`, `adopted` (found made), or `void` (no longer needed)."""
     figures: Figures = EMPTY
+    """`node`, of a boot: the name under which the machine registers, where it is not the planned one."""
 
 
 class StepFailed(Body, frozen=True, kw_only=True):
