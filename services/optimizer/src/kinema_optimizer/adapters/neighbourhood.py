@@ -6,6 +6,7 @@ the same time, on other machines too, and be carried out in any order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from kinema_optimizer.adapters.lp import Floats, LinearProgramError
 from kinema_optimizer.logic.kinds import fits_in
 from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem, among
 from kinema_optimizer.logic.problem import Ints
-from kinema_optimizer.logic.state import NOTHING, Filling
+from kinema_optimizer.logic.state import NOTHING, Filling, State
 
 _ROUNDS = 40
 _WIDTH = 32
@@ -86,6 +87,26 @@ def improve(guide: Guide, step: Step) -> Exchange | None:
     better = [view.cheapest(column) for column in whole]
     saving = before - sum(generation.cost_of(column) for column in better)
     return view.exchange(better, saving) if saving > BETTER else None
+
+
+def carried_out(state: State, step: Step, exchange: Exchange) -> State:
+    """The state with the nodes of a step exchanged."""
+    after = state.copy()
+    for e in (*step.kept, *step.deleted):
+        after.keep[e] = e in exchange.kept
+        after.changes.pop(e, None)
+    for e, filling in exchange.kept.items():
+        if filling.classes.size:
+            after.changes[e] = filling
+    gone = Counter(id(one) for one in step.boots)  # nodes may share one filling
+    after.boots = []
+    for one in state.boots:
+        if gone[id(one)]:
+            gone[id(one)] -= 1
+        else:
+            after.boots.append(one)
+    after.boots += exchange.boots
+    return after
 
 
 @dataclass(frozen=True, eq=False)

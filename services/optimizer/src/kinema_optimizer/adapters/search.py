@@ -10,7 +10,6 @@ Costs are prices of nodes plus the price of moves. Every packing that leaves her
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -23,10 +22,10 @@ from kinema_core.events import Stop
 from kinema_optimizer.adapters.assignment import Relaxation, relax
 from kinema_optimizer.adapters.bound import Bound, lower_bound
 from kinema_optimizer.adapters.errands import ALIKE, Crew, Errand, Threads
-from kinema_optimizer.adapters.neighbourhood import Exchange, Guide, Step
+from kinema_optimizer.adapters.neighbourhood import Guide, Step, carried_out
 from kinema_optimizer.adapters.pick import picks
 from kinema_optimizer.adapters.reuse import with_reused
-from kinema_optimizer.adapters.selection import Selection
+from kinema_optimizer.adapters.selection import Selection, sparing
 from kinema_optimizer.adapters.start import Prices, anew, as_it_is, generated, keeping, on_sale
 from kinema_optimizer.adapters.stops import StopRule
 from kinema_optimizer.logic.kinds import Kinds, kinds_of
@@ -35,6 +34,8 @@ from kinema_optimizer.logic.problem import Ints
 from kinema_optimizer.logic.progress import Progress, Report
 from kinema_optimizer.logic.state import State, cost_of, moved, packing_of
 
+_OTHER: Final = 6
+"""Every so many rounds, the way to look for exchanges that gained less is tried again."""
 _STEPS: Final = 4
 """Steps of a round."""
 _GLOBAL_CLASSES: Final = 700
@@ -58,12 +59,14 @@ SHARE_OF_ALL: Final = "last"
 """Phase that takes all the time left."""
 _SMALL: Final = 0.05
 """Price of a move, in mean costs of a pod, at which nearly all the saving is still had."""
-_BISECTIONS: Final = 7
-_HELD: Final = 2
-"""Rounds for which the price of a move is left alone."""
-_STEER: Final = 1.5
-"""Factor by which it then rises or falls."""
-_NEARLY: Final = 0.985
+_LEAST: Final = 0.001
+"""Price of a move, likewise, below which it does not matter."""
+_ROOM: Final = 0.97
+"""Share of the moves that the start may use up: mending it takes more."""
+_BISECTIONS: Final = 8
+_STEER: Final = 1.25
+"""Factor by which the price of a move rises or falls after a round."""
+_NEARLY: Final = 0.995
 """Share of the moves that are allowed from which on they are dear."""
 
 Allowed: TypeAlias = Callable[[State], bool]
@@ -137,6 +140,15 @@ def _prices(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Prices:
     return Prices(found.guiding_price, _demand(problem, kinds), found if alone else None)
 
 
+@dataclass(frozen=True)
+class _Ways:
+    """What the nodes that are worth keeping at a price of moves come to."""
+
+    start: Callable[[float], State]
+    leaving: Callable[[float], int]
+    """Pods that have to move at least; known much sooner than the state."""
+
+
 @dataclass
 class _Search:
     """One search and what it knows so far."""
@@ -183,6 +195,8 @@ class _Search:
 
         def start(price: float) -> State:
             keep, scarce = selection.keep(self._at(guide, price).move_price)
+            if self.wish.max_moves is not None:
+                keep = sparing(self.problem, keep, int(self.wish.max_moves * _ROOM))
             made = [
                 one
                 for prices in (self.prices, replace(self.prices, pod_price=scarce))
@@ -190,8 +204,12 @@ class _Search:
             ]
             return with_reused(self.problem, min(made, key=lambda one: cost_of(self.problem, one), default=now))
 
+        def leaving(price: float) -> int:
+            keep, _ = selection.keep(self._at(guide, price).move_price)
+            return int((self.problem.rolled + self.problem.stays.totals(len(self.problem.pending), ~keep)).sum())
+
         if self.wish.max_moves is not None:
-            return self._within(guide, kinds, now, self.wish.max_moves, start)
+            return self._within(guide, kinds, now, self.wish.max_moves, _Ways(start, leaving))
         if self.wish.move_price is not None:
             priced = self._at(guide, float(self.wish.move_price))
             first = min((now, start(float(self.wish.move_price))), key=lambda one: self._worth(priced, one))
@@ -217,41 +235,42 @@ class _Search:
                 self._tell("columns", self.least, best)
         return self._rounds(guide, best, phase)
 
-    def _within(self, guide: Guide, kinds: Kinds, now: State, most: int, start: Callable[[float], State]) -> State:
+    def _within(self, guide: Guide, kinds: Kinds, now: State, most: int, ways: _Ways) -> State:
         """Least cost with at most so many moves.
 
-        The start is bisected by the price of a move; where a plan made anew keeps to the limit, it is one, too. Then
-        the price follows the moves: it rises while there are nearly as many as allowed, and falls while there are not.
+        The start is at a price of a move at which about as many have to; where a plan made anew keeps to the limit,
+        it is one, too. Then the price follows the moves: it rises while there are nearly as many as allowed, and falls
+        while there are not.
         """
 
         def allowed(state: State) -> bool:
             return self._moves(state) <= most
 
-        best, price = self._start_within(now, start, allowed)
+        price = self._price_within(int(most * _ROOM), ways.leaving)
+        best = min(
+            (one for one in (now, ways.start(price)) if allowed(one)), key=lambda one: cost_of(self.problem, one)
+        )
         if allowed(with_reused(self.problem, anew(self.problem, kinds, guide.enemies, self.prices))):
             cheapest = with_reused(self.problem, self._cheapest(guide, kinds, now, "search"))
             best = min((best, cheapest if allowed(cheapest) else best), key=lambda one: cost_of(self.problem, one))
-        return self._rounds(self._at(guide, price), best, SHARE_OF_ALL, allowed, most)
+        return self._rounds(self._at(guide, max(price, _SMALL * self._mean())), best, SHARE_OF_ALL, allowed, most)
 
-    def _start_within(self, now: State, start: Callable[[float], State], allowed: Allowed) -> tuple[State, float]:
-        """The cheapest allowed state of those to start from, and the price of a move that led to it."""
-        low, high = 0.0, 4.0 * self._mean()
-        best, price = now, high
+    def _price_within(self, most: int, leaving: Callable[[float], int]) -> float:
+        """A price of a move at which the nodes that go have about so many pods; bisected by its logarithm."""
+        low, high = _LEAST * self._mean(), 4.0 * self._mean()
+        price = high
         self.stop.begin("start")
         for turn in range(1, _BISECTIONS + 1):
-            middle = (low + high) / 2
-            made = start(middle)
-            if not allowed(made):
-                low = middle
+            price = (low * high) ** 0.5
+            if leaving(price) > most:
+                low = price
             else:
-                high = middle
-                if cost_of(self.problem, made) < cost_of(self.problem, best):
-                    best, price = made, middle
+                high = price
             ended = self.stop.ends(turn)
             if ended is not None or turn == _BISECTIONS:
                 self.stops.append(Stop(reason=ended or "optimal", phase="start", iteration=turn))
                 break
-        return best, price
+        return price
 
     def _cheapest_then_fewest(self, guide: Guide, kinds: Kinds, now: State, start: Callable[[float], State]) -> State:
         """Least cost; then, among plans within the slack of it, the fewest moves that are found.
@@ -313,8 +332,8 @@ class _Search:
         idle, best = 0, state
         gains = {True: np.inf, False: np.inf}
         for turn in range(1, _ROUNDS):
-            # The way that gained more when it was last tried, and every fourth time the other.
-            deep = not quick and (gains[True] >= gains[False]) != (turn % 4 == 0)
+            # The way that gained more when it was last tried, and now and then the other.
+            deep = not quick and (gains[True] >= gains[False]) != (turn % _OTHER == 0)
             steps, deep = self._steps(guide, state, turn, deep=deep)
             errands = [Errand(step, deep, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
             found = (self.wish.crew or Threads(self.pool)).improve(guide, errands)
@@ -333,7 +352,7 @@ class _Search:
                 self.least = min(self.least, cost)
             if most is not None:
                 best = min(best, state, key=lambda one: cost_of(self.problem, one))
-                guide = self._steered(guide, state, most) if turn % _HELD == 0 else guide
+                guide = self._steered(guide, state, most)
             reason = self.stop.ends(turn) or (
                 "optimal" if idle >= _IDLE or not steps or (quick and turn == _QUICK) else None
             )
@@ -357,26 +376,6 @@ class _Search:
         """With moves dearer while there are nearly as many as allowed, else cheaper."""
         factor = _STEER if self._moves(state) > most * _NEARLY else 1 / _STEER
         return replace(guide, move_price=np.minimum(guide.move_price * factor, 4.0 * self._mean()))
-
-
-def carried_out(state: State, step: Step, exchange: Exchange) -> State:
-    """The state with the nodes of a step exchanged."""
-    after = state.copy()
-    for e in (*step.kept, *step.deleted):
-        after.keep[e] = e in exchange.kept
-        after.changes.pop(e, None)
-    for e, filling in exchange.kept.items():
-        if filling.classes.size:
-            after.changes[e] = filling
-    gone = Counter(id(one) for one in step.boots)  # nodes may share one filling
-    after.boots = []
-    for one in state.boots:
-        if gone[id(one)]:
-            gone[id(one)] -= 1
-        else:
-            after.boots.append(one)
-    after.boots += exchange.boots
-    return after
 
 
 def _guide(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Guide:

@@ -119,3 +119,17 @@ class Selection:
             for g in groups.tolist()
             if self._asked[g].any()
         ]
+
+
+def sparing(problem: PackingProblem, keep: Flags, most: int) -> Flags:
+    """Nodes to keep, (E,), and as many more as it takes that at most so many pods lose theirs; cheap for their pods."""
+    pods = np.bincount(problem.stays.node_of, weights=problem.stays.counts, minlength=len(problem.nodes))
+    over = int(pods[~keep].sum() + problem.rolled.sum()) - most
+    if over <= 0:
+        return keep
+    gone = np.flatnonzero(~keep & (pods > 0))
+    gone = gone[np.argsort(problem.node_price[gone] / pods[gone], kind="stable")]
+    needed = int(np.searchsorted(np.cumsum(pods[gone]), over)) + 1
+    kept = keep.copy()
+    kept[gone[:needed]] = True
+    return kept

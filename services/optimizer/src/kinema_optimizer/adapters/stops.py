@@ -22,7 +22,7 @@ SHARES = {
     "moves": 0.7,
     "quick": 0.1,
     "columns": 0.3,
-    "start": 0.2,
+    "start": 0.3,
     "search": 0.15,
     "near": 0.65,
     "selection": 0.6,
