@@ -186,6 +186,15 @@ async def test_server_out_of_reach(world: World, tmp_path: Path) -> None:
         assert found[0].do
 
 
+async def test_a_provider_with_prices_of_its_own(world: World) -> None:
+    """The simulated cloud is asked for its price list; one that does not answer fails with what to correct."""
+    found = await world.findings(provider={"kind": "sim", "url": world.url})
+    assert {found[check].level for check in ("provider", "prices")} == {"ok"}
+    assert "price date" in found
+    away = await world.findings(provider={"kind": "sim", "url": "http://127.0.0.1:9"})
+    assert levels(away) == {"provider": "fail"}
+
+
 async def test_machines_without_a_price(world: World) -> None:
     """Every machine type that runs must be in the price list; what is missing is named."""
     world.catalog.write_text(HEADER + "n1-standard-1,1,4,0.05\n")

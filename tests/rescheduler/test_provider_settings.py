@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kinema_cli.up_command import provider_setting
+from kinema_cli.inputs import UsageError
+from kinema_cli.providers import provider_setting
 from kinema_core.runtime.settings import SettingsError, load
 from kinema_rescheduler.settings import KwokSettings, Settings, SimSettings, StaticSettings
 
@@ -51,4 +52,5 @@ def test_up_takes_a_provider_in_one_word(tmp_path: Path) -> None:
     assert provider_setting("sim=http://127.0.0.1:1") == {"kind": "sim", "url": "http://127.0.0.1:1"}
     assert provider_setting(f"kwok={prices}") == {"kind": "kwok", "catalog": str(prices)}
     for wrong in ("kwok", "gke=x", "sim=ftp://x", f"static={tmp_path}/none"):
-        assert isinstance(provider_setting(wrong), str)
+        with pytest.raises(UsageError, match="--provider"):
+            provider_setting(wrong)

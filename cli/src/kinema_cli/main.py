@@ -10,7 +10,7 @@ import typer
 
 from kinema_cli.doctor_command import doctor
 from kinema_cli.explain_command import explain
-from kinema_cli.options import BROKER, CLUSTER, ClusterName, Nats
+from kinema_cli.options import BROKER, CLUSTER, ClusterName, Nats, ProviderOption
 from kinema_cli.plan_command import plan
 from kinema_cli.plans_command import plans
 from kinema_cli.rbac_command import rbac
@@ -108,25 +108,33 @@ def setup(
 @app.command()
 def up(
     kubeconfig: Annotated[Path, typer.Option("--kubeconfig", envvar="KUBECONFIG", help="Which cluster to work on.")],
-    provider: Annotated[
-        str,
-        typer.Option(
-            "--provider",
-            metavar="KIND=WHERE",
-            help="Who boots and deletes nodes: sim=URL, kwok=CATALOG, delegate=CATALOG or static=INVENTORY.",
-        ),
-    ],
-    cluster: Annotated[str, typer.Option("--cluster", help="Name of the cluster in events.")] = "local",
+    provider: ProviderOption,
+    cluster: ClusterName = CLUSTER,
     out: Annotated[Path, typer.Option("--out", help="Directory for settings and logs.")] = Path("out/up"),
-    steering: Annotated[
-        bool, typer.Option("--steering/--no-steering", help="Steer new pods to the planned nodes by admission policy.")
-    ] = True,
+    settings: Annotated[
+        Path | None, typer.Option("--settings", help="JSON or YAML: settings by service that differ from the defaults.")
+    ] = None,
+    nats: Annotated[
+        str, typer.Option("--nats", help="A broker that was set up, with a user of all services; else one is started.")
+    ] = "",
+    workers: Annotated[int, typer.Option("--workers", help="Processes more that share the solves.")] = 0,
 ) -> None:
     """Run the five services and a broker as processes of this machine, until interrupted."""
     from kinema_cli.up_command import UpOptions, run_up
 
-    options = UpOptions(kubeconfig=kubeconfig, provider=provider, cluster=cluster, out=out, steering=steering)
-    raise typer.Exit(run_up(options))
+    raise typer.Exit(
+        run_up(
+            UpOptions(
+                kubeconfig=kubeconfig,
+                provider=provider,
+                cluster=cluster,
+                out=out,
+                settings=settings,
+                nats=nats,
+                workers=workers,
+            )
+        )
+    )
 
 
 @app.command()

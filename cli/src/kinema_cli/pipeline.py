@@ -41,7 +41,11 @@ class PipelineOptions:
     clock_epoch: datetime | None = None
     clock_started: float | None = None
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """Service → settings that differ from the defaults."""
+    """Service → settings that differ from the defaults; a `runtime` among them adds to what is supplied."""
+    nats: RuntimeSettings | None = None
+    """A broker that runs and was set up, with the user of all services; none: a broker of its own."""
+    workers: int = 0
+    """Processes that share the optimizer's solves."""
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Service → environment variables to add."""
 
@@ -56,7 +60,8 @@ class LocalPipeline:
             options.directory / "nats", authorization=authorization(self._passwords, [options.cluster])
         )
         self._bus: Bus | None = None
-        self.supervisor = Supervisor([self._child(service) for service in SERVICES])
+        workers = [self._child(f"worker-{n + 1}", "optimizer.worker", "optimizer") for n in range(options.workers)]
+        self.supervisor = Supervisor([*(self._child(name, name, name) for name in SERVICES), *workers])
 
     @property
     def bus(self) -> Bus:
@@ -69,11 +74,12 @@ class LocalPipeline:
     def runtime(self, user: str) -> RuntimeSettings:
         """Settings with which a user of the broker connects."""
         options = self.options
+        given = options.nats
         return RuntimeSettings(
             cluster=options.cluster,
-            nats_url=self.server.url,
-            nats_user=user,
-            nats_password=self._passwords[user],
+            nats_url=self.server.url if given is None else given.nats_url,
+            nats_user=user if given is None else given.nats_user,
+            nats_password=self._passwords[user] if given is None else given.nats_password,
             health_port=0,
             log_format="json",
             clock_speed=options.clock_speed,
@@ -82,9 +88,10 @@ class LocalPipeline:
         )
 
     async def start(self) -> None:
-        """Start the broker, make streams and consumers, start the services."""
-        await asyncio.to_thread(self.server.start)
-        await setup(self.runtime("admin"), Layout(clusters=(self.options.cluster,)))
+        """Start the broker, make streams and consumers, start the services. A given broker is left as it is."""
+        if self.options.nats is None:
+            await asyncio.to_thread(self.server.start)
+            await setup(self.runtime("admin"), Layout(clusters=(self.options.cluster,)))
         for service in SERVICES:
             self._write_settings(service)
         self._bus = await connect(self.runtime("operator"))
@@ -95,26 +102,30 @@ class LocalPipeline:
         await self.supervisor.stop()
         if self._bus is not None:
             await self._bus.close()
-        await asyncio.to_thread(self.server.stop)
+        if self.options.nats is None:
+            await asyncio.to_thread(self.server.stop)
 
     def _settings_path(self, service: str) -> Path:
         return self.options.directory / "settings" / f"{service}.json"
 
-    def _child(self, service: str) -> Child:
+    def _child(self, name: str, module: str, service: str) -> Child:
         added = self.options.environment.get(service, {})
         return Child(
-            name=service,
-            arguments=("-m", f"kinema_{service}", "--settings", str(self._settings_path(service))),
-            log=self.options.directory / "logs" / f"{service}.log",
+            name=name,
+            arguments=("-m", f"kinema_{module}", "--settings", str(self._settings_path(service))),
+            log=self.options.directory / "logs" / f"{name}.log",
             environment={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **added},
         )
 
     def _write_settings(self, service: str) -> None:
-        merged = {
-            **self._places(service),
-            **self.options.settings.get(service, {}),
-            "runtime": msgspec.to_builtins(self.runtime(service)),
-        }
+        given = dict(self.options.settings.get(service, {}))
+        if service == "optimizer" and self.options.workers:
+            solver = given.get("solver")
+            given["solver"] = {"share": True, **(solver if isinstance(solver, dict) else {})}
+        runtime = given.pop("runtime", {})
+        assert isinstance(runtime, dict)  # checked when the settings were read
+        supplied = msgspec.to_builtins(self.runtime(service))
+        merged = {**self._places(service), **given, "runtime": {**supplied, **runtime}}
         path = self._settings_path(service)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)  # it holds the password for the broker

@@ -6,23 +6,22 @@ import asyncio
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from rich.console import Console
-
+from kinema_cli.broker import AddressError, settings_for
+from kinema_cli.checkup.run import Subject, examine
+from kinema_cli.inputs import InputError, UsageError
+from kinema_cli.output import complain
 from kinema_cli.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, stop_event
-from kinema_cli.setup_command import Steering, steer
+from kinema_cli.providers import provider_setting
+from kinema_cli.service_settings import read_service_settings
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.embedded import ServerError
-from kinema_rescheduler.errors import EffectError
 
 LOOK_SECONDS = 2.0
-_PLACES = {"sim": "url", "kwok": "catalog", "delegate": "catalog", "static": "inventory"}
-"""What each kind of provider must be told."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UpOptions:
     """What to run on."""
 
@@ -31,67 +30,67 @@ class UpOptions:
     """`KIND=WHERE`."""
     cluster: str
     out: Path
-    steering: bool = True
-    """Whether new pods are steered to the planned nodes; needs the right to make an admission policy."""
+    settings: Path | None = None
+    """Settings of services that differ from the defaults."""
+    nats: str = ""
+    """A broker that was set up; empty: one of its own."""
+    workers: int = 0
 
 
 def run_up(options: UpOptions) -> int:
-    """Run until interrupted; 0 then, 1 when something cannot run."""
-    console = Console(stderr=True)
-    if not options.kubeconfig.is_file():
-        console.print(f"{options.kubeconfig}: no such file: name the kubeconfig of the cluster", markup=False)
-        return 2
-    provider = provider_setting(options.provider)
-    if isinstance(provider, str):
-        console.print(provider, markup=False)
-        return 2
+    """Run until interrupted; 0 then, 1 when something cannot run, 2 for wrong arguments."""
     try:
-        return asyncio.run(_up(options, provider, console))
+        pipeline = _pipeline_options(options)
+    except (UsageError, AddressError) as error:
+        complain(str(error))
+        return 2
+    except InputError as error:
+        complain(str(error))
+        return 1
+    try:
+        return asyncio.run(_up(pipeline))
     except (BusError, ServerError, OSError) as error:
-        console.print(str(error), markup=False, soft_wrap=True)
+        complain(str(error))
         return 1
 
 
-def provider_setting(text: str) -> dict[str, object] | str:
-    """The rescheduler's setting for `KIND=WHERE`, or what is wrong with it."""
-    kind, equals, where = text.partition("=")
-    if kind not in _PLACES or not equals or not where:
-        forms = ", ".join(f"{kind}={place.upper()}" for kind, place in _PLACES.items())
-        return f"--provider {text!r}: write one of {forms}"
-    if kind == "sim":
-        address = urlsplit(where)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            return f"--provider {text!r}: {where!r} is no http or https address"
-        return {"kind": kind, "url": where}
-    if not Path(where).is_file():
-        return f"--provider {text!r}: there is no file {where}"
-    return {"kind": kind, _PLACES[kind]: str(Path(where).resolve())}
-
-
-async def _up(options: UpOptions, provider: dict[str, object], console: Console) -> int:
-    shutil.rmtree(options.out / "settings", ignore_errors=True)
-    pipeline = LocalPipeline(
-        PipelineOptions(
-            directory=options.out,
-            cluster=options.cluster,
-            kubeconfig=options.kubeconfig.resolve(),
-            provider=provider,
-            settings={"rescheduler": {"steering": options.steering}},
-        )
+def _pipeline_options(options: UpOptions) -> PipelineOptions:
+    if not options.kubeconfig.is_file():
+        raise UsageError(f"{options.kubeconfig}: no such file: name the kubeconfig of the cluster")
+    if options.workers < 0:
+        raise UsageError(f"--workers {options.workers}: give 0 or more")
+    provider = provider_setting(options.provider)
+    supplied = {"rescheduler": {"provider": provider}}
+    return PipelineOptions(
+        directory=options.out,
+        cluster=options.cluster,
+        kubeconfig=options.kubeconfig.resolve(),
+        provider=provider,
+        settings=read_service_settings(options.settings, supplied) if options.settings is not None else {},
+        nats=settings_for(options.nats, options.cluster) if options.nats else None,
+        workers=options.workers,
     )
-    if options.steering:
-        console.print(await _steered(options), markup=False, soft_wrap=True)
+
+
+async def _up(options: PipelineOptions) -> int:
+    if not await _is_well(options):
+        complain("nothing was started: what fails above would fail later; `kinema doctor` looks at it again")
+        return 1
+    shutil.rmtree(options.directory / "settings", ignore_errors=True)
+    pipeline = LocalPipeline(options)
     stopping = stop_event()
     try:
         await pipeline.start()
-        console.print(f"five services run; logs in {options.out / 'logs'}; Ctrl-C ends them", soft_wrap=True)
+        complain(
+            f"{len(pipeline.supervisor.children)} processes run; logs in {options.directory / 'logs'}; Ctrl-C ends them"
+        )
         operator = pipeline.runtime("operator")
         address = operator.nats_url.replace("nats://", f"nats://{operator.nats_user}:{operator.nats_password}@")
-        console.print(f"kinema status --nats {address} --cluster {options.cluster}", markup=False, soft_wrap=True)
+        complain(f"kinema status --nats {address} --cluster {options.cluster}")
         while not stopping.is_set():
             looping = pipeline.supervisor.crash_looping()
             if looping is not None:
-                return _gave_up(console, looping)
+                return _gave_up(looping)
             try:
                 await asyncio.wait_for(stopping.wait(), LOOK_SECONDS)
             except TimeoutError:
@@ -101,14 +100,18 @@ async def _up(options: UpOptions, provider: dict[str, object], console: Console)
         await pipeline.stop()
 
 
-async def _steered(options: UpOptions) -> str:
-    """Put steering into force; without it everything works, with more pods elsewhere than planned."""
-    try:
-        return await steer(Steering(options.kubeconfig, on=True))
-    except EffectError as error:
-        return f"steering: not installed ({error}); pods land where they land"
+async def _is_well(options: PipelineOptions) -> bool:
+    """Look before anything is started, and tell what is not well; False when something would not work."""
+    given = options.settings.get("rescheduler", {}).get("provider", options.provider)
+    assert isinstance(given, dict)  # checked when the settings were read
+    subject = Subject(kubeconfig=str(options.kubeconfig), provider=given, nats=options.nats)
+    found = await examine(subject)
+    worse = [finding for finding in found if finding.level != "ok"]
+    for finding in worse:
+        complain(f"{finding.level}: {finding.check}: {finding.said}{f' → {finding.do}' if finding.do else ''}")
+    return all(finding.level != "fail" for finding in worse)
 
 
-def _gave_up(console: Console, child: Child) -> int:
-    console.print(f"{child.name} keeps ending; its log {child.log} ends:\n{child.tail()}", markup=False, soft_wrap=True)
+def _gave_up(child: Child) -> int:
+    complain(f"{child.name} keeps ending; its log {child.log} ends:\n{child.tail()}")
     return 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -65,9 +65,10 @@ async def _catalog(provider: dict[str, object], kubeconfig: str) -> Catalog:
 def _age(catalog: Catalog, now: datetime) -> Finding:
     if catalog.priced is None:
         return Finding("price date", "warn", f"{catalog.source} does not say of when its prices are")
-    days = (now - catalog.priced).days
-    said = f"prices are of {catalog.priced:%Y-%m-%d}"
-    if now - catalog.priced > OLD:
+    # Some providers tell a day only, without a zone; a few hours do not matter here.
+    age = now - (catalog.priced if catalog.priced.tzinfo is not None else catalog.priced.replace(tzinfo=UTC))
+    days, said = age.days, f"prices are of {catalog.priced:%Y-%m-%d}"
+    if age > OLD:
         return Finding("price date", "warn", f"{said}, {days} days ago", f"bring {catalog.source} up to date")
     return Finding("price date", "ok", said)
 

@@ -1,0 +1,142 @@
+"""`kinema up`: what it refuses before anything is started, and what the services are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kinema_cli.broker import settings_for
+from kinema_cli.inputs import InputError
+from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
+from kinema_cli.service_settings import read_service_settings
+from kinema_cli.up_command import UpOptions, run_up
+from kinema_core.runtime.settings import load
+from kinema_optimizer.settings import Settings as OptimizerSettings
+from kinema_rescheduler.settings import Settings as ReschedulerSettings
+from kinema_sim.front.kubeconfig import write_kubeconfig
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> UpOptions:
+    """Usable arguments, for a cluster where nobody listens."""
+    write_kubeconfig(tmp_path / "kubeconfig", url="http://127.0.0.1:9", token="none")
+    return UpOptions(
+        kubeconfig=tmp_path / "kubeconfig", provider="sim=http://127.0.0.1:9", cluster="c1", out=tmp_path / "out"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kubeconfig": Path("/nowhere/kubeconfig")},
+        {"provider": "sim=127.0.0.1"},
+        {"provider": "kwok=/nowhere/prices.csv"},
+        {"provider": "gke"},
+        {"workers": -1},
+        {"nats": "http://host"},
+        {"cluster": "", "nats": "nats://host"},
+    ],
+)
+def test_wrong_arguments(wrong: dict[str, object], options: UpOptions, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2 and one line that says what to write; nothing is made."""
+    assert run_up(replace(options, **wrong)) == 2  # type: ignore[arg-type]  # a field of its own type each
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not options.out.exists()
+
+
+def test_what_the_doctor_finds_stops_it(options: UpOptions, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cluster that cannot be reached: exit 1 with the finding and its advice, and no process was started."""
+    assert run_up(options) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("fail: kubernetes: ")
+    assert "→ check address" in said[0]
+    assert "nothing was started" in said[-1]
+    assert not options.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("decider: {limits: {min_saving: 0.05, typo: 1}}", "decider: Object contains unknown field `typo`"),
+        ("rescheduler: {limits: {attempts: many}}", "$.limits.attempts"),
+        ("rescheduler: {limits: {attempts: 0}}", "limits.attempts is 0: give 1 or more"),
+        ("observer: {runtime: {nats_user: 7}}", "$.runtime.nats_user"),
+        ("scheduler: {}", "'scheduler' is no service: there are observer, "),
+        ("[1, 2]", "write settings by service"),
+        ("decider: {", "write settings by service"),
+    ],
+)
+def test_settings_that_no_service_would_take(text: str, said: str, tmp_path: Path) -> None:
+    """A file is checked as the services themselves would, before any is started; file, service and place are named."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_service_settings(path, {})
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+
+
+def test_a_settings_file_that_is_not_there(options: UpOptions, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 1 and one line with the path."""
+    assert run_up(replace(options, settings=Path("/nowhere/settings.json"))) == 1
+    assert capsys.readouterr().err == "/nowhere/settings.json: No such file or directory\n"
+
+
+def written(options: PipelineOptions) -> LocalPipeline:
+    """A pipeline that was not started, with its settings files."""
+    pipeline = LocalPipeline(options)
+    for service in SERVICES:
+        pipeline._write_settings(service)
+    return pipeline
+
+
+def test_services_are_told_what_the_file_says(tmp_path: Path) -> None:
+    """Settings of the file win over what is supplied; a runtime in it adds to it; workers share the solves."""
+    file = tmp_path / "settings.json"
+    own = {
+        "optimizer": {"solver": {"memory_limit_mib": 500}, "runtime": {"log_format": "console"}},
+        "rescheduler": {"limits": {"attempts": 7}},
+    }
+    file.write_text(json.dumps(own))
+    provider = {"kind": "sim", "url": "http://127.0.0.1:9"}
+    options = PipelineOptions(
+        directory=tmp_path,
+        cluster="c1",
+        kubeconfig=tmp_path / "kubeconfig",
+        provider=provider,
+        settings=read_service_settings(file, {"rescheduler": {"provider": provider}}),
+        workers=2,
+    )
+    pipeline = written(options)
+    optimizer = load(OptimizerSettings, tmp_path / "settings/optimizer.json")
+    assert (optimizer.solver.share, optimizer.solver.memory_limit_mib) == (True, 500)
+    assert (optimizer.runtime.log_format, optimizer.runtime.nats_user) == ("console", "optimizer")
+    rescheduler = load(ReschedulerSettings, tmp_path / "settings/rescheduler.json")
+    assert rescheduler.limits.attempts == 7
+    assert rescheduler.kubeconfig == str(tmp_path / "kubeconfig")
+    assert [*pipeline.supervisor.children] == [*SERVICES, "worker-1", "worker-2"]
+    worker = pipeline.supervisor.children["worker-1"]
+    assert worker.arguments == (
+        "-m",
+        "kinema_optimizer.worker",
+        "--settings",
+        str(tmp_path / "settings/optimizer.json"),
+    )
+
+
+def test_services_go_to_a_given_broker(tmp_path: Path) -> None:
+    """With --nats every service connects there as that user; alone, the optimizer shares nothing."""
+    options = PipelineOptions(
+        directory=tmp_path,
+        cluster="c1",
+        kubeconfig=tmp_path / "kubeconfig",
+        provider={"kind": "sim", "url": "http://127.0.0.1:9"},
+        nats=settings_for("nats://all:secret@broker:4222", "c1"),
+    )
+    written(options)
+    optimizer = load(OptimizerSettings, tmp_path / "settings/optimizer.json")
+    assert (optimizer.runtime.nats_url, optimizer.runtime.nats_user) == ("nats://broker:4222", "all")
+    assert not optimizer.solver.share
