@@ -57,7 +57,11 @@ class Auditor:
         self._judge()
         with self._follower.following(versions, self._judge):
             yield
-        self.flaws += [f"the auditor lost sight: {text}" for text in self._follower.broken]
+
+    @property
+    def gaps(self) -> int:
+        """How often changes were not seen one by one, because a server had restarted."""
+        return self._follower.gaps
 
     def _judge(self) -> None:
         self.changes += 1
@@ -145,10 +149,15 @@ class Auditor:
                 yield f"Node {key}: cordoned"
 
     def _changed_workloads(self) -> Iterator[str]:
+        scaled = {_scaled_by(one) for one in self.now["HorizontalPodAutoscaler"].values()}
         for kind in (*_WORKLOADS, "HorizontalPodAutoscaler"):
             for key, first in self.before[kind].items():
-                item = self.now[kind].get(key, {"spec": {}})
+                item = self.now[kind].get(key)
+                if item is None:  # its owner took it away
+                    continue
+                theirs = {"replicas"} if f"{kind} {key}" in scaled else set()
                 changed = [name for name in first["spec"] if item["spec"].get(name) != first["spec"][name]]
+                changed = [name for name in changed if name not in theirs]
                 yield from (f"{kind} {key}: spec.{name} is not its owner's" for name in changed)
 
 
@@ -183,6 +192,12 @@ def _workload(objects: Mapping[str, Mapping[str, JSON]], pod: JSON) -> str:
     if kind == "ReplicaSet":
         kind, name = _owner(objects["ReplicaSet"].get(f"{namespace}/{name}") or {"metadata": {}})
     return f"{kind} {namespace}/{name}" if kind in _WORKLOADS else ""
+
+
+def _scaled_by(autoscaler: JSON) -> str:
+    """The workload whose number of replicas is an autoscaler's business."""
+    target = autoscaler["spec"]["scaleTargetRef"]
+    return f"{target['kind']} {autoscaler['metadata']['namespace']}/{target['name']}"
 
 
 def _covers(budget: JSON, pod: JSON) -> bool:

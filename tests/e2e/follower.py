@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.controlplane.access import Access
+from tests.controlplane.access import Access, RefusedError
 
 JSON = dict[str, Any]
 Objects = dict[str, dict[str, JSON]]
@@ -26,12 +27,13 @@ KINDS: Final[Mapping[str, str]] = {
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2/horizontalpodautoscalers",
 }
+_GONE: Final = 410
 _TURN_SECONDS: Final = 5
 """A watch is asked for so long at a time: whoever wants to stop waits no longer than that."""
 
 
-class WatchBrokenError(Exception):
-    """A change may have been missed: nothing can be sworn to any more."""
+class _ExpiredError(Exception):
+    """The version to go on from is gone, as after a restart of the server."""
 
 
 @dataclass
@@ -41,17 +43,18 @@ class Follower:
     access: Access
     objects: Objects = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    broken: list[str] = field(default_factory=list)
+    gaps: int = 0
+    """How often everything had to be read anew: changes in between were not seen one by one."""
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     def list(self) -> dict[str, str]:
         """Read everything; gives the version of each kind."""
-        versions = {}
-        for kind, path in KINDS.items():
-            found = self.access.request("GET", path)
-            self.objects[kind] = {key_of(item): item for item in found["items"]}
-            versions[kind] = str(found["metadata"]["resourceVersion"])
-        return versions
+        return {kind: self._list(kind) for kind in KINDS}
+
+    def _list(self, kind: str) -> str:
+        found = self.access.request("GET", KINDS[kind])
+        self.objects[kind] = {key_of(item): item for item in found["items"]}
+        return str(found["metadata"]["resourceVersion"])
 
     @contextmanager
     def following(self, versions: Mapping[str, str], changed: Callable[[], None]) -> Iterator[None]:
@@ -75,25 +78,38 @@ class Follower:
             try:
                 for told in self._watch(kind, version):
                     version = self._take(kind, told, changed)
-            except WatchBrokenError as error:
-                self.broken.append(str(error))
-                return
-            except (OSError, ValueError):  # a server that restarts is asked again, from the same version
+            except _ExpiredError:
+                version = self._anew(kind, version, changed)
+            except (OSError, ValueError, RefusedError):  # a server that restarts is asked again
                 self._stopping.wait(0.2)
+
+    def _anew(self, kind: str, version: str, changed: Callable[[], None]) -> str:
+        try:
+            with self.lock:
+                version = self._list(kind)
+                self.gaps += 1
+                changed()
+        except (OSError, RefusedError):
+            self._stopping.wait(0.2)
+        return version
 
     def _watch(self, kind: str, version: str) -> Iterator[JSON]:
         query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={_TURN_SECONDS}&resourceVersion={version}"
         headers = {"Authorization": f"Bearer {self.access.token}"}
         request = urllib.request.Request(self.access.url + KINDS[kind] + query, headers=headers)
-        with urllib.request.urlopen(request, timeout=4 * _TURN_SECONDS, context=self.access.tls()) as answer:
-            for line in answer:
-                yield json.loads(line)
+        try:
+            with urllib.request.urlopen(request, timeout=4 * _TURN_SECONDS, context=self.access.tls()) as answer:
+                for line in answer:
+                    yield json.loads(line)
+        except urllib.error.HTTPError as error:
+            if error.code == _GONE:
+                raise _ExpiredError from error
+            raise
 
     def _take(self, kind: str, told: JSON, changed: Callable[[], None]) -> str:
         item = told["object"]
         if told["type"] == "ERROR":
-            message = f"watch of {kind}: {item.get('message')}"
-            raise WatchBrokenError(message)
+            raise _ExpiredError
         if told["type"] != "BOOKMARK":
             with self.lock:
                 if told["type"] == "DELETED":

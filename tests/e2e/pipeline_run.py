@@ -8,18 +8,23 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tests.controlplane.access import Access
+from tests.pipeline.pipeline_harness import Strikes
 
-from kinema_cli.pipeline import LocalPipeline, PipelineOptions
+from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.progress import Progress
 from kinema_core.runtime.bus import BusError, Stored
+from kinema_core.runtime.faultpoint import VARIABLE
+from kinema_core.runtime.kubernetes_rights import Rule, account, manifests
+from kinema_observer import rights as observer_rights
 from kinema_observer.adapters.source import RESOURCES
+from kinema_rescheduler import rights as rescheduler_rights
 
 CLUSTER: Final = "e2e"
 SECONDS: Final = 420.0
@@ -29,12 +34,19 @@ SETTINGS: Final[Mapping[str, Mapping[str, object]]] = {
     "optimizer": {"planning": {"time_limit_seconds": 15.0}},
 }
 
+Strike: TypeAlias = Callable[[LocalPipeline, Progress], Awaitable[bool]]
+"""Called again and again until it says True: it has done what it came for."""
+_HOME: Final = "kinema-system"
+"""Namespace of the services' accounts."""
+
 
 @dataclass(frozen=True)
 class Run:
     """What the services did."""
 
     progress: Progress
+    struck: bool
+    """Whether what was to be done to it was done."""
     seconds: float
     """From their start until nothing was left to do."""
 
@@ -77,38 +89,77 @@ def optimum(access: Access, folder: Path) -> Any:
 
 
 async def carried_out(
-    folder: Path, access: Access, *, environment: Mapping[str, Mapping[str, str]] | None = None
+    folder: Path,
+    access: Mapping[str, Access],
+    *,
+    settings: Mapping[str, Mapping[str, object]] = SETTINGS,
+    faults: Sequence[str] = (),
+    strike: Strike | None = None,
 ) -> Run:
-    """Run the services until they have carried out what they accepted and found nothing more to do."""
+    """Run the services until they have carried out what they accepted and found nothing more to do.
+
+    Args:
+        folder: for settings, logs and streams.
+        access: of observer and rescheduler to the cluster.
+        settings: by service.
+        faults: the rescheduler's first process kills itself at the first of these points, its next at the second, …
+        strike: something else to do to the pipeline or the cluster.
+    """
     began = time.monotonic()
+    files = {name: str(one.write_kubeconfig(folder / f"{name}.kubeconfig")) for name, one in access.items()}
     pipeline = LocalPipeline(
         PipelineOptions(
             directory=folder,
             cluster=CLUSTER,
-            kubeconfig=access.write_kubeconfig(folder / "kubeconfig"),
+            kubeconfig=Path(files["observer"]),
             provider={"kind": "kwok", "catalog": str(catalog(folder)), "boot_seconds": 3.0},
-            settings=SETTINGS,
+            settings={
+                name: {**settings.get(name, {}), **({"kubeconfig": files[name]} if name in files else {})}
+                for name in SERVICES
+            },
+            environment={"rescheduler": {VARIABLE: faults[0]}} if faults else {},
         )
     )
+    strikes = Strikes("rescheduler", list(faults[1:]), left=len(faults), chaos=strike)
     try:
         await pipeline.start()
-        progress = await _settled(pipeline)
+        progress = await _settled(pipeline, strikes)
     finally:
         await pipeline.stop()
-    return Run(progress, time.monotonic() - began)
+    return Run(progress, strikes.over, time.monotonic() - began)
 
 
-async def _settled(pipeline: LocalPipeline) -> Progress:
+def own_rights(admin: Access) -> dict[str, Access]:
+    """Accounts of observer and rescheduler with exactly the rights that they state."""
+    stated = {"observer": observer_rights.RULES, "rescheduler": rescheduler_rights.rules("kwok")}
+    return {service: _account(admin, service, rules) for service, rules in stated.items()}
+
+
+def _account(admin: Access, service: str, rules: Sequence[Rule]) -> Access:
+    """As `kubectl apply` of the manifests would make it, with a token."""
+    for space in sorted({rule.namespace for rule in rules} - {""} | {_HOME}):
+        admin.ensure("/api/v1/namespaces", {"metadata": {"name": space}})
+    for made in manifests(service, rules, namespace=_HOME):
+        version, space = made["apiVersion"], made["metadata"].get("namespace")
+        root = "/api/v1" if version == "v1" else f"/apis/{version}"
+        admin.ensure(f"{root}{f'/namespaces/{space}' if space else ''}/{made['kind'].lower()}s", made)
+    path = f"/api/v1/namespaces/{_HOME}/serviceaccounts/{account(service)}/token"
+    token = admin.request("POST", path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]
+    return replace(admin, token=token)
+
+
+async def _settled(pipeline: LocalPipeline, strikes: Strikes) -> Progress:
     progress, position = Progress(), 0
     deadline = time.monotonic() + SECONDS
-    while not progress.settled:
+    while not (progress.settled and strikes.over):
         if time.monotonic() > deadline:
             tails = "\n".join(f"{name}: {child.tail(3)}" for name, child in pipeline.supervisor.children.items())
-            raise AssertionError(f"not settled, waiting {progress.waiting}; failed: {progress.failed[-3:]}\n{tails}")
+            raise AssertionError(f"not settled, waiting {progress.waiting}; {strikes}; {progress.failed[-3:]}\n{tails}")
+        await strikes.strike(pipeline, progress)
         with contextlib.suppress(BusError):
             async for item in pipeline.bus.read("LOG", start=position + 1):
                 position = item.sequence
                 if isinstance(item, Stored):
                     progress.fold(item.event)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.1)
     return progress

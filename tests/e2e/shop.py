@@ -64,9 +64,9 @@ def create(access: Access) -> None:
     )
     for path, body in objects():
         access.request("POST", path, body)
-    _await_ready(access)
+    await_ready(access)
     _scale(access, lambda service: service.min)
-    _await_ready(access)
+    await_ready(access)
 
 
 def objects() -> Iterator[Placed]:
@@ -75,21 +75,21 @@ def objects() -> Iterator[Placed]:
         yield "/api/v1/namespaces", namespace(space)
     for service, space in _services():
         app = _app(service, space)
-        yield _at("apps/v1", "deployments", _quick(deployment(app)))
+        yield at("apps/v1", "deployments", quick(deployment(app)))
         yield from _guards(app, service)
     tools = App("store", "tools", "example/store:1", cpu_m=300, memory_mi=512, replicas=3, annotations=_FIXED)
     yield from _volumes(tools)
-    yield _at("apps/v1", "statefulsets", _quick(_with_volume(stateful_set(tools))))
+    yield at("apps/v1", "statefulsets", quick(_with_volume(stateful_set(tools))))
     yield from _guards(tools, None)
     agent = App("agent", "tools", "example/agent:1", cpu_m=60, memory_mi=60)
-    yield _at("apps/v1", "daemonsets", _quick(daemon_set(agent)))
+    yield at("apps/v1", "daemonsets", quick(daemon_set(agent)))
     for name, marks in (("vault", {}), ("ledger", {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})):
         app = App(name, "tools", f"example/{name}:1", cpu_m=150, memory_mi=200, replicas=2, annotations=_FIXED)
-        made = _quick(deployment(app))
+        made = quick(deployment(app))
         made["spec"]["template"]["metadata"]["annotations"] |= marks
-        yield _at("apps/v1", "deployments", made)
+        yield at("apps/v1", "deployments", made)
         yield from _guards(app, None)
-    bare = _quick(deployment(App("bare", "tools", "example/bare:1", cpu_m=100, memory_mi=100)))["spec"]["template"]
+    bare = quick(deployment(App("bare", "tools", "example/bare:1", cpu_m=100, memory_mi=100)))["spec"]["template"]
     yield "/api/v1/namespaces/tools/pods", {**bare, "metadata": {**bare["metadata"], "name": "bare"}}
 
 
@@ -113,7 +113,7 @@ def _app(service: Service, space: str) -> App:
     )
 
 
-def _quick(made: JSON) -> JSON:
+def quick(made: JSON) -> JSON:
     """With the delays of KWOK's kubelet, and usage of 60 % of what is asked for."""
     template = made["spec"]["template"]
     asked = template["spec"]["containers"][0]["resources"]["requests"]
@@ -127,10 +127,10 @@ def _quick(made: JSON) -> JSON:
 
 def _guards(app: App, service: Service | None) -> Iterator[Placed]:
     if app.name in _BUDGETS:
-        yield _at("policy/v1", "poddisruptionbudgets", pdb(app, **_BUDGETS[app.name]))
+        yield at("policy/v1", "poddisruptionbudgets", pdb(app, **_BUDGETS[app.name]))
     if service is not None and app.name in _SCALED:
-        made = hpa(app, low=service.min, high=service.max, target=60)
-        yield _at("autoscaling/v2", "horizontalpodautoscalers", made)
+        made = hpa(app, low=service.min, high=service.max, target=80)
+        yield at("autoscaling/v2", "horizontalpodautoscalers", made)
 
 
 def _volumes(app: App) -> Iterator[Placed]:
@@ -160,7 +160,8 @@ def _with_volume(made: JSON) -> JSON:
     return made
 
 
-def _at(version: str, plural: str, made: JSON) -> Placed:
+def at(version: str, plural: str, made: JSON) -> Placed:
+    """An object of a namespace, and where it is posted to."""
     return f"/apis/{version}/namespaces/{made['metadata']['namespace']}/{plural}", made
 
 
@@ -173,7 +174,8 @@ def _scale(access: Access, wanted: Any) -> None:
         access.request("PATCH", path, body, content_type="application/merge-patch+json")
 
 
-def _await_ready(access: Access) -> None:
+def await_ready(access: Access) -> None:
+    """Wait until every Deployment and StatefulSet has all its pods ready, and no others."""
     for kind in ("deployments", "statefulsets"):
         access.until(f"/apis/apps/v1/{kind}", lambda found: bool(found["items"]) and all(map(_whole, found["items"])))
 

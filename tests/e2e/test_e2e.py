@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.auditor import Auditor
-from tests.e2e.pipeline_run import Run, carried_out, catalog, optimum
+from tests.e2e.pipeline_run import Run, carried_out, catalog, optimum, own_rights
 from tests.e2e.shop import OLD_NODES, create, untouchable
 
 from kinema_core.events import ExecutionFinished
@@ -77,7 +77,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, own_control_plane: Control
     planned = optimum(access, folder)
     auditor = Auditor(access, untouchable())
     with auditor.watching():
-        run = asyncio.run(carried_out(folder / "run", access))
+        run = asyncio.run(carried_out(folder / "run", own_rights(access)))
         nodes = list(auditor.now["Node"].values())
         found = Outcome(planned, run, auditor, _cost(nodes, folder), nodes, auditor.leftovers())
     RESULT.parent.mkdir(parents=True, exist_ok=True)
@@ -100,6 +100,7 @@ def test_reaches_the_cost_that_the_rules_allow(outcome: Outcome) -> None:
 def test_nobody_was_hurt(outcome: Outcome) -> None:
     """No workload below its floor, no budget broken, nothing untouchable moved, at any moment."""
     assert outcome.auditor.changes > 0
+    assert outcome.auditor.gaps == 0
     assert outcome.auditor.flaws == []
 
 
