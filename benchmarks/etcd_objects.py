@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final, TypeAlias
 
 Json: TypeAlias = dict[str, object]
@@ -25,20 +26,21 @@ class Writer:
     def __init__(self, url: str) -> None:
         self._url = f"{url}/v3/kv/txn"
 
-    def put(self, entries: Sequence[Entry]) -> int:
-        """Write all; give the bytes of the objects."""
-        size = 0
-        for start in range(0, len(entries), _BATCH):
-            operations = []
-            for key, value in entries[start : start + _BATCH]:
-                text = json.dumps(value, separators=(",", ":")).encode()
-                size += len(text)
-                put = {"key": base64.b64encode(key.encode()).decode(), "value": base64.b64encode(text).decode()}
-                operations.append({"requestPut": put})
+    def put(self, entries: Iterable[Entry]) -> int:
+        """Write all, holding few of them at a time; give the bytes of the objects."""
+        size, left = 0, iter(entries)
+        while batch := list(islice(left, _BATCH)):
+            texts = [(key, json.dumps(value, separators=(",", ":")).encode()) for key, value in batch]
+            size += sum(len(text) for _, text in texts)
+            operations = [{"requestPut": {"key": _base64(key.encode()), "value": _base64(text)}} for key, text in texts]
             body = json.dumps({"success": operations}).encode()
             with urllib.request.urlopen(self._url, data=body, timeout=120) as answer:  # noqa: S310 - our etcd
                 answer.read()
         return size
+
+
+def _base64(text: bytes) -> str:
+    return base64.b64encode(text).decode()
 
 
 def node(number: int) -> Entry:

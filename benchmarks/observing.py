@@ -52,8 +52,8 @@ def measure() -> dict[str, object]:
 async def _measure(plane: ControlPlane, folder: Path) -> dict[str, object]:
     writer = Writer(plane.etcd)
     began = time.perf_counter()
-    writer.put([node(number) for number in range(NODES)])
-    size = writer.put([pod(number, NODES) for number in range(PODS)])
+    writer.put(node(number) for number in range(NODES))
+    size = writer.put(pod(number, NODES) for number in range(PODS))
     filled = time.perf_counter() - began
     await _warm(plane)
     api = await Api.connect(kubeconfig=str(plane.admin.write_kubeconfig(folder / "kubeconfig")), context="")

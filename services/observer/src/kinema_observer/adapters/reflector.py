@@ -19,9 +19,10 @@ from kinema_observer.errors import (
     ApiMissingError,
     ApiProtocolError,
     ApiUnavailableError,
+    UnreadableListError,
 )
 from kinema_observer.logic.changes import identity
-from kinema_observer.logic.kubernetes import read
+from kinema_observer.logic.kubernetes import Page, read, read_page
 
 PAGE: Final = 500
 _WATCH_SECONDS: Final = (240, 300)
@@ -53,16 +54,6 @@ class Patience:
     """How long to leave alone what is denied."""
     missing: float = 300.0
     """How long to leave alone what is not served."""
-
-
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str | None = msgspec.field(name="continue", default=None)
-
-
-class _Page(msgspec.Struct, rename="camel"):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
 
 
 class _WatchEvent(msgspec.Struct):
@@ -172,22 +163,19 @@ class Reflector:
         while True:
             parameters = {"limit": str(PAGE)} | ({"continue": token} if token else {})
             page = self._page(await self._api.get(self.resource.path, parameters))
-            for raw in page.items or ():
-                reading = read(self.resource.kind, raw)
-                if reading.item is not None:
-                    found[reading.key] = reading.item
-            token = page.metadata.continue_
+            found.update((reading.key, reading.item) for reading in page.readings if reading.item is not None)
+            token = page.more
             if not token:
                 break
         self._replace(found)
-        self.version = page.metadata.resource_version
+        self.version = page.resource_version
         self.listed = True
 
-    def _page(self, body: bytes) -> _Page:
+    def _page(self, body: bytes) -> Page:
         try:
-            return msgspec.json.decode(body, type=_Page)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ApiProtocolError(self.resource.path, f"the answer is no list: {error}") from error
+            return read_page(self.resource.kind, body)
+        except UnreadableListError as error:
+            raise ApiProtocolError(self.resource.path, str(error)) from error
 
     def _replace(self, found: dict[str, ClusterObject]) -> None:
         """Take a full list as the new contents; only what differs counts as changed."""

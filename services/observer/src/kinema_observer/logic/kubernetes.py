@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from kinema_core.events import ClusterObject, Quarantined
-from kinema_observer.errors import UnreadableFieldError
+from kinema_observer.errors import UnreadableFieldError, UnreadableListError
 from kinema_observer.logic import controllers, infrastructure, pods, wire, wire_controllers, wire_pods
 from kinema_observer.logic.reading import fault_of, key_of
 from kinema_observer.logic.times import newest_in, newest_of_pod
 
+T = TypeVar("T")
 W = TypeVar("W", bound=wire.Object)
-_Read: TypeAlias = Callable[[bytes | msgspec.Raw], tuple[wire.Object, ClusterObject | None]]
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, UnreadableFieldError, RecursionError)
 """What reading one object may raise."""
 
@@ -36,17 +36,52 @@ class Reading:
     item: ClusterObject | None
 
 
-def _reader(kind: type[W], convert: Callable[[W], ClusterObject | None]) -> _Read:
-    decoder = msgspec.json.Decoder(kind)
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list. `more` is the token of the next one, `resource_version` the version that all pages share."""
 
-    def read_(raw: bytes | msgspec.Raw) -> tuple[wire.Object, ClusterObject | None]:
+    readings: list[Reading]
+    resource_version: str
+    more: str | None
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str | None = msgspec.field(name="continue", default=None)
+
+
+class _List(msgspec.Struct, Generic[T], gc=False):
+    metadata: _ListMeta
+    items: list[T] | None = None
+
+
+_RAW_LISTS: Final = msgspec.json.Decoder(_List[msgspec.Raw])
+
+
+class _Reader(NamedTuple):
+    """How objects of one kind are read: one by one, and a page of a list at once, which takes half the time."""
+
+    one: Callable[[bytes | msgspec.Raw], tuple[wire.Object, ClusterObject | None]]
+    page: Callable[[bytes], Page]
+
+
+def _reader(kind: type[W], convert: Callable[[W], ClusterObject | None]) -> _Reader:
+    decoder, lists = msgspec.json.Decoder(kind), msgspec.json.Decoder(_List[kind])  # type: ignore[valid-type]  # at run time
+
+    def one(raw: bytes | msgspec.Raw) -> tuple[wire.Object, ClusterObject | None]:
         found = decoder.decode(raw)
         return found, convert(found)
 
-    return read_
+    def page(body: bytes) -> Page:
+        found: _List[W] = lists.decode(body)
+        items = found.items or ()
+        readings = [Reading(key_of(one.metadata), one.metadata.resource_version or "", convert(one)) for one in items]
+        return Page(readings, found.metadata.resource_version, found.metadata.continue_)
+
+    return _Reader(one, page)
 
 
-_KINDS: Final[Mapping[str, tuple[str, _Read]]] = {
+_KINDS: Final[Mapping[str, tuple[str, _Reader]]] = {
     "Node": ("", _reader(wire.Node, infrastructure.node_of)),
     "Pod": ("", _reader(wire_pods.Pod, pods.pod_of)),
     "Deployment": ("apps", _reader(wire_controllers.Controller, partial(controllers.workload_of, "Deployment"))),
@@ -87,10 +122,28 @@ _FREEZES_NAMESPACE: Final = frozenset(_KINDS) - {
 def read(kind: str, raw: bytes | msgspec.Raw) -> Reading:
     """Read one object of a Kubernetes kind; what cannot be read is quarantined, never an error."""
     try:
-        found, item = _KINDS[kind][1](raw)
+        found, item = _KINDS[kind][1].one(raw)
         return Reading(key_of(found.metadata), found.metadata.resource_version or "", item)
     except UNREADABLE as error:
         return _quarantine(kind, raw, _fault(error))
+
+
+def read_page(kind: str, body: bytes) -> Page:
+    """Read one page of a list of a Kubernetes kind; items that cannot be read are quarantined.
+
+    Raises:
+        UnreadableListError: it is no list.
+    """
+    try:
+        return _KINDS[kind][1].page(body)
+    except UNREADABLE:
+        # Something in it is odd: find out what, item by item.
+        try:
+            found = _RAW_LISTS.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UnreadableListError(f"the answer is no list: {error}") from error
+    readings = [read(kind, raw) for raw in found.items or ()]
+    return Page(readings, found.metadata.resource_version, found.metadata.continue_)
 
 
 def decode_object(kind: str, raw: bytes | msgspec.Raw) -> ClusterObject | None:
@@ -101,7 +154,7 @@ def decode_object(kind: str, raw: bytes | msgspec.Raw) -> ClusterObject | None:
 def read_from_list(kind: str, raw: msgspec.Raw) -> tuple[ClusterObject | None, datetime | None]:
     """Read one item of a list; also the newest time in it."""
     try:
-        found, item = _KINDS[kind][1](raw)
+        found, item = _KINDS[kind][1].one(raw)
     except UNREADABLE as error:
         return _quarantine(kind, raw, _fault(error)).item, newest_in(raw)
     return item, newest_of_pod(found) if isinstance(found, wire_pods.Pod) else newest_in(raw)
