@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,7 +35,7 @@ def doctor(
     """Check rights, versions, metrics, prices, clocks and the broker; exit 1 when something would not work."""
     from kinema_cli.broker import AddressError, settings_for
     from kinema_cli.checkup.run import Subject
-    from kinema_cli.inputs import UsageError
+    from kinema_cli.inputs import UsageError, kubeconfig_file
     from kinema_cli.providers import provider_setting
 
     try:
@@ -51,16 +50,6 @@ def doctor(
         complain(str(error))
         raise typer.Exit(2) from error
     raise typer.Exit(run_doctor(subject, output))
-
-
-def kubeconfig_file(given: Path | None) -> Path:
-    """The file that was named, else kubectl's own place; raises UsageError where there is none."""
-    from kinema_cli.inputs import UsageError
-
-    path = given if given is not None else Path("~/.kube/config").expanduser()
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file: name the kubeconfig of one cluster with --kubeconfig")
-    return path
 
 
 def run_doctor(subject: Subject, output: Format) -> int:

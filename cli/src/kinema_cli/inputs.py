@@ -20,6 +20,14 @@ class InputError(Exception):
     """A file cannot be used; the text names it, the place in it and what to do."""
 
 
+def kubeconfig_file(given: Path | None) -> Path:
+    """The file that was named, else kubectl's own place; raises UsageError where there is none."""
+    path = given if given is not None else Path("~/.kube/config").expanduser()
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file: name the kubeconfig of one cluster with --kubeconfig")
+    return path
+
+
 def snapshot_of(file: Path | None, context: str | None) -> Snapshot:
     """The cluster of a file or of a kubeconfig's context; exactly one is given."""
     from kinema_cli.snapshot import SnapshotError, load_snapshot

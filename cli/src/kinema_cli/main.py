@@ -10,7 +10,7 @@ import typer
 
 from kinema_cli.doctor_command import doctor
 from kinema_cli.explain_command import explain
-from kinema_cli.options import BROKER, CLUSTER, ClusterName, Nats, ProviderOption
+from kinema_cli.options import BROKER, CLUSTER, ClusterName, Kubeconfig, Nats, ProviderOption
 from kinema_cli.plan_command import plan
 from kinema_cli.plans_command import plans
 from kinema_cli.rbac_command import rbac
@@ -107,8 +107,8 @@ def setup(
 
 @app.command()
 def up(
-    kubeconfig: Annotated[Path, typer.Option("--kubeconfig", envvar="KUBECONFIG", help="Which cluster to work on.")],
     provider: ProviderOption,
+    kubeconfig: Kubeconfig = None,
     cluster: ClusterName = CLUSTER,
     out: Annotated[Path, typer.Option("--out", help="Directory for settings and logs.")] = Path("out/up"),
     settings: Annotated[

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.checkup.run import Subject, examine
-from kinema_cli.inputs import InputError, UsageError
+from kinema_cli.inputs import InputError, UsageError, kubeconfig_file
 from kinema_cli.output import complain
 from kinema_cli.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, stop_event
@@ -25,7 +25,8 @@ LOOK_SECONDS = 2.0
 class UpOptions:
     """What to run on."""
 
-    kubeconfig: Path
+    kubeconfig: Path | None
+    """None: kubectl's own place."""
     provider: str
     """`KIND=WHERE`."""
     cluster: str
@@ -55,8 +56,7 @@ def run_up(options: UpOptions) -> int:
 
 
 def _pipeline_options(options: UpOptions) -> PipelineOptions:
-    if not options.kubeconfig.is_file():
-        raise UsageError(f"{options.kubeconfig}: no such file: name the kubeconfig of the cluster")
+    kubeconfig = kubeconfig_file(options.kubeconfig)
     if options.workers < 0:
         raise UsageError(f"--workers {options.workers}: give 0 or more")
     provider = provider_setting(options.provider)
@@ -64,7 +64,7 @@ def _pipeline_options(options: UpOptions) -> PipelineOptions:
     return PipelineOptions(
         directory=options.out,
         cluster=options.cluster,
-        kubeconfig=options.kubeconfig.resolve(),
+        kubeconfig=kubeconfig.resolve(),
         provider=provider,
         settings=read_service_settings(options.settings, supplied) if options.settings is not None else {},
         nats=settings_for(options.nats, options.cluster) if options.nats else None,

@@ -238,3 +238,15 @@ async def test_discovery_and_version(kube: "Kube") -> None:
     assert int(version["minor"].rstrip("+")) >= 21
     groups = {group["name"] for group in (await kube.done("GET", "/apis"))["groups"]}
     assert {"apps", "autoscaling", "policy", "batch"} <= groups
+
+
+@pytest.mark.parametrize("kind", ["SelfSubjectAccessReview", "SubjectAccessReview"])
+async def test_access_reviews_answer_in_their_status(kube: "Kube", kind: str) -> None:
+    """Whoever may do everything is told so, about any verb on any resource or subresource."""
+    attributes = {"verb": "create", "group": "", "resource": "pods", "subresource": "eviction", "namespace": ""}
+    spec: dict[str, Any] = {"resourceAttributes": attributes}
+    if kind == "SubjectAccessReview":
+        spec |= {"user": "admin", "groups": ["system:masters"]}
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    answer = await kube.done("POST", f"/apis/authorization.k8s.io/v1/{kind.lower()}s", body)
+    assert answer["status"]["allowed"] is True
