@@ -106,7 +106,7 @@ def setup(
 
 
 @app.command()
-def up(
+def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     provider: ProviderOption,
     kubeconfig: Kubeconfig = None,
     cluster: ClusterName = CLUSTER,
@@ -118,6 +118,9 @@ def up(
         str, typer.Option("--nats", help="A broker that was set up, with a user of all services; else one is started.")
     ] = "",
     workers: Annotated[int, typer.Option("--workers", help="Processes more that share the solves.")] = 0,
+    steering: Annotated[
+        bool, typer.Option("--steering/--no-steering", help="Install the admission policy that steers new pods.")
+    ] = True,
 ) -> None:
     """Run the five services and a broker as processes of this machine, until interrupted."""
     from kinema_cli.up_command import UpOptions, run_up
@@ -132,6 +135,7 @@ def up(
                 settings=settings,
                 nats=nats,
                 workers=workers,
+                steering=steering,
             )
         )
     )

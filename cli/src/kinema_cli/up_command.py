@@ -15,8 +15,10 @@ from kinema_cli.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, stop_event
 from kinema_cli.providers import provider_setting
 from kinema_cli.service_settings import read_service_settings
+from kinema_cli.setup_command import Steering, steer
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.embedded import ServerError
+from kinema_rescheduler.errors import EffectError
 
 LOOK_SECONDS = 2.0
 
@@ -36,6 +38,8 @@ class UpOptions:
     nats: str = ""
     """A broker that was set up; empty: one of its own."""
     workers: int = 0
+    steering: bool = True
+    """Whether to install the admission policy that steers new pods to the planned nodes."""
 
 
 def run_up(options: UpOptions) -> int:
@@ -49,7 +53,7 @@ def run_up(options: UpOptions) -> int:
         complain(str(error))
         return 1
     try:
-        return asyncio.run(_up(pipeline))
+        return asyncio.run(_up(pipeline, steering=options.steering))
     except (BusError, ServerError, OSError) as error:
         complain(str(error))
         return 1
@@ -72,10 +76,12 @@ def _pipeline_options(options: UpOptions) -> PipelineOptions:
     )
 
 
-async def _up(options: PipelineOptions) -> int:
+async def _up(options: PipelineOptions, *, steering: bool) -> int:
     if not await _is_well(options):
         complain("nothing was started: what fails above would fail later; `kinema doctor` looks at it again")
         return 1
+    if steering:
+        complain(await _steered(options.kubeconfig))
     shutil.rmtree(options.directory / "settings", ignore_errors=True)
     pipeline = LocalPipeline(options)
     stopping = stop_event()
@@ -110,6 +116,14 @@ async def _is_well(options: PipelineOptions) -> bool:
     for finding in worse:
         complain(f"{finding.level}: {finding.check}: {finding.said}{f' → {finding.do}' if finding.do else ''}")
     return all(finding.level != "fail" for finding in worse)
+
+
+async def _steered(kubeconfig: Path) -> str:
+    """Put steering into force; without it everything works, with more pods elsewhere than planned."""
+    try:
+        return await steer(Steering(kubeconfig, on=True))
+    except EffectError as error:
+        return f"steering: not installed ({error}); pods land where they land"
 
 
 def _gave_up(child: Child) -> int:
