@@ -96,12 +96,9 @@ def pod(number: int, nodes: int) -> Entry:
 
 
 def changed(number: int, nodes: int, round_: int) -> Entry:
-    """The same pod, no longer or again ready."""
+    """The same pod after its containers have restarted once more."""
     key, body = pod(number, nodes)
-    status = body["status"]
-    assert isinstance(status, dict)
-    status["conditions"] = [_condition("Ready", str(round_ % 2 == 1)), _condition("PodScheduled")]
-    return key, body
+    return key, body | {"status": _pod_status(number, restarts=round_ + 1)}
 
 
 def _pod_spec(app: str, workload: int) -> Json:
@@ -153,7 +150,7 @@ def _pod_spec(app: str, workload: int) -> Json:
     }
 
 
-def _pod_status(number: int) -> Json:
+def _pod_status(number: int, restarts: int = 0) -> Json:
     kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
     states = [
         {
@@ -163,7 +160,7 @@ def _pod_status(number: int) -> Json:
             "containerID": f"containerd://{number:064d}",
             "ready": True,
             "started": True,
-            "restartCount": 0,
+            "restartCount": restarts,
             "state": {"running": {"startedAt": _time(number)}},
         }
         for name in ("server", "proxy")

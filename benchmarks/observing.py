@@ -93,7 +93,7 @@ async def _measure(plane: ControlPlane, folder: Path) -> dict[str, object]:
 
 async def _warm(plane: ControlPlane) -> None:
     """Wait until the API server has its own copy: its work is not ours."""
-    await asyncio.to_thread(plane.admin.request, "GET", "/api/v1/pods?limit=1&resourceVersion=0")
+    await asyncio.to_thread(plane.admin.request, "GET", "/api/v1/pods?limit=1")
 
 
 async def _steady(observer: Observer, writer: Writer) -> dict[str, object]:
