@@ -12,7 +12,7 @@ from kinema_cli.broker import settings_for
 from kinema_cli.inputs import InputError
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.service_settings import read_service_settings
-from kinema_cli.up_command import UpOptions, run_up
+from kinema_cli.up_command import UpOptions, _pipeline_options, run_up
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_rescheduler.settings import Settings as ReschedulerSettings
@@ -125,6 +125,17 @@ def test_services_are_told_what_the_file_says(tmp_path: Path) -> None:
         "--settings",
         str(tmp_path / "settings/optimizer.json"),
     )
+
+
+@pytest.mark.parametrize(("asked", "text", "steered"), [(True, "{}", True), (False, "{}", False), (True, "", False)])
+def test_steering_is_what_the_file_says_else_the_option(
+    asked: bool, text: str, steered: bool, options: UpOptions, tmp_path: Path
+) -> None:
+    """New pods are steered unless the option or the file says otherwise; the file wins."""
+    file = tmp_path / "settings.yaml"
+    file.write_text(text or "rescheduler: {steering: false}")
+    made = _pipeline_options(replace(options, settings=file, steering=asked))
+    assert made.settings["rescheduler"]["steering"] is steered
 
 
 def test_services_go_to_a_given_broker(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     ] = "",
     workers: Annotated[int, typer.Option("--workers", help="Processes more that share the solves.")] = 0,
     steering: Annotated[
-        bool, typer.Option("--steering/--no-steering", help="Install the admission policy that steers new pods.")
+        bool, typer.Option("--steering/--no-steering", help="Steer new pods to the planned nodes by admission policy.")
     ] = True,
 ) -> None:
     """Run the five services and a broker as processes of this machine, until interrupted."""

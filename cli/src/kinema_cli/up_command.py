@@ -39,7 +39,7 @@ class UpOptions:
     """A broker that was set up; empty: one of its own."""
     workers: int = 0
     steering: bool = True
-    """Whether to install the admission policy that steers new pods to the planned nodes."""
+    """Whether new pods are steered to the planned nodes; needs the right to make an admission policy."""
 
 
 def run_up(options: UpOptions) -> int:
@@ -53,7 +53,7 @@ def run_up(options: UpOptions) -> int:
         complain(str(error))
         return 1
     try:
-        return asyncio.run(_up(pipeline, steering=options.steering))
+        return asyncio.run(_up(pipeline))
     except (BusError, ServerError, OSError) as error:
         complain(str(error))
         return 1
@@ -64,25 +64,27 @@ def _pipeline_options(options: UpOptions) -> PipelineOptions:
     if options.workers < 0:
         raise UsageError(f"--workers {options.workers}: give 0 or more")
     provider = provider_setting(options.provider)
-    supplied = {"rescheduler": {"provider": provider}}
+    supplied: dict[str, dict[str, object]] = {"rescheduler": {"provider": provider, "steering": options.steering}}
+    given = read_service_settings(options.settings, supplied) if options.settings is not None else {}
+    rescheduler = {"steering": options.steering, **given.get("rescheduler", {})}
     return PipelineOptions(
         directory=options.out,
         cluster=options.cluster,
         kubeconfig=kubeconfig.resolve(),
         provider=provider,
-        settings=read_service_settings(options.settings, supplied) if options.settings is not None else {},
+        settings={**given, "rescheduler": rescheduler},
         nats=settings_for(options.nats, options.cluster) if options.nats else None,
         workers=options.workers,
     )
 
 
-async def _up(options: PipelineOptions, *, steering: bool) -> int:
+async def _up(options: PipelineOptions) -> int:
     if not await _is_well(options):
         complain("nothing was started: what fails above would fail later; `kinema doctor` looks at it again")
         return 1
-    if steering:
-        complain(await _steered(options.kubeconfig))
     shutil.rmtree(options.directory / "settings", ignore_errors=True)
+    if options.settings["rescheduler"]["steering"]:
+        complain(await _steered(options.kubeconfig))
     pipeline = LocalPipeline(options)
     stopping = stop_event()
     try:
