@@ -41,7 +41,7 @@ CAPACITY_TYPE: Final = "kinema.io/capacity-type"
 OWNERS_MARKS: Final = ("kinema.io/adjustment", "kinema.io/strategy")
 LIMITS: Final = (3, 6)
 """Least and most replicas of the one autoscaler."""
-PLAN: Final = "kinema.io/plan"
+ROLLED_BY: Final = "kinema.io/rolled-by"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 Chaos = Callable[[LocalPipeline, Progress], Awaitable[bool]]
@@ -229,8 +229,8 @@ def _leftovers(objects: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[str, ..
 
 
 def _our_annotations(kind: str, item: dict[str, Any]) -> list[str]:
-    """Annotations that only we write; a rolled pod keeps the plan's id of its template, which set it apart."""
-    kept = (*OWNERS_MARKS, *((PLAN,) if kind == "pods" and _is_rolled(item) else ()))
+    """Annotations that only we write; pods keep the mark of the template that they were rolled with."""
+    kept = (*OWNERS_MARKS, *((ROLLED_BY,) if kind == "pods" and _is_rolled(item) else ()))
     return [
         key
         for key in item["metadata"].get("annotations", {})
