@@ -329,6 +329,9 @@ class _Search:
         Quick: a few rounds of tries alone, for a plan that need not be the best known.
         """
         self.stop.begin(phase)
+        if (cost := cost_of(self.problem, state)) < self.least:
+            self.least = cost
+            self._tell(phase, cost, state)
         idle, best = 0, state
         gains = {True: np.inf, False: np.inf}
         for turn in range(1, _ROUNDS):
