@@ -28,8 +28,8 @@ demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/
 	.venv/bin/kinema demo --out out/demo
 
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
-	.venv/bin/python -m pytest -q -m "not pipeline and not cluster"
-	.venv/bin/python -m pytest -q -m pipeline
+	.venv/bin/python -m pytest -q -m "not pipeline and not cluster" -n 2
+	.venv/bin/python -m pytest -q -m pipeline -n 2
 	.venv/bin/python -m pytest -q -m cluster
 
 e2e: .venv/.ready controlplane ## all services on a real control plane, audited from outside; leaves out/e2e/result.json
