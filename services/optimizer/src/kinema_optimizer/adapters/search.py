@@ -22,15 +22,16 @@ from kinema_core.events import Stop
 from kinema_optimizer.adapters.assignment import Relaxation, relax
 from kinema_optimizer.adapters.bound import Bound, lower_bound
 from kinema_optimizer.adapters.errands import ALIKE, Crew, Errand, Threads
+from kinema_optimizer.adapters.lp import Floats
 from kinema_optimizer.adapters.neighbourhood import Guide, Step, carried_out
 from kinema_optimizer.adapters.pick import picks
 from kinema_optimizer.adapters.reuse import with_reused
 from kinema_optimizer.adapters.selection import Selection, sparing
-from kinema_optimizer.adapters.start import Prices, anew, as_it_is, generated, keeping, on_sale
+from kinema_optimizer.adapters.start import Prices, anew, as_it_is, first_guide, generated, keeping, on_sale
 from kinema_optimizer.adapters.stops import StopRule
 from kinema_optimizer.logic.kinds import Kinds, kinds_of
 from kinema_optimizer.logic.packing import UNLIMITED, Packing, PackingProblem, enemies_of
-from kinema_optimizer.logic.problem import Ints
+from kinema_optimizer.logic.problem import Flags, Ints
 from kinema_optimizer.logic.progress import Progress, Report
 from kinema_optimizer.logic.state import State, cost_of, moved, packing_of
 
@@ -40,8 +41,6 @@ _STEPS: Final = 4
 """Steps of a round."""
 _GLOBAL_CLASSES: Final = 700
 """Up to so many classes columns are generated for the whole cluster at once."""
-_OFFERED: Final = 24
-"""Machines that a step may buy."""
 _ROUNDS: Final = 100_000
 _IDLE: Final = 40
 """Rounds without any gain after which a phase has nothing more to find."""
@@ -169,7 +168,7 @@ class _Search:
         problem = self.problem
         kinds = kinds_of(problem)
         relaxation = _relaxation(problem, kinds)
-        guide = _guide(problem, kinds, relaxation)
+        guide = first_guide(problem, kinds, relaxation)
         self.prices = _prices(problem, kinds, relaxation)
         now = as_it_is(problem, kinds, guide.enemies, self.prices)
         self.bounding = self.pool.submit(lower_bound, self.relaxed, now.unplaced)
@@ -194,7 +193,9 @@ class _Search:
         lost = int(now.unplaced.sum())
 
         def start(price: float) -> State:
-            keep, scarce = selection.keep(self._at(guide, price).move_price)
+            return keeping_some(*selection.keep(self._at(guide, price).move_price))
+
+        def keeping_some(keep: Flags, scarce: Floats) -> State:
             if self.wish.max_moves is not None:
                 keep = sparing(self.problem, keep, int(self.wish.max_moves * _ROOM))
             made = [
@@ -214,7 +215,7 @@ class _Search:
             priced = self._at(guide, float(self.wish.move_price))
             first = min((now, start(float(self.wish.move_price))), key=lambda one: self._worth(priced, one))
             return self._rounds(priced, first, SHARE_OF_ALL)
-        return self._cheapest_then_fewest(guide, kinds, now, start)
+        return self._cheapest_then_fewest(guide, kinds, now, selection, keeping_some)
 
     def _moves(self, state: State) -> int:
         return int(moved(self.problem, state).sum())
@@ -272,19 +273,28 @@ class _Search:
                 break
         return price
 
-    def _cheapest_then_fewest(self, guide: Guide, kinds: Kinds, now: State, start: Callable[[float], State]) -> State:
+    def _cheapest_then_fewest(
+        self,
+        guide: Guide,
+        kinds: Kinds,
+        now: State,
+        selection: Selection,
+        keeping_some: Callable[[Flags, Floats], State],
+    ) -> State:
         """Least cost; then, among plans within the slack of it, the fewest moves that are found.
 
-        Two ways lead there: nodes selected with moves at a small price, and a plan made anew.
+        Two ways lead there: nodes selected with moves at a small price, and a plan made anew. On the largest clusters
+        the first takes seconds: it is taken as far as time allows.
         """
         cheapest = with_reused(self.problem, self._cheapest(guide, kinds, now, "search"))
         self.stop.begin("selection")
-        ended = self.stop.ends(0)
-        if ended is not None:  # choosing nodes to keep takes seconds on the largest clusters
-            self.stops.append(Stop(reason=ended, phase="selection", iteration=0))
+        if self._over("selection", 0):
             return cheapest
-        small = _SMALL * self._mean()
-        near = self._rounds(self._at(guide, small), start(small), "near")
+        small = self._at(guide, _SMALL * self._mean())
+        chosen = selection.keep(small.move_price)
+        if self._over("selection", 1):
+            return cheapest
+        near = self._rounds(small, keeping_some(*chosen), "near")
         self.least = min(cost_of(self.problem, one) for one in (cheapest, near))
         most = self.least + int(self.least * self.wish.slack)
 
@@ -293,6 +303,13 @@ class _Search:
 
         best = min((one for one in (near, cheapest) if affordable(one)), key=self._moves)
         return self._rounds(self._at(guide, self._mean()), best, SHARE_OF_ALL, affordable)
+
+    def _over(self, phase: str, turn: int) -> bool:
+        """Whether a phase ends at this callback; notes it down."""
+        ended = self.stop.ends(turn)
+        if ended is not None:
+            self.stops.append(Stop(reason=ended, phase=phase, iteration=turn))
+        return ended is not None
 
     def _known_bound(self) -> int:
         """For those who watch; 0 until the bound is there."""
@@ -332,6 +349,8 @@ class _Search:
         if (cost := cost_of(self.problem, state)) < self.least:
             self.least = cost
             self._tell(phase, cost, state)
+        if self._over(phase, 0):
+            return state
         idle, best = 0, state
         gains = {True: np.inf, False: np.inf}
         for turn in range(1, _ROUNDS):
@@ -379,18 +398,3 @@ class _Search:
         """With moves dearer while there are nearly as many as allowed, else cheaper."""
         factor = _STEER if self._moves(state) > most * _NEARLY else 1 / _STEER
         return replace(guide, move_price=np.minimum(guide.move_price * factor, 4.0 * self._mean()))
-
-
-def _guide(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Guide:
-    machines = len(problem.machines)
-    paid = found.room_price.sum(axis=1)[:machines] / np.maximum(kinds.price[:machines], 1)
-    used = set(found.used[found.used < machines].tolist())
-    best = [m for m in np.argsort(-paid, kind="stable").tolist() if m not in used]
-    return Guide(
-        problem=problem,
-        pod_price=found.guiding_price,
-        move_price=np.zeros(len(problem.pending)),
-        machines=tuple(sorted({*used, *best[: max(0, _OFFERED - len(used))]})),
-        machine_fits=kinds.fits[:machines],
-        enemies=enemies_of(problem),
-    )

@@ -17,12 +17,14 @@ from kinema_optimizer.adapters.lp import Floats
 from kinema_optimizer.adapters.neighbourhood import Guide
 from kinema_optimizer.adapters.stops import StopRule
 from kinema_optimizer.logic.kinds import Kinds, newly_fits
-from kinema_optimizer.logic.packing import PackingProblem, among
+from kinema_optimizer.logic.packing import PackingProblem, among, enemies_of
 from kinema_optimizer.logic.problem import Flags, Ints
 from kinema_optimizer.logic.state import Filling, State
 
 Enemies = Mapping[int, tuple[int, ...]]
 
+_OFFERED: Final = 24
+"""Machines that a step may buy."""
 _PHASE: Final = "columns"
 _MOST_ROUNDS: Final = 400
 _WIDEST: Final = 800
@@ -155,3 +157,19 @@ def _into_room(
         if row.any():
             found[e] = Filling(-1, np.flatnonzero(row), row[row > 0])
     return found
+
+
+def first_guide(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Guide:
+    """What steps go by at first: prices of the relaxation, and the machines that it pays most for. Moves are free."""
+    machines = len(problem.machines)
+    paid = found.room_price.sum(axis=1)[:machines] / np.maximum(kinds.price[:machines], 1)
+    used = set(found.used[found.used < machines].tolist())
+    best = [m for m in np.argsort(-paid, kind="stable").tolist() if m not in used]
+    return Guide(
+        problem=problem,
+        pod_price=found.guiding_price,
+        move_price=np.zeros(len(problem.pending)),
+        machines=tuple(sorted({*used, *best[: max(0, _OFFERED - len(used))]})),
+        machine_fits=kinds.fits[:machines],
+        enemies=enemies_of(problem),
+    )
