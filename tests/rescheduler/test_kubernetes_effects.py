@@ -268,7 +268,7 @@ async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
     before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]))
     uid = bench.uid(bench.web())
     requests: Amounts = FrozenMap({"cpu": 150})
-    made = await bench.perform("roll", WEB, uid=uid, requests=requests)
+    made = await bench.perform("roll", WEB, uid=uid, requests=requests, nodes=("planned-1",))
     assert made.outcome == "done"
     assert made.figures["generation"] == bench.web()["metadata"]["generation"]
     spec = bench.web()["spec"]
@@ -276,6 +276,8 @@ async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "25%"}
     assert EXPIRY in str(spec["template"]["spec"]["affinity"])
     assert OPTIMIZED in str(spec["template"]["spec"]["affinity"])
+    preferred = spec["template"]["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["preference"]["matchExpressions"][0].get("values") for term in preferred] == [None, ["planned-1"]]
     assert (await bench.perform("roll", WEB, uid=uid, requests=requests)).outcome == "adopted"
     assert (await bench.perform("restore", WEB, uid=uid)).outcome == "done"
     restored = bench.web()["spec"]

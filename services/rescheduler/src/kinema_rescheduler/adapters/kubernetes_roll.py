@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from kinema_core.events import Amounts, FrozenMap
+from kinema_core.model.match import HOSTNAME
 from kinema_core.model.quantity import parse_amount
 from kinema_rescheduler.adapters.cluster import Made, Order
 from kinema_rescheduler.adapters.kubernetes_api import (
@@ -85,7 +86,7 @@ def _rolled(workload: Json, order: Order) -> Json | None:
                 # The plan's id makes the template another one also where affinity and requests are as wanted already.
                 "metadata": {"annotations": {ROLLED_BY: order.plan}},
                 "spec": {
-                    "affinity": {"nodeAffinity": _node_affinity(template.get("affinity") or {})},
+                    "affinity": {"nodeAffinity": _node_affinity(template.get("affinity") or {}, step.nodes)},
                     "containers": _containers(template["containers"], step.requests),
                 },
             },
@@ -93,8 +94,8 @@ def _rolled(workload: Json, order: Order) -> Json | None:
     }
 
 
-def _node_affinity(affinity: Json) -> Json:
-    """The node affinity with our rules, once, beside whatever it holds."""
+def _node_affinity(affinity: Json, nodes: tuple[str, ...]) -> Json:
+    """The node affinity with our rules, once, beside what it holds: to `nodes` above all, else to any that stays."""
     node = affinity.get("nodeAffinity") or {}
     terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
     required = []
@@ -102,7 +103,9 @@ def _node_affinity(affinity: Json) -> Json:
         expressions = [item for item in term.get("matchExpressions") or [] if item != _AWAY]
         required.append({**term, "matchExpressions": [*expressions, _AWAY]})
     preferred = [item for item in node.get(_PREFERRED) or [] if item != _TOWARDS]
-    return {_REQUIRED: {"nodeSelectorTerms": required}, _PREFERRED: [*preferred, _TOWARDS]}
+    planned = [{"key": HOSTNAME, "operator": "In", "values": list(nodes)}]
+    towards = [_TOWARDS, {"weight": 100, "preference": {"matchExpressions": planned}}] if nodes else [_TOWARDS]
+    return {_REQUIRED: {"nodeSelectorTerms": required}, _PREFERRED: [*preferred, *towards]}
 
 
 def _containers(containers: list[Json], wanted: Amounts) -> list[Json]:

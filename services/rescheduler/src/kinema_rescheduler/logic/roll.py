@@ -20,8 +20,16 @@ def begin_roll(scene: Scene, movers: Movers, workload: Workload) -> Turn:
         replicas_from=workload.replicas,
         replicas_to=workload.replicas,
         requests=_new_requests(movers, workload),
+        nodes=_planned(movers),
     )
     return Turn(scene.intend(step))
+
+
+def _planned(movers: Movers) -> tuple[str, ...]:
+    """Where the plan wants the workload's pods. Nothing else steers them: the set that makes them is not there yet."""
+    leaving = {pod.uid for pod in movers.victims}
+    staying = {pod.node for pod in movers.pods if pod.uid not in leaving and pod.node is not None}
+    return tuple(sorted({*staying, *movers.targets.values()}))
 
 
 def _new_requests(movers: Movers, workload: Workload) -> Amounts:
