@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 MEMBERS := $(wildcard core/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo test check bench controlplane cluster cluster-stop clean e2e
+.PHONY: help demo test check bench controlplane cluster cluster-stop clean e2e faults
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -29,11 +29,14 @@ demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/
 
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
 	.venv/bin/python -m pytest -q -m "not pipeline and not cluster" -n 2
-	.venv/bin/python -m pytest -q -m pipeline -n 2
-	.venv/bin/python -m pytest -q -m cluster
+	.venv/bin/python -m pytest -q -m pipeline
+	.venv/bin/python -m pytest -q -m "cluster and not faults"
 
 e2e: .venv/.ready controlplane ## all services on a real control plane, audited from outside; leaves out/e2e/result.json
-	.venv/bin/python -m pytest -q tests/e2e
+	.venv/bin/python -m pytest -q tests/e2e/test_e2e.py
+
+faults: .venv/.ready controlplane ## what may happen meanwhile, on a real control plane; a minute for each case
+	.venv/bin/python -m pytest -q -m faults
 
 check: .venv/.ready ## Ruff, mypy --strict, import contracts
 	.venv/bin/ruff check

@@ -20,7 +20,6 @@ from tests.pipeline.pipeline_harness import Strikes
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.progress import Progress
 from kinema_core.runtime.bus import BusError, Stored
-from kinema_core.runtime.faultpoint import VARIABLE
 from kinema_core.runtime.kubernetes_rights import Rule, account, manifests
 from kinema_observer import rights as observer_rights
 from kinema_observer.adapters.source import RESOURCES
@@ -93,7 +92,6 @@ async def carried_out(
     access: Mapping[str, Access],
     *,
     settings: Mapping[str, Mapping[str, object]] = SETTINGS,
-    faults: Sequence[str] = (),
     strike: Strike | None = None,
 ) -> Run:
     """Run the services until they have carried out what they accepted and found nothing more to do.
@@ -102,7 +100,6 @@ async def carried_out(
         folder: for settings, logs and streams.
         access: of observer and rescheduler to the cluster.
         settings: by service.
-        faults: the rescheduler's first process kills itself at the first of these points, its next at the second, …
         strike: something else to do to the pipeline or the cluster.
     """
     began = time.monotonic()
@@ -117,10 +114,9 @@ async def carried_out(
                 name: {**settings.get(name, {}), **({"kubeconfig": files[name]} if name in files else {})}
                 for name in SERVICES
             },
-            environment={"rescheduler": {VARIABLE: faults[0]}} if faults else {},
         )
     )
-    strikes = Strikes("rescheduler", list(faults[1:]), left=len(faults), chaos=strike)
+    strikes = Strikes("", [], left=0, chaos=strike)
     try:
         await pipeline.start()
         progress = await _settled(pipeline, strikes)

@@ -1,0 +1,64 @@
+"""A few workloads on more nodes than they need: quick to build, quick to tear down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any, Final
+
+from tests.controlplane.access import Access
+from tests.controlplane.nodes import add_nodes, node
+from tests.e2e.shop import ZONES, Placed, at, await_ready, quick
+
+from kinema_core.model.catalog import gke_allocatable
+from kinema_sim.scenarios.objects import App, daemon_set, deployment, namespace, pdb, stateful_set
+
+SPACE: Final = "small"
+OLD_NODES: Final = 5
+_FIXED: Final = {"kinema.io/adjustment": "0"}
+_STORE: Final = App("store", SPACE, "example/store:1", cpu_m=200, memory_mi=300, replicas=2, annotations=_FIXED)
+
+
+@contextmanager
+def small_cluster(access: Access) -> Iterator[None]:
+    """The cluster within the block; afterwards there is no node and no pod of it."""
+    cpu, memory = gke_allocatable(Decimal(2), 8 * 2**30)
+    room = {"cpu": f"{cpu}m", "memory": str(memory)}
+    nodes = [
+        node(f"old-{i}", zone=ZONES[i % len(ZONES)], machine="e2-standard-2", cpu=room["cpu"], memory=room["memory"])
+        for i in range(OLD_NODES)
+    ]
+    try:
+        add_nodes(access, *nodes)
+        for path, body in objects():
+            access.request("POST", path, body)
+        await_ready(access)
+        yield
+    finally:
+        access.request("DELETE", f"/api/v1/namespaces/{SPACE}")
+        access.until(f"/api/v1/namespaces/{SPACE}", lambda found: found.get("code") == 404)
+        for each in access.request("GET", "/api/v1/nodes")["items"]:
+            access.request("DELETE", f"/api/v1/nodes/{each['metadata']['name']}")
+
+
+def objects() -> Iterator[Placed]:
+    """Deployments, a StatefulSet with a budget, and a DaemonSet."""
+    yield "/api/v1/namespaces", namespace(SPACE)
+    for name, replicas, cpu_m in (("web", 4, 250), ("api", 3, 150)):
+        app = App(name, SPACE, f"example/{name}:1", cpu_m=cpu_m, memory_mi=300, replicas=replicas, annotations=_FIXED)
+        yield at("apps/v1", "deployments", quick(deployment(app)))
+    yield at("apps/v1", "statefulsets", quick(stateful_set(_STORE)))
+    yield at("policy/v1", "poddisruptionbudgets", budget("store", maxUnavailable=1))
+    yield at("apps/v1", "daemonsets", quick(daemon_set(App("agent", SPACE, "example/agent:1", cpu_m=60, memory_mi=60))))
+
+
+def budget(name: str, **rule: int) -> dict[str, Any]:
+    """A disruption budget for one workload."""
+    return pdb(App(name, SPACE, "", cpu_m=0, memory_mi=0), **rule)
+
+
+def quota(hard: Mapping[str, str]) -> Placed:
+    """A quota for the namespace."""
+    body = {"metadata": {"name": "tight"}, "spec": {"hard": dict(hard)}}
+    return f"/api/v1/namespaces/{SPACE}/resourcequotas", body
