@@ -23,7 +23,7 @@ from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.logic.limits import Limits
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 LIMITS = Limits(node_ready_seconds=120, pods_ready_seconds=180, retry_seconds=1)
 

@@ -36,7 +36,7 @@ from kinema_core.events import (
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.envelope import answer
 
-pytestmark = [pytest.mark.cluster, pytest.mark.connected]
+pytestmark = [pytest.mark.cluster, pytest.mark.connected, pytest.mark.long]
 
 CLUSTER = "two"
 LEASE_SECONDS = 3.0
