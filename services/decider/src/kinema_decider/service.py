@@ -20,8 +20,9 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.stage import Latest, Moment, NoState, Want
+from kinema_decider.logic.case import Case
 from kinema_decider.logic.memory import REMEMBERED, Memory, Proposal, remember
-from kinema_decider.logic.rules import Case, Objection, first_objection, whole
+from kinema_decider.logic.rules import Objection, first_objection, whole
 from kinema_decider.settings import Settings
 
 NAME: Final = "decider"
@@ -102,10 +103,9 @@ class Decider:
 def _body(case: Case, objection: Objection | None) -> PlanAccepted | PlanHeld | PlanRefused:
     version = case.cluster.version
     if objection is None:
-        per = "watts" if case.energy else "usd_per_hour"
         figures = {
-            f"cost_now_{per}": whole(case.cost_now),
-            f"cost_new_{per}": whole(case.cost_new),
+            f"cost_now_{case.figure}": whole(case.cost_now),
+            f"cost_new_{case.figure}": whole(case.cost_new),
             "moves": case.plan.moves,
             "restarts": case.plan.restarts,
             "drifted": case.adapted.drift.changed,

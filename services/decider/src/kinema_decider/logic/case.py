@@ -1,0 +1,112 @@
+"""A plan before the rules, with all that they may look at, in the unit that the plan was made for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from functools import cached_property
+
+from kinema_core.events import Plan
+from kinema_core.model.catalog import machine_of, node_prices
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.power import micro_watts, watts_by_type
+from kinema_core.model.risk import ORDINARY, restart_risk
+from kinema_decider.logic.adapt import Adapted, adapt
+from kinema_decider.logic.limits import Limits
+from kinema_decider.logic.memory import Memory
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan before the rules, with all that they may look at."""
+
+    id: str
+    plan: Plan
+    proposed: datetime
+    approved: bool
+    memory: Memory
+    cluster: Cluster
+    now: datetime
+    limits: Limits
+
+    @property
+    def saves(self) -> bool:
+        """Whether the plan's point is to save (and not room for pods that wait)."""
+        return self.plan.mode == "reschedule"
+
+    @property
+    def energy(self) -> bool:
+        """Whether the plan was made to save energy: then all that is compared below is in microwatts."""
+        return self.plan.cost.unit == "W"
+
+    @property
+    def unit(self) -> str:
+        """In which people are told."""
+        return "W" if self.energy else "USD/h"
+
+    @property
+    def figure(self) -> str:
+        """How figures in that unit are named."""
+        return "watts" if self.energy else "usd_per_hour"
+
+    @cached_property
+    def prices(self) -> dict[str, int]:
+        """Micro-USD per hour, or microwatts, of every live node; raises PriceError."""
+        if self.energy:
+            watts = watts_by_type(self.cluster, self.memory.offers or ())
+            return {node.name: watts[machine_of(node)[0]] for node in self.cluster.nodes}
+        return dict(node_prices(self.cluster, self.memory.offers or ()))
+
+    @cached_property
+    def offer_prices(self) -> dict[str, int]:
+        """The same of every offer on sale."""
+        offers = self.memory.offers or ()
+        return {one.name: micro_watts(one) if self.energy else one.micro_usd_per_hour for one in offers}
+
+    @cached_property
+    def adapted(self) -> Adapted:
+        """The plan carried over to the state of now."""
+        return adapt(self.plan, self.cluster, self.prices, self.offer_prices)
+
+    @cached_property
+    def booted(self) -> int:
+        """Price of what the plan boots, as in `prices`."""
+        return sum(self.offer_prices[node.offer] for node in self.plan.nodes if node.action == "boot")
+
+    @cached_property
+    def rented(self) -> int:
+        """Price of the nodes that the plan needs on the way only."""
+        return sum(self.offer_prices[node.offer] for node in self.plan.temporary)
+
+    @cached_property
+    def stops(self) -> int:
+        """How often pods move only to move on."""
+        moved = [step.pod for step in self.plan.steps if step.action == "move"]
+        return len(moved) - len(set(moved))
+
+    @cached_property
+    def restart_risk(self) -> Fraction:
+        """What the restarts of the plan count, in ordinary ones; a stop on the way is an ordinary one."""
+        pods = self.cluster.pods_by_uid
+        restarted = [one.uid for one in self.plan.placements if one.source is not None and one.strategy != "stay"]
+        gone = sum(uid not in pods for uid in restarted)
+        risk = sum(restart_risk(self.cluster, pods[uid]) for uid in restarted if uid in pods)
+        return Fraction(risk, ORDINARY) + gone + self.stops
+
+    @cached_property
+    def cost_now(self) -> int:
+        """Price of the cluster as it is."""
+        return sum(self.prices.values())
+
+    @cached_property
+    def cost_new(self) -> int:
+        """Price of the cluster once the plan is carried out."""
+        deleted = {node.name for node in self.adapted.plan.nodes if node.action == "delete"}
+        kept = sum(price for name, price in self.prices.items() if name not in deleted)
+        return kept + self.booted
+
+    @cached_property
+    def seconds_since_proposal(self) -> float:
+        """Age of the proposal."""
+        return (self.now - self.proposed).total_seconds()
