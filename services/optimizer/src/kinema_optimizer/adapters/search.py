@@ -220,10 +220,13 @@ class _Search:
     def _moves(self, state: State) -> int:
         return int(moved(self.problem, state).sum())
 
-    def _cheapest(self, guide: Guide, kinds: Kinds, now: State, phase: str) -> State:
-        """Least cost, whatever moves."""
+    def _anew(self, guide: Guide, kinds: Kinds, now: State) -> State:
+        return anew(self.problem, kinds, guide.enemies, self.prices) if self.problem.nodes else now
+
+    def _cheapest(self, guide: Guide, kinds: Kinds, now: State, phase: str, fresh: State | None = None) -> State:
+        """Least cost, whatever moves; `fresh`: the plan made anew, where it is there already."""
         problem = self.problem
-        fresh = anew(problem, kinds, guide.enemies, self.prices) if problem.nodes else now
+        fresh = self._anew(guide, kinds, now) if fresh is None else fresh
         best = now
         if fresh.unplaced.sum() <= now.unplaced.sum():
             if len(problem.pending) <= _GLOBAL_CLASSES and fresh.boots:
@@ -248,12 +251,12 @@ class _Search:
             return self._moves(state) <= most
 
         price = self._price_within(int(most * _ROOM), ways.leaving)
-        best = min(
-            (one for one in (now, ways.start(price)) if allowed(one)), key=lambda one: cost_of(self.problem, one)
-        )
-        if allowed(with_reused(self.problem, anew(self.problem, kinds, guide.enemies, self.prices))):
-            cheapest = with_reused(self.problem, self._cheapest(guide, kinds, now, "search"))
-            best = min((best, cheapest if allowed(cheapest) else best), key=lambda one: cost_of(self.problem, one))
+        cost = partial(cost_of, self.problem)
+        best = min((one for one in (now, ways.start(price)) if allowed(one)), key=cost)
+        fresh = self._anew(guide, kinds, now)
+        if allowed(with_reused(self.problem, fresh)):
+            cheapest = with_reused(self.problem, self._cheapest(guide, kinds, now, "search", fresh))
+            best = min((best, cheapest if allowed(cheapest) else best), key=cost)
         return self._rounds(self._at(guide, max(price, _SMALL * self._mean())), best, SHARE_OF_ALL, allowed, most)
 
     def _price_within(self, most: int, leaving: Callable[[float], int]) -> float:
@@ -267,9 +270,7 @@ class _Search:
                 low = price
             else:
                 high = price
-            ended = self.stop.ends(turn)
-            if ended is not None or turn == _BISECTIONS:
-                self.stops.append(Stop(reason=ended or "optimal", phase="start", iteration=turn))
+            if self._over("start", turn):
                 break
         return price
 
@@ -375,9 +376,8 @@ class _Search:
             if most is not None:
                 best = min(best, state, key=lambda one: cost_of(self.problem, one))
                 guide = self._steered(guide, state, most)
-            reason = self.stop.ends(turn) or (
-                "optimal" if idle >= _IDLE or not steps or (quick and turn == _QUICK) else None
-            )
+            done = idle >= _IDLE or not steps or (quick and turn == _QUICK)
+            reason = self.stop.ends(turn) or ("optimal" if done else None)
             if reason is not None:
                 self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
                 break
