@@ -51,7 +51,7 @@ class Auditor:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Judge every change within the block."""
-        versions = self._follower.list()
+        versions = self._follower.read()
         self.before = deepcopy(self.now)
         self._seen = {_uid(pod) for pod in self.now["Pod"].values() if _node(pod)}
         self._judge()

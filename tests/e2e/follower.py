@@ -47,7 +47,7 @@ class Follower:
     """How often everything had to be read anew: changes in between were not seen one by one."""
     _stopping: threading.Event = field(default_factory=threading.Event)
 
-    def list(self) -> dict[str, str]:
+    def read(self) -> dict[str, str]:
         """Read everything; gives the version of each kind."""
         return {kind: self._list(kind) for kind in KINDS}
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from tests.controlplane.access import Access
-from tests.pipeline.pipeline_harness import Strikes
+from tests.controlplane.access import Access, RefusedError
+from tests.pipeline.pipeline_harness import Chaos, Strikes, followed
 
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.progress import Progress
-from kinema_core.runtime.bus import BusError, Stored
 from kinema_core.runtime.kubernetes_rights import Rule, account, manifests
 from kinema_observer import rights as observer_rights
 from kinema_observer.adapters.source import RESOURCES
@@ -33,8 +30,6 @@ SETTINGS: Final[Mapping[str, Mapping[str, object]]] = {
     "optimizer": {"planning": {"time_limit_seconds": 15.0}},
 }
 
-Strike: TypeAlias = Callable[[LocalPipeline, Progress], Awaitable[bool]]
-"""Called again and again until it says True: it has done what it came for."""
 _HOME: Final = "kinema-system"
 """Namespace of the services' accounts."""
 
@@ -63,10 +58,14 @@ def optimum(access: Access, folder: Path) -> Any:
     """What `kinema plan` says of the cluster as it is, as JSON: told by a listing, without any service."""
     items = []
     for resource in RESOURCES:
-        with contextlib.suppress(Exception):  # a kind that this cluster does not have
+        try:
             found = access.request("GET", resource.path)
-            version, kind = found["apiVersion"], found["kind"].removesuffix("List")
-            items += [{"apiVersion": version, "kind": kind, **item} for item in found["items"]]
+        except RefusedError as error:
+            if error.status != 404 or resource.essential:
+                raise
+            continue  # a kind that this cluster does not have
+        version, kind = found["apiVersion"], found["kind"].removesuffix("List")
+        items += [{"apiVersion": version, "kind": kind, **item} for item in found["items"]]
     listing = folder / "listing.json"
     listing.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     command = [
@@ -92,7 +91,7 @@ async def carried_out(
     access: Mapping[str, Access],
     *,
     settings: Mapping[str, Mapping[str, object]] = SETTINGS,
-    strike: Strike | None = None,
+    strike: Chaos | None = None,
 ) -> Run:
     """Run the services until they have carried out what they accepted and found nothing more to do.
 
@@ -116,10 +115,10 @@ async def carried_out(
             },
         )
     )
-    strikes = Strikes("", [], left=0, chaos=strike)
+    strikes = Strikes(chaos=strike)
     try:
         await pipeline.start()
-        progress = await _settled(pipeline, strikes)
+        progress = await followed(pipeline, strikes, SECONDS, until=lambda _: True)
     finally:
         await pipeline.stop()
     return Run(progress, strikes.over, time.monotonic() - began)
@@ -142,20 +141,3 @@ def _account(admin: Access, service: str, rules: Sequence[Rule]) -> Access:
     path = f"/api/v1/namespaces/{_HOME}/serviceaccounts/{account(service)}/token"
     token = admin.request("POST", path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]
     return replace(admin, token=token)
-
-
-async def _settled(pipeline: LocalPipeline, strikes: Strikes) -> Progress:
-    progress, position = Progress(), 0
-    deadline = time.monotonic() + SECONDS
-    while not (progress.settled and strikes.over):
-        if time.monotonic() > deadline:
-            tails = "\n".join(f"{name}: {child.tail(3)}" for name, child in pipeline.supervisor.children.items())
-            raise AssertionError(f"not settled, waiting {progress.waiting}; {strikes}; {progress.failed[-3:]}\n{tails}")
-        await strikes.strike(pipeline, progress)
-        with contextlib.suppress(BusError):
-            async for item in pipeline.bus.read("LOG", start=position + 1):
-                position = item.sequence
-                if isinstance(item, Stored):
-                    progress.fold(item.event)
-        await asyncio.sleep(0.1)
-    return progress

@@ -45,11 +45,8 @@ _QUICK: Final = {
     for part in ("delay", "jitter-delay")
 }
 """Pods start and end as quickly as those of a small Go program."""
-
-
-def untouchable() -> tuple[str, ...]:
-    """Names (or their beginnings) of pods that stay where they are, whatever it costs."""
-    return ("bare", "ledger", "vault")
+UNTOUCHABLE: Final = ("bare", "ledger", "vault")
+"""Beginnings of the names of pods that stay where they are, whatever it costs."""
 
 
 def create(access: Access) -> None:
@@ -65,7 +62,7 @@ def create(access: Access) -> None:
     for path, body in objects():
         access.request("POST", path, body)
     await_ready(access)
-    _scale(access, lambda service: service.min)
+    _end_peak(access)
     await_ready(access)
 
 
@@ -165,12 +162,12 @@ def at(version: str, plural: str, made: JSON) -> Placed:
     return f"/apis/{version}/namespaces/{made['metadata']['namespace']}/{plural}", made
 
 
-def _scale(access: Access, wanted: Any) -> None:
+def _end_peak(access: Access) -> None:
     for service, space in _services():
         if service.name in _SCALED:
             continue  # its autoscaler does
         path = f"/apis/apps/v1/namespaces/{space}/deployments/{service.name}/scale"
-        body = {"spec": {"replicas": wanted(service)}}
+        body = {"spec": {"replicas": service.min}}
         access.request("PATCH", path, body, content_type="application/merge-patch+json")
 
 

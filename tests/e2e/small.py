@@ -24,9 +24,8 @@ _STORE: Final = App("store", SPACE, "example/store:1", cpu_m=200, memory_mi=300,
 def small_cluster(access: Access) -> Iterator[None]:
     """The cluster within the block; afterwards there is no node and no pod of it."""
     cpu, memory = gke_allocatable(Decimal(2), 8 * 2**30)
-    room = {"cpu": f"{cpu}m", "memory": str(memory)}
     nodes = [
-        node(f"old-{i}", zone=ZONES[i % len(ZONES)], machine="e2-standard-2", cpu=room["cpu"], memory=room["memory"])
+        node(f"old-{i}", zone=ZONES[i % len(ZONES)], machine="e2-standard-2", cpu=f"{cpu}m", memory=str(memory))
         for i in range(OLD_NODES)
     ]
     try:

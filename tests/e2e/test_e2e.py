@@ -15,7 +15,7 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.auditor import Auditor
 from tests.e2e.pipeline_run import Run, carried_out, catalog, optimum, own_rights
-from tests.e2e.shop import OLD_NODES, create, untouchable
+from tests.e2e.shop import OLD_NODES, UNTOUCHABLE, create
 
 from kinema_core.events import ExecutionFinished
 
@@ -75,7 +75,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, own_control_plane: Control
     access = own_control_plane.admin
     create(access)
     planned = optimum(access, folder)
-    auditor = Auditor(access, untouchable())
+    auditor = Auditor(access, UNTOUCHABLE)
     with auditor.watching():
         run = asyncio.run(carried_out(folder / "run", own_rights(access)))
         nodes = list(auditor.now["Node"].values())
@@ -119,7 +119,7 @@ def test_everything_accepted_was_finished(outcome: Outcome) -> None:
 def test_the_auditor_sees_harm(own_control_plane: ControlPlane, outcome: Outcome, tmp_path: Path) -> None:
     """Hurt by hand, the same auditor tells: a pod deleted, a node marked, an untouchable pod gone."""
     access = own_control_plane.admin
-    auditor = Auditor(access, untouchable())
+    auditor = Auditor(access, UNTOUCHABLE)
     pods = access.request("GET", "/api/v1/namespaces/teastore/pods?labelSelector=app%3Dteastore-webui")["items"]
     path = f"/api/v1/nodes/{outcome.nodes[0]['metadata']['name']}"
     with auditor.watching():

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,7 +92,7 @@ async def run_strategies(
         environment = {service: {FAULT: points[0]}} if points else {}
         pipeline = await start_pipeline(options, simulator, settings=SETTINGS, environment=environment)
         strikes = Strikes(service, list(points[1:]), left=len(points), chaos=chaos)
-        await _follow(pipeline, strikes, seconds)
+        await followed(pipeline, strikes, seconds, until=_finished)
         # The last word of the plan is out; let the cluster come to rest before it is looked at.
         await asyncio.sleep(1)
         history = await simulator.history()
@@ -125,12 +125,12 @@ async def run_strategies(
 class Strikes:
     """What is still to be done to the pipeline."""
 
-    service: str
-    following: list[str]
+    service: str = ""
+    following: list[str] = field(default_factory=list)
     """Fault points for the processes after the next death."""
-    left: int
+    left: int = 0
     """Deaths still to come."""
-    chaos: Chaos | None
+    chaos: Chaos | None = None
 
     @property
     def over(self) -> bool:
@@ -169,14 +169,17 @@ class _Dead:
 _DEAD: Any = _Dead()
 
 
-async def _follow(pipeline: LocalPipeline, strikes: Strikes, seconds: float) -> None:
+async def followed(
+    pipeline: LocalPipeline, strikes: Strikes, seconds: float, *, until: Callable[[Progress], bool]
+) -> Progress:
+    """Strike when it is due, until everything is settled and as wanted; fails after so many real seconds."""
     progress, position = Progress(), 0
     deadline = time.monotonic() + seconds
-    while not (progress.settled and strikes.over and _finished(progress)):
+    while not (progress.settled and strikes.over and until(progress)):
         if time.monotonic() > deadline:
-            tails = "\n".join(f"{name}: {child.tail(2)}" for name, child in pipeline.supervisor.children.items())
-            message = f"not settled, waiting {progress.waiting}; still to strike: {strikes}\n{tails}"
-            raise AssertionError(message)
+            tails = "\n".join(f"{name}: {child.tail(3)}" for name, child in pipeline.supervisor.children.items())
+            waiting, failed = progress.waiting, progress.failed[-3:]
+            raise AssertionError(f"not settled, waiting {waiting}; still to strike: {strikes}; {failed}\n{tails}")
         await strikes.strike(pipeline, progress)
         with contextlib.suppress(BusError):
             async for item in pipeline.bus.read("LOG", start=position + 1):
@@ -184,6 +187,7 @@ async def _follow(pipeline: LocalPipeline, strikes: Strikes, seconds: float) -> 
                 if isinstance(item, Stored):
                     progress.fold(item.event)
         await asyncio.sleep(0.05)
+    return progress
 
 
 def _finished(progress: Progress) -> bool:
