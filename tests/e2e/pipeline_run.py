@@ -45,9 +45,11 @@ class Run:
     """From their start until nothing was left to do."""
 
 
-def catalog(folder: Path) -> Path:
-    """Prices of the machines on sale, as a file: the simulator's, without its remarks."""
+def catalog(folder: Path, sold: Sequence[str] = ()) -> Path:
+    """Prices of the machines on sale (none named: all), as a file: the simulator's, without its remarks."""
     lines = (resources.files("kinema_sim.data") / "gke-e2-europe-west3.csv").read_text().splitlines()
+    if sold:
+        lines = [line for line in lines if line.startswith(("machine_type,", *(f"{name}," for name in sold)))]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "catalog.csv"
     path.write_text("\n".join(line for line in lines if not line.startswith("#")) + "\n")
@@ -92,6 +94,7 @@ async def carried_out(
     *,
     settings: Mapping[str, Mapping[str, object]] = SETTINGS,
     strike: Chaos | None = None,
+    sold: Sequence[str] = (),
 ) -> Run:
     """Run the services until they have carried out what they accepted and found nothing more to do.
 
@@ -100,6 +103,7 @@ async def carried_out(
         access: of observer and rescheduler to the cluster.
         settings: by service.
         strike: something else to do to the pipeline or the cluster.
+        sold: machine types on sale; none named: all.
     """
     began = time.monotonic()
     files = {name: str(one.write_kubeconfig(folder / f"{name}.kubeconfig")) for name, one in access.items()}
@@ -108,7 +112,7 @@ async def carried_out(
             directory=folder,
             cluster=CLUSTER,
             kubeconfig=Path(files["observer"]),
-            provider={"kind": "kwok", "catalog": str(catalog(folder)), "boot_seconds": 3.0},
+            provider={"kind": "kwok", "catalog": str(catalog(folder, sold)), "boot_seconds": 3.0},
             settings={
                 name: {**settings.get(name, {}), **({"kubeconfig": files[name]} if name in files else {})}
                 for name in SERVICES
