@@ -149,6 +149,21 @@ def test_a_replica_set_points_to_its_deployment_and_old_ones_are_left_out() -> N
     assert decode_object("ReplicaSet", raw(alone)) is not None
 
 
+def test_a_workload_tells_why_its_pods_are_refused() -> None:
+    """The complaint of its controller, without the pod's name, which changes at each try; nothing once it is over."""
+    why = "exceeded quota: tight, requested: pods=1, used: pods=4, limited: pods=4"
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+
+    def refused(**more: str) -> str:
+        return workload("Deployment", spec={}, status={"conditions": [{**failure, **more}]}).refused
+
+    assert refused(message=f'pods "web-5d4f-x2x9k" is forbidden: {why}') == why
+    assert refused(message="no webhook answers") == "no webhook answers"
+    assert refused() == "FailedCreate"
+    assert refused(status="False", message=why) == ""
+    assert refused(reason="FailedDelete", message=why) == ""
+
+
 def test_daemon_sets_and_jobs_count_in_their_own_fields() -> None:
     """Desired numbers come from the status of a daemon set and from the parallelism of a Job."""
     status = {

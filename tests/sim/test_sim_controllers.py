@@ -26,12 +26,52 @@ from kinema_sim.engine.kinds import (
     PDB,
     POD,
     REPLICA_SET,
+    RESOURCE_QUOTA,
     STATEFUL_SET,
+    Kind,
 )
-from kinema_sim.engine.objects import Obj, is_ready, is_terminating, labels_of, name_of, node_of
+from kinema_sim.engine.objects import Obj, condition, is_ready, is_terminating, labels_of, name_of, node_of
 from kinema_sim.scenarios.objects import daemon_set, pdb, stateful_set
 
 NOW = EPOCH_MS + 10_000_000
+
+
+def _complaint(cluster: Cluster, kind: Kind) -> str:
+    """What the only object of a kind says of refused pods."""
+    (found,) = cluster.store.each(kind)
+    told = condition(found, "ReplicaFailure")
+    return "" if told is None else str(told["message"])
+
+
+def test_a_quota_refuses_pods_and_the_workload_says_so() -> None:
+    """No pod beyond the quota; set and Deployment complain until there is room, then all pods come."""
+    cluster = a_cluster(nodes=2)
+    with_deployment(cluster, an_app(replicas=2))
+    quota = {"metadata": {"name": "tight", "namespace": "shop"}, "spec": {"hard": {"pods": "3"}}}
+    cluster.store.create(RESOURCE_QUOTA, quota)
+    edit_spec(cluster, replicas=5)
+    cluster.run_for(20)
+    assert ready_count(cluster) == 3
+    assert cluster.store.each(RESOURCE_QUOTA)[0]["status"]["used"] == {"pods": "3"}
+    for kind in (REPLICA_SET, DEPLOYMENT):
+        assert "exceeded quota: tight, requested: pods=1, used: pods=3, limited: pods=3" in _complaint(cluster, kind)
+    cluster.store.edit(RESOURCE_QUOTA, ("shop", "tight"), lambda draft: draft["spec"]["hard"].update(pods="9"))
+    cluster.run_for(30)
+    assert ready_count(cluster) == 5
+    assert (_complaint(cluster, REPLICA_SET), _complaint(cluster, DEPLOYMENT)) == ("", "")
+
+
+def test_a_stateful_set_takes_up_its_work_after_a_quota() -> None:
+    """A pod that was refused is created once there is room."""
+    cluster = a_cluster(nodes=2)
+    quota = {"metadata": {"name": "tight", "namespace": "shop"}, "spec": {"hard": {"pods": "1"}}}
+    cluster.store.create(RESOURCE_QUOTA, quota)
+    cluster.store.create(STATEFUL_SET, stateful_set(an_app("db", replicas=2)))
+    cluster.run_for(30)
+    assert len(pods_of(cluster, "db")) == 1
+    cluster.store.remove(RESOURCE_QUOTA, ("shop", "tight"))
+    cluster.run_for(30)
+    assert len(pods_of(cluster, "db")) == 2
 
 
 def _pod(name: str, **facts: object) -> Obj:

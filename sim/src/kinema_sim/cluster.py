@@ -11,6 +11,7 @@ from kinema_sim.controllers.deployment import DeploymentController
 from kinema_sim.controllers.hpa import SYNC_MS, Autoscaler
 from kinema_sim.controllers.job import JobController
 from kinema_sim.controllers.kubelet import Kubelets
+from kinema_sim.controllers.quotas import QuotaController
 from kinema_sim.controllers.replicaset import ReplicaSetController
 from kinema_sim.controllers.statefulset import StatefulSetController
 from kinema_sim.engine.admission import Admission
@@ -57,6 +58,8 @@ class Cluster:
         self.daemon_sets = DaemonSetController(self.store, self.api)
         self.jobs = JobController(self.store, self.api)
         self.budgets = BudgetController(self.store)
+        self.quotas = QuotaController(self.store)
+        self.store.admit_with(self.quotas.admit)
         self.load = LoadGenerator(self.store, apps)
         self.meter = Meter(self.store, self.load.usage)
         self.autoscaler = Autoscaler(self.store, self.api, self.meter)

@@ -98,6 +98,32 @@ async def test_a_watch_ends_when_its_time_is_up(kube: "Kube") -> None:
     assert response.content.at_eof()
 
 
+async def test_a_quota_refuses_pods_and_the_workload_says_so(kube: "Kube") -> None:
+    """A surge beyond a quota: the Deployment is heard, has no pod more, and complains with the quota's name."""
+    await kube.deployment("web", 2)
+    await kube.done(
+        "POST", f"{kube.core}/resourcequotas", {"metadata": {"name": "tight"}, "spec": {"hard": {"pods": 2}}}
+    )
+    await kube.until(f"{kube.core}/resourcequotas/tight", lambda found: "used" in (found.get("status") or {}))
+    path = f"{kube.apps}/deployments/web"
+    scaled = await kube.done("PATCH", f"{path}/scale", {"spec": {"replicas": 3}}, content_type=MERGE)
+
+    def complaints(found: Any) -> list[Any]:
+        return [item for item in found["status"].get("conditions", []) if item["type"] == "ReplicaFailure"]
+
+    told = await kube.until(path, lambda found: bool(complaints(found)))
+    (complaint,) = complaints(told)
+    assert (complaint["status"], complaint["reason"]) == ("True", "FailedCreate")
+    assert (
+        "is forbidden: exceeded quota: tight, requested: pods=1, used: pods=2, limited: pods=2" in complaint["message"]
+    )
+    assert told["status"]["observedGeneration"] >= told["metadata"]["generation"] == 2
+    assert scaled["spec"]["replicas"] == 3
+    assert len(await kube.pods("web")) == 2
+    await kube.done("PATCH", f"{path}/scale", {"spec": {"replicas": 2}}, content_type=MERGE)
+    await kube.until(path, lambda found: not complaints(found))
+
+
 async def test_writes_want_the_version_that_was_read(kube: "Kube") -> None:
     """A replacement with an outdated resourceVersion is a conflict."""
     made = await kube.config_map("c", a="1")

@@ -230,6 +230,8 @@ class Workload(_Namespaced, frozen=True, kw_only=True, tag="Workload", tag_field
     max_surge: str = "25%"
     max_unavailable: str = "25%"
     paused: bool = False
+    refused: str = ""
+    """Why its controller may create no pods (a quota, an admission rule), as long as it complains of it."""
 
     @property
     def key(self) -> str:

@@ -3,7 +3,7 @@
 import msgspec
 
 from kinema_sim.api.kube import KubeApi
-from kinema_sim.controllers.pods import pod_of_template
+from kinema_sim.controllers.pods import RETRY_MS, create_pods, pod_of_template
 from kinema_sim.controllers.queue import Turn, WorkQueue
 from kinema_sim.controllers.rollout import scaled
 from kinema_sim.engine.clock import digest
@@ -71,8 +71,9 @@ class DaemonSetController:
                 self._api.delete_pod(pod)
             else:
                 have[target] = pod
-        for name in sorted(wanted - have.keys()):
-            self.store.create(POD, self._draft(found, name, revision))
+        missing = [self._draft(found, name, revision) for name in sorted(wanted - have.keys())]
+        if create_pods(self.store, missing):
+            self._queue.add(key, delay_ms=RETRY_MS)
         self._update(found, have, revision)
         self._report(key, wanted, revision)
 

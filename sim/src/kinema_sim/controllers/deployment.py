@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kinema_sim.controllers.pods import REPLICA_FAILURE
 from kinema_sim.controllers.queue import Turn, WorkQueue
 from kinema_sim.controllers.rollout import Bounds, SetState, bounds, grow_new, share_out, shrink_old
 from kinema_sim.engine.clock import digest
@@ -11,6 +12,8 @@ from kinema_sim.engine.objects import (
     Obj,
     annotations_of,
     clone,
+    condition,
+    drop_condition,
     key_of,
     name_of,
     namespace_of,
@@ -185,6 +188,7 @@ class DeploymentController:
         total, ready, available = (
             sum(_counts(each)[field] for each in sets) for field in ("replicas", "readyReplicas", "availableReplicas")
         )
+        failure = next((told for each in sets if (told := condition(each, REPLICA_FAILURE)) is not None), None)
         wanted, limits = int(found["spec"]["replicas"]), self._limits(found)
         complete = updated == wanted == total == available
         enough = available >= wanted - limits.max_unavailable
@@ -207,6 +211,10 @@ class DeploymentController:
             set_condition(draft, {"type": "Progressing", "status": "True", "reason": reason}, now)
             word, why = ("True", "MinimumReplicasAvailable") if enough else ("False", "MinimumReplicasUnavailable")
             set_condition(draft, {"type": "Available", "status": word, "reason": why}, now)
+            if failure is not None:
+                set_condition(draft, failure, now)
+            else:
+                drop_condition(draft, REPLICA_FAILURE)
 
         self.store.edit(DEPLOYMENT, key, change)
 

@@ -1,7 +1,7 @@
 """Jobs: pods that run until enough of them have succeeded."""
 
 from kinema_sim.api.kube import KubeApi
-from kinema_sim.controllers.pods import pod_of_template
+from kinema_sim.controllers.pods import RETRY_MS, create_pods, pod_of_template
 from kinema_sim.controllers.queue import Turn, WorkQueue
 from kinema_sim.engine.kinds import JOB, POD
 from kinema_sim.engine.objects import Key, Obj, is_active, is_ready, key_of, name_of, phase_of, set_condition, uid_of
@@ -34,9 +34,10 @@ class JobController:
         done = sum(1 for pod in pods if phase_of(pod) == "Succeeded")
         spec = found["spec"]
         wanted = 0 if spec.get("suspend") else min(int(spec["parallelism"]), int(spec["completions"]) - done)
-        for _ in range(wanted - len(active)):
-            labels = {"batch.kubernetes.io/job-name": name_of(found), "job-name": name_of(found)}
-            active.append(self.store.create(POD, pod_of_template(found, spec["template"], labels=labels)))
+        labels = {"batch.kubernetes.io/job-name": name_of(found), "job-name": name_of(found)}
+        draft = pod_of_template(found, spec["template"], labels=labels)
+        if create_pods(self.store, [draft] * (wanted - len(active))):
+            self._queue.add(key, delay_ms=RETRY_MS)
         for pod in active[max(0, wanted) :]:
             self._api.delete_pod(pod)
         self._report(key, done)

@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from kinema_sim.api.errors import ApiError
 from kinema_sim.engine.clock import parse_stamp
+from kinema_sim.engine.kinds import POD
 from kinema_sim.engine.objects import (
     Obj,
     annotations_of,
@@ -17,7 +19,13 @@ from kinema_sim.engine.objects import (
     phase_of,
     uid_of,
 )
+from kinema_sim.engine.store import Store
 
+RETRY_MS = 15_000
+"""After which time a controller tries again to create a pod that was refused; upstream it tries ever more rarely."""
+
+REPLICA_FAILURE = "ReplicaFailure"
+"""Condition of a set, and of its Deployment, whose pods are refused."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASE_ORDER = {"Pending": 0, "Unknown": 1, "Running": 2}
 
@@ -34,6 +42,16 @@ def pod_of_template(owner: Obj, template: Obj, *, name: str = "", labels: Mappin
     else:
         metadata["generateName"] = f"{name_of(owner)}-"
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": clone(template["spec"])}
+
+
+def create_pods(store: Store, drafts: Sequence[Obj]) -> str:
+    """Create pods until one is refused; gives why, or nothing."""
+    for draft in drafts:
+        try:
+            store.create(POD, draft)
+        except ApiError as error:
+            return error.message
+    return ""
 
 
 def deletion_cost(pod: Obj) -> int:

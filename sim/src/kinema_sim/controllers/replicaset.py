@@ -1,10 +1,28 @@
 """ReplicaSets: as many pods as asked for."""
 
 from kinema_sim.api.kube import KubeApi
-from kinema_sim.controllers.pods import deletion_order, is_available, pod_of_template
+from kinema_sim.controllers.pods import (
+    REPLICA_FAILURE,
+    RETRY_MS,
+    create_pods,
+    deletion_order,
+    is_available,
+    pod_of_template,
+)
 from kinema_sim.controllers.queue import Turn, WorkQueue
 from kinema_sim.engine.kinds import POD, REPLICA_SET
-from kinema_sim.engine.objects import Key, Obj, controller_ref, is_active, is_ready, labels_of, uid_of
+from kinema_sim.engine.objects import (
+    Key,
+    Obj,
+    controller_ref,
+    drop_condition,
+    is_active,
+    is_ready,
+    is_true,
+    labels_of,
+    set_condition,
+    uid_of,
+)
 from kinema_sim.engine.store import Change, Store
 
 
@@ -31,13 +49,15 @@ class ReplicaSetController:
             return
         pods = [pod for pod in self.store.owned(POD, uid_of(found)) if is_active(pod)]
         missing = int(found["spec"]["replicas"]) - len(pods)
-        for _ in range(missing):
-            self.store.create(POD, pod_of_template(found, found["spec"]["template"]))
+        draft = pod_of_template(found, found["spec"]["template"])
+        refused = create_pods(self.store, [draft] * missing)
+        if refused:
+            self._queue.add(key, delay_ms=RETRY_MS)
         if missing < 0:
             ranked = deletion_order(pods, self._related(found), self.store.loop.now_ms)
             for pod in ranked[:-missing]:
                 self._api.delete_pod(pod)
-        self._report(key)
+        self._report(key, refused)
 
     def _related(self, found: Obj) -> list[Obj]:
         """Active pods of all sets under the same owner."""
@@ -45,7 +65,7 @@ class ReplicaSetController:
         siblings = self.store.owned(REPLICA_SET, owner["uid"]) if owner else [found]
         return [pod for sibling in siblings for pod in self.store.owned(POD, uid_of(sibling)) if is_active(pod)]
 
-    def _report(self, key: Key) -> None:
+    def _report(self, key: Key, refused: str) -> None:
         found = self.store.find(REPLICA_SET, key)
         if found is None:
             return
@@ -55,7 +75,7 @@ class ReplicaSetController:
         available = [pod for pod in ready if is_available(pod, wait, self.store.loop.now_ms)]
         wanted = (found["spec"]["template"].get("metadata") or {}).get("labels") or {}
         labelled = [pod for pod in pods if wanted.items() <= labels_of(pod).items()]
-        status = {
+        status: Obj = {
             "replicas": len(pods),
             "fullyLabeledReplicas": len(labelled),
             "readyReplicas": len(ready),
@@ -64,4 +84,14 @@ class ReplicaSetController:
         }
         if len(available) < len(ready):
             self._queue.add(key, delay_ms=1000)
-        self.store.edit(REPLICA_SET, key, lambda draft: draft.update(status=status))
+
+        def change(draft: Obj) -> None:
+            before = (draft.get("status") or {}).get("conditions")
+            draft["status"] = {**status, **({"conditions": before} if before else {})}
+            if refused and not is_true(draft, REPLICA_FAILURE):  # the text would change at each try
+                failure = {"type": REPLICA_FAILURE, "status": "True", "reason": "FailedCreate", "message": refused}
+                set_condition(draft, failure, self.store.loop.now)
+            elif not refused:
+                drop_condition(draft, REPLICA_FAILURE)
+
+        self.store.edit(REPLICA_SET, key, change)

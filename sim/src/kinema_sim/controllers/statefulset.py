@@ -3,7 +3,7 @@
 import msgspec
 
 from kinema_sim.api.kube import KubeApi
-from kinema_sim.controllers.pods import is_available, pod_of_template
+from kinema_sim.controllers.pods import RETRY_MS, create_pods, is_available, pod_of_template
 from kinema_sim.controllers.queue import Turn, WorkQueue
 from kinema_sim.engine.clock import digest
 from kinema_sim.engine.kinds import PERSISTENT_VOLUME_CLAIM, POD, STATEFUL_SET
@@ -117,7 +117,8 @@ class StatefulSetController:
         pod["spec"]["hostname"] = name
         for claim in found["spec"].get("volumeClaimTemplates") or ():
             self._claim(found, claim, pod)
-        self.store.create(POD, pod)
+        if create_pods(self.store, [pod]):
+            self._queue.add(key_of(found), delay_ms=RETRY_MS)
 
     def _claim(self, found: Obj, template: Obj, pod: Obj) -> None:
         name = f"{template['metadata']['name']}-{name_of(pod)}"

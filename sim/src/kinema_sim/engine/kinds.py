@@ -44,6 +44,7 @@ NODE = Kind("", "v1", "nodes", "Node", namespaced=False, has_status=True, short=
 POD = Kind("", "v1", "pods", "Pod", generation=True, has_status=True, short=("po",))
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace", namespaced=False, has_status=True, short=("ns",))
 CONFIG_MAP = Kind("", "v1", "configmaps", "ConfigMap", short=("cm",))
+RESOURCE_QUOTA = Kind("", "v1", "resourcequotas", "ResourceQuota", has_status=True, short=("quota",))
 PERSISTENT_VOLUME = Kind(
     "", "v1", "persistentvolumes", "PersistentVolume", namespaced=False, has_status=True, short=("pv",)
 )
@@ -74,6 +75,7 @@ ALL_KINDS: tuple[Kind, ...] = (
     NODE,
     POD,
     CONFIG_MAP,
+    RESOURCE_QUOTA,
     PERSISTENT_VOLUME,
     PERSISTENT_VOLUME_CLAIM,
     DEPLOYMENT,

@@ -97,6 +97,16 @@ def set_condition(obj: Obj, entry: Obj, now: str) -> None:
     conditions.append(fresh)
 
 
+def drop_condition(obj: Obj, kind: str) -> None:
+    """Take a condition out of a cloned object, if it is there."""
+    status: Obj = obj.get("status") or {}
+    left = [entry for entry in status.get("conditions") or () if entry["type"] != kind]
+    if left:
+        status["conditions"] = left
+    else:
+        status.pop("conditions", None)
+
+
 def is_true(obj: Obj, kind: str) -> bool:
     """Tell whether the object's condition is there and True."""
     conditions = obj.get("status", {}).get("conditions") or ()

@@ -38,6 +38,8 @@ from kinema_observer.logic.reading import (
 from kinema_observer.logic.wire import Scalar
 
 _NO_UPDATE: Final = wire.UpdateStrategy()
+_TOLD_CHARACTERS: Final = 256
+"""Of what a controller says, for people."""
 
 
 def workload_of(type_: WorkloadKind, found: wire.Controller) -> Workload | None:
@@ -73,6 +75,7 @@ def workload_of(type_: WorkloadKind, found: wire.Controller) -> Workload | None:
         max_surge=surge,
         max_unavailable=unavailable,
         paused=bool(spec.paused or spec.suspend),
+        refused=_refused(status),
     )
 
 
@@ -91,6 +94,15 @@ def _counts(type_: WorkloadKind, spec: wire.ControllerSpec, status: wire.Control
 
 def _finished(status: wire.ControllerStatus) -> bool:
     return condition_holds(status.conditions, "Complete") or condition_holds(status.conditions, "Failed")
+
+
+def _refused(status: wire.ControllerStatus) -> str:
+    """Why no pod can be created. Without the name of the pod, which is another one at each try."""
+    found = next((item for item in status.conditions or () if item.type == "ReplicaFailure"), None)
+    if found is None or found.status != "True" or found.reason != "FailedCreate":
+        return ""
+    told = found.message or found.reason
+    return (told.partition(" is forbidden: ")[2] or told)[:_TOLD_CHARACTERS]
 
 
 def _update(type_: WorkloadKind, spec: wire.ControllerSpec) -> tuple[str, str]:

@@ -58,6 +58,7 @@ class Condition(Wire):
     type: str = ""
     status: str = ""
     reason: str | None = None
+    message: str | None = None
     last_transition_time: msgspec.Raw = NOTHING
 
 

@@ -52,6 +52,8 @@ class MemoryCluster:
         """Rolling updates begun, by workload."""
         self.never_ready_nodes: set[str] = set()
         self.never_ready_workloads: set[str] = set()
+        self.quota: int | None = None
+        """Most pods that there may be."""
         self.least_ready: dict[str, int] = {}
         """Least number of ready pods seen, by workload (`Type/namespace/name`)."""
         for item in all_objects(cluster):
@@ -133,10 +135,13 @@ class MemoryCluster:
         old = [pod for pod in living if pod not in new]
         wanted = workload.replicas
         surge = 1 if old else 0
-        while len(living) < wanted + surge and len(new) < wanted:
+        while len(living) < wanted + surge and len(new) < wanted and not self._full:
             pod = self._create(current, workload, f"{current.name}-n{self._next()}")
             living.append(pod)
             new.append(pod)
+        lacking = len(living) < wanted + surge and len(new) < wanted
+        why = f"exceeded quota: {len(self.pods)} of {self.quota} pods are there"
+        self.workloads[workload.key] = replace(workload, refused=why if lacking else "")
         ready = sum(1 for pod in living if pod.ready)
         while old and ready > wanted:
             leaving = old.pop()
@@ -147,9 +152,13 @@ class MemoryCluster:
         for pod in sorted(new, key=_deletion_order)[: max(0, surplus)]:
             self.end(pod)
 
+    @property
+    def _full(self) -> bool:
+        return self.quota is not None and len(self.pods) >= self.quota
+
     def _current_set(self, workload: Workload) -> Workload:
         revision = self.revisions[workload.key]
-        mine = sorted(self._sets_of(workload), key=lambda item: item.key)
+        mine = self._sets_of(workload)  # the first one first
         name = f"{workload.name}-r{revision}" if revision else mine[0].name
         found = next((item for item in mine if item.name == name), None)
         if found is None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kinema_core.events import FrozenMap, Node, Offer, Pod, Step, Taint, Workload
+from kinema_core.events import Amounts, FrozenMap, Node, Offer, Pod, Step, Taint, Workload
 from kinema_core.model.budgets import budgets_by_pod
 from kinema_core.model.catalog import CatalogRow, new_node_labels
 from kinema_core.model.match import parse_taints
@@ -37,6 +37,8 @@ class MemoryWriter:
         """`after` is called when an effect was made: tests look at the cluster there."""
         self._cluster = cluster
         self._after = after
+        self._templates: dict[str, Amounts] = {}
+        """Requests before our rolling update, by workload."""
         self.made: Counter[tuple[str, str]] = Counter()
         """Effects that changed something, by plan and step id."""
 
@@ -166,6 +168,7 @@ class MemoryWriter:
         if workload.annotations.get(_ROLLED) == order.plan:
             return Made("adopted", _generation(workload))
         self._cluster.revisions[workload.key] += 1
+        self._templates[workload.key] = workload.template_requests
         self._cluster.workloads[workload.key] = replace(
             workload,
             generation=workload.generation + 1,
@@ -180,8 +183,12 @@ class MemoryWriter:
         if workload is None:
             return Made("void")
         changed = _ROLLED in workload.annotations
-        kept = {key: value for key, value in workload.annotations.items() if key != _ROLLED}
-        self._cluster.workloads[workload.key] = replace(workload, annotations=FrozenMap(kept))
+        if changed:  # the old template, and with it the old set, are in force again
+            self._cluster.revisions[workload.key] -= 1
+            kept = FrozenMap({key: value for key, value in workload.annotations.items() if key != _ROLLED})
+            before = self._templates.pop(workload.key)
+            workload = replace(workload, annotations=kept, template_requests=before)
+            self._cluster.workloads[workload.key] = workload
         if step.replicas_from != step.replicas_to and workload.replicas == step.replicas_from:
             for pod in self._victims(step):
                 self._set_cost(pod, order.plan)

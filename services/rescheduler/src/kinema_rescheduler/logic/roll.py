@@ -6,6 +6,7 @@ from kinema_core.events import EMPTY, Amounts, FrozenMap, Step, Workload
 from kinema_rescheduler.logic.execution import Progress
 from kinema_rescheduler.logic.names import unit_id
 from kinema_rescheduler.logic.scene import Scene
+from kinema_rescheduler.logic.surge import refused
 from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, fail, skip
 from kinema_rescheduler.logic.workloads import Movers, settled
 
@@ -60,6 +61,8 @@ def roll(scene: Scene, movers: Movers) -> Turn:  # noqa: PLR0911 - a state machi
     if workload.generation >= int(patched.figures.get("generation", 0)) and settled(workload) and not movers.victims:
         step = Step(id=unit_id("roll-finish", movers.key, 1), kind="roll-finish", target=movers.key, uid=workload.uid)
         return Turn(scene.intend(step))
+    if refused(scene, workload, patched):
+        return skip(scene, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     if scene.passed(patched.ended, scene.limits.roll_seconds):
         detail = f"{workload.updated} of {workload.replicas} pods are new, {workload.ready} Ready"
         return Turn(scene.give_up("roll-stuck", f"{movers.key}: {detail}"))

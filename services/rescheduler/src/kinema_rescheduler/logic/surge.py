@@ -72,7 +72,9 @@ def _seen(workload: Workload, progress: Progress) -> bool:
     return workload.generation >= int(generation)
 
 
-def _awaiting(scene: Scene, movers: Movers, workload: Workload, up: Progress) -> Turn:
+def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
+    scene: Scene, movers: Movers, workload: Workload, up: Progress
+) -> Turn:
     """The surplus was asked for: wait for it, or see that somebody took it back."""
     if workload.replicas != up.step.replicas_to:
         if autoscaled(scene.cluster, workload):
@@ -85,6 +87,8 @@ def _awaiting(scene: Scene, movers: Movers, workload: Workload, up: Progress) ->
         )
     if _template_changed(workload, up):
         return skip(scene, movers, "changed", "somebody changed it while its pods moved")
+    if refused(scene, workload, up):
+        return skip(scene, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     others = sum(1 for pod in movers.pods if pod.ready and pod.uid not in up.step.pods)
     if others >= up.step.replicas_from and workload.ready >= up.step.replicas_to:
         return Turn(scene.intend(_down(movers, workload, up)))
@@ -93,6 +97,12 @@ def _awaiting(scene: Scene, movers: Movers, workload: Workload, up: Progress) ->
         detail = f"{others} of {up.step.replicas_from} pods beside the leaving ones are Ready"
         return Turn(scene.give_up("pods-never-ready", f"{movers.key}: {detail}"))
     return WAIT
+
+
+def refused(scene: Scene, workload: Workload, asked: Progress) -> bool:
+    """Whether what a step asked for is forbidden (a quota, an admission rule): waiting would not help."""
+    heard = workload.observed_generation >= int(asked.figures.get("generation", 0))
+    return heard and bool(workload.refused) and scene.passed(asked.ended, scene.limits.refused_seconds)
 
 
 def _template_changed(workload: Workload, up: Progress) -> bool:

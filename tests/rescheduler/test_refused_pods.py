@@ -1,0 +1,66 @@
+"""Pods that their controller may not create (a quota, an admission rule) are not waited for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tests.rescheduler.harness import World
+from tests.rescheduler.plans_in_memory import rolling_plan, small_plan
+from tests.rescheduler.test_aborts import verdicts
+
+from kinema_core.events import ExecutionFinished
+from kinema_rescheduler.logic.limits import Limits
+
+WEB = "Deployment/shop/web"
+
+
+async def test_a_refused_surge_is_taken_back_at_once() -> None:
+    """Within half a minute its workload is left alone with the reason, replicas as before; the plan ends."""
+    before, plan = small_plan()
+    world = World(before)
+    world.memory.quota = 3
+    await world.accept(plan)
+    end = await world.run(seconds=60)
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert float(end.figures["seconds"]) <= 40
+    assert verdicts(world)[f"skip/{WEB}"] == "refused"
+    assert any("may create no more pods: exceeded quota: 3 of 3 pods are there" in line for line in world.told())
+    assert world.memory.workloads[WEB].replicas == 3
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
+    assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
+    assert world.problems == []
+    assert world.marks_left() == []
+
+
+async def test_a_complaint_that_passes_is_waited_out() -> None:
+    """Two writers at one quota refuse each other for a moment: the pods come a little later, and the plan is done."""
+    before, plan = small_plan()
+    world = World(before, limits=Limits(refused_seconds=15))
+    world.memory.quota = 3
+    surged: list[datetime] = []
+
+    def second() -> None:
+        if world.memory.workloads[WEB].replicas > 3:
+            surged.append(world.clock.now())
+        world.memory.quota = 3 if len(surged) < 12 else None
+
+    world.on_second = second
+    await world.accept(plan)
+    end = await world.run(seconds=200)
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert sorted(world.memory.nodes) == ["n1"]
+    assert world.problems == []
+
+
+async def test_a_refused_roll_gives_the_template_back() -> None:
+    """A rolling update needs a pod more: where none is allowed, it is taken back."""
+    before, plan = rolling_plan()
+    world = World(before)
+    world.memory.quota = 3
+    await world.accept(plan)
+    end = await world.run(seconds=120)
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert verdicts(world)[f"skip/{WEB}"] == "refused"
+    assert {pod.requests["cpu"] for pod in world.memory.pods.values()} == {500}
+    assert world.problems == []
+    assert world.marks_left() == []
