@@ -67,6 +67,8 @@ async def steer(wish: Steering) -> str:
         await api.close()
     if found == "absent" and wish.on:
         return "steering: this Kubernetes has no mutating admission policies (1.36 has); pods land where they land"
+    if found == "removed":
+        return "steering: removed; after installing it again, restart the API server: until then it steers nothing"
     return f"steering: {found}"
 
 
