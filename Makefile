@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 MEMBERS := $(wildcard core/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo test check bench controlplane cluster cluster-stop clean e2e faults
+.PHONY: help demo test check bench controlplane cluster cluster-stop clean e2e faults beside scale
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -48,6 +48,12 @@ check: .venv/.ready ## Ruff, mypy --strict, import contracts
 
 bench: .venv/.ready ## measure; results as JSON in out/bench/
 	.venv/bin/python -m benchmarks --out out/bench
+
+beside: .venv/.ready controlplane ## measure beside Karpenter on a real control plane, ten minutes; leaves out/bench/after_peak.json
+	.venv/bin/python -m benchmarks.after_peak
+
+scale: .venv/.ready controlplane ## one iteration at 1,000 nodes on a real control plane; leaves out/bench/scale.json
+	.venv/bin/python -m benchmarks.scale
 
 KUBERNETES ?= 1.36
 controlplane: .venv/.ready ## build what tests with a real Kubernetes need (KUBERNETES=1.36 or 1.34); minutes once, nothing later

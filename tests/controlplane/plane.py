@@ -44,6 +44,8 @@ class Options:
     """What a control plane may be wished to do otherwise."""
 
     minor: str = VERSIONS[0]
+    kubelets: int = 4
+    """How much KWOK does side by side; a thousand nodes want more than its four."""
     instant_pods: bool = False
     """Pods start and end at once instead of after the seconds that a kubelet takes."""
     node_silence_seconds: int = 20
@@ -95,7 +97,7 @@ class ControlPlane:
         self._write_tokens()
         for name in _USERS:
             self._access(name).write_kubeconfig(self.folder / f"{name}.kubeconfig")
-        (self.folder / "kwok.yaml").write_text(_kwok(self.programs, instant=self.options.instant_pods))
+        (self.folder / "kwok.yaml").write_text(_kwok(self.programs, self.options))
         try:
             etcd, api, *others = self.servers.values()
             etcd.start()
@@ -204,8 +206,15 @@ def _is_healthy(url: str, access: Access) -> bool:
         return False
 
 
-def _kwok(programs: Programs, *, instant: bool) -> str:
+def _kwok(programs: Programs, options: Options) -> str:
     """KWOK's own description of what a kubelet does, after which times, and of the usage it reports."""
-    pods = sorted(programs["pods-fast" if instant else "pods"].glob("pod-*.yaml"))
+    pods = sorted(programs["pods-fast" if options.instant_pods else "pods"].glob("pod-*.yaml"))
     others = ("node.yaml", "heartbeat.yaml", "usage.yaml", "metrics.yaml")
-    return "\n---\n".join(file.read_text() for file in (*(programs[name] for name in others), *pods))
+    parts = ("podPlayStageParallelism", "nodePlayStageParallelism", "nodeLeaseParallelism")
+    own = {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokConfiguration",
+        "options": dict.fromkeys(parts, options.kubelets),
+    }
+    texts = (file.read_text() for file in (*(programs[name] for name in others), *pods))
+    return "\n---\n".join((json.dumps(own), *texts))

@@ -95,6 +95,7 @@ async def carried_out(
     settings: Mapping[str, Mapping[str, object]] = SETTINGS,
     strike: Chaos | None = None,
     sold: Sequence[str] = (),
+    seconds: float = SECONDS,
 ) -> Run:
     """Run the services until they have carried out what they accepted and found nothing more to do.
 
@@ -104,6 +105,7 @@ async def carried_out(
         settings: by service.
         strike: something else to do to the pipeline or the cluster.
         sold: machine types on sale; none named: all.
+        seconds: real ones after which it counts as stuck.
     """
     began = time.monotonic()
     files = {name: str(one.write_kubeconfig(folder / f"{name}.kubeconfig")) for name, one in access.items()}
@@ -122,7 +124,7 @@ async def carried_out(
     strikes = Strikes(chaos=strike)
     try:
         await pipeline.start()
-        progress = await followed(pipeline, strikes, SECONDS, until=lambda _: True)
+        progress = await followed(pipeline, strikes, seconds, until=lambda _: True)
     finally:
         await pipeline.stop()
     return Run(progress, strikes.over, time.monotonic() - began)

@@ -17,6 +17,7 @@ from tests.e2e.auditor import Auditor
 from tests.e2e.pipeline_run import Run, carried_out, catalog, optimum, own_rights
 from tests.e2e.shop import OLD_NODES, UNTOUCHABLE, create
 
+from kinema_cli.setup_command import Steering, steer
 from kinema_core.events import ExecutionFinished
 
 pytestmark = pytest.mark.cluster
@@ -51,6 +52,11 @@ class Outcome:
         """Pods that came up meanwhile, by workload and node."""
         return Counter((workload, node) for workload, nodes in self.auditor.starts.items() for node in nodes)
 
+    @property
+    def share_as_planned(self) -> float:
+        """Of the pods that plans moved, those whose successor came up on the planned node."""
+        return (self.planned_places & self.places).total() / self.planned_places.total()
+
     def figures(self) -> dict[str, object]:
         """For people: what it came to."""
         planned = self.planned_places
@@ -61,6 +67,7 @@ class Outcome:
             "seconds": round(self.run.seconds, 1),
             "moves": planned.total(),
             "as_planned": (planned & self.places).total(),
+            "share_as_planned": round(self.share_as_planned, 4),
             "pods_started": self.places.total(),
             "changes_audited": self.auditor.changes,
             "flaws": self.auditor.flaws,
@@ -75,6 +82,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, own_control_plane: Control
     access = own_control_plane.admin
     create(access)
     planned = optimum(access, folder)
+    asyncio.run(steer(Steering(access.write_kubeconfig(folder / "admin.kubeconfig"), on=True)))
     auditor = Auditor(access, UNTOUCHABLE)
     with auditor.watching():
         run = asyncio.run(carried_out(folder / "run", own_rights(access)))
@@ -107,6 +115,11 @@ def test_nobody_was_hurt(outcome: Outcome) -> None:
 def test_leaves_nothing_behind(outcome: Outcome) -> None:
     """No label, taint, cordon, steering, surplus replica or patched template is left."""
     assert outcome.leftovers == []
+
+
+def test_pods_lie_where_the_plan_says(outcome: Outcome) -> None:
+    """With the admission policy in force, at least 95 of 100 moved pods come up on the planned node."""
+    assert outcome.share_as_planned >= 0.95
 
 
 def test_everything_accepted_was_finished(outcome: Outcome) -> None:

@@ -45,7 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How often a step is tried."""
     rounds: int = 5
     """How many moves of one workload may be in vain (its autoscaler took the new pods back, say)."""
-    max_parallel_moves: int = 8
+    max_parallel_moves: int = 32
     """How many workloads move at the same time."""
     max_parallel_marks: int = 32
     """How many nodes are marked at the same time."""

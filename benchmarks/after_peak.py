@@ -1,0 +1,312 @@
+"""The five services on a real control plane after a peak, until they find nothing more to do, watched from outside.
+
+    python -m benchmarks.after_peak [--seed 0] [--constrained] [--without-steering] [--out FILE]
+
+The starts are of the kind on which the real Karpenter was measured: 400 Deployments on the nodes that nearly three
+times as many pods needed. Everything runs on this machine, as it did then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import csv
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from tests.controlplane.plane import ControlPlane, Options, running
+from tests.e2e.pipeline_run import carried_out, catalog, own_rights
+
+from benchmarks.clusters import NOW
+from benchmarks.machine import describe
+from benchmarks.standing import stand
+from benchmarks.starts import Start, deployments_after_peak
+from benchmarks.witness import Verdict, Witness
+from kinema_cli.pipeline import LocalPipeline
+from kinema_cli.progress import Progress
+from kinema_cli.setup_command import Steering, steer
+from kinema_core.events import (
+    ClusterSnapshot,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    ForecastMade,
+    IterationStarted,
+    Plan,
+    PlanAccepted,
+    PlanHeld,
+    PlanRefused,
+    StepDone,
+    StepIntended,
+)
+from kinema_core.runtime.bus import Stored
+from kinema_sim.policies import Karpenter
+
+KARPENTER: Final = {
+    "version": "core 1.15.0 with its KWOK provider, Kubernetes 1.36.3",
+    "over_bound": [1.026, 1.019],
+    "evictions_per_pod": [round(688 / 1271, 3), round(620 / 1255, 3)],
+    "most_pods_missing": [249, 347],
+    "seconds_to_last_change": [625, 588],
+    "nodes_bought_again": [11, 19],
+}
+"""The real one, measured on two starts of this kind (400 Deployments, 1,271 and 1,255 pods, 175 and 180 nodes)."""
+MOVE_PRICE: Final = 2_000
+"""Micro-USD per hour that each move has to save: an operator's setting."""
+PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+"""Without the metrics server: nothing here depends on usage."""
+_LOOK_SECONDS: Final = 2.0
+
+
+class EnoughError(Exception):
+    """As many plans have been carried out as were wished for."""
+
+
+@dataclass
+class Watchman:
+    """Looks after the services while they run: their memory, and in the end their log."""
+
+    plans: int | None = None
+    peaks: dict[str, int] = field(default_factory=dict)
+    """MiB by service, with its children."""
+    log: list[Event] = field(default_factory=list)
+    observed: datetime | None = None
+    progress: Progress = field(default_factory=Progress)
+    _next: float = 0.0
+
+    async def look(self, pipeline: LocalPipeline, progress: Progress) -> bool:
+        """Called again and again; True when the services have come to the end.
+
+        Raises:
+            EnoughError: they have not, but carried out as many plans as were wished for.
+        """
+        self.progress = progress
+        enough = self.plans is not None and len(progress.ended) >= self.plans
+        over = progress.settled or enough
+        if time.monotonic() >= self._next or over:
+            self._next = time.monotonic() + _LOOK_SECONDS
+            for name, child in pipeline.supervisor.children.items():
+                if child.process is not None:
+                    for process, mib in _peaks(child.process.pid, name):
+                        self.peaks[process] = max(mib, self.peaks.get(process, 0))
+        if not over:
+            return False
+        self.log = [item.event async for item in pipeline.bus.read("LOG") if isinstance(item, Stored)]
+        async for item in pipeline.bus.read("STATE"):
+            if isinstance(item, Stored) and isinstance(item.event.body, ClusterSnapshot):
+                self.observed = item.event.time
+                break
+        if enough:
+            raise EnoughError
+        return True
+
+
+def _peaks(pid: int, name: str) -> list[tuple[str, int]]:
+    """Peak resident memory of a process and of its children, in MiB."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    mib = next((int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+    return [(name, mib), *(row for child in children for row in _peaks(int(child), f"{name}, child"))]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What to measure."""
+
+    steering: bool = True
+    solve_seconds: float = 20.0
+    max_moves: int | None = None
+    most_seconds: float = 3600.0
+    plans: int | None = None
+    """After how many executions to end; None: when there is nothing more to do."""
+
+    @property
+    def settings(self) -> dict[str, dict[str, object]]:
+        """Of the services: all else is as it comes."""
+        moves = {"move_price_micro_usd": MOVE_PRICE} if self.max_moves is None else {"max_moves": self.max_moves}
+        planning = {"time_limit_seconds": self.solve_seconds, **moves}
+        return {
+            "observer": {"usage_seconds": 0.0},
+            "predictor": {"adjustment": "0"},
+            "optimizer": {"planning": planning},
+            "rescheduler": {"steering": self.steering},
+        }
+
+
+def measure() -> dict[str, object]:
+    """The start beside Karpenter, for `python -m benchmarks`."""
+    return beside(deployments_after_peak(), Wish())
+
+
+def beside(start: Start, wish: Wish) -> dict[str, object]:
+    """What comes of a start, with the figures of Karpenter and of its imitation on the same start."""
+    rival = Karpenter().propose(start.cluster, start.offers, NOW)
+    imitated = {"usd_per_hour": rival.plan.cost.after, "evictions": rival.evictions}
+    found = run_on(start, wish, Options(only=PROGRAMS))
+    return {**found, "karpenter": KARPENTER, "karpenter_imitated_on_this_start": imitated}
+
+
+def run_on(start: Start, wish: Wish, options: Options) -> dict[str, object]:
+    """Set a start up, let the services work, and say what came of it."""
+    print(f"{len(start.cluster.pods)} pods, {len(start.cluster.nodes)} nodes", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        with running(folder / "plane", options) as plane:
+            return asyncio.run(_watched(plane, start, wish, folder))
+
+
+async def _watched(plane: ControlPlane, start: Start, wish: Wish, folder: Path) -> dict[str, object]:
+    began = time.monotonic()
+    await stand(plane, start, folder)
+    stood = time.monotonic() - began
+    print(f"stands after {stood:.0f} s", file=sys.stderr, flush=True)
+    if wish.steering:
+        await steer(Steering(plane.admin.write_kubeconfig(folder / "admin.kubeconfig"), on=True))
+    rights = await asyncio.to_thread(own_rights, plane.admin)
+    watchman, witness = Watchman(wish.plans), Witness(plane.admin)
+    async with witness.watching():
+        with suppress(EnoughError):
+            await carried_out(
+                folder / "run", rights, settings=wish.settings, strike=watchman.look, seconds=wish.most_seconds
+            )
+        watched = time.monotonic() - witness.began
+    return {
+        "pods": len(start.cluster.pods),
+        "set_up_seconds": round(stood, 1),
+        **_figures(start, watchman.progress, witness.verdict(), catalog(folder)),
+        "stages": _stages(watchman),
+        "peak_rss_mib": dict(sorted(watchman.peaks.items())),
+        "told": _told(watchman.log),
+        "seconds_until_nothing_more_to_do": round(watched, 1),
+    }
+
+
+def _figures(start: Start, progress: Progress, seen: Verdict, prices: Path) -> dict[str, object]:
+    rows = csv.DictReader(prices.read_text().splitlines())
+    price = {row["machine_type"]: float(row["usd_per_hour"]) for row in rows}
+    cost = sum(price[machine] for machine in seen.nodes.values())
+    bound = max(plan.cost.lower_bound for plan in progress.proposals.values())
+    workloads = {pod.name: pod for pod in start.cluster.pods}
+    planned = Counter(
+        (one.pod.partition("/")[2].rsplit("-", 2)[0], one.to)
+        for plan in progress.accepted.values()
+        for one in plan.placements
+        if one.source and one.to != one.source
+    )
+    return {
+        "nodes": {"before": len(start.cluster.nodes), "after": len(seen.nodes)},
+        "usd_per_hour": {"after": round(cost, 4), "bound": bound, "over_bound": round(cost / bound, 4)},
+        "pods_moved": seen.moved,
+        "pods_moved_again": seen.moved_again,
+        "moves_per_pod": round((seen.moved + seen.moved_again) / len(workloads), 3),
+        "most_pods_missing": seen.most_missing,
+        "workloads_ever_short": sorted(seen.ever_short),
+        "nodes_bought": len(seen.bought),
+        "nodes_bought_in_vain": seen.thrown_away,
+        "moves_planned": planned.total(),
+        "landed_as_planned": (planned & seen.starts).total(),
+        "share_as_planned": round((planned & seen.starts).total() / max(1, planned.total()), 4),
+        "pods_started": seen.starts.total(),
+        "seconds_to_last_change": round(seen.last_change, 1),
+        "changes_seen": seen.changes,
+        "steps_failed": Counter(f"{one.step.partition('/')[0]}: {one.reason}" for one in progress.failed),
+    }
+
+
+def _stages(watchman: Watchman) -> dict[str, float]:
+    """Seconds of each stage of the first iteration that was carried out."""
+    accepted = next((event for event in watchman.log if isinstance(event.body, PlanAccepted)), None)
+    if accepted is None:
+        return {}
+    own = [event for event in watchman.log if event.iteration == accepted.iteration]
+
+    def first(*kinds: type) -> datetime | None:
+        return next((event.time for event in own if isinstance(event.body, kinds)), None)
+
+    def last(*kinds: type) -> datetime | None:
+        return next((event.time for event in reversed(own) if isinstance(event.body, kinds)), None)
+
+    marks = [
+        ("settled", watchman.observed, first(IterationStarted)),
+        ("forecast", first(IterationStarted), first(ForecastMade)),
+        ("planned", first(ForecastMade), accepted.time),
+        ("decided and begun", accepted.time, first(StepIntended)),
+        ("executed", first(StepIntended), last(ExecutionFinished, ExecutionAborted)),
+    ]
+    steps = [
+        (f"executed: {kind}", _first_step(own, kind), _last_step(own, kind))
+        for kind in ("boot", "mark", "surge-up", "surge-down", "evict", "delete", "unmark")
+    ]
+    return {
+        name: round((to - since).total_seconds(), 3)
+        for name, since, to in (*marks, *steps)
+        if since is not None and to is not None
+    }
+
+
+def _first_step(own: list[Event], kind: str) -> datetime | None:
+    return next((e.time for e in own if isinstance(e.body, StepIntended) and e.body.step.kind == kind), None)
+
+
+def _last_step(own: list[Event], kind: str) -> datetime | None:
+    done = (e.time for e in reversed(own) if isinstance(e.body, StepDone) and e.body.step.startswith(f"{kind}/"))
+    return next(done, None)
+
+
+def _told(log: list[Event]) -> list[str]:
+    """Plans and what became of them, for people."""
+    found = []
+    for event in log:
+        match event.body:
+            case Plan() as plan:
+                gap = "-" if plan.cost.gap is None else f"{plan.cost.gap:.2%}"
+                cost = f"{plan.cost.before:.2f} → {plan.cost.after:.2f} USD/h, gap {gap}"
+                waves = 1 + max((step.wave for step in plan.steps), default=-1)
+                found.append(f"planned: {cost}, {plan.moves} moves in {waves} waves, {len(plan.temporary)} temporary")
+            case PlanRefused() | PlanHeld() as refused:
+                found.append(f"refused by {refused.rule}: {refused.reason}")
+            case PlanAccepted():
+                found.append("accepted")
+            case ExecutionFinished() | ExecutionAborted() as ended:
+                found.append(f"{type(ended).__name__}: {dict(ended.figures) if hasattr(ended, 'figures') else ''}")
+            case _:
+                pass
+    return found
+
+
+def written(name: str, result: dict[str, object], path: Path) -> None:
+    """Leave a result as a file, and show it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"benchmark": name, "machine": describe(), "result": result}, indent=2) + "\n")
+    print(json.dumps(result, indent=2))
+    print(f"written to {path}", file=sys.stderr)
+
+
+def main() -> None:
+    """Entry point of `python -m benchmarks.after_peak`."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--deployments", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--constrained", action="store_true", help="with anti-affinity, budgets and marked pods")
+    parser.add_argument("--without-steering", action="store_true", help="without the admission policy")
+    parser.add_argument("--most-seconds", type=float, default=Wish.most_seconds, help="after which it is given up")
+    parser.add_argument("--out", type=Path, default=Path("out/bench/after_peak.json"))
+    given = parser.parse_args()
+    start = deployments_after_peak(given.deployments, constrained=given.constrained, seed=given.seed)
+    wish = Wish(steering=not given.without_steering, most_seconds=given.most_seconds)
+    written("after_peak", beside(start, wish), given.out)
+
+
+if __name__ == "__main__":
+    main()
