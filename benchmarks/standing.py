@@ -125,7 +125,7 @@ async def _bound(api: KubernetesApi, start: Start) -> None:
     seen: set[str] = set()
     end = time.monotonic() + _PATIENCE
     while left:
-        pods = [pod for pod in await _pods(api) if pod["metadata"]["uid"] not in seen]
+        pods = [pod for pod in await _pods(api, "spec.nodeName=") if pod["metadata"]["uid"] not in seen]
         seen.update(pod["metadata"]["uid"] for pod in pods)
         await _gathered(_bind(api, pod, *places[pod["metadata"]["labels"]["app"]].pop()) for pod in pods)
         left -= len(pods)
@@ -143,12 +143,14 @@ async def _bind(api: KubernetesApi, pod: JSON, node: str, annotations: Mapping[s
 
 
 async def _ready(api: KubernetesApi, count: int) -> None:
+    """Wait for it; the API server tells only of those that do not run yet, as ten thousand are much to read."""
     end = time.monotonic() + _PATIENCE
-    while (ready := sum(map(pod_ready, await _pods(api)))) < count:
+    while await _pods(api, "status.phase!=Running") or sum(map(pod_ready, await _pods(api))) < count:
         if time.monotonic() > end:
-            raise TimeoutError(f"{ready} of {count} pods are Ready")
+            raise TimeoutError(f"not all of {count} pods are Ready")
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _pods(api: KubernetesApi) -> list[JSON]:
-    return await api.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
+async def _pods(api: KubernetesApi, which: str = "") -> list[JSON]:
+    query = {"fieldSelector": which} if which else {}
+    return await api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", **query)
