@@ -24,6 +24,7 @@ from typing import Final
 
 from tests.controlplane.plane import ControlPlane, Options, running
 from tests.e2e.pipeline_run import carried_out, catalog, own_rights
+from tests.pipeline.pipeline_harness import Strikes
 
 from benchmarks.clusters import NOW
 from benchmarks.machine import describe
@@ -175,10 +176,11 @@ async def _watched(plane: ControlPlane, start: Start, wish: Wish, folder: Path) 
         await steer(Steering(plane.admin.write_kubeconfig(folder / "admin.kubeconfig"), on=True))
     rights = await asyncio.to_thread(own_rights, plane.admin)
     watchman, witness = Watchman(wish.plans), Witness(plane.admin)
+    strikes = Strikes(chaos=watchman.look)
     async with witness.watching():
         with suppress(EnoughError):
             await carried_out(
-                folder / "run", rights, settings=wish.settings, strike=watchman.look, seconds=wish.most_seconds
+                folder / "run", rights, settings=wish.settings, strikes=strikes, seconds=wish.most_seconds
             )
         watched = time.monotonic() - witness.began
     return {

@@ -74,8 +74,15 @@ def fall_silent(access: Access, name: str) -> None:
 
 
 def speak_again(access: Access, name: str) -> None:
-    """Let a silent node's kubelet report again; Ready within seconds."""
+    """Let a silent node's kubelet report again, its pods too; Ready within seconds."""
     access.request("DELETE", _LEASE.format(name))
+    access.until(f"/api/v1/nodes/{name}", _is_usable)
+    # Pods of a node that is not Ready are marked so too. A kubelet would take that back, KWOK does not.
+    here = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name},status.phase%3DRunning"
+    for pod in access.request("GET", here)["items"]:
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/status"
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        access.request("PATCH", path, ready, content_type="application/strategic-merge-patch+json")
 
 
 def _is_usable(found: Any) -> bool:

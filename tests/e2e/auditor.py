@@ -7,7 +7,7 @@ everything that must not move still where it was; and at the end: is everything 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -36,6 +36,10 @@ class Auditor:
     starts: dict[str, list[str]] = field(default_factory=dict)
     """Workload → the nodes on which pods of it were newly bound, in order."""
     before: Objects = field(default_factory=dict)
+    taken: Counter[str] = field(default_factory=Counter)
+    """Workload → pods that a fault itself took or cut off: so many fewer may be ready."""
+    gone: set[str] = field(default_factory=set)
+    """Nodes that somebody else took away, with their pods."""
     _follower: Follower = field(init=False)
     _seen: set[str] = field(default_factory=set)
 
@@ -63,6 +67,19 @@ class Auditor:
         """How often changes were not seen one by one, because a server had restarted."""
         return self._follower.gaps
 
+    def excuse(self, *, node: str = "", namespace: str = "") -> None:
+        """From now on, do not ask for the pods that are on this node or in this namespace: a fault takes them."""
+        with self._follower.lock:
+            self.gone.add(node)
+            for pod in self.now["Pod"].values():
+                if _node(pod) == node or pod["metadata"]["namespace"] == namespace:
+                    self.taken[_workload(self.now, pod)] += 1
+
+    def accept(self, kind: str, key: str, spec: JSON) -> None:
+        """An owner changed parts of a spec: they are what must be left at the end."""
+        with self._follower.lock:
+            self.before[kind][key]["spec"].update(spec)
+
     def _judge(self) -> None:
         self.changes += 1
         found = [*self._floors(), *self._budgets(), *self._moved(), *self._homeless()]
@@ -80,20 +97,21 @@ class Auditor:
         for kind in _WORKLOADS:
             for key in self.now[kind]:
                 name = f"{kind} {key}"
-                floor = self._wanted(name) - (kind == "StatefulSet")
+                floor = self._wanted(name) - (kind == "StatefulSet") - self.taken[name]
                 if ready[name] < floor:
                     yield f"{name}: {ready[name]} ready, {floor} needed"
 
     def _budgets(self) -> Iterator[str]:
         for key, budget in self.now["PodDisruptionBudget"].items():
             covered = [pod for pod in self.now["Pod"].values() if _covers(budget, pod)]
-            wanted = sum(self._wanted(name) for name in sorted({_workload(self.now, pod) for pod in covered} - {""}))
+            workloads = {_workload(self.now, pod) for pod in covered} - {""}
+            wanted = sum(self._wanted(name) for name in workloads)
             spec = budget["spec"]
             if "minAvailable" in spec:
                 needed = _share(spec["minAvailable"], wanted)
             else:
                 needed = wanted - _share(spec.get("maxUnavailable", 1), wanted)
-            healthy = sum(map(_is_ready, covered))
+            healthy = sum(map(_is_ready, covered)) + sum(self.taken[name] for name in workloads)
             if healthy < needed:
                 yield f"budget {key}: {healthy} healthy, {needed} needed"
 
@@ -116,7 +134,7 @@ class Auditor:
         """Pods whose node was taken away under them."""
         for key, pod in self.now["Pod"].items():
             ends = _is_ending(pod) or _owner(pod)[0] == "DaemonSet"
-            if _node(pod) and not ends and _node(pod) not in self.now["Node"]:
+            if _node(pod) and not ends and _node(pod) not in {*self.now["Node"], *self.gone}:
                 yield f"pod {key} lost its node {_node(pod)}"
 
     def workload_of(self, pod: str) -> str:

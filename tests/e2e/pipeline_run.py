@@ -6,14 +6,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 from tests.controlplane.access import Access, RefusedError
-from tests.pipeline.pipeline_harness import Chaos, Strikes, followed
+from tests.pipeline.pipeline_harness import Strikes, followed
 
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.progress import Progress
@@ -93,7 +93,8 @@ async def carried_out(
     access: Mapping[str, Access],
     *,
     settings: Mapping[str, Mapping[str, object]] = SETTINGS,
-    strike: Chaos | None = None,
+    strikes: Strikes | None = None,
+    until: Callable[[Progress], bool] = lambda _: True,
     sold: Sequence[str] = (),
     seconds: float = SECONDS,
 ) -> Run:
@@ -103,17 +104,19 @@ async def carried_out(
         folder: for settings, logs and streams.
         access: of observer and rescheduler to the cluster.
         settings: by service.
-        strike: something else to do to the pipeline or the cluster.
+        strikes: what is done to the pipeline or the cluster meanwhile.
+        until: what else must hold before it is over.
         sold: machine types on sale; none named: all.
         seconds: real ones after which it counts as stuck.
     """
-    began = time.monotonic()
+    began, strikes = time.monotonic(), strikes or Strikes()
     files = {name: str(one.write_kubeconfig(folder / f"{name}.kubeconfig")) for name, one in access.items()}
     pipeline = LocalPipeline(
         PipelineOptions(
             directory=folder,
             cluster=CLUSTER,
             kubeconfig=Path(files["observer"]),
+            environment=strikes.environment,
             provider={"kind": "kwok", "catalog": str(catalog(folder, sold)), "boot_seconds": 3.0},
             settings={
                 name: {**settings.get(name, {}), **({"kubeconfig": files[name]} if name in files else {})}
@@ -121,10 +124,9 @@ async def carried_out(
             },
         )
     )
-    strikes = Strikes(chaos=strike)
     try:
         await pipeline.start()
-        progress = await followed(pipeline, strikes, seconds, until=lambda _: True)
+        progress = await followed(pipeline, strikes, seconds, until=until)
     finally:
         await pipeline.stop()
     return Run(progress, strikes.over, time.monotonic() - began)

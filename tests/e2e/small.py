@@ -1,8 +1,11 @@
-"""A few workloads on more nodes than they need: quick to build, quick to tear down."""
+"""A few workloads on more and larger nodes than they need: quick to build, quick to tear down.
+
+At best one machine of half the size carries them all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, Final
@@ -21,16 +24,16 @@ _STORE: Final = App("store", SPACE, "example/store:1", cpu_m=200, memory_mi=300,
 
 
 @contextmanager
-def small_cluster(access: Access) -> Iterator[None]:
-    """The cluster within the block; afterwards there is no node and no pod of it."""
-    cpu, memory = gke_allocatable(Decimal(2), 8 * 2**30)
+def small_cluster(access: Access, extra: Sequence[Placed] = ()) -> Iterator[None]:
+    """The cluster within the block, with `extra` objects; afterwards there is no node and no pod of it."""
+    cpu, memory = gke_allocatable(Decimal(4), 16 * 2**30)
     nodes = [
-        node(f"old-{i}", zone=ZONES[i % len(ZONES)], machine="e2-standard-2", cpu=f"{cpu}m", memory=str(memory))
+        node(f"old-{i}", zone=ZONES[i % len(ZONES)], machine="e2-standard-4", cpu=f"{cpu}m", memory=str(memory))
         for i in range(OLD_NODES)
     ]
     try:
         add_nodes(access, *nodes)
-        for path, body in objects():
+        for path, body in (*objects(), *extra):
             access.request("POST", path, body)
         await_ready(access)
         yield

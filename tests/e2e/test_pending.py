@@ -16,6 +16,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.auditor import Auditor
 from tests.e2e.pipeline_run import carried_out, own_rights
 from tests.e2e.shop import ZONES, at, quick
+from tests.pipeline.pipeline_harness import Strikes
 
 from kinema_cli.pipeline import LocalPipeline
 from kinema_cli.progress import Progress
@@ -68,7 +69,10 @@ async def test_nodes_are_bought_once_and_spread_over_zones(own_control_plane: Co
     auditor = Auditor(access)
     with auditor.watching():
         run = await carried_out(
-            tmp_path / "run", own_rights(access), strike=Arrivals(access, f"{path}/crowd"), sold=("e2-standard-4",)
+            tmp_path / "run",
+            own_rights(access),
+            strikes=Strikes(chaos=Arrivals(access, f"{path}/crowd")),
+            sold=("e2-standard-4",),
         )
         zones = Counter(
             one["metadata"]["labels"]["topology.kubernetes.io/zone"] for one in auditor.now["Node"].values()

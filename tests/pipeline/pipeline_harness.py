@@ -16,7 +16,7 @@ import msgspec
 
 from kinema_cli.demo import CLUSTER, DemoOptions, SimulatorAddress, simulator_child, start_pipeline
 from kinema_cli.pipeline import LocalPipeline
-from kinema_cli.processes import first_line
+from kinema_cli.processes import Child, first_line
 from kinema_cli.progress import Progress
 from kinema_cli.record_command import record_to
 from kinema_cli.recording import Recording, read
@@ -88,10 +88,8 @@ async def run_strategies(
         await child.start(read_output=True)
         address = msgspec.json.decode(await first_line(child, 60), type=SimulatorAddress)
         simulator = Simulator(address.url)
-        service, points = faults or ("", ())
-        environment = {service: {FAULT: points[0]}} if points else {}
-        pipeline = await start_pipeline(options, simulator, settings=SETTINGS, environment=environment)
-        strikes = Strikes(service, list(points[1:]), left=len(points), chaos=chaos)
+        strikes = Strikes({faults[0]: list(faults[1])} if faults else {}, chaos)
+        pipeline = await start_pipeline(options, simulator, settings=SETTINGS, environment=strikes.environment)
         await followed(pipeline, strikes, seconds, until=_finished)
         # The last word of the plan is out; let the cluster come to rest before it is looked at.
         await asyncio.sleep(1)
@@ -125,35 +123,37 @@ async def run_strategies(
 class Strikes:
     """What is still to be done to the pipeline."""
 
-    service: str = ""
-    following: list[str] = field(default_factory=list)
-    """Fault points for the processes after the next death."""
-    left: int = 0
-    """Deaths still to come."""
+    faults: Mapping[str, list[str]] = field(default_factory=dict)
+    """Service → fault points: its first process kills itself at the first one, its next at the second, …"""
     chaos: Chaos | None = None
 
     @property
     def over(self) -> bool:
         """Whether everything was done."""
-        return self.left == 0 and self.chaos is None
+        return not any(self.faults.values()) and self.chaos is None
+
+    @property
+    def environment(self) -> dict[str, dict[str, str]]:
+        """What the first processes are armed with."""
+        return {service: {FAULT: points[0]} for service, points in self.faults.items() if points}
 
     async def strike(self, pipeline: LocalPipeline, progress: Progress) -> None:
         """Do what is due now."""
-        if self.left and self._died(pipeline):
-            self.left -= 1
+        for service, points in self.faults.items():
+            if points:
+                _arm_next(pipeline.supervisor.children[service], points)
         if self.chaos is not None and await self.chaos(pipeline, progress):
             self.chaos = None
 
-    def _died(self, pipeline: LocalPipeline) -> bool:
-        """Arm the process that follows a dead one with the next point, or with none after the last."""
-        child = pipeline.supervisor.children[self.service]
-        armed = child.environment.get(FAULT)
-        if armed is None or child.process is None or (child.process.returncode or 0) >= 0:
-            return False
-        calm = {key: value for key, value in child.environment.items() if key != FAULT}
-        child.environment = {**calm, FAULT: self.following.pop(0)} if self.following else calm
-        child.process = _DEAD
-        return True
+
+def _arm_next(child: Child, points: list[str]) -> None:
+    """Arm the process that follows a dead one with the next point, or with none after the last."""
+    if child.process is None or (child.process.returncode or 0) >= 0:
+        return
+    del points[0]
+    calm = {key: value for key, value in child.environment.items() if key != FAULT}
+    child.environment = {**calm, FAULT: points[0]} if points else calm
+    child.process = _DEAD
 
 
 class _Dead:

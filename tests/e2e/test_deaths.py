@@ -1,0 +1,67 @@
+"""`kill -9` of each of the five services while a plan is made and carried out on a real control plane.
+
+Each process kills itself at one named point, the one that follows it at the next: whatever was under way is taken up
+where it was left, nothing is bought or moved twice, and the goal is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.struck import Outcome, check, struck
+from tests.e2e.test_faults import api_server_restarts
+from tests.pipeline.test_kill_services import points_of
+
+from kinema_core.events import ExecutionFinished
+
+pytestmark = pytest.mark.cluster
+
+OTHERS: Mapping[str, Sequence[str]] = {
+    "observer": ("observer.delta.published", "observer.iteration.published"),
+    "predictor": ("predictor.before-answer",),
+    "optimizer": ("optimizer.before-answer",),
+    "decider": ("serve-after-handle", "serve-before-ack"),
+}
+"""Points of all services but the rescheduler."""
+
+
+def check_finished(outcome: Outcome) -> None:
+    """Every accepted plan was carried out, and no machine was bought twice."""
+    check(outcome)
+    assert outcome.ends == {ExecutionFinished}
+    plans = outcome.run.progress.accepted.values()
+    booted = [node.name for plan in plans for node in plan.nodes if node.action == "boot"]
+    assert len(booted) == len(set(booted)) == 1
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "points",
+    [
+        points_of("boot", "mark", "steer"),
+        points_of("surge-up", "surge-down"),
+        points_of("evict", "unsteer"),
+        points_of("delete", "unmark", "finished"),
+    ],
+    ids=["beginning", "surges", "evictions", "end"],
+)
+async def test_rescheduler_dies(points: Sequence[str], own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """Before and after each intent, after each effect and each outcome, one death after the other."""
+    check_finished(await struck(own_control_plane, tmp_path / "run", faults={"rescheduler": points}))
+
+
+@pytest.mark.faults
+async def test_others_die(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """Observer, predictor, optimizer and decider answer what they had not answered, and nothing twice."""
+    check_finished(await struck(own_control_plane, tmp_path / "run", faults=OTHERS))
+
+
+@pytest.mark.faults
+async def test_all_services_and_the_api_server_die(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """The round for every day: each service is killed, the rescheduler twice, and the API server too."""
+    rescheduler = ("rescheduler.surge-up.effected", "rescheduler.delete.effected")
+    faults = {"rescheduler": rescheduler, **OTHERS}
+    check_finished(await struck(own_control_plane, tmp_path / "run", api_server_restarts, faults=faults))
