@@ -17,6 +17,7 @@ from kinema_core.events import (
     Cost,
     ExecutionAborted,
     ExecutionFinished,
+    FrozenMap,
     Paused,
     Plan,
     PlanAccepted,
@@ -93,6 +94,20 @@ async def test_cooldown_ends_after_its_seconds(passed: float, accepted: bool) ->
     assert isinstance(body, PlanAccepted) is accepted
     if isinstance(body, PlanRefused):
         assert body.rule == "cooldown"
+
+
+@pytest.mark.parametrize(("vain", "rest"), [(0, 60), (1, 60), (2, 120), (3, 240), (4, 300), (50, 300)])
+async def test_the_rest_grows_with_executions_in_vain(vain: int, rest: int) -> None:
+    """What met an obstacle that no state tells of will meet it again: it is tried ever more rarely, up to a limit."""
+    before, plan = halved()
+    for passed, accepted in ((rest - 0.1, False), (rest, True)):
+        court = Court(cooldown_seconds=60, max_cooldown_seconds=300)
+        skipped = ExecutionFinished(plan="old", fencing=1, figures=FrozenMap(workloads_skipped=1))
+        done = ExecutionFinished(plan="old", fencing=1)
+        for number, end in enumerate([skipped, done, *[skipped] * vain]):
+            court.tell(PlanAccepted(plan="old", version=1), f"accept-{number}")
+            court.tell(end, f"end-{number}")
+        assert isinstance(await court.judge(plan, before, after=passed), PlanAccepted) is accepted
 
 
 async def test_end_of_something_else_starts_no_cooldown() -> None:

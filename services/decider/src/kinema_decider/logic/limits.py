@@ -34,6 +34,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Share of pods and nodes that came or went since the plan's state; the plan must stay strictly under it."""
     cooldown_seconds: float = 60.0
     """Rest between the end of one execution and the next reschedule plan."""
+    max_cooldown_seconds: float = 3600.0
+    """The rest doubles with each execution in a row that could not move what it meant to, but not beyond this."""
     max_plan_age_seconds: float = 300.0
     """A proposal older than this is stale."""
     approval_seconds: float = 3600.0
@@ -65,6 +67,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(message)
         for name in (
             "cooldown_seconds",
+            "max_cooldown_seconds",
             "max_plan_age_seconds",
             "approval_seconds",
             "plan_life_seconds",

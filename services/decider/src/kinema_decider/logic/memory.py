@@ -60,6 +60,8 @@ class Memory:
     """Id of the proposal that was accepted and has not ended."""
     ended: datetime | None = None
     """When the last execution ended."""
+    vain: int = 0
+    """How many executions in a row, up to the last, could not move what they meant to."""
     proposals: Mapping[str, Proposal] = field(default_factory=lambda: MappingProxyType({}))
     """Proposals neither accepted nor refused, oldest first."""
     held: frozenset[str] = frozenset()
@@ -81,7 +83,8 @@ def remember(memory: Memory, event: Event) -> Memory:
         case CatalogPublished(offers=offers):
             memory = replace(memory, offers=offers)
         case ExecutionFinished(plan=plan_id) | ExecutionAborted(plan=plan_id) if plan_id == memory.executing:
-            memory = replace(memory, executing=None, ended=event.time)
+            vain = memory.vain + 1 if _in_vain(event.body) else 0
+            memory = replace(memory, executing=None, ended=event.time, vain=vain)
         case Paused() as pause:
             memory = replace(memory, paused=pause)
         case Resumed():
@@ -89,6 +92,11 @@ def remember(memory: Memory, event: Event) -> Memory:
         case _:
             pass
     return memory
+
+
+def _in_vain(end: ExecutionFinished | ExecutionAborted) -> bool:
+    """Whether the next plan would probably meet the same obstacle, a quota say: no state tells of it."""
+    return isinstance(end, ExecutionAborted) or end.figures.get("workloads_skipped", 0) != 0
 
 
 def _proposed(memory: Memory, proposal: Proposal) -> Memory:

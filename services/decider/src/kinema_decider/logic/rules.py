@@ -90,8 +90,13 @@ def executing(case: Case) -> Objection | None:
 
 
 def cooldown(case: Case) -> Objection | None:
-    """The cluster rests after each execution, so that its effect shows before the next one."""
-    ended, rest = case.memory.ended, case.limits.cooldown_seconds
+    """The cluster rests after each execution, so that its effect shows before the next one.
+
+    Longer and longer after executions in vain: they cost machines and restarts for nothing.
+    """
+    ended, vain = case.memory.ended, case.memory.vain
+    shortest = case.limits.cooldown_seconds
+    rest = max(shortest, min(shortest * 2.0 ** min(max(0, vain - 1), 30), case.limits.max_cooldown_seconds))
     if ended is None or not case.saves:
         return None
     passed = (case.now - ended).total_seconds()
@@ -99,7 +104,7 @@ def cooldown(case: Case) -> Objection | None:
         return None
     return _object(
         "cooldown",
-        f"the last execution ended {passed:.0f} s ago",
+        f"the last execution ended {passed:.0f} s ago" + (f", {vain} in a row were in vain" if vain > 1 else ""),
         f"{rest - passed:.0f} s more rest, or a smaller cooldown_seconds",
         passed_seconds=round(passed, 3),
         cooldown_seconds=rest,
