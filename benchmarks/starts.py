@@ -71,8 +71,7 @@ class Service:
 
 def e2_offers() -> tuple[Offer, ...]:
     """The e2 types of the thesis' catalogue in three zones."""
-    lines = resources.files("kinema_sim").joinpath("data/gke-e2-europe-west3.csv").read_text().splitlines()
-    text = "\n".join(line for line in lines if not line.startswith("#"))
+    text = resources.files("kinema_sim").joinpath("data/gke-e2-europe-west3.csv").read_text()
     rows = [replace(row, zone=zone) for row in parse_catalog(text) for zone in ZONES]
     return offers_from(rows, Cluster())
 

@@ -135,6 +135,28 @@ def test_unreadable_object_is_reported_with_its_path(bench: Bench) -> None:
     assert "1 object could not be read" in result.stderr
 
 
+def test_unreadable_node_is_left_out_of_the_figures_aloud(bench: Bench) -> None:
+    """A node that cannot be read is neither counted nor priced, and the line with the count says so."""
+    broken = node("n9")
+    broken["status"]["allocatable"]["cpu"] = "-4"
+    bench.snapshot.write_bytes(text([*spread(), broken]))
+    assert "1 unreadable node, neither counted nor priced" in bench.run().stdout
+
+
+def test_file_without_pods_is_no_quiet_saving(bench: Bench) -> None:
+    """Nodes alone all look empty: the plan says that it means nothing if there are pods."""
+    bench.snapshot.write_bytes(text([node("n0")]))
+    assert "no pod in the file" in bench.run().stderr
+
+
+def test_names_command_no_terminal(bench: Bench) -> None:
+    """Escape sequences and line breaks in a name are shown as what they are: characters that cannot be shown."""
+    bench.snapshot.write_bytes(text([*spread(), node("\x1b[31mred"), pod("bare", "\x1b[31mred", of=None)]))
+    result = bench.run()
+    assert "\x1b" not in result.stdout + result.stderr
+    assert "�[31mred" in result.stdout
+
+
 def test_ceiling_leaves_room(bench: Bench) -> None:
     """With a ceiling of half a node's room one m2 no longer suffices."""
     found = json.loads(bench.run("-o", "json", "--objective", "cost:50").stdout)

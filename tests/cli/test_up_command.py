@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kinema_cli.broker import settings_for
+from kinema_cli.holding import held
 from kinema_cli.inputs import InputError
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.service_settings import read_service_settings
@@ -55,6 +57,24 @@ def test_what_the_doctor_finds_stops_it(options: UpOptions, capsys: pytest.Captu
     assert "→ check address" in said[0]
     assert "nothing was started" in said[-1]
     assert not options.out.exists()
+
+
+def test_one_process_at_a_time_in_a_directory(tmp_path: Path) -> None:
+    """Two brokers on the same files would spoil both: the second is told who is there."""
+    out = tmp_path / "up"
+    with held(out), pytest.raises(InputError, match=f"in use by process {os.getpid()}: end that one"), held(out):
+        pass
+    with held(out):
+        assert out.is_dir()
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    """The option is named, and what to do."""
+    there = tmp_path / "file"
+    there.touch()
+    with pytest.raises(InputError, match="name a directory that can be written to") as caught, held(there):
+        pass
+    assert f"--out {there}: " in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,6 @@ def main() -> None:
 
 def _up(folder: Path, minor: str, nodes: int) -> None:
     _down(folder)
-    shutil.rmtree(folder, ignore_errors=True)
     plane = ControlPlane(folder, Options(minor=minor, outlive=True))
     plane.start()
     running = {server.name: server.pid for server in plane.servers.values()}
@@ -57,7 +56,7 @@ def _down(folder: Path) -> None:
     if state.exists():
         for name, pid in json.loads(state.read_text()).items():
             kill_left(pid, folder / f"{name}.log")
-        state.unlink()
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,11 @@ def test_every_column_is_read() -> None:
     assert row.extended == {"amd.com/gpu": 2, "example.com/nic": 4, "hugepages-2Mi": GIB}
 
 
+def test_remarks_are_passed_over() -> None:
+    """Where prices come from may stand in the file."""
+    assert parse_catalog(f"# from the provider, May\n{HEADER}\n# small ones\nm4,4,16,0.17")[0].machine_type == "m4"
+
+
 def test_columns_in_any_order_with_blanks_and_a_byte_order_mark() -> None:
     """Spreadsheets add a mark, spaces and blank lines: none of them matters."""
     text = "\ufeffusd_per_hour, vcpus ,machine_type,memory_gib\r\n\r\n 0.17 ,4, m4 ,16\r\n , , , \r\n"
@@ -76,6 +81,7 @@ def test_columns_in_any_order_with_blanks_and_a_byte_order_mark() -> None:
         ("", ["empty", "machine_type"]),
         ("\n\n", ["empty"]),
         ("machine_type,vcpus\n", ["lacks the column", "memory_gib", "usd_per_hour"]),
+        ("# of May\nmachine_type;vcpus\n", ["lacks the column", "line 2", "commas"]),
         (f"{HEADER},capacity-type\n", ["unknown column", "capacity-type", "capacity_type"]),
         (f"{HEADER},zone,zone\n", ["twice", "zone"]),
         (f"{HEADER}\nm4,4,16\n", ["line 2", "3 cells"]),

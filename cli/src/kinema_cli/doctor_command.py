@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinema_cli.options import Kubeconfig, Output, ProviderOption
-from kinema_cli.output import Format, complain
+from kinema_cli.output import Format, cell, complain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,12 +70,11 @@ def run_doctor(subject: Subject, output: Format) -> int:
 def findings_table(found: Sequence[Finding]) -> RenderableType:
     """One line for each finding, for a terminal."""
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(show_header=False, box=None, pad_edge=False)
     for name in ("level", "check", "said"):
         table.add_column(name, overflow="fold")
     for finding in found:
         said = f"{finding.said} → {finding.do}" if finding.do else finding.said
-        table.add_row(Text(finding.level, style=_STYLES[finding.level]), Text(finding.check), Text(said))
+        table.add_row(cell(finding.level, style=_STYLES[finding.level]), cell(finding.check), cell(said))
     return table

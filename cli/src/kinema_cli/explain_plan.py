@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from kinema_cli.broker import settings_for
+from kinema_cli.output import cell
 from kinema_cli.plan_table import plan_tables
 from kinema_cli.report.protocol import figures_in_a_line
 from kinema_core.events import EMPTY, Figures, Plan, PlanAccepted, PlanHeld, PlanRefused
@@ -97,7 +97,7 @@ def plan_explanation_table(told: PlanExplanation) -> RenderableType:
     for one in told.verdicts:
         why = ": ".join(part for part in (one.rule, one.reason) if part)
         cells = (f"{one.at:%H:%M:%S}", one.fate, why, one.would_change, figures_in_a_line(one.figures))
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*(cell(text) for text in cells))
     if not told.verdicts:
         table.add_row("", "undecided")
     # The log does not say to which workload a pod belonged then; the plan's own words have to do.

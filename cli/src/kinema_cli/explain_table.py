@@ -7,9 +7,8 @@ from typing import Final, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
-from kinema_cli.output import counted
+from kinema_cli.output import cell, counted
 from kinema_core.events import QuarantinedObject
 from kinema_core.model.quantity import in_words
 from kinema_optimizer.logic.explain import Elsewhere, Keeper, NodeExplanation, PodExplanation
@@ -51,7 +50,7 @@ def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     table.add_column("what", style="bold")
     table.add_column("value", overflow="fold")
     for what, value in rows:
-        table.add_row(what, Text(value))
+        table.add_row(what, cell(value))
     return table
 
 
@@ -92,9 +91,9 @@ def _keepers(held: tuple[Keeper, ...]) -> Table:
     for column in ("pod", "rule", "reason"):
         table.add_column(column, overflow="fold")
     for one in held[:MOST_ROWS]:
-        table.add_row(Text(one.pod), Text(one.code), Text(one.reason))
+        table.add_row(cell(one.pod), cell(one.code), cell(one.reason))
     if len(held) > MOST_ROWS:
-        table.add_row(Text(f"… and {len(held) - MOST_ROWS} more"))
+        table.add_row(cell(f"… and {len(held) - MOST_ROWS} more"))
     return table
 
 

@@ -59,7 +59,6 @@ def offers_of(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:
 
 
 _EXPECTED: Final = {
-    "pods": "Pod",
     "controllers (replicasets, deployments, …)": "Workload",
     "poddisruptionbudgets": "DisruptionBudget",
     "namespaces": "Namespace",
@@ -72,6 +71,8 @@ def say_what_is_left_out(snapshot: Snapshot) -> None:
     if snapshot.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(snapshot.ignored.items()))
         complain(f"not read, as planning needs none of them: {kinds}")
+    if not snapshot.cluster.objects.get("Pod") and not snapshot.live:
+        complain("no pod in the file: every node looks empty, and the plan means nothing if the cluster runs any")
     absent = [name for name, kind in _EXPECTED.items() if not snapshot.cluster.objects.get(kind)]
     if absent and not snapshot.live:
         complain(f"none in the file: {', '.join(absent)}; if the cluster has any, their rules are missing in this plan")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +23,24 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: importing rich for it doubles the start-up time
     add_completion=True,
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"kinema {version('kinema-cli')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and end.")
+    ] = False,
+) -> None:
+    """Makes Kubernetes clusters as cheap as they can safely be."""
+
 
 app.command()(plan)
 app.command()(explain)
@@ -179,12 +196,3 @@ def abort(nats: Nats = BROKER, cluster: ClusterName = CLUSTER, reason: Reason = 
     from kinema_core.events import AbortRequested
 
     raise typer.Exit(say(nats=nats, cluster=cluster, word=AbortRequested(by=operator(), reason=reason)))
-
-
-def run() -> None:
-    """Entry point of `kinema` and `kubectl-kinema`."""
-    try:
-        app(prog_name=Path(sys.argv[0]).name)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        sys.exit(130)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 PIPE_WIDTH = 160
 """Columns of a table that no terminal shows: wide enough that nothing is cut."""
@@ -42,7 +43,19 @@ def complain(message: str) -> None:
     """One line on standard error."""
     from rich.console import Console
 
-    Console(stderr=True, highlight=False).print(message, markup=False, soft_wrap=True)
+    Console(stderr=True, highlight=False).print(_harmless(message), markup=False, soft_wrap=True)
+
+
+def cell(text: str, style: str = "") -> Text:
+    """Text of a table as it is: neither markup in it nor a terminal's control characters count."""
+    from rich.text import Text
+
+    return Text(_harmless(text), style=style)
+
+
+def _harmless(text: str) -> str:
+    """A name in a file may hold anything; an escape sequence in it would command the terminal."""
+    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
 
 
 def counted(count: int, what: str) -> str:

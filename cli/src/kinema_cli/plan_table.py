@@ -9,9 +9,8 @@ from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
-from kinema_cli.output import counted
+from kinema_cli.output import cell, counted
 from kinema_cli.report.blocked import blocked
 from kinema_cli.report.data import HOURS_PER_MONTH, Blocked, Headline
 from kinema_cli.report.from_plan import fate_of, headline_of
@@ -60,9 +59,9 @@ def _table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
 
 def _fill(table: Table, rows: Sequence[Sequence[str]]) -> Table:
     for row in rows[:MOST_ROWS]:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(cell(text) for text in row))
     if len(rows) > MOST_ROWS:
-        table.add_row(Text(f"… and {len(rows) - MOST_ROWS} more"))
+        table.add_row(cell(f"… and {len(rows) - MOST_ROWS} more"))
     return table
 
 
@@ -72,7 +71,7 @@ def _summary(plan: Plan) -> Table:
     table.add_column("what", style="bold")
     table.add_column("value")
     for what, value in _summary_rows(plan, head):
-        table.add_row(what, Text(value))
+        table.add_row(what, cell(value))
     return table
 
 
@@ -82,7 +81,11 @@ def _summary_rows(plan: Plan, head: Headline) -> Iterable[tuple[str, str]]:
     if plan.objective != "cost":
         yield "objective", plan.objective
     if plan.status != "infeasible":
-        yield "nodes", f"{head.nodes_before} → {head.nodes_after}"
+        unreadable = sum(item.object.startswith("Node ") for item in plan.quarantined)
+        besides = (
+            f"; {counted(unreadable, 'node')} that cannot be read neither counted nor priced" if unreadable else ""
+        )
+        yield "nodes", f"{head.nodes_before} → {head.nodes_after}{besides}"
         if head.watts is not None:
             yield "power", f"{head.watts[0]:,.1f} → {head.watts[1]:,.1f} W"
         yield "cost", f"{head.usd_before:,.4f} → {head.usd_after:,.4f} USD/h"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinema_cli.options import BROKER, CLUSTER, ClusterName, Nats, Output
-from kinema_cli.output import Format
+from kinema_cli.output import Format, cell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +70,6 @@ async def _read(settings: RuntimeSettings, limit: int) -> tuple[PlanLine, ...]:
 def plans_table(found: Sequence[PlanLine]) -> RenderableType:
     """One line for each plan, for a terminal."""
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(title="Plans", title_justify="left")
     for heading in ("plan", "proposed", "status", "USD/h", "moves", "fate", "why"):
@@ -78,5 +77,5 @@ def plans_table(found: Sequence[PlanLine]) -> RenderableType:
     for line in found:
         cost = f"{line.usd_per_hour_before:.4f} → {line.usd_per_hour_after:.4f}"
         said = (f"{line.proposed:%Y-%m-%d %H:%M:%S}", line.status, cost, str(line.moves), line.fate, line.why)
-        table.add_row(*(Text(cell) for cell in (line.id, *said)))
+        table.add_row(*(cell(one) for one in (line.id, *said)))
     return table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kinema_cli.options import BROKER, CLUSTER, ClusterName, Nats, Output
-from kinema_cli.output import Format
+from kinema_cli.output import Format, cell
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -70,7 +70,6 @@ async def _read(settings: RuntimeSettings) -> Status:
 def status_tables(found: Status) -> RenderableType:
     """The status for a terminal."""
     from rich.table import Table
-    from rich.text import Text
 
     rows = [("cluster", found.cluster), *_state_rows(found)]
     if found.plan is not None:
@@ -83,7 +82,7 @@ def status_tables(found: Status) -> RenderableType:
     table.add_column("what", style="bold")
     table.add_column("now", overflow="fold")
     for what, said in rows:
-        table.add_row(what, Text(said))
+        table.add_row(what, cell(said))
     return table
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.checkup.run import Subject, examine
+from kinema_cli.holding import held
 from kinema_cli.inputs import InputError, UsageError, kubeconfig_file
 from kinema_cli.output import complain
 from kinema_cli.pipeline import LocalPipeline, PipelineOptions
@@ -54,7 +55,7 @@ def run_up(options: UpOptions) -> int:
         return 1
     try:
         return asyncio.run(_up(pipeline))
-    except (BusError, ServerError, OSError) as error:
+    except (BusError, ServerError, OSError, InputError) as error:
         complain(str(error))
         return 1
 
@@ -82,6 +83,12 @@ async def _up(options: PipelineOptions) -> int:
     if not await _is_well(options):
         complain("nothing was started: what fails above would fail later; `kinema doctor` looks at it again")
         return 1
+    with held(options.directory):
+        return await _run(options)
+
+
+async def _run(options: PipelineOptions) -> int:
+    """Start everything, look after it until interrupted, and end it."""
     shutil.rmtree(options.directory / "settings", ignore_errors=True)
     if options.settings["rescheduler"]["steering"]:
         complain(await _steered(options.kubeconfig))
@@ -103,6 +110,7 @@ async def _up(options: PipelineOptions) -> int:
                 await asyncio.wait_for(stopping.wait(), LOOK_SECONDS)
             except TimeoutError:
                 continue
+        complain("ended; `kinema setup --kubeconfig FILE --no-steering` takes the admission policy out of the cluster")
         return 0
     finally:
         await pipeline.stop()

@@ -78,22 +78,22 @@ def parse_catalog(text: str) -> tuple[CatalogRow, ...]:
     if header is None:
         raise CatalogError(f"the catalog is empty: its first line names the columns, at least {', '.join(REQUIRED)}")
     columns = [name.strip() for name in header[1]]
-    _check_header(columns)
+    _check_header(header[0], columns)
     return tuple(_row(line, columns, cells) for line, cells in lines)
 
 
 def _cells(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of each line that is not blank."""
+    """Line number and cells of each line that is neither blank nor a remark (`# …`)."""
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     try:
         for cells in reader:
-            if any(cell.strip() for cell in cells):
+            if any(cell.strip() for cell in cells) and not cells[0].startswith("#"):
                 yield reader.line_num, cells
     except csv.Error as error:
         raise CatalogError(f"catalog line {reader.line_num}: {error}: write comma-separated values") from error
 
 
-def _check_header(columns: list[str]) -> None:
+def _check_header(line: int, columns: list[str]) -> None:
     known = (*REQUIRED, *OPTIONAL)
     for problem, names in (
         ("lacks the column", [name for name in REQUIRED if name not in columns]),
@@ -101,7 +101,8 @@ def _check_header(columns: list[str]) -> None:
         ("has twice the column", sorted({name for name in columns if columns.count(name) > 1})),
     ):
         if names:
-            raise CatalogError(f"the catalog {problem} {', '.join(map(repr, names))}: known are {', '.join(known)}")
+            said = f"the catalog {problem} {', '.join(map(repr, names))} in its header, line {line}"
+            raise CatalogError(f"{said}: separate by commas, known are {', '.join(known)}")
 
 
 def _row(line: int, columns: list[str], cells: list[str]) -> CatalogRow:
