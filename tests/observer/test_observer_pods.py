@@ -143,6 +143,18 @@ def test_node_affinity_keeps_alternatives_and_drops_terms_that_match_nothing() -
     assert nothing.node_terms == ()
 
 
+def test_where_an_earlier_plan_led_a_pod_is_no_wish_of_its_owner() -> None:
+    """Steering and rolling updates leave a preference in the pod; a label of ours in it tells it from the owner's."""
+    away = {"key": "kinema.io/expiry", "operator": "DoesNotExist"}
+    led = {
+        "weight": 100,
+        "preference": {"matchExpressions": [{"key": "host", "operator": "In", "values": ["n1"]}, away]},
+    }
+    own = {"weight": 7, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+    found = read(affinity={"nodeAffinity": {PREFERRED: [led, own]}}).rules
+    assert [item.weight for item in found.preferred_nodes] == [7]
+
+
 def test_pod_affinity_keeps_required_and_preferred_terms_apart() -> None:
     """Weight 0 means required; a missing selector selects nothing, an empty one everything."""
     term = {

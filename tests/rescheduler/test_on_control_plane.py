@@ -170,10 +170,13 @@ async def test_steering_adds_one_preference_to_pods_of_any_shape(world: PlaneWor
         )
         await writer.perform(Order(step=step, plan="p", iteration="i"))
     await asyncio.sleep(LIMITS.steer_seconds)
-    wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["old-2", "old-3"]}
+    wanted = [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["old-2", "old-3"]},
+        {"key": "kinema.io/expiry", "operator": "DoesNotExist"},
+    ]
     for name in _SHAPES:
         world.scale("ReplicaSet", name, 1)
-        assert terms(name) == [{"weight": 100, "preference": {"matchExpressions": [wanted]}}], name
+        assert terms(name) == [{"weight": 100, "preference": {"matchExpressions": wanted}}], name
         assert world.where(name)[0] in {"old-2", "old-3"}
     for name in _SHAPES:
         owner = world.get("ReplicaSet", name)["metadata"]["uid"]

@@ -82,9 +82,7 @@ def _summary_rows(plan: Plan, head: Headline) -> Iterable[tuple[str, str]]:
         yield "objective", plan.objective
     if plan.status != "infeasible":
         unreadable = sum(item.object.startswith("Node ") for item in plan.quarantined)
-        besides = (
-            f"; {counted(unreadable, 'node')} that cannot be read neither counted nor priced" if unreadable else ""
-        )
+        besides = f"; {counted(unreadable, 'unreadable node')}, neither counted nor priced" if unreadable else ""
         yield "nodes", f"{head.nodes_before} → {head.nodes_after}{besides}"
         if head.watts is not None:
             yield "power", f"{head.watts[0]:,.1f} → {head.watts[1]:,.1f} W"

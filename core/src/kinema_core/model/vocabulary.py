@@ -9,6 +9,8 @@ from typing import Final
 
 from kinema_core.events import Labels
 
+OURS: Final = "kinema.io/"
+"""What all labels and annotations of ours begin with."""
 STRATEGY: Final = "kinema.io/strategy"
 DO_NOT_MOVE: Final = "kinema.io/do-not-move"
 SPOT: Final = "kinema.io/spot"

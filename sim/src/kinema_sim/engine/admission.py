@@ -72,9 +72,10 @@ class Admission:
         if not nodes:
             return
         wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
+        ours = {"key": "kinema.io/expiry", "operator": "DoesNotExist"}
         affinity: Obj = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
         affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(
-            {"weight": 100, "preference": {"matchExpressions": [wanted]}}
+            {"weight": 100, "preference": {"matchExpressions": [wanted, ours]}}
         )
 
 

@@ -22,6 +22,7 @@ from kinema_core.events import (
     Spread,
     Toleration,
 )
+from kinema_core.model.vocabulary import OURS
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic.reading import (
     RequirementIn,
@@ -236,11 +237,13 @@ def _node_term(term: NodeTermIn, path: str) -> NodeTerm:
 
 
 def _preferred_nodes(found: Sequence[PreferredNodeIn]) -> tuple[PreferredNodeTerm, ...]:
+    """The owner's preferences: one with a label of ours in it led the pod to where an earlier plan had it."""
     path = f"spec.affinity.nodeAffinity.{_PREFERRED}"
-    return tuple(
+    terms = (
         PreferredNodeTerm(weight=item.weight, term=_node_term(item.preference, f"{path}[{index}].preference"))
         for index, item in enumerate(found)
     )
+    return tuple(one for one in terms if not any(wanted.key.startswith(OURS) for wanted in one.term.expressions))
 
 
 def _pod_terms(found: PodAffinityIn | None, path: str) -> tuple[PodTerm, ...]:

@@ -103,7 +103,7 @@ def _node_affinity(affinity: Json, nodes: tuple[str, ...]) -> Json:
         expressions = [item for item in term.get("matchExpressions") or [] if item != _AWAY]
         required.append({**term, "matchExpressions": [*expressions, _AWAY]})
     preferred = [item for item in node.get(_PREFERRED) or [] if item != _TOWARDS]
-    planned = [{"key": HOSTNAME, "operator": "In", "values": list(nodes)}]
+    planned = [{"key": HOSTNAME, "operator": "In", "values": list(nodes)}, _AWAY]  # ours by the label in it
     towards = [_TOWARDS, {"weight": 100, "preference": {"matchExpressions": planned}}] if nodes else [_TOWARDS]
     return {_REQUIRED: {"nodeSelectorTerms": required}, _PREFERRED: [*preferred, *towards]}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from kinema_rescheduler.adapters.kubernetes_api import APPLY, Json, KubernetesApi, NotFoundError, uid
-from kinema_rescheduler.logic.names import STEERING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.logic.names import EXPIRY, STEERING_NAME, STEERING_NAMESPACE
 
 Found = Literal["installed", "removed", "absent"]
 
@@ -32,6 +32,7 @@ _TYPE: Final = f"Object.spec.affinity.nodeAffinity.{_TERMS}"
 _HAS_AFFINITY: Final = "has(object.spec.affinity)"
 _HAS_NODE: Final = f"{_HAS_AFFINITY} && has(object.spec.affinity.nodeAffinity)"
 _HAS_TERMS: Final = f"{_HAS_NODE} && has(object.spec.affinity.nodeAffinity.{_TERMS})"
+# The label of ours in the preference tells the observer later that it is not the owner's.
 # One branch for each level that may be missing. A patch by `ApplyConfiguration` would have to own the list as a whole.
 _PATCH: Final = f"""
 ({_HAS_AFFINITY} ? [] : [JSONPatch{{op: "add", path: "/spec/affinity", value: Object.spec.affinity{{}}}}]) +
@@ -48,7 +49,8 @@ _PATCH: Final = f"""
       matchExpressions: [
         {_TYPE}.preference.matchExpressions{{
           key: "kubernetes.io/hostname", operator: "In", values: variables.nodes
-        }}
+        }},
+        {_TYPE}.preference.matchExpressions{{key: "{EXPIRY}", operator: "DoesNotExist"}}
       ]
     }}
   }}
