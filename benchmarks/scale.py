@@ -56,7 +56,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--pods", type=int, default=PODS)
     parser.add_argument("--max-moves", type=int, default=MAX_MOVES, help="pods that a plan moves at most")
-    parser.add_argument("--most-seconds", type=float, default=Wish.most_seconds, help="after which it is given up")
+    parser.add_argument(
+        "--most-seconds",
+        type=float,
+        default=Wish.most_seconds,
+        help="after which it is stopped, and what was reached is told",
+    )
     parser.add_argument("--out", type=Path, default=Path("out/bench/scale.json"))
     given = parser.parse_args()
     wish = Wish(max_moves=given.max_moves, most_seconds=given.most_seconds, plans=1)
