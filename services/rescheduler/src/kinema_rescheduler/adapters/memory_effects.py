@@ -183,11 +183,13 @@ class MemoryWriter:
         if workload is None:
             return Made("void")
         changed = _ROLLED in workload.annotations
-        if changed:  # the old template, and with it the old set, are in force again
-            self._cluster.revisions[workload.key] -= 1
+        if changed:
             kept = FrozenMap({key: value for key, value in workload.annotations.items() if key != _ROLLED})
             before = self._templates.pop(workload.key)
-            workload = replace(workload, annotations=kept, template_requests=before)
+            workload = replace(workload, annotations=kept)
+            if step.kind == "restore":  # the old template, and with it the old set, are in force again
+                self._cluster.revisions[workload.key] -= 1
+                workload = replace(workload, template_requests=before)
             self._cluster.workloads[workload.key] = workload
         if step.replicas_from != step.replicas_to and workload.replicas == step.replicas_from:
             for pod in self._victims(step):
