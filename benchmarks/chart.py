@@ -32,26 +32,19 @@ class Point:
     name: str = ""
 
 
-def frontier_chart(title: str, curve: Sequence[Point], rivals: Sequence[Point], *, bound: float, pods: int) -> str:
-    """The frontier as a line, the rivals as named points, and the bound as a dashed line."""
-    top = max(point.cost for point in (*curve, *rivals))
+def frontier_chart(
+    title: str, curve: Sequence[Point], rivals: Sequence[Point], *, limit: Sequence[Point], pods: int
+) -> str:
+    """The frontier as a line, the rivals as named points, and the limit that no plan is below as a dashed line."""
+    top, bound = max(point.cost for point in (*curve, *rivals)), min(point.cost for point in limit)
     plot = _Plot(pods=pods, low=bound - 0.06 * (top - bound), high=top + 0.06 * (top - bound))
-    line = " ".join(f"{plot.x(point.moves):.1f},{plot.y(point.cost):.1f}" for point in curve)
     parts = [
         element("rect", width=_WIDTH, height=_HEIGHT, fill="#ffffff"),
         _words(title, x=_LEFT, y=26, size=16, weight="600"),
         *plot.axes(),
-        element(
-            "line",
-            x1=_LEFT,
-            x2=_WIDTH - _RIGHT,
-            y1=plot.y(bound),
-            y2=plot.y(bound),
-            stroke=_INK,
-            stroke_dasharray="6 4",
-        ),
-        _words(f"lower bound {bound:,.0f}", x=_LEFT + 8, y=plot.y(bound) + 16),
-        element("polyline", points=line, fill="none", stroke=_LINE, stroke_width=2),
+        plot.line(limit, stroke=_INK, stroke_dasharray="6 4"),
+        _words(f"no plan is below: lower bound {bound:,.2f}", x=_LEFT + 8, y=plot.y(bound) + 16),
+        plot.line(curve, stroke=_LINE, stroke_width=2),
         *(
             element("circle", element("title", f"{p.moves} moves, {p.cost:,.2f} USD/h"), **_spot(plot, p, _LINE, 3.5))
             for p in curve
@@ -107,6 +100,11 @@ class _Plot:
     def y(self, cost: float) -> float:
         """Of a cost."""
         return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (self.high - cost) / max(1e-9, self.high - self.low)
+
+    def line(self, points: Sequence[Point], **style: float | str) -> str:
+        """Through points."""
+        places = " ".join(f"{self.x(point.moves):.1f},{self.y(point.cost):.1f}" for point in points)
+        return element("polyline", points=places, fill="none", **style)
 
     def axes(self) -> list[str]:
         """Lines and numbers."""

@@ -1,9 +1,10 @@
-"""Cost over moves: the search held to a number of moves, beside neighbouring tools from the same running cluster.
+"""Cost over moves: plans held to a number of moves, beside neighbouring tools from the same running cluster.
 
-    python -m benchmarks.frontier --instance openb-running --traces DIR [--seconds 10] [--out DIR]
+    python -m benchmarks.frontier --instance deployments-0 [--traces DIR] [--seconds 10] [--out DIR]
 
-Writes a JSON file and an SVG chart. Moves are net: pods that end on another node than they were on. The tools'
-evictions, where a pod may be moved twice, are in the JSON file.
+Every point is a plan that the checker has accepted, in waves. Writes a JSON file and an SVG chart. Moves are net: pods
+that end on another node than they were on; the tools' evictions, where a pod may be moved twice, are in the JSON file.
+Below the chart's dashed line there is no plan: that is `least_cost`.
 """
 
 from __future__ import annotations
@@ -14,22 +15,28 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks.catalogue import NoTraceError, scenes
 from benchmarks.chart import Point, frontier_chart
 from benchmarks.clusters import NOW
-from benchmarks.instances import Scene
+from benchmarks.least_cost import LeastCost
 from benchmarks.machine import TRACES, describe
-from benchmarks.solver import solve, warm_up
+from benchmarks.solver import warm_up
+from benchmarks.starts import Start, starts
 from kinema_core.model.check import check_plan
+from kinema_optimizer.logic.compiled import Question, compiled
+from kinema_optimizer.planner import plan_for
+from kinema_optimizer.settings import PlanningSettings
 from kinema_sim.policies import ClusterAutoscaler, FirstFit, Karpenter, Policy
 from kinema_sim.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION
 
 SHARES: Final = (0, 5, 10, 20, 30, 40, 50, 60, 80, 100)
 """Per cent of the pods that may move."""
+NEAR: Final = 1.02
+"""Times the fewest moves that a tool's cost takes in any plan: there a further point is measured."""
 
 RIVALS: Final[tuple[Policy, ...]] = (
     ClusterAutoscaler(),
@@ -42,118 +49,132 @@ RIVALS: Final[tuple[Policy, ...]] = (
 
 @dataclass(frozen=True)
 class Row:
-    """A point of the frontier and what it was held to."""
+    """A plan held to a number of moves, or to a price of one. USD per hour."""
 
     moves: int
-    cost: int
-    """Micro-USD per hour."""
+    cost: float
+    bound: float
     most_moves: int | None = None
     move_price: float | None = None
-    """USD per hour."""
 
-    def json(self) -> dict[str, object]:
-        """As it is written: USD per hour."""
-        held = {"most_moves": self.most_moves} if self.move_price is None else {"move_price": self.move_price}
-        return {**held, "moves": self.moves, "cost": self.cost / 1e6}
+
+@dataclass(frozen=True)
+class Rival:
+    """What a neighbouring tool makes of the same cluster. USD per hour."""
+
+    name: str
+    moves: int
+    evictions: int
+    steps: int
+    cost: float
+    nodes: int
+    seconds: float
+    least_moves: int
+    """Fewer moves no plan has that costs no more."""
 
 
 def measure() -> dict[str, object]:
-    """The frontier of the generated cluster of 12,000 pods, and of the trace's where its files are."""
+    """Clusters after a peak, the generated one of 12,000 pods, and that of the trace where its files are."""
     traces = os.environ.get(TRACES)
     where = None if traces is None else Path(traces)
-    names = ("large-running", "openb-running")
-    return {name: run(name, where, seconds=10.0, shares=SHARES, out=Path("out/bench")) for name in names}
+    mine = ("boutique", "deployments-0", "deployments-constrained", "large-running", "openb-running")
+    return {name: run(name, where, seconds=10.0, shares=SHARES, out=Path("out/bench")) for name in mine}
 
 
 def run(
-    name: str,
-    traces: Path | None,
-    *,
-    seconds: float,
-    shares: Sequence[int],
-    out: Path,
-    prices: Sequence[float] = (),
-    rivals: bool = True,
+    name: str, traces: Path | None, *, seconds: float, shares: Sequence[int], out: Path, prices: Sequence[float] = ()
 ) -> dict[str, object]:
     """Measure one instance, and write its chart."""
     try:
-        scene = scenes(traces)[name]()
+        start = _start(name, traces)
     except NoTraceError as error:
         return {"skipped": str(error)}
-    if scene.running is None:
-        raise SystemExit(f"{name} has no running pods: choose an instance that ends in -running")
-    others = [_rival(policy, scene) for policy in RIVALS] if rivals else []
-    rows, bound = _frontier(scene, seconds=seconds, shares=shares, prices=prices)
-    pods = sum(one.count for one in scene.classes)
-    curve = [Point(row.moves, row.cost / 1e6) for row in sorted(rows, key=lambda row: (row.moves, row.cost))]
-    points = [Point(int(str(other["moves"])), float(str(other["cost"])), str(other["name"])) for other in others]
-    title = f"{name}: {pods:,} pods, {len(scene.running):,} nodes, {seconds:g} s per point"
+    warm_up()
+    least, pods = LeastCost(compiled(Question(start.cluster, start.offers, NOW, "reschedule")).relaxed), _pods(start)
+    rivals = [_rival(policy, start, least) for policy in RIVALS]
+    caps = {pods * share // 100 for share in shares}
+    caps.update(moves for rival in rivals for moves in (rival.moves, round(rival.least_moves * NEAR)))
+    rows = [_row(start, seconds, most_moves=cap) for cap in sorted(caps)]
+    rows += [_row(start, seconds, move_price=price) for price in prices]
+    title = f"{name}: {pods:,} pods, {len(start.cluster.nodes):,} nodes, {seconds:g} s per point"
+    limit = [Point(moves, least.at(moves) / 1e6) for moves in range(0, pods + 1, max(1, pods // 50))]
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"frontier-{name}.svg").write_text(frontier_chart(title, curve, points, bound=bound / 1e6, pods=pods))
+    chart = frontier_chart(
+        title,
+        [Point(row.moves, row.cost) for row in sorted(rows, key=lambda row: (row.moves, -row.cost))],
+        [Point(rival.moves, rival.cost, rival.name) for rival in rivals],
+        limit=limit,
+        pods=pods,
+    )
+    (out / f"frontier-{name}.svg").write_text(chart)
     return {
         "pods": pods,
-        "nodes": len(scene.running),
-        "cost_before": sum(node.machine.micro_usd_per_hour for node in scene.running) / 1e6,
-        "bound": bound / 1e6,
-        "frontier": [row.json() for row in rows],
-        "rivals": others,
+        "nodes": len(start.cluster.nodes),
+        "bound": max(row.bound for row in rows),
+        "frontier": [asdict(row) for row in rows],
+        "limit": [{"moves": point.moves, "cost": round(point.cost, 4)} for point in limit],
+        "rivals": [{**asdict(rival), **_beside(rival, rows)} for rival in rivals],
     }
 
 
-def _frontier(scene: Scene, *, seconds: float, shares: Sequence[int], prices: Sequence[float]) -> tuple[list[Row], int]:
-    """Points in micro-USD per hour, and the highest bound that any of the solves has proved."""
-    problem = scene.problem()
-    pods = int(problem.total.sum())
-    warm_up()
-    rows: list[Row] = []
-    bound = 0
-    for share in shares:
-        solved = solve(problem, seconds=seconds, max_moves=pods * share // 100)
-        bound = max(bound, solved.bound)
-        rows.append(_told(Row(moves=solved.moves, cost=solved.cost, most_moves=pods * share // 100)))
-    for price in prices:
-        solved = solve(problem, seconds=seconds, move_price=round(price * 1e6))
-        bound = max(bound, solved.bound)
-        rows.append(_told(Row(moves=solved.moves, cost=solved.cost, move_price=price)))
-    return rows, bound
+def _start(name: str, traces: Path | None) -> Start:
+    made = starts().get(name)
+    return Start(*scenes(traces)[name]().cluster()) if made is None else made()
 
 
-def _told(row: Row) -> Row:
+def _pods(start: Start) -> int:
+    return sum(pod.node is not None for pod in start.cluster.pods)
+
+
+def _beside(rival: Rival, rows: Sequence[Row]) -> dict[str, object]:
+    """The cheapest point with no more moves, and the fewest moves of one that costs no more."""
+    cheaper = [row.cost for row in rows if row.moves <= rival.moves]
+    fewer = [row.moves for row in rows if row.cost <= rival.cost]
+    return {"cost_at_its_moves": min(cheaper, default=None), "moves_at_its_cost": min(fewer, default=None)}
+
+
+def _row(start: Start, seconds: float, *, most_moves: int | None = None, move_price: float | None = None) -> Row:
+    settings = PlanningSettings(
+        time_limit_seconds=seconds,
+        max_moves=most_moves,
+        move_price_micro_usd=None if move_price is None else round(move_price * 1e6),
+    )
+    plan = plan_for(start.cluster, start.offers, now=NOW, settings=settings)
+    row = Row(plan.moves, plan.cost.after, plan.cost.lower_bound, most_moves, move_price)
     print(row, file=sys.stderr, flush=True)
     return row
 
 
-def _rival(policy: Policy, scene: Scene) -> dict[str, object]:
-    cluster, offers = scene.cluster()
+def _rival(policy: Policy, start: Start, least: LeastCost) -> Rival:
     began = time.perf_counter()
-    found = policy.propose(cluster, offers, NOW)
+    found = policy.propose(start.cluster, start.offers, NOW)
     seconds = time.perf_counter() - began
-    wrong = check_plan(found.plan, cluster, offers, NOW)
-    assert not wrong, wrong[:5]
     plan = found.plan
-    row: dict[str, object] = {
-        "name": policy.name,
-        "moves": plan.moves,
-        "evictions": found.evictions,
-        "steps": len(found.steps),
-        "cost": plan.cost.after,
-        "nodes": sum(node.action != "delete" for node in plan.nodes),
-        "seconds": round(seconds, 2),
-    }
-    print(json.dumps(row), file=sys.stderr, flush=True)
-    return row
+    wrong = check_plan(plan, start.cluster, start.offers, NOW)
+    assert not wrong, wrong[:5]
+    rival = Rival(
+        name=policy.name,
+        moves=plan.moves,
+        evictions=found.evictions,
+        steps=len(found.steps),
+        cost=plan.cost.after,
+        nodes=sum(node.action != "delete" for node in plan.nodes),
+        seconds=round(seconds, 2),
+        least_moves=least.moves_at(round(plan.cost.after * 1e6)),
+    )
+    print(rival, file=sys.stderr, flush=True)
+    return rival
 
 
 def main() -> None:
     """Entry point of `python -m benchmarks.frontier`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    running = [name for name in scenes(None) if name.endswith("-running")]
-    parser.add_argument("--instance", choices=running, default="large-running")
+    running = [*starts(), *(name for name in scenes(None) if name.endswith("-running"))]
+    parser.add_argument("--instance", choices=running, default="deployments-0")
     parser.add_argument("--traces", type=Path, help="directory of the traces")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each point")
     parser.add_argument("--shares", type=int, nargs="+", default=list(SHARES), help="per cent of pods that may move")
     parser.add_argument("--move-prices", type=float, nargs="*", default=[], help="also: USD/h that a move has to save")
-    parser.add_argument("--without-rivals", action="store_true", help="measure the search alone")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
     result = run(
@@ -163,7 +184,6 @@ def main() -> None:
         shares=given.shares,
         out=given.out,
         prices=given.move_prices,
-        rivals=not given.without_rivals,
     )
     path = given.out / f"frontier-{given.instance}.json"
     given.out.mkdir(parents=True, exist_ok=True)

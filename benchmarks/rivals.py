@@ -12,32 +12,20 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from benchmarks.clusters import NOW
 from benchmarks.frontier import RIVALS
 from benchmarks.machine import describe
-from benchmarks.starts import Start, boutique_after_peak, constraint_rich, deployments_after_peak
+from benchmarks.starts import PODS, starts
 from kinema_core.events import Plan
 from kinema_core.model.check import check_plan
 from kinema_optimizer.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
 
 SECONDS: Final = 10.0
-PODS: Final = 12_000
-
-
-def starts(pods: int = PODS) -> Mapping[str, Callable[[], Start]]:
-    """The clusters by name."""
-    return {
-        "boutique": boutique_after_peak,
-        "deployments-0": deployments_after_peak,
-        "deployments-1": lambda: deployments_after_peak(seed=1),
-        "deployments-constrained": lambda: deployments_after_peak(constrained=True),
-        "rich": lambda: constraint_rich(pods),
-    }
 
 
 def measure() -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Final
@@ -42,6 +42,8 @@ from kinema_sim.policies.karpenter import Karpenter
 from kinema_sim.policies.world import NOWHERE, World
 
 MEBIBYTE: Final = 2**20
+PODS: Final = 12_000
+"""Of the cluster full of rules."""
 SURGE: Final = FrozenMap({"kinema.io/strategy": "surge"})
 """Lets the only pod of a Deployment move, too."""
 
@@ -52,6 +54,17 @@ class Start:
 
     cluster: Cluster
     offers: tuple[Offer, ...]
+
+
+def starts(pods: int = PODS) -> Mapping[str, Callable[[], Start]]:
+    """The clusters by name; `pods` of the one full of rules."""
+    return {
+        "boutique": boutique_after_peak,
+        "deployments-0": deployments_after_peak,
+        "deployments-1": lambda: deployments_after_peak(seed=1),
+        "deployments-constrained": lambda: deployments_after_peak(constrained=True),
+        "rich": lambda: constraint_rich(pods),
+    }
 
 
 @dataclass(frozen=True)
@@ -176,7 +189,7 @@ def _resized(item: Workload, replicas: Counter[str]) -> Workload:
     return msgspec.structs.replace(item, replicas=count, ready=count, current=count, updated=updated)
 
 
-def constraint_rich(pods: int = 12_000, *, seed: int = 0) -> Start:
+def constraint_rich(pods: int = PODS, *, seed: int = 0) -> Start:
     """Deployments of twenty pods, a quarter of them with rules, spread over n2 nodes at about half of their CPU.
 
     The rules: one pod per node, an even spread over zones, the same zone as another Deployment, disruption budgets, a

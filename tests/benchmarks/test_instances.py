@@ -237,7 +237,7 @@ def test_the_rich_cluster_has_every_kind_of_rule() -> None:
 def test_a_chart_shows_every_point() -> None:
     """The frontier's points and the rivals' names are in the drawing."""
     curve = [Point(0, 10.0), Point(50, 6.0)]
-    svg = frontier_chart("a title", curve, [Point(30, 8.0, "rival")], bound=5.5, pods=100)
+    svg = frontier_chart("a title", curve, [Point(30, 8.0, "rival")], limit=[Point(0, 9.0), Point(100, 5.5)], pods=100)
     assert svg.count("<circle") == 3
     for expected in ("a title", "rival", "50 moves"):
         assert expected in svg

@@ -169,13 +169,17 @@ class _Assignment:
         self._shares[inside[k], g] = found.values[: len(g)]
 
     def value(self) -> None:
-        """Price the room of every kind: what the best fractional filling of one node of it is worth."""
-        for k in range(len(self._kinds.price)):
+        """Price the room of every kind: what the best fractional filling of one node of it is worth.
+
+        Where the prices that the room had before show that it is worth no more than it costs, they are kept.
+        """
+        for k, price in enumerate(self._kinds.price.tolist()):
             mine = np.flatnonzero((self._most[k] > 0) & (self._pod_price > 0))
-            weights, most = self._weights[k, mine], self._most[k, mine]
-            prices = multipliers(self._pod_price[mine], weights, np.ones(weights.shape[1]), most)
-            self._room_price[k] = prices
-            self._worth[k] = prices.sum() + (most * np.maximum(self._pod_price[mine] - weights @ prices, 0.0)).sum()
+            values, weights, most = self._pod_price[mine], self._weights[k, mine], self._most[k, mine]
+            self._worth[k] = worth_at_most(values, weights, self._room_price[k], most)
+            if self._worth[k] > price:
+                self._room_price[k] = multipliers(values, weights, np.ones(weights.shape[1]), most)
+                self._worth[k] = worth_at_most(values, weights, self._room_price[k], most)
 
     def worth_more(self) -> Ints:
         """Kinds outside that are worth more than they cost, the best half of them."""

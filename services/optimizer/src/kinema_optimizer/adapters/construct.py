@@ -8,6 +8,7 @@ nodes open, and the rest to new nodes, each time the kind that the most valuable
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ _FINISHING_WIDTH = 16
 _REFILLING_WIDTH = 12
 _CANDIDATES = 60
 """Classes of pods left over that a node is offered when it is filled anew."""
+_REFILLED = 600
+"""Nodes that are filled anew, those with most room first: with thousands the first plan would take seconds longer."""
 _NEARLY = 0.8
 """Part of a node from which it is opened as a whole: what less of a large machine would hold, a small one does."""
 
@@ -33,39 +36,67 @@ def construct(
     requests: Ints, demand: Ints, kinds: Kinds, relaxation: Relaxation, enemies: Mapping[int, tuple[int, ...]]
 ) -> tuple[list[Filling], Ints]:
     """New nodes for all of `demand` (C,), and what of it (C,) no machine is left for; `kinds` are all on sale."""
-    left = demand.copy()
-    nodes, rooms, contents = [], [], []
-    used = np.zeros(len(kinds.price), dtype=np.int64)
     order = np.argsort(-(requests / np.maximum(np.median(kinds.room, axis=0), 1)).max(axis=1), kind="stable")
-    for u, k in enumerate(relaxation.used.tolist()):
-        count = int(min(np.floor(relaxation.nodes[k] + (1 - _NEARLY)), kinds.available[k]))
-        if count <= 0:
-            continue
-        share = np.minimum(np.rint(relaxation.shares[u]).astype(np.int64), left)
-        share[kinds.fits[k] == 0] = 0
-        given, room = share[order], np.repeat(kinds.room[k][None], count, axis=0)
-        content = np.zeros((count, len(demand)), dtype=np.int32)
-        deal(requests[order], given, kinds.fits[k][order], room, content)
-        put = np.zeros_like(content)
-        put[:, order] = content
-        left -= put.sum(axis=0)
-        used[k] += count
-        nodes += [k] * count
-        rooms.append(room)
-        contents.append(put)
-    if nodes and left.any():
-        _squeeze(requests, left, kinds, order, np.array(nodes), rooms, contents)
-    rows = [row for content in contents for row in content]
-    for k, row in zip(nodes, rows, strict=True) if left.any() else ():
-        refill(requests, relaxation.guiding_price, row, left, room=kinds.room[k], fits=kinds.fits[k], enemies=enemies)
-    for row in rows if enemies else ():
-        _part(row, left, enemies)
-    fillings = [
-        Filling(k, np.flatnonzero(row), row[row > 0].astype(np.int64)) for k, row in zip(nodes, rows, strict=True)
-    ]
-    taken = [one for one in fillings if one.classes.size]
-    used = np.bincount([one.machine for one in taken], minlength=len(used)).astype(np.int64)
-    return taken + finish(requests, left, kinds, relaxation, enemies=enemies, used=used), left
+    fits = np.ascontiguousarray(kinds.fits[:, order])
+    mine = _Ordered(order, requests[order], fits, among(enemies, order))
+    left = demand[order]
+    row, room, content = _dealt(mine, left, kinds, relaxation)
+    price, free = relaxation.guiding_price[order], (room / np.maximum(kinds.room[row], 1)).min(axis=1)
+    for b in np.argsort(-free, kind="stable")[:_REFILLED].tolist() if left.any() else ():
+        k = int(row[b])
+        refill(mine.requests, price, content[b], left, room=kinds.room[k], fits=mine.fits[k], enemies=mine.enemies)
+    for one in content if enemies else ():
+        _part(one, left, mine.enemies)
+    rest = np.zeros_like(left)
+    rest[order] = left
+    taken = _fillings(row, content, order)
+    used = np.bincount([one.machine for one in taken], minlength=len(kinds.price)).astype(np.int64)
+    return taken + finish(requests, rest, kinds, relaxation, enemies=enemies, used=used), rest
+
+
+@dataclass(frozen=True, eq=False)
+class _Ordered:
+    """The classes, largest first: every array of them is in that order."""
+
+    order: Ints
+    """(C,) class at each position."""
+    requests: Ints
+    """(C, R)"""
+    fits: Ints
+    """(K, C) most pods of each on a node of each kind."""
+    enemies: Mapping[int, tuple[int, ...]]
+    """By position."""
+
+
+def _dealt(mine: _Ordered, left: Ints, kinds: Kinds, relaxation: Relaxation) -> tuple[Ints, Ints, NDArray[np.int32]]:
+    """(B,) kinds of the nodes opened, (B, R) room left there, and (B, C) the pods on them; `left` (C,) is lowered."""
+    count = np.floor(relaxation.nodes[relaxation.used] + (1 - _NEARLY))
+    count = np.maximum(np.minimum(count, kinds.available[relaxation.used]), 0).astype(np.int64)
+    row = np.repeat(relaxation.used, count)
+    room, content = kinds.room[row], np.zeros((len(row), len(left)), dtype=np.int32)
+    first = np.cumsum(count) - count
+    for u in np.flatnonzero(count).tolist():
+        k, opened = int(relaxation.used[u]), slice(int(first[u]), int(first[u] + count[u]))
+        share = np.minimum(np.rint(relaxation.shares[u, mine.order]).astype(np.int64), left)
+        share[mine.fits[k] == 0] = 0
+        rest = share.copy()
+        deal(mine.requests, rest, mine.fits[k], room[opened], content[opened])
+        left -= share - rest
+    if len(row) and left.any():
+        open_, which = np.unique(row, return_inverse=True)
+        best_fit(mine.requests, left, mine.fits[open_], which, room, content)
+    return row, room, content
+
+
+def _fillings(row: Ints, content: NDArray[np.int32], order: Ints) -> list[Filling]:
+    """The nodes that hold anything."""
+    node, column = np.nonzero(content)
+    classes, counts = order[column], content[node, column].astype(np.int64)
+    sequence = np.lexsort((classes, node))
+    node, classes, counts = node[sequence], classes[sequence], counts[sequence]
+    cuts = np.flatnonzero(np.diff(node)) + 1
+    parts = zip(np.split(node, cuts), np.split(classes, cuts), np.split(counts, cuts), strict=True)
+    return [Filling(int(row[nodes[0]]), *filled_) for nodes, *filled_ in parts if len(nodes)]
 
 
 def refill(
@@ -110,30 +141,6 @@ def _part(row: NDArray[np.int32], left: Ints, enemies: Mapping[int, tuple[int, .
         if c in enemies and any(row[d] and d < c for d in enemies[c]):
             left[c] += row[c]
             row[c] = 0
-
-
-def _squeeze(
-    requests: Ints,
-    left: Ints,
-    kinds: Kinds,
-    order: Ints,
-    nodes: Ints,
-    rooms: list[Ints],
-    contents: list[NDArray[np.int32]],
-) -> None:
-    """Best fit of what is left into the nodes open."""
-    opened, row = np.unique(nodes, return_inverse=True)
-    room, content = np.concatenate(rooms), np.concatenate(contents)[:, order].copy()
-    rest = left[order]
-    most = np.ascontiguousarray(kinds.fits[opened][:, order])
-    best_fit(requests[order], rest, most, row, room, content)
-    back = np.zeros_like(content)
-    back[:, order] = content
-    left[order] = rest
-    start = 0
-    for i, one in enumerate(contents):
-        contents[i] = back[start : start + len(one)]
-        start += len(one)
 
 
 def finish(

@@ -7,7 +7,19 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
-def deal(requests, counts, most, left, content):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0912 - compiled: numba infers types
+def _roomiest(request, left):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """Nodes by their room in the direction of a request: whoever goes first there fills what is emptiest."""
+    nodes, rows = left.shape
+    score = np.zeros(nodes)
+    for r in range(rows):
+        unit = float(request[r]) / (1.0 + float(left[0, r]) ** 2)
+        for b in range(nodes):
+            score[b] -= unit * float(left[b, r])
+    return np.argsort(score, kind="mergesort")
+
+
+@njit(cache=True, nogil=True)
+def deal(requests, counts, most, left, content):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901 - compiled: numba infers types
     """Deal pods to nodes of one kind so that all get the same mix; largest classes first, as the caller orders them.
 
     Args:
@@ -31,26 +43,19 @@ def deal(requests, counts, most, left, content):  # type: ignore[no-untyped-def]
                     counts[c] -= fits
                     for r in range(rows):
                         left[b, r] -= fits * requests[c, r]
-        while counts[c] > 0:
-            best, where = -1.0, -1
-            for b in range(nodes):
-                if content[b, c] >= most[c]:
-                    continue
-                score = 0.0
+        given = 1
+        while counts[c] > 0 and given:
+            given = 0
+            for b in _roomiest(requests[c], left):
+                fits = counts[c] > 0 and content[b, c] < most[c]
                 for r in range(rows):
-                    if requests[c, r] > left[b, r]:
-                        score = -1.0
-                        break
-                    # Leftover room in the direction of the request: fills what is emptiest where the pod needs most.
-                    score += float(requests[c, r]) * float(left[b, r]) / (1.0 + float(left[0, r]) ** 2)
-                if score > best:
-                    best, where = score, b
-            if where < 0:
-                break
-            content[where, c] += 1
-            counts[c] -= 1
-            for r in range(rows):
-                left[where, r] -= requests[c, r]
+                    fits = fits and requests[c, r] <= left[b, r]
+                if fits:
+                    content[b, c] += 1
+                    counts[c] -= 1
+                    given += 1
+                    for r in range(rows):
+                        left[b, r] -= requests[c, r]
 
 
 @njit(cache=True, nogil=True)
@@ -70,23 +75,25 @@ def best_fit(requests, counts, most, row, left, content):  # type: ignore[no-unt
     for b in range(nodes):
         for r in range(rows):
             size[r] = max(size[r], left[b, r])
+    rest = np.empty(nodes)
     for c in range(len(counts)):
-        while counts[c] > 0:
-            least, where = np.inf, -1
-            for b in range(nodes):
-                if content[b, c] >= most[row[b], c]:
-                    continue
-                rest = 0.0
-                for r in range(rows):
-                    if requests[c, r] > left[b, r]:
-                        rest = np.inf
-                        break
-                    rest += (left[b, r] - requests[c, r]) / size[r]
-                if rest < least:
-                    least, where = rest, b
-            if where < 0:
-                break
-            content[where, c] += 1
-            counts[c] -= 1
+        if counts[c] <= 0:
+            continue
+        for b in range(nodes):
+            rest[b] = 0.0 if content[b, c] < most[row[b], c] else np.inf
             for r in range(rows):
-                left[where, r] -= requests[c, r]
+                gap = left[b, r] - requests[c, r]
+                rest[b] += gap / size[r] if gap >= 0 else np.inf
+        while counts[c] > 0:
+            where = np.argmin(rest)
+            if rest[where] == np.inf:
+                break
+            fits = min(counts[c], most[row[where], c] - content[where, c])
+            for r in range(rows):
+                if requests[c, r] > 0:
+                    fits = min(fits, left[where, r] // requests[c, r])
+            content[where, c] += fits  # the tightest node is so until nobody else fits
+            counts[c] -= fits
+            for r in range(rows):
+                left[where, r] -= fits * requests[c, r]
+            rest[where] = np.inf

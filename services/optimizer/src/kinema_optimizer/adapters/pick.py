@@ -36,8 +36,8 @@ def picks(guide: Guide, state: State, *, seed: tuple[int, ...], steps: int, node
         scale = max(4.0 * nodes, _SPREAD[i % len(_SPREAD)] * total)
         # Gumbel noise: drawing without replacement with odds that fall exponentially with the rank.
         keys = np.where(free, draw.gumbel(size=total) - rank / scale, -np.inf)
-        most = min(nodes, max(4, total // steps))
-        mine = _joining(guide, state, kept, np.argsort(-keys, kind="stable")[: min(most, int(free.sum()))], classes)
+        first = np.argsort(-keys, kind="stable")[: min(nodes, int(free.sum()))]
+        mine = _joining(guide, state, kept, first, classes)
         free[mine] = False
         live = kept[mine[mine < len(kept)]].tolist()
         if len(mine):
@@ -45,7 +45,7 @@ def picks(guide: Guide, state: State, *, seed: tuple[int, ...], steps: int, node
                 Step(
                     kept=tuple(live),
                     changes=tuple(state.changes.get(e, NOTHING) for e in live),
-                    deleted=tuple(sorted(extra[i::steps][: most // 3].tolist())),
+                    deleted=tuple(sorted(extra[i::steps][: max(4, len(mine) // 3)].tolist())),
                     boots=tuple(state.boots[b] for b in (mine[mine >= len(kept)] - len(kept)).tolist()),
                     allowance=allowance,
                 )

@@ -22,21 +22,22 @@ from kinema_core.events import Stop
 from kinema_optimizer.adapters.assignment import Relaxation, relax
 from kinema_optimizer.adapters.bound import Bound, lower_bound
 from kinema_optimizer.adapters.errands import ALIKE, Crew, Errand, Threads
-from kinema_optimizer.adapters.lp import Floats
 from kinema_optimizer.adapters.neighbourhood import Guide, Step, carried_out
 from kinema_optimizer.adapters.pick import picks
 from kinema_optimizer.adapters.reuse import with_reused
-from kinema_optimizer.adapters.selection import Selection, sparing
+from kinema_optimizer.adapters.selection import Kept, Selection, sparing
 from kinema_optimizer.adapters.start import Prices, anew, as_it_is, first_guide, generated, keeping, on_sale
 from kinema_optimizer.adapters.stops import StopRule
 from kinema_optimizer.logic.kinds import Kinds, kinds_of
 from kinema_optimizer.logic.packing import UNLIMITED, Packing, PackingProblem, enemies_of
-from kinema_optimizer.logic.problem import Flags, Ints
+from kinema_optimizer.logic.problem import Ints
 from kinema_optimizer.logic.progress import Progress, Report
 from kinema_optimizer.logic.state import State, cost_of, moved, packing_of
 
 _OTHER: Final = 6
 """Every so many rounds, the way to look for exchanges that gained less is tried again."""
+_TIMES: Final = 8
+"""About so many times as long as one of quick tries takes a round by column generation."""
 _STEPS: Final = 4
 """Steps of a round."""
 _GLOBAL_CLASSES: Final = 700
@@ -58,15 +59,10 @@ SHARE_OF_ALL: Final = "last"
 """Phase that takes all the time left."""
 _SMALL: Final = 0.05
 """Price of a move, in mean costs of a pod, at which nearly all the saving is still had."""
-_LEAST: Final = 0.001
-"""Price of a move, likewise, below which it does not matter."""
-_ROOM: Final = 0.97
-"""Share of the moves that the start may use up: mending it takes more."""
-_BISECTIONS: Final = 8
-_STEER: Final = 1.25
+_FIRST: Final = 0.2
+"""Least price of a move, likewise, at which a search within a limit begins: what fits by sums does not by pods."""
+_STEER: Final = 1.5
 """Factor by which the price of a move rises or falls after a round."""
-_NEARLY: Final = 0.995
-"""Share of the moves that are allowed from which on they are dear."""
 
 Allowed: TypeAlias = Callable[[State], bool]
 """Whether a state may be taken."""
@@ -139,15 +135,6 @@ def _prices(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Prices:
     return Prices(found.guiding_price, _demand(problem, kinds), found if alone else None)
 
 
-@dataclass(frozen=True)
-class _Ways:
-    """What the nodes that are worth keeping at a price of moves come to."""
-
-    start: Callable[[float], State]
-    leaving: Callable[[float], int]
-    """Pods that have to move at least; known much sooner than the state."""
-
-
 @dataclass
 class _Search:
     """One search and what it knows so far."""
@@ -160,19 +147,23 @@ class _Search:
     pool: ThreadPoolExecutor
     least: int = 0
     bounding: Future[Bound] | None = None
+    most: int | None = None
     prices: Prices = field(init=False)
     stops: list[Stop] = field(default_factory=list)
 
     def run(self) -> Found:
         """First plans, then rounds of improvement as the wish asks for."""
         problem = self.problem
+        self.bounding = self.pool.submit(lower_bound, self.relaxed)
         kinds = kinds_of(problem)
         relaxation = _relaxation(problem, kinds)
         guide = first_guide(problem, kinds, relaxation)
         self.prices = _prices(problem, kinds, relaxation)
         now = as_it_is(problem, kinds, guide.enemies, self.prices)
-        self.bounding = self.pool.submit(lower_bound, self.relaxed, now.unplaced)
+        if now.unplaced.any():
+            self.bounding = self.pool.submit(lower_bound, self.relaxed, now.unplaced)
         self.least = cost_of(problem, now)
+        self.most = self._most(now)
         self._tell("start", self.least, now)
         if not problem.stays.totals(len(problem.pending), ~problem.node_fixed).any():
             best = self._cheapest(guide, kinds, now, SHARE_OF_ALL)
@@ -192,41 +183,42 @@ class _Search:
         """The best for a running cluster, whose moves count."""
         lost = int(now.unplaced.sum())
 
-        def start(price: float) -> State:
-            return keeping_some(*selection.keep(self._at(guide, price).move_price))
-
-        def keeping_some(keep: Flags, scarce: Floats) -> State:
-            if self.wish.max_moves is not None:
-                keep = sparing(self.problem, keep, int(self.wish.max_moves * _ROOM))
+        def start(kept: Kept) -> State:
+            keep = kept.nodes if self.most is None else sparing(self.problem, kept.nodes, self.most)
             made = [
                 one
-                for prices in (self.prices, replace(self.prices, pod_price=scarce))
+                for prices in (self.prices, replace(self.prices, pod_price=kept.pod_price))
                 if (one := keeping(self.problem, kinds, guide.enemies, prices, keep)).unplaced.sum() <= lost
             ]
             return with_reused(self.problem, min(made, key=lambda one: cost_of(self.problem, one), default=now))
 
-        def leaving(price: float) -> int:
-            keep, _ = selection.keep(self._at(guide, price).move_price)
-            return int((self.problem.rolled + self.problem.stays.totals(len(self.problem.pending), ~keep)).sum())
-
-        if self.wish.max_moves is not None:
-            return self._within(guide, kinds, now, self.wish.max_moves, _Ways(start, leaving))
-        if self.wish.move_price is not None:
-            priced = self._at(guide, float(self.wish.move_price))
-            first = min((now, start(float(self.wish.move_price))), key=lambda one: self._worth(priced, one))
+        if self.wish.move_price is None and self.most is None:
+            return self._cheapest_then_fewest(guide, kinds, now, selection, start)
+        price = float(self.wish.move_price or 0)
+        priced = self._at(guide, price)
+        kept = selection.keep(priced.move_price, self.most)
+        first = min((now, start(kept)), key=lambda one: self._worth(priced, one))
+        if self.most is None:
             return self._rounds(priced, first, SHARE_OF_ALL)
-        return self._cheapest_then_fewest(guide, kinds, now, selection, keeping_some)
+        priced = self._at(guide, max(price + kept.move_price, _FIRST * self._mean()))
+        return self._rounds(priced, first, SHARE_OF_ALL, self._allowed, steered=True)
+
+    def _most(self, now: State) -> int | None:
+        """The limit on moves, where it is one: not where all pods may move; and no fewer than must in any case."""
+        if self.wish.max_moves is None or self.wish.max_moves >= self.problem.total.sum():
+            return None
+        return max(self.wish.max_moves, self._moves(now))
+
+    def _allowed(self, state: State) -> bool:
+        return self.most is None or self._moves(state) <= self.most
 
     def _moves(self, state: State) -> int:
         return int(moved(self.problem, state).sum())
 
-    def _anew(self, guide: Guide, kinds: Kinds, now: State) -> State:
-        return anew(self.problem, kinds, guide.enemies, self.prices) if self.problem.nodes else now
-
-    def _cheapest(self, guide: Guide, kinds: Kinds, now: State, phase: str, fresh: State | None = None) -> State:
-        """Least cost, whatever moves; `fresh`: the plan made anew, where it is there already."""
+    def _cheapest(self, guide: Guide, kinds: Kinds, now: State, phase: str) -> State:
+        """Least cost, whatever moves."""
         problem = self.problem
-        fresh = self._anew(guide, kinds, now) if fresh is None else fresh
+        fresh = anew(problem, kinds, guide.enemies, self.prices) if problem.nodes else now
         best = now
         if fresh.unplaced.sum() <= now.unplaced.sum():
             if len(problem.pending) <= _GLOBAL_CLASSES and fresh.boots:
@@ -239,48 +231,13 @@ class _Search:
                 self._tell("columns", self.least, best)
         return self._rounds(guide, best, phase)
 
-    def _within(self, guide: Guide, kinds: Kinds, now: State, most: int, ways: _Ways) -> State:
-        """Least cost with at most so many moves.
-
-        The start is at a price of a move at which about as many have to; where a plan made anew keeps to the limit,
-        it is one, too. Then the price follows the moves: it rises while there are nearly as many as allowed, and falls
-        while there are not.
-        """
-
-        def allowed(state: State) -> bool:
-            return self._moves(state) <= most
-
-        price = self._price_within(int(most * _ROOM), ways.leaving)
-        cost = partial(cost_of, self.problem)
-        best = min((one for one in (now, ways.start(price)) if allowed(one)), key=cost)
-        fresh = self._anew(guide, kinds, now)
-        if allowed(with_reused(self.problem, fresh)):
-            cheapest = with_reused(self.problem, self._cheapest(guide, kinds, now, "search", fresh))
-            best = min((best, cheapest if allowed(cheapest) else best), key=cost)
-        return self._rounds(self._at(guide, max(price, _SMALL * self._mean())), best, SHARE_OF_ALL, allowed, most)
-
-    def _price_within(self, most: int, leaving: Callable[[float], int]) -> float:
-        """A price of a move at which the nodes that go have about so many pods; bisected by its logarithm."""
-        low, high = _LEAST * self._mean(), 4.0 * self._mean()
-        price = high
-        self.stop.begin("start")
-        for turn in range(1, _BISECTIONS + 1):
-            price = (low * high) ** 0.5
-            if leaving(price) > most:
-                low = price
-            else:
-                high = price
-            if self._over("start", turn):
-                break
-        return price
-
     def _cheapest_then_fewest(
         self,
         guide: Guide,
         kinds: Kinds,
         now: State,
         selection: Selection,
-        keeping_some: Callable[[Flags, Floats], State],
+        start: Callable[[Kept], State],
     ) -> State:
         """Least cost; then, among plans within the slack of it, the fewest moves that are found.
 
@@ -295,7 +252,7 @@ class _Search:
         chosen = selection.keep(small.move_price)
         if self._over("selection", 1):
             return cheapest
-        near = self._rounds(small, keeping_some(*chosen), "near")
+        near = self._rounds(small, start(chosen), "near")
         self.least = min(cost_of(self.problem, one) for one in (cheapest, near))
         most = self.least + int(self.least * self.wish.slack)
 
@@ -337,13 +294,13 @@ class _Search:
         state: State,
         phase: str,
         allowed: Allowed = lambda _: True,
-        most: int | None = None,
         *,
         quick: bool = False,
+        steered: bool = False,
     ) -> State:
         """Rounds of steps until the stop rule ends the phase, or nothing has been found for long.
 
-        Where there are to be at `most` so many moves, their price is steered by them, and the cheapest state counts.
+        Steered: the price of moves follows what is allowed, and the cheapest state counts.
         Quick: a few rounds of tries alone, for a plan that need not be the best known.
         """
         self.stop.begin(phase)
@@ -353,48 +310,49 @@ class _Search:
         if self._over(phase, 0):
             return state
         idle, best = 0, state
-        gains = {True: np.inf, False: np.inf}
+        gains = {True: 0.0, False: np.inf}
         for turn in range(1, _ROUNDS):
-            # The way that gained more when it was last tried, and now and then the other.
-            deep = not quick and (gains[True] >= gains[False]) != (turn % _OTHER == 0)
+            # The way that gained more for its time when it was last tried, and now and then the other.
+            deep = not quick and (gains[True] > _TIMES * gains[False]) != (turn % _OTHER == 0)
             steps, deep = self._steps(guide, state, turn, deep=deep)
             errands = [Errand(step, deep, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
             found = (self.wish.crew or Threads(self.pool)).improve(guide, errands)
-            before = state
+            before, refused = state, False
             gains[deep] = 0.0
             for step, exchange in zip(steps, found, strict=True):
                 after = state if exchange is None else carried_out(state, step, exchange)
                 if exchange is not None and allowed(after):
                     state = after
                     gains[deep] += exchange.saving
+                refused |= exchange is not None and state is not after
             idle = idle + 1 if state is before else 0
             if state is not before:
                 cost = cost_of(self.problem, state)
                 if not quick or cost < self.least:
                     self._tell(phase, cost, state)
                 self.least = min(self.least, cost)
-            if most is not None:
+            if steered:
                 best = min(best, state, key=lambda one: cost_of(self.problem, one))
-                guide = self._steered(guide, state, most)
+                guide = self._steered(guide, dearer=refused)
             done = idle >= _IDLE or not steps or (quick and turn == _QUICK)
             reason = self.stop.ends(turn) or ("optimal" if done else None)
             if reason is not None:
                 self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
                 break
-        return state if most is None else best
+        return best if steered else state
 
     def _steps(self, guide: Guide, state: State, turn: int, *, deep: bool) -> tuple[list[Step], bool]:
         """Steps of a round, and whether by column generation: not where few nodes have too many classes for it."""
         seed, nodes = (self.wish.seed, turn), int(state.keep.sum()) + len(state.boots)
         if deep:
-            count = max(1, min(_STEPS, nodes // _FEW))
-            steps = picks(guide, state, seed=seed, steps=count, nodes=_FEW, classes=ALIKE)
-            if all(len(step.kept) + len(step.boots) >= min(_ENOUGH, nodes // count) for step in steps):
-                return steps, deep
-        some = int(np.clip(nodes // _PARTS, *_SOME))
+            found = picks(guide, state, seed=seed, steps=_STEPS, nodes=_FEW, classes=ALIKE)
+            large = [step for step in found if len(step.kept) + len(step.boots) >= min(_ENOUGH, nodes)]
+            if large:
+                return large, deep
+        some = min(int(np.clip(nodes // _PARTS, *_SOME)), max(4, nodes // _STEPS))
         return picks(guide, state, seed=seed, steps=_STEPS, nodes=some, classes=UNLIMITED), False
 
-    def _steered(self, guide: Guide, state: State, most: int) -> Guide:
-        """With moves dearer while there are nearly as many as allowed, else cheaper."""
-        factor = _STEER if self._moves(state) > most * _NEARLY else 1 / _STEER
+    def _steered(self, guide: Guide, *, dearer: bool) -> Guide:
+        """With moves dearer after exchanges that took too many, else cheaper."""
+        factor = _STEER if dearer else 1 / _STEER
         return replace(guide, move_price=np.minimum(guide.move_price * factor, 4.0 * self._mean()))

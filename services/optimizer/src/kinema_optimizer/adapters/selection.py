@@ -6,10 +6,13 @@ choices come out whole, because there are far more nodes than rows. Rounded, the
 close to the best trade between money and moves at that price.
 
 Rows: one per group of classes (all of it has to be placed), then one per resource of each set of existing nodes that
-admit the same, and of each machine that the relaxation buys.
+admit the same, and of each machine that the relaxation buys; and one for a limit on the pods that move, whose dual is
+the price of a move at which the limit would be kept to by itself.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,8 +28,20 @@ _DEAR = 1e3
 """Times the price of everything: what leaving a group out costs."""
 
 
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What is worth keeping, and at which prices."""
+
+    nodes: Flags
+    """(E,)"""
+    pod_price: Floats
+    """(C,) micro-USD per hour for one more pod of the class."""
+    move_price: float
+    """Micro-USD per hour that one more move would save; 0 where the limit does not bind or there is none."""
+
+
 class Selection:
-    """The program of one cluster; solved once per price of moves."""
+    """The program of one cluster; solved once per price of moves or limit on them."""
 
     def __init__(self, problem: PackingProblem, market: Kinds, found: Relaxation) -> None:
         self._problem, self._market = problem, market
@@ -42,6 +57,7 @@ class Selection:
         totals = np.bincount(self._group, weights=problem.total, minlength=groups)
         entry = problem.stays
         group = self._group[entry.classes]
+        self._pods = np.bincount(entry.node_of, weights=entry.counts, minlength=len(problem.nodes))
         self._share = np.zeros((len(problem.nodes), groups))
         np.add.at(self._share, (entry.node_of, group), entry.counts / np.maximum(totals, 1)[group])
         # Free room is of use only to pods that fit in there: nodes of very different room are different sets.
@@ -54,11 +70,12 @@ class Selection:
         )
         self._set, self._first = self._set.ravel(), first
         self._sets = len(first)
+        self._moves_row = groups + (self._sets + len(self._machines)) * len(self._unit)
 
-    def keep(self, move_price: Floats) -> tuple[Flags, Floats]:
-        """(E,) nodes to keep at this price (C,) of moves, micro-USD per hour; and (C,) what a pod is worth then."""
+    def keep(self, move_price: Floats, most: int | None = None) -> Kept:
+        """Which nodes to keep at this price (C,) of moves, micro-USD per hour, with at most so many pods leaving."""
         problem, groups = self._problem, len(self._asked)
-        lower = self._least()
+        lower = self._least(most)
         unit = max(float(self._market.price.max(initial=1)), float(problem.node_price.max(initial=1)))
         lp = LinearProgram(lower, np.full(len(lower), INFINITY), unit=unit)
         spared = problem.stays.counts * move_price[problem.stays.classes]
@@ -76,21 +93,24 @@ class Selection:
         kept = problem.node_fixed.copy()
         kept[self._free] = found.values[: len(self._free)] > 0.5
         part = (problem.requests / self._unit).sum(axis=1) / np.maximum(self._asked.sum(axis=1), 1e-12)[self._group]
-        return kept, np.maximum(found.duals[:groups][self._group] * part, 1.0)
+        return Kept(kept, np.maximum(found.duals[:groups][self._group] * part, 1.0), max(0.0, float(found.duals[-1])))
 
-    def _least(self) -> Floats:
+    def _least(self, most: int | None) -> Floats:
         """(rows,) the right sides: nodes that stay in any case give room and place their pods without a choice."""
         fixed, width = self._problem.node_fixed, len(self._unit)
+        gone = np.inf if most is None else max(0, most - int(self._problem.rolled.sum()))
+        staying = max(0.0, self._pods[self._free].sum() - gone)
         needed = 1.0 - self._share[fixed].sum(axis=0)
         given = np.zeros((self._sets + len(self._machines), width))
         np.add.at(given, self._set[fixed], -self._room[fixed])
-        return np.concatenate([needed, given.ravel()])
+        return np.concatenate([needed, given.ravel(), [staying]])
 
     def _node(self, e: int) -> list[tuple[int, float]]:
-        """An existing node that is kept: places its pods, gives its free room."""
+        """An existing node that is kept: places its pods, gives its free room, spares moves."""
         first = len(self._asked) + int(self._set[e]) * len(self._unit)
         places = [(int(g), float(self._share[e, g])) for g in np.flatnonzero(self._share[e])]
-        return places + [(first + r, float(free)) for r, free in enumerate(self._room[e]) if free > 0]
+        gives = [(first + r, float(free)) for r, free in enumerate(self._room[e]) if free > 0]
+        return [*places, *gives, (self._moves_row, float(self._pods[e]))]
 
     def _add_shares(self, lp: LinearProgram) -> None:
         """What of each group goes to which set of nodes or machine, and how many machines are bought."""

@@ -22,7 +22,6 @@ SHARES = {
     "moves": 0.7,
     "quick": 0.1,
     "columns": 0.3,
-    "start": 0.3,
     "search": 0.15,
     "near": 0.65,
     "selection": 0.6,
@@ -79,13 +78,14 @@ class ClockStop(_Rule):
 
     Args:
         seconds: real seconds from now.
-        pricing: part of them that is left for `PRICING`.
+        pricing: part of them that `PRICING` has for itself, even where what came before took longer than it should.
     """
 
     def __init__(self, seconds: float, *, pricing: float = 0.0) -> None:
         super().__init__()
         self._end = time.monotonic() + seconds
-        self._deadline = self._end - pricing * seconds
+        self._pricing = pricing * seconds
+        self._deadline = self._end - self._pricing
         self._phase_deadline = self._deadline
         self._last = time.monotonic()
 
@@ -93,7 +93,7 @@ class ClockStop(_Rule):
         """See `StopRule`."""
         super().begin(phase)
         now = time.monotonic()
-        end = self._end if phase == PRICING else self._deadline
+        end = max(self._end, now + self._pricing) if phase == PRICING else self._deadline
         self._phase_deadline = now + max(0.0, end - now) * SHARES.get(phase, 1.0)
         self._last = now
 

@@ -94,12 +94,12 @@ def prices_of(
         relaxations: in the order in which they are looked at.
         base: what `value` gives for the question with all constraints, micro-USD per hour.
         value: a cost or a bound, of one kind for all.
-        ends: whether to stop before the relaxation of that number, from 1.
+        ends: whether to stop before the relaxation of that number; the first, 1, is looked at in any case.
     """
     found: list[tuple[int, str]] = []
     looked = 0
     for number, one in enumerate(relaxations, start=1):
-        if ends(number):
+        if number > 1 and ends(number):
             break
         looked = number
         saved = base - value(one.make())
