@@ -91,6 +91,15 @@ def test_time_is_left_to_price_rules() -> None:
     assert stop.ends(1) is None
 
 
+def test_rules_are_priced_even_where_the_search_took_too_long() -> None:
+    """The share of time for what rules cost begins when they are looked at."""
+    stop = ClockStop(1e-6, pricing=1e9)
+    stop.begin("last")
+    assert stop.ends(1) == "time-limit"
+    stop.begin(PRICING)
+    assert stop.ends(1) is None
+
+
 def test_a_cancelled_solve_ends_at_its_next_callback(hard: Compiled) -> None:
     """Cancelled before it begins, every phase ends at its first callback."""
     stop = ClockStop(3600)
