@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.builders import (
     NOW,
@@ -22,12 +23,13 @@ from tests.support.builders import (
 )
 from tests.support.verdicts import code, judged
 
-from kinema_core.events import NodeTerm as Term
 from kinema_core.events import (
+    ClusterObject,
     Owner,
     PlacementRules,
     Requirement,
 )
+from kinema_core.events import NodeTerm as Term
 from kinema_core.model.mobility import MobilityOptions, mobility, spot_allowed
 from kinema_core.model.vocabulary import parse_duration
 
@@ -130,6 +132,18 @@ def test_the_deployments_annotation_wins(choice: str, strategy: str | None) -> N
     assert verdict.strategy.get("shop/web-0") == strategy
     expected = {"none": "strategy-none", "sruge": "strategy-unknown"}.get(choice)
     assert (verdict.held["shop/web-0"].code if verdict.held else None) == expected
+
+
+def recreated(annotations: dict[str, str]) -> list[ClusterObject]:
+    """A Deployment that ends its old pods before it makes new ones."""
+    top, *rest = deployed("web", ["n1"], annotations=annotations)
+    return [msgspec.structs.replace(top, max_surge="0", max_unavailable="100%"), *rest]
+
+
+def test_a_deployment_that_recreates_its_pods_is_not_rolled() -> None:
+    """Its owner chose a rolling update, and an update that is none: nothing may happen. A surge changes no template."""
+    assert code("shop/web-0", recreated({"kinema.io/strategy": "rolling"})) == "strategy-recreate"
+    assert judged(recreated({})).strategy == {"shop/web-0": "surge"}
 
 
 def test_the_pods_own_annotation_is_nearest() -> None:

@@ -294,6 +294,13 @@ def test_a_forecast_for_pods_that_may_not_restart_is_left_out(annotations: dict[
     assert plan(state, forecasts=(forecast("web", cpu=1000, after=900),)).resizes == ()
 
 
+def test_a_forecast_for_a_deployment_that_recreates_its_pods_is_left_out() -> None:
+    """Its update would end all of them before the first new one is there."""
+    top, *rest = deployed("web", ["n1"] * 2, cpu=1000)
+    state = cluster(node("n1"), msgspec.structs.replace(top, max_surge="0", max_unavailable="100%"), *rest)
+    assert plan(state, forecasts=(forecast("web", cpu=1000, after=900),)).resizes == ()
+
+
 def test_a_forecast_that_nothing_holds_is_left_out() -> None:
     """Pods are not made larger than any machine; the other forecasts stay."""
     state = cluster(node("n1"), deployed("web", ["n1"], cpu=1000), deployed("api", ["n1"], cpu=1000))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import fragmented_plan, rolling_plan, room_for_pending, two_targets
+from tests.support.builders import cluster, deployed, node, offers
+from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished, StepIntended
 from kinema_rescheduler.logic.limits import Limits
@@ -50,6 +52,17 @@ async def test_rolling_update_gives_new_requests_without_a_dip() -> None:
     assert world.memory.least_ready["Deployment/shop/web"] == 3
     assert sorted(world.memory.nodes) == ["n1"]
     assert world.marks_left() == []
+
+
+async def test_a_rolling_update_leads_to_all_nodes_that_the_plan_gives() -> None:
+    """Also to the one that a pod gets whose own node stays: all of them are replaced."""
+    before = cluster(node("n1"), node("n2"), node("n3"), deployed("web", ["n1", "n2"], cpu=500))
+    to, smaller = {"shop/web-0": "n2", "shop/web-1": "n3"}, {"Deployment/shop/web": {"cpu": 300}}
+    world = World(before)
+    await world.accept(plan_for(before, offers(), to=to, resizes=smaller))
+    assert isinstance(await world.run(), ExecutionFinished), world.told()
+    steps = [event.body.step for event in world.log() if isinstance(event.body, StepIntended)]
+    assert [step.nodes for step in steps if step.kind == "roll"] == [("n2", "n3")]
 
 
 async def test_room_for_pending_pods_marks_nothing() -> None:

@@ -238,6 +238,11 @@ class Workload(_Namespaced, frozen=True, kw_only=True, tag="Workload", tag_field
         """`Type/namespace/name`: names are unique per Kubernetes kind only."""
         return f"{self.type}/{self.namespace}/{self.name}"
 
+    @property
+    def recreates(self) -> bool:
+        """Whether an update ends all pods before it makes new ones (`Recreate`, or bounds that say as much)."""
+        return (self.max_surge, self.max_unavailable) == ("0", "100%")
+
 
 class DisruptionBudget(_Namespaced, frozen=True, kw_only=True, tag="DisruptionBudget", tag_field="kind"):
     """A PodDisruptionBudget. Amounts are a number or a percentage, as written."""

@@ -22,6 +22,7 @@ from kinema_core.model.strategy import (
     chain_of,
     chosen_strategy,
     evades_budgets,
+    strategy_of,
 )
 from kinema_core.model.vocabulary import (
     DO_NOT_DISRUPT,
@@ -171,6 +172,11 @@ def _strategy_rule(facts: Facts, pod: Pod) -> Verdict | None:
         return "strategy-none", f"{STRATEGY} is none"
     if chosen is not None and chosen not in CHOICES:
         return "strategy-unknown", f"{STRATEGY} is {chosen!r}: write one of {', '.join(CHOICES)}"
+    if chosen == "rolling" and strategy_of(facts.cluster, pod) == "rolling":
+        recreated = next((one for one in chain_of(facts.cluster, pod).workloads if one.recreates), None)
+        if recreated is not None:
+            why = f"{STRATEGY} is rolling, and {recreated.key} ends all its pods before it makes new ones (Recreate)"
+            return "strategy-recreate", why
     return None
 
 

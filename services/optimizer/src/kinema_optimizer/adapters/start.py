@@ -80,6 +80,8 @@ def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule, pool: Ex
     for one in state.boots:
         pods[one.classes] += one.counts
     mine = np.flatnonzero(pods)
+    if not mine.size:  # nobody is on a new node: a program without rows and columns has no solution for HiGHS
+        return state, Stop(reason="optimal", phase=_PHASE, iteration=0)
     column = np.full(len(pods), -1)
     column[mine] = np.arange(len(mine))
     task = _market_task(guide, market, pods, mine)

@@ -41,6 +41,7 @@ _ANNOTATIONS: Final = {
     "prefer-no-eviction": PREFER_NO_EVICTION,
     "strategy-none": STRATEGY,
     "strategy-unknown": STRATEGY,
+    "strategy-recreate": STRATEGY,
 }
 """Code of a held pod → the annotation behind it."""
 _CONTROLLERS: Final = {

@@ -56,13 +56,16 @@ def resizes_of(
 ) -> tuple[Resize, ...]:
     """Forecasts that can be carried out: of Deployments that roll out changes and whose every pod may be replaced.
 
-    A rolling update starts a second pod first, which a volume may not allow; and none may restart `restricted` pods.
+    A rolling update starts a second pod first, which a volume or the Deployment itself (Recreate) may not allow; and
+    none may restart `restricted` pods.
     """
     found = []
     for forecast in sorted(forecasts, key=lambda one: one.workload):
         workload = cluster.workload(forecast.workload)
         pods = [pod for pod in cluster.pods_by_workload.get(forecast.workload, ()) if not pod.terminating]
-        if workload is None or workload.type != "Deployment" or workload.paused or not pods:
+        if workload is None or workload.type != "Deployment" or not pods:
+            continue
+        if workload.paused or workload.recreates:
             continue
         if forecast.requests_after == forecast.requests_before or any(pod.rules.claims for pod in pods):
             continue

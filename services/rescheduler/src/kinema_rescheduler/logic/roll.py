@@ -21,16 +21,22 @@ def begin_roll(scene: Scene, movers: Movers, workload: Workload) -> Turn:
         replicas_from=workload.replicas,
         replicas_to=workload.replicas,
         requests=_new_requests(movers, workload),
-        nodes=_planned(movers),
+        nodes=_planned(scene, movers),
     )
     return Turn(scene.intend(step))
 
 
-def _planned(movers: Movers) -> tuple[str, ...]:
-    """Where the plan wants the workload's pods. Nothing else steers them: the set that makes them is not there yet."""
+def _planned(scene: Scene, movers: Movers) -> tuple[str, ...]:
+    """Where the plan wants the workload's pods. Nothing else steers them: the set that makes them is not there yet.
+
+    Every pod is replaced, so that the plan may give another node to one that could have stayed.
+    """
+    places = {place.uid: place.to for place in scene.plan.placements}
     leaving = {pod.uid for pod in movers.victims}
-    staying = {pod.node for pod in movers.pods if pod.uid not in leaving and pod.node is not None}
-    return tuple(sorted({*staying, *movers.targets.values()}))
+    wanted = {
+        movers.targets.get(pod.uid) if pod.uid in leaving else places.get(pod.uid, pod.node) for pod in movers.pods
+    }
+    return tuple(sorted(name for name in wanted if name is not None))
 
 
 def _new_requests(movers: Movers, workload: Workload) -> Amounts:
