@@ -138,6 +138,19 @@ def test_moves_pair_old_pods_with_their_heirs() -> None:
         assert move["to"]["created"] < move["to"]["ready"] < move["from"]["deleted"] < move["from"]["gone"]
 
 
+def test_every_created_pod_is_told_once_whatever_becomes_of_it() -> None:
+    """A pod that replaces another counts as created also when that one goes so much later that they make no move."""
+    cluster = a_cluster(nodes=2)
+    with_deployment(cluster, an_app(replicas=1))
+    since = cluster.loop.now_ms
+    edit_spec(cluster, replicas=2)
+    cluster.run_for(600)
+    edit_spec(cluster, replicas=1)
+    cluster.run_for(20)
+    assert cluster.history.moves(since) == []
+    assert [one["workload"] for one in cluster.history.created(since)] == ["Deployment shop/web"]
+
+
 def test_virtual_time_starts_on_a_known_morning() -> None:
     """Virtual time does not depend on the wall clock."""
     assert a_cluster(nodes=0).loop.now_ms == EPOCH_MS == parse_stamp("2026-01-05T08:00:00Z")

@@ -43,7 +43,12 @@ class SimulatorFront:
         except ValueError as error:
             raise ApiError(400, f"the parameter since is no RFC 3339 time: {text!r}") from error
         recorder = self._cluster.history
-        return reply({"samples": recorder.since(since), "moves": recorder.moves(since)})
+        found = {
+            "samples": recorder.since(since),
+            "moves": recorder.moves(since),
+            "created": recorder.created(since),
+        }
+        return reply(found)
 
     async def _set_load(self, request: web.Request) -> web.Response:
         body = await read_object(request)

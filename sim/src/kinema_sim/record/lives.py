@@ -77,6 +77,12 @@ class PodLives:
             owner = above or owner
         return f"{owner['kind']} {namespace}/{owner['name']}" if owner else f"Pod {namespace}/{name_of(pod)}"
 
+    def created(self, since_ms: int) -> list[Obj]:
+        """Workload, name and time of every pod that was created at or after a time, whatever became of it since."""
+        lives = [life for life in self._lives.values() if life.created >= since_ms]
+        lives.sort(key=lambda life: (life.created, life.pod))
+        return [{"workload": one.workload, "pod": one.pod, "created": precise(one.created)} for one in lives]
+
     def moves(self, since_ms: int) -> list[Obj]:
         """Pair every pod that went at or after a time with the pod of its workload that took its place.
 
