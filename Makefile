@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 MEMBERS := $(wildcard core/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo test check bench controlplane cluster cluster-stop clean e2e faults beside scale
+.PHONY: help demo test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -38,6 +38,10 @@ e2e: .venv/.ready controlplane ## all services on a real control plane, audited 
 
 faults: .venv/.ready controlplane ## what may happen meanwhile, and every way to move, on a real control plane; minutes for each case
 	.venv/bin/python -m pytest -q -m "faults or long"
+
+random-plans: .venv/.ready controlplane ## 2,000 random plans on the simulated cluster and 300 on a real control plane; an hour on two idle processors
+	.venv/bin/python -m tests.history simulated
+	.venv/bin/python -m tests.history real
 
 check: .venv/.ready ## Ruff, mypy --strict, import contracts
 	.venv/bin/ruff check

@@ -12,23 +12,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tests.controlplane.access import Access
-from tests.e2e.follower import JSON, Follower, Objects
+from tests.e2e.follower import JSON, Change, Follower, Objects, Source
 
 _MARK: Final = "kinema.io/"
-_OWNERS_WORDS: Final = ("kinema.io/adjustment", "kinema.io/strategy", "kinema.io/offer", "kinema.io/capacity-type")
+_OWNERS_WORDS: Final = tuple(
+    f"kinema.io/{word}" for word in ("adjustment", "strategy", "do-not-move", "offer", "capacity-type")
+)
 """Marks with our prefix that belong to an object's owner or to its machine: not ours to take off."""
+_ROLLED_BY: Final = "kinema.io/rolled-by"
+"""Pods keep the mark of the template that they were made from: to take it off would change nothing for anybody."""
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _WORKLOADS: Final = ("Deployment", "StatefulSet")
+_JUDGED: Final = (*_WORKLOADS, "Pod", "PodDisruptionBudget", "Node")
+"""Kinds whose changes may hurt somebody."""
 
 
 @dataclass
 class Auditor:
     """Follows a cluster; `flaws` says what was wrong at any moment within `watching`."""
 
-    access: Access
+    access: Access | Source
+    """An API server, or who tells of its objects."""
     untouchable: tuple[str, ...] = ()
     """Beginnings of the names of pods that must stay where they are."""
     flaws: list[str] = field(default_factory=list)
@@ -40,12 +47,16 @@ class Auditor:
     """Workload → pods that a fault itself took or cut off: so many fewer may be ready."""
     gone: set[str] = field(default_factory=set)
     """Nodes that somebody else took away, with their pods."""
-    _follower: Follower = field(init=False)
+    history: list[Change] = field(default_factory=list)
+    """Every change within `watching`."""
+    _ready_before: dict[str, int] = field(default_factory=dict)
+    _healthy_before: dict[str, int] = field(default_factory=dict)
+    _follower: Source = field(init=False)
     _seen: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Nothing is asked of the server yet."""
-        self._follower = Follower(self.access)
+        self._follower = Follower(self.access) if isinstance(self.access, Access) else self.access
 
     @property
     def now(self) -> Objects:
@@ -58,7 +69,9 @@ class Auditor:
         versions = self._follower.read()
         self.before = deepcopy(self.now)
         self._seen = {_uid(pod) for pod in self.now["Pod"].values() if _node(pod)}
-        self._judge()
+        self._ready_before = self._ready()
+        self._healthy_before = {key: self._healthy(one) for key, one in self.now["PodDisruptionBudget"].items()}
+        self._judge(None)
         with self._follower.following(versions, self._judge):
             yield
 
@@ -73,44 +86,61 @@ class Auditor:
             self.gone.add(node)
             for pod in self.now["Pod"].values():
                 if _node(pod) == node or pod["metadata"]["namespace"] == namespace:
-                    self.taken[_workload(self.now, pod)] += 1
+                    self.taken[controller_of(self.now, pod)] += 1
 
     def accept(self, kind: str, key: str, spec: JSON) -> None:
         """An owner changed parts of a spec: they are what must be left at the end."""
         with self._follower.lock:
             self.before[kind][key]["spec"].update(spec)
 
-    def _judge(self) -> None:
+    def _judge(self, change: Change | None) -> None:
         self.changes += 1
+        if change is not None:
+            self.history.append(change)
+            if change.kind not in _JUDGED:
+                return
         found = [*self._floors(), *self._budgets(), *self._moved(), *self._homeless()]
         self.flaws += [flaw for flaw in found if flaw not in self.flaws]
         for pod in self.now["Pod"].values():
             if _node(pod) and _uid(pod) not in self._seen:
                 self._seen.add(_uid(pod))
-                self.starts.setdefault(_workload(self.now, pod), []).append(_node(pod))
+                self.starts.setdefault(controller_of(self.now, pod), []).append(_node(pod))
 
     def _floors(self) -> Iterator[str]:
-        """Workloads with fewer ready pods than their owner asked for; one less may be ready of a StatefulSet."""
-        ready: defaultdict[str, int] = defaultdict(int)
-        for pod in self.now["Pod"].values():
-            ready[_workload(self.now, pod)] += _is_ready(pod)
+        """Workloads with fewer ready pods than their owner asked for, or had at the beginning.
+
+        One less may be ready of a StatefulSet, and where the owner chose evictions.
+        """
+        ready = self._ready()
         for kind in _WORKLOADS:
             for key in self.now[kind]:
                 name = f"{kind} {key}"
-                floor = self._wanted(name) - (kind == "StatefulSet") - self.taken[name]
+                wanted = min(self._wanted(name), self._ready_before.get(name, 0)) - self.taken[name]
+                floor = wanted - (kind == "StatefulSet" or _evicted(self.now[kind][key]))
                 if ready[name] < floor:
                     yield f"{name}: {ready[name]} ready, {floor} needed"
+
+    def _ready(self) -> dict[str, int]:
+        """Ready pods by workload."""
+        ready: defaultdict[str, int] = defaultdict(int)
+        for pod in self.now["Pod"].values():
+            ready[controller_of(self.now, pod)] += _is_ready(pod)
+        return ready
+
+    def _healthy(self, budget: JSON) -> int:
+        return sum(_is_ready(pod) for pod in self.now["Pod"].values() if _covers(budget, pod))
 
     def _budgets(self) -> Iterator[str]:
         for key, budget in self.now["PodDisruptionBudget"].items():
             covered = [pod for pod in self.now["Pod"].values() if _covers(budget, pod)]
-            workloads = {_workload(self.now, pod) for pod in covered} - {""}
+            workloads = {controller_of(self.now, pod) for pod in covered} - {""}
             wanted = sum(self._wanted(name) for name in workloads)
             spec = budget["spec"]
             if "minAvailable" in spec:
                 needed = _share(spec["minAvailable"], wanted)
             else:
                 needed = wanted - _share(spec.get("maxUnavailable", 1), wanted)
+            needed = min(needed, self._healthy_before.get(key, needed))
             healthy = sum(map(_is_ready, covered)) + sum(self.taken[name] for name in workloads)
             if healthy < needed:
                 yield f"budget {key}: {healthy} healthy, {needed} needed"
@@ -140,7 +170,7 @@ class Auditor:
     def workload_of(self, pod: str) -> str:
         """The workload of a pod (`namespace/name`) that was there at the beginning; empty for any other."""
         found = self.before["Pod"].get(pod)
-        return "" if found is None else _workload(self.before, found)
+        return "" if found is None else controller_of(self.before, found)
 
     def leftovers(self) -> list[str]:
         """Marks, taints, cordons, templates, replicas and limits that are not as their owners left them."""
@@ -153,7 +183,8 @@ class Auditor:
             for key, item in objects.items():
                 metadata = item["metadata"]
                 names = [*(metadata.get("labels") or ()), *(metadata.get("annotations") or ())]
-                ours = [name for name in names if name.startswith(_MARK) and name not in _OWNERS_WORDS]
+                kept = (*_OWNERS_WORDS, _ROLLED_BY) if kind == "Pod" else _OWNERS_WORDS
+                ours = [name for name in names if name.startswith(_MARK) and name not in kept]
                 if kind != "ConfigMap":
                     yield from (f"{kind} {key}: {name}" for name in names if name in ours or name == _DELETION_COST)
                 elif metadata["name"] == "kinema-steering" and item.get("data"):
@@ -174,9 +205,15 @@ class Auditor:
                 if item is None:  # its owner took it away
                     continue
                 theirs = {"replicas"} if f"{kind} {key}" in scaled else set()
-                changed = [name for name in first["spec"] if item["spec"].get(name) != first["spec"][name]]
+                mine, now = _without_empty(first["spec"]), _without_empty(item["spec"])
+                changed = [name for name in mine if now.get(name) != mine[name]]
                 changed = [name for name in changed if name not in theirs]
                 yield from (f"{kind} {key}: spec.{name} is not its owner's" for name in changed)
+
+
+def _evicted(workload: JSON) -> bool:
+    """Whether the owner wants its pods evicted one by one."""
+    return (workload["metadata"].get("annotations") or {}).get("kinema.io/strategy") == "evict"
 
 
 def _uid(item: JSON) -> str:
@@ -203,7 +240,7 @@ def _owner(item: JSON) -> tuple[str, str]:
     return "", ""
 
 
-def _workload(objects: Mapping[str, Mapping[str, JSON]], pod: JSON) -> str:
+def controller_of(objects: Mapping[str, Mapping[str, JSON]], pod: JSON) -> str:
     """`Kind namespace/name` of the Deployment or StatefulSet that a pod belongs to; empty for any other."""
     namespace = pod["metadata"]["namespace"]
     kind, name = _owner(pod)
@@ -223,6 +260,13 @@ def _covers(budget: JSON, pod: JSON) -> bool:
     same = budget["metadata"]["namespace"] == pod["metadata"]["namespace"]
     wanted = budget["spec"]["selector"]["matchLabels"]
     return bool(same and wanted.items() <= (pod["metadata"].get("labels") or {}).items())
+
+
+def _without_empty(value: Any) -> Any:
+    """Without empty maps: some servers store them, and they say nothing."""
+    if not isinstance(value, dict):
+        return value
+    return {key: plain for key, each in value.items() if (plain := _without_empty(each)) != {}}
 
 
 def _share(given: int | str, whole: int) -> int:

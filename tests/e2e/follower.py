@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
 
 from tests.controlplane.access import Access, RefusedError
 
@@ -28,8 +30,43 @@ KINDS: Final[Mapping[str, str]] = {
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2/horizontalpodautoscalers",
 }
 _GONE: Final = 410
-_TURN_SECONDS: Final = 5
-"""A watch is asked for so long at a time: whoever wants to stop waits no longer than that."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of one object, as a watch tells it."""
+
+    at: datetime
+    """When it was told: a moment after it was made."""
+    type: str
+    """ADDED, MODIFIED, or DELETED: then `item` is its last state."""
+    kind: str
+    item: JSON
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name where there is no namespace."""
+        return key_of(self.item)
+
+
+Told = Callable[[Change | None], None]
+"""Is told each change; None where everything was read anew."""
+
+
+class Source(Protocol):
+    """Whoever tells of a cluster's objects and of their changes."""
+
+    objects: Objects
+    lock: threading.Lock
+    gaps: int
+
+    def read(self) -> dict[str, str]:
+        """Read everything; gives the version of each kind."""
+        ...
+
+    def following(self, versions: Mapping[str, str], changed: Told) -> AbstractContextManager[None]:
+        """Follow within the block; `changed` is called under the lock after each change."""
+        ...
 
 
 class _ExpiredError(Exception):
@@ -45,6 +82,8 @@ class Follower:
     lock: threading.Lock = field(default_factory=threading.Lock)
     gaps: int = 0
     """How often everything had to be read anew: changes in between were not seen one by one."""
+    turn_seconds: int = 5
+    """A watch is asked for so long at a time: whoever wants to stop waits no longer than that."""
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     def read(self) -> dict[str, str]:
@@ -57,7 +96,7 @@ class Follower:
         return str(found["metadata"]["resourceVersion"])
 
     @contextmanager
-    def following(self, versions: Mapping[str, str], changed: Callable[[], None]) -> Iterator[None]:
+    def following(self, versions: Mapping[str, str], changed: Told) -> Iterator[None]:
         """Follow within the block; `changed` is called under the lock after each change."""
         self._stopping.clear()
         threads = [
@@ -71,9 +110,9 @@ class Follower:
         finally:
             self._stopping.set()
             for thread in threads:
-                thread.join(2 * _TURN_SECONDS)
+                thread.join(2 * self.turn_seconds)
 
-    def _follow(self, kind: str, version: str, changed: Callable[[], None]) -> None:
+    def _follow(self, kind: str, version: str, changed: Told) -> None:
         while not self._stopping.is_set():
             try:
                 for told in self._watch(kind, version):
@@ -83,22 +122,22 @@ class Follower:
             except (OSError, ValueError, RefusedError):  # a server that restarts is asked again
                 self._stopping.wait(0.2)
 
-    def _anew(self, kind: str, version: str, changed: Callable[[], None]) -> str:
+    def _anew(self, kind: str, version: str, changed: Told) -> str:
         try:
             with self.lock:
                 version = self._list(kind)
                 self.gaps += 1
-                changed()
+                changed(None)
         except (OSError, RefusedError):
             self._stopping.wait(0.2)
         return version
 
     def _watch(self, kind: str, version: str) -> Iterator[JSON]:
-        query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={_TURN_SECONDS}&resourceVersion={version}"
+        query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds={self.turn_seconds}&resourceVersion={version}"
         headers = {"Authorization": f"Bearer {self.access.token}"}
         request = urllib.request.Request(self.access.url + KINDS[kind] + query, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=4 * _TURN_SECONDS, context=self.access.tls()) as answer:
+            with urllib.request.urlopen(request, timeout=4 * self.turn_seconds, context=self.access.tls()) as answer:
                 for line in answer:
                     yield json.loads(line)
         except urllib.error.HTTPError as error:
@@ -106,7 +145,7 @@ class Follower:
                 raise _ExpiredError from error
             raise
 
-    def _take(self, kind: str, told: JSON, changed: Callable[[], None]) -> str:
+    def _take(self, kind: str, told: JSON, changed: Told) -> str:
         item = told["object"]
         if told["type"] == "ERROR":
             raise _ExpiredError
@@ -116,7 +155,9 @@ class Follower:
                     self.objects[kind].pop(key_of(item), None)
                 else:
                     self.objects[kind][key_of(item)] = item
-                changed()
+                # The clock of this machine, on which all services run too.
+                now = datetime.fromtimestamp(time.time_ns() / 10**9, UTC)
+                changed(Change(now, told["type"], kind, item))
         return str(item["metadata"]["resourceVersion"])
 
 

@@ -23,7 +23,6 @@ from kinema_rescheduler.settings import KwokSettings
 
 _LISTS: Final = {
     "Node": "/api/v1/nodes",
-    "Pod": "/api/v1/pods",
     "Namespace": "/api/v1/namespaces",
     "ConfigMap": "/api/v1/namespaces/kube-system/configmaps",
     "Deployment": "/apis/apps/v1/deployments",
@@ -32,7 +31,9 @@ _LISTS: Final = {
     "DaemonSet": "/apis/apps/v1/daemonsets",
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2/horizontalpodautoscalers",
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
+    "Pod": "/api/v1/pods",
 }
+"""Pods last: those of a replica set that was listed as empty are gone by then, as the watches' order tells it."""
 _VERSIONS: Final = {"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1"}
 _CATALOG: Final = "machine_type,vcpus,memory_gib,usd_per_hour\ne2-standard-4,4,16,0.17\ne2-standard-8,8,32,0.34\n"
 

@@ -1,0 +1,138 @@
+"""Random plans by the hundred: `python -m tests.history simulated --plans 2000`, `python -m tests.history real`.
+
+Each seed is a small cluster for which the product makes a plan and carries it out; the history checker and the auditor
+judge it. Figures go to `out/random-plans`, and the whole history of every run that went wrong beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import structlog
+from tests.controlplane.flags import PROGRAMS
+from tests.controlplane.plane import ControlPlane, Options, running
+from tests.history import real, simulated
+from tests.history.random_clusters import RandomCluster, random_cluster
+from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, summary
+
+from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_steering import install
+
+OUT: Final = Path("out/random-plans")
+_NEVER_MORE: Final = 10
+"""Clusters tried for each plan wanted: some have nothing to gain."""
+
+
+def main() -> int:
+    """Run as many plans as asked for; 1 if anything was wrong with any."""
+    parser = argparse.ArgumentParser(prog="python -m tests.history", description=__doc__)
+    parser.add_argument("where", choices=("simulated", "real"))
+    parser.add_argument("--plans", type=int, default=0, help="plans to carry out; 2,000 simulated or 300 real ones")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--processes", type=int, default=2, help="side by side; real ones have a control plane each")
+    asked = parser.parse_args()
+    work = _simulated if asked.where == "simulated" else _real
+    plans = asked.plans or (2000 if asked.where == "simulated" else 300)
+    share = -(-plans // asked.processes)
+    began = time.monotonic()
+    with ProcessPoolExecutor(asked.processes) as pool:
+        parts = [pool.submit(work, asked.first + i, asked.processes, share) for i in range(asked.processes)]
+        found = [part.result() for part in parts]
+    verdicts = sorted((one for part, _, _ in found for one in part), key=lambda one: one.seed)
+    idle, unsettled = sum(part[1] for part in found), sum(part[2] for part in found)
+    told = summary(verdicts, without_plan=idle, unsettled=unsettled)
+    told["wall_seconds"] = round(time.monotonic() - began, 1)
+    wrong = [{"seed": one.seed, "ended": one.ended, "flaws": one.flaws} for one in verdicts if one.wrong]
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / f"{asked.where}.json").write_text(json.dumps({**told, "wrong": wrong}, indent=2) + "\n")
+    print(json.dumps({**told, "wrong": wrong}, indent=2))
+    return 1 if wrong else 0
+
+
+Part = tuple[list[Verdict], int, int]
+"""Plans that were carried out, clusters without a better one, and clusters that never came to rest."""
+
+
+def _simulated(first: int, step: int, plans: int) -> Part:
+    _quiet()
+    return _judged(plans, first, step, lambda seed: simulated.carried_out(random_cluster(seed)), "simulated")
+
+
+def _real(first: int, step: int, plans: int) -> Part:
+    _quiet()
+    with tempfile.TemporaryDirectory() as folder, steered_plane(Path(folder)) as plane:
+
+        def one(seed: int) -> Verdict:
+            return real.carried_out(plane.admin, real_cluster(seed), Path(folder))
+
+        return _judged(plans, first, step, one, "real")
+
+
+def real_cluster(seed: int) -> RandomCluster:
+    """One that a real control plane has built in seconds."""
+    return random_cluster(seed, f"plans-{seed}", most_nodes=5, most_workloads=4)
+
+
+@contextmanager
+def steered_plane(folder: Path) -> Iterator[ControlPlane]:
+    """A control plane whose pods start at once, with the admission policy that steers them."""
+    options = Options(instant_pods=True, only=tuple(name for name in PROGRAMS if name != "metrics-server"))
+    with running(folder / "plane", options) as plane:
+        asyncio.run(_steering(plane, folder))
+        yield plane
+
+
+async def _steering(plane: ControlPlane, folder: Path) -> None:
+    api = await connect(str(plane.admin.write_kubeconfig(folder / "admin")))
+    try:
+        await install(api)
+    finally:
+        await api.close()
+
+
+def _judged(plans: int, first: int, step: int, carry_out: Callable[[int], Verdict], name: str) -> Part:
+    verdicts: list[Verdict] = []
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / f"{name}-{first}.jsonl").unlink(missing_ok=True)
+    idle = unsettled = 0
+    for seed in _seeds(first, step, plans * _NEVER_MORE):
+        try:
+            verdict = carry_out(seed)
+        except NothingToDoError:
+            idle += 1
+            continue
+        except UnsettledError:
+            unsettled += 1
+            continue
+        except Exception:  # noqa: BLE001 - whatever the product raises is this plan's flaw, and the others go on
+            verdict = Verdict.of_error(seed, traceback.format_exc())
+        verdicts.append(verdict.judged(OUT / name))
+        with (OUT / f"{name}-{first}.jsonl").open("a") as lines:  # what is known so far, should this be interrupted
+            lines.write(verdicts[-1].line() + "\n")
+        if len(verdicts) == plans:
+            break
+    return verdicts, idle, unsettled
+
+
+def _seeds(first: int, step: int, most: int) -> Iterator[int]:
+    return (seed for seed, _ in zip(count(first, step), range(most), strict=False))
+
+
+def _quiet() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,41 @@
+"""The history checker: names every invariant that a run has broken. It shares no code with the services.
+
+What a moment looks like to users (ready counts, budgets, untouchable pods, leftovers) is the auditor's part
+(`tests/e2e/auditor.py`); here is what can be told only from the events and the changes together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from tests.history import of_cluster, of_log
+from tests.history.of_log import Invariant
+from tests.history.record import History
+
+OF_LOG: Final[Mapping[str, Invariant]] = MappingProxyType({one.__name__: one for one in of_log.INVARIANTS})
+OF_CLUSTER: Final[Mapping[str, Invariant]] = MappingProxyType({one.__name__: one for one in of_cluster.INVARIANTS})
+
+
+@dataclass(frozen=True)
+class Violation:
+    """An invariant that was broken, and where."""
+
+    invariant: str
+    what: str
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"{self.invariant}: {self.what}"
+
+
+def violations(history: History) -> tuple[Violation, ...]:
+    """Everything that was wrong; without changes of a cluster, of the events alone."""
+    checks = {**OF_LOG, **(OF_CLUSTER if history.before else {})}
+    return tuple(Violation(name, what) for name, check in checks.items() for what in _each(check, history))
+
+
+def _each(check: Invariant, history: History) -> Iterator[str]:
+    yield from dict.fromkeys(check(history))

@@ -1,0 +1,322 @@
+"""What must hold between the events and what the API server told: no effect without an intent, none twice."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from tests.e2e.auditor import controller_of
+from tests.e2e.follower import Change, Objects
+from tests.history.record import JSON, Entry, History
+
+_FENCING: Final = "kinema.io/fencing"
+_MARKS: Final = ("kinema.io/expiry", "kinema.io/optimized")
+_PROTECTION: Final = {
+    "Pod": ("karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/safe-to-evict", "kinema.io/do-not-move"),
+    "Node": ("karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/scale-down-disabled"),
+}
+_ENDING: Final = {"evict", "surge-up", "surge-down", "restore"}
+"""Steps that end pods which they name; an autoscaler may end those of a surge before their time."""
+_LATE: Final = timedelta(seconds=10)
+"""How long it may take until somebody's word about an object has come to whoever decides."""
+_UNITS: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
+
+
+def nodes_explained(history: History) -> Iterator[str]:
+    """Each node that comes or goes was ordered before, by its planned name or that of its machine; none comes twice."""
+    ordered = _first_intents(history, {"boot": "boot", "delete": "delete"})
+    named = {str(name) for entry in history.of("step-done") if (name := entry.body.get("figures", {}).get("node"))}
+    came: set[str] = set()
+    for change in history.changes:
+        if change.kind != "Node" or change.type == "MODIFIED":
+            continue
+        what = "boot" if change.type == "ADDED" else "delete"
+        since = ordered[what].get(change.key)
+        if change.key not in named and (since is None or since > change.at):
+            yield f"node {change.key}: {what} without an intent"
+        if change.type == "ADDED" and change.key in came:
+            yield f"node {change.key} came twice"
+        came |= {change.key} if change.type == "ADDED" else set()
+
+
+def pods_explained(history: History) -> Iterator[str]:
+    """Each pod that was there and is ended was named before, by its uid, its rolled workload or its deleted node."""
+    steps = _by_target(history)
+    named: defaultdict[str, list[datetime]] = defaultdict(list)
+    for entry in history.intents:
+        if entry.body["step"]["kind"] in _ENDING:
+            for uid in entry.body["step"]["pods"]:
+                named[uid].append(entry.time)
+    for uid, pod, at in _endings(history):
+        workload = controller_of(history.before, pod).replace(" ", "/", 1)
+        whole = steps.get(("roll", workload), []) + steps.get(("delete", pod["spec"].get("nodeName", "")), [])
+        if not any(time <= at for time in (*named.get(uid, ()), *whole)):
+            yield f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']} ended, and no step names it"
+
+
+def moved_as_often_as_planned(history: History) -> Iterator[str]:
+    """Of no workload are more pods ended than the plans that were carried out move, or that were taken back."""
+    allowed: Counter[str] = Counter()
+    keys = {pod["metadata"]["uid"]: controller_of(history.before, pod) for pod in history.before["Pod"].values()}
+    for plan in {entry.plan for entry in history.intents} & history.plans.keys():
+        places = {item["pod"]: item for item in history.plans[plan]["placements"]}
+        for step in history.plans[plan].get("steps", ()):
+            place = places.get(step["pod"]) if step["action"] == "move" else None
+            if place is not None and place["from"] is not None and place["strategy"] != "rolling":
+                allowed[keys.get(place["uid"], "")] += 1
+    for entry in history.intents:
+        step = entry.body["step"]
+        workload = step["target"].replace("/", " ", 1)
+        if step["kind"] == "surge-up" and _fell_through(history, entry):
+            allowed[workload] += len(step["pods"])
+        if step["kind"] in {"roll", "restore"}:
+            allowed[workload] += step["replicas_to"]
+    ended = Counter(workload for workload, _ in _all_endings(history) if workload)
+    for workload, count in sorted(ended.items()):
+        if count > allowed[workload]:
+            yield f"{workload}: {count} pods ended, {allowed[workload]} were to move"
+
+
+def _fell_through(history: History, entry: Entry) -> bool:
+    """Whether a surge was taken back, or its workload moved anew (an autoscaler took its surplus, say)."""
+    step = entry.body["step"]
+    return (entry.plan, step["id"].replace("surge-up/", "surge-down/", 1)) not in history.done
+
+
+def scales_explained(history: History) -> Iterator[str]:
+    """Each change of a workload's replicas is a step's, unless an autoscaler sets them; no step makes it twice."""
+    wanted: defaultdict[str, list[tuple[datetime, int, int]]] = defaultdict(list)
+    for entry in history.intents:
+        step = entry.body["step"]
+        if step["kind"] in {"surge-up", "surge-down", "restore"} and entry.body.get("attempt", 1) == 1:
+            wanted[step["target"]].append((entry.time, step["replicas_from"], step["replicas_to"]))
+    scaled = {_scaled(item) for item in history.before["HorizontalPodAutoscaler"].values()}
+    for change, before in _modified(history, "Deployment", "StatefulSet"):
+        target = f"{change.kind}/{change.key}"
+        now, then = change.item["spec"].get("replicas", 1), before["spec"].get("replicas", 1)
+        if now == then or target in scaled:
+            continue
+        found = next((one for one in wanted[target] if one[0] <= change.at and one[2] == now), None)
+        if found is None:
+            yield f"{target}: {then} → {now} replicas without an intent, or twice for one"
+        else:
+            wanted[target].remove(found)
+
+
+def templates_explained(history: History) -> Iterator[str]:
+    """A template changes only while its workload is rolled, or given back."""
+    since = _by_target(history)
+    for change, before in _modified(history, "Deployment", "StatefulSet"):
+        target = f"{change.kind}/{change.key}"
+        begun = [*since.get(("roll", target), ()), *since.get(("restore", target), ())]
+        if change.item["spec"]["template"] != before["spec"]["template"] and not any(at <= change.at for at in begun):
+            yield f"{target}: its template changes without an intent"
+
+
+def marks_explained(history: History) -> Iterator[str]:
+    """A label or taint of ours on a node has an intent before it."""
+    since = _by_target(history)
+    for change, before in _modified(history, "Node"):
+        new = {key for key in _marks(change.item) if key not in _marks(before)}
+        marked = since.get(("mark", change.key), ())
+        if new and not any(at <= change.at for at in marked):
+            yield f"node {change.key} is marked {', '.join(sorted(new))} without an intent"
+
+
+def written_in_turn(history: History) -> Iterator[str]:
+    """On no object does the token of an earlier holder of the lease stand after that of a later one."""
+    highest: dict[str, int] = {}
+    for change in history.changes:
+        token = (change.item["metadata"].get("annotations") or {}).get(_FENCING, "")
+        uid = change.item["metadata"].get("uid", change.key)
+        if token.isdecimal() and int(token) < highest.get(uid, 0):
+            yield f"{change.kind} {change.key}: {token} after {highest[uid]}"
+        highest[uid] = max(highest.get(uid, 0), int(token) if token.isdecimal() else 0)
+
+
+def never_overfull(history: History) -> Iterator[str]:
+    """At no moment is more asked for on a node than it has."""
+    pods = dict(history.before["Pod"])
+    nodes = dict(history.before["Node"])
+    for change in history.changes:
+        held = {"Pod": pods, "Node": nodes}.get(change.kind)
+        if held is None:
+            continue
+        if change.type == "DELETED":
+            held.pop(change.key, None)
+            continue
+        held[change.key] = change.item
+        name = change.item["spec"].get("nodeName") if change.kind == "Pod" else None
+        node = nodes.get(name or "")
+        if node is None or change.type != "MODIFIED":
+            continue
+        for resource in ("cpu", "memory"):
+            asked = sum(_asks(pod, resource) for pod in pods.values() if pod["spec"].get("nodeName") == name)
+            if asked > amount(node["status"]["allocatable"][resource]):
+                yield f"node {name}: {asked} of {resource} asked for"
+
+
+def room_for_the_evicted(history: History) -> Iterator[str]:
+    """When a pod is evicted, an open node other than its own has room for it."""
+    steps = [entry.body["step"] for entry in history.intents]
+    evicted = {uid for step in steps if step["kind"] == "evict" for uid in step["pods"]}
+    objects: Objects = {kind: dict(items) for kind, items in history.before.items()}
+    for change in history.changes:
+        held = objects.setdefault(change.kind, {})
+        before = held.get(change.key)
+        if change.type == "DELETED":
+            held.pop(change.key, None)
+        else:
+            held[change.key] = change.item
+        if change.kind != "Pod" or change.item["metadata"]["uid"] not in evicted or not _begins_to_end(change, before):
+            continue
+        if not any(_has_room(objects, name, change.item) for name in objects["Node"]):
+            yield f"pod {change.key} was evicted, and nowhere is room for another of it"
+
+
+def owners_have_the_last_word(history: History) -> Iterator[str]:
+    """What is marked as untouchable meanwhile is named by no later intent to end or delete it."""
+    said: dict[str, datetime] = {}
+    for change, before in _modified(history, "Pod", "Node"):
+        if any(_annotation(change.item, key) not in {"", _annotation(before, key)} for key in _PROTECTION[change.kind]):
+            said.setdefault(change.item["metadata"]["uid"], change.at + _LATE)
+    for entry in history.intents:
+        step = entry.body["step"]
+        touched = {"evict": step["pods"], "surge-down": step["pods"], "delete": [step.get("uid", "")]}
+        for uid in touched.get(step["kind"], ()):
+            if uid in said and entry.time > said[uid]:
+                yield f"{step['id']} touches {uid}, which its owner protects by then"
+
+
+# --- reading changes
+
+
+def _first_intents(history: History, kinds: Mapping[str, str]) -> dict[str, dict[str, datetime]]:
+    """When each target was first named by steps of these kinds."""
+    found: dict[str, dict[str, datetime]] = {name: {} for name in kinds}
+    for entry in history.intents:
+        if entry.body["step"]["kind"] in kinds:
+            found[entry.body["step"]["kind"]].setdefault(entry.body["step"]["target"], entry.time)
+    return found
+
+
+def _by_target(history: History) -> dict[tuple[str, str], list[datetime]]:
+    """When steps were intended, by kind and target."""
+    found: defaultdict[tuple[str, str], list[datetime]] = defaultdict(list)
+    for entry in history.intents:
+        found[entry.body["step"]["kind"], entry.body["step"]["target"]].append(entry.time)
+    return found
+
+
+def _modified(history: History, *kinds: str) -> Iterator[tuple[Change, JSON]]:
+    """Changes of objects of these kinds that were there before, each with what was there."""
+    held: Objects = {kind: dict(history.before.get(kind, {})) for kind in kinds}
+    for change in history.changes:
+        if change.kind not in held:
+            continue
+        before = held[change.kind].pop(change.key, None)
+        if change.type != "DELETED":
+            held[change.kind][change.key] = change.item
+            if before is not None:
+                yield change, before
+
+
+def _begins_to_end(change: Change, before: JSON | None) -> bool:
+    """Whether a pod is being ended from this change on, or gone at once."""
+    if before is None or "deletionTimestamp" in before["metadata"]:
+        return False
+    return change.type == "DELETED" or "deletionTimestamp" in change.item["metadata"]
+
+
+def _endings(history: History) -> Iterator[tuple[str, JSON, datetime]]:
+    """Pods that were there at the beginning and began to end: uid, the pod, when."""
+    at_first = {pod["metadata"]["uid"]: pod for pod in history.before["Pod"].values()}
+    for change, pod in _ends(history):
+        uid = pod["metadata"]["uid"]
+        if uid in at_first:
+            yield uid, pod, change.at
+
+
+def _all_endings(history: History) -> Iterator[tuple[str, datetime]]:
+    """Workload and moment of every pod that began to end, new ones included."""
+    sets = {**history.before["ReplicaSet"]}
+    for change in history.changes:
+        if change.kind == "ReplicaSet":
+            sets[change.key] = change.item
+    objects = {**history.before, "ReplicaSet": sets}
+    for change, pod in _ends(history):
+        yield controller_of(objects, pod), change.at
+
+
+def _ends(history: History) -> Iterator[tuple[Change, JSON]]:
+    held = dict(history.before["Pod"])
+    for change in history.changes:
+        if change.kind != "Pod":
+            continue
+        before = held.pop(change.key, None)
+        if change.type != "DELETED":
+            held[change.key] = change.item
+        if before is not None and _begins_to_end(change, before):
+            yield change, before
+
+
+def _marks(node: JSON) -> set[str]:
+    taints = {taint["key"] for taint in node["spec"].get("taints") or ()}
+    return {key for key in (*(node["metadata"].get("labels") or ()), *taints) if key in _MARKS}
+
+
+def _annotation(item: JSON, key: str) -> str:
+    return str((item["metadata"].get("annotations") or {}).get(key, ""))
+
+
+def _scaled(autoscaler: JSON) -> str:
+    target = autoscaler["spec"]["scaleTargetRef"]
+    return f"{target['kind']}/{autoscaler['metadata']['namespace']}/{target['name']}"
+
+
+def _has_room(objects: Objects, name: str, pod: JSON) -> bool:
+    node = objects["Node"][name]
+    closed = any(taint["effect"] != "PreferNoSchedule" for taint in node["spec"].get("taints") or ())
+    if closed or node["spec"].get("unschedulable") or name == pod["spec"].get("nodeName"):
+        return False
+    others = [one for one in objects["Pod"].values() if one["spec"].get("nodeName") == name]
+    return all(
+        sum(_asks(one, resource) for one in others) + _asks(pod, resource)
+        <= amount(node["status"]["allocatable"][resource])
+        for resource in ("cpu", "memory")
+    )
+
+
+def _asks(pod: JSON, resource: str) -> int:
+    """What a pod takes on its node: none once it has ended. Pods here have plain containers only."""
+    if pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
+        return 0
+    return sum(
+        amount((one.get("resources") or {}).get("requests", {}).get(resource, "0")) for one in pod["spec"]["containers"]
+    )
+
+
+def amount(text: str) -> int:
+    """A quantity in thousandths."""
+    if text.endswith("m"):
+        return int(text[:-1])
+    for unit, factor in _UNITS.items():
+        if text.endswith(unit):
+            return int(text.removesuffix(unit)) * factor * 1000
+    return int(text) * 1000
+
+
+INVARIANTS: Final = (
+    nodes_explained,
+    pods_explained,
+    moved_as_often_as_planned,
+    scales_explained,
+    templates_explained,
+    marks_explained,
+    written_in_turn,
+    never_overfull,
+    room_for_the_evicted,
+    owners_have_the_last_word,
+)

@@ -1,0 +1,347 @@
+"""What must hold of the events alone: who may do what, in which order, how often, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from tests.history.record import JSON, Entry, History
+
+Invariant = Callable[[History], Iterator[str]]
+
+_GRACE: Final = timedelta(seconds=60)
+"""What a process may be late with its word: it may have died and been started again."""
+_MOST_STATE_AGE: Final = timedelta(minutes=15)
+_UNDOING: Final = {"restore", "delete", "unmark", "unsteer", "roll-finish"}
+_DISTURBING: Final = {"surge-up", "surge-down", "evict", "roll"}
+
+
+def ids_are_unique(history: History) -> Iterator[str]:
+    """No id names two events."""
+    seen: set[str] = set()
+    for entry in history.log:
+        if entry.id in seen:
+            yield entry.id
+        seen.add(entry.id)
+
+
+def everything_has_a_cause(history: History) -> Iterator[str]:
+    """Whatever an event was caused by stands before it; only observations and people's words have no cause."""
+    known = {entry.id for entry in history.state}
+    for entry in history.log:
+        if entry.cause and entry.cause not in known:
+            yield f"{entry.id}: nobody said {entry.cause} before"
+        if not entry.cause and entry.kind.startswith(("step-", "execution-", "plan-")):
+            yield f"{entry.id}: without a cause"
+        known.add(entry.id)
+
+
+def accepted_as_proposed(history: History) -> Iterator[str]:
+    """A plan is accepted once, after it was proposed and not refused, and a held one by an operator's word only."""
+    proposed: set[str] = set()
+    over: set[str] = set()
+    held: set[str] = set()
+    for entry in history.log:
+        if entry.kind == "plan-proposed":
+            proposed.add(entry.id)
+        if entry.kind == "plan-held":
+            held.add(entry.plan)
+        if entry.kind == "approved":
+            held.discard(entry.plan)
+        if entry.kind == "plan-accepted" and (entry.plan not in proposed or entry.plan in over | held):
+            yield f"{entry.plan} is accepted, which is not proposed, held, or decided already"
+        if entry.kind in {"plan-accepted", "plan-refused"}:
+            over.add(entry.plan)
+
+
+def approved_first(history: History) -> Iterator[str]:
+    """No step of a plan is intended before the plan was accepted, or its one deletion asked for."""
+    allowed: set[str] = set()
+    for entry in history.log:
+        if entry.kind == "plan-accepted":
+            allowed.add(entry.plan)
+        if entry.kind == "node-deletion-requested":
+            allowed.add(entry.id)
+        if entry.kind == "step-intended" and entry.plan not in allowed:
+            yield f"{_step(entry)} of {entry.plan}"
+
+
+def not_while_paused(history: History) -> Iterator[str]:
+    """No plan is accepted during a pause."""
+    paused = False
+    for entry in history.of("paused", "resumed", "plan-accepted"):
+        if entry.kind == "plan-accepted" and paused:
+            yield entry.plan
+        paused = entry.kind == "paused" or (paused and entry.kind != "resumed")
+
+
+def one_plan_at_a_time(history: History) -> Iterator[str]:
+    """From its first step to its end, a plan is alone."""
+    running = ""
+    for entry in history.of("step-intended", "execution-finished", "execution-aborted"):
+        if entry.kind != "step-intended":
+            running = "" if entry.plan == running else running
+        elif running and entry.plan != running:
+            yield f"{_step(entry)} of {entry.plan} while {running} is carried out"
+        else:
+            running = entry.plan
+
+
+def ends_once(history: History) -> Iterator[str]:
+    """Every accepted plan comes to one end, after which nothing of it is told."""
+    ended: set[str] = set()
+    for entry in history.of("step-intended", "step-done", "step-failed", "execution-finished", "execution-aborted"):
+        if entry.plan in ended:
+            yield f"{entry.id} after the end of its plan"
+        if entry.kind.startswith("execution-"):
+            ended.add(entry.plan)
+    yield from (f"{entry.plan} has no end" for entry in history.of("plan-accepted") if entry.plan not in ended)
+
+
+def one_outcome_for_each_intent(history: History) -> Iterator[str]:
+    """Nothing is told of an effect that was not intended, and of each attempt one outcome."""
+    open_: dict[tuple[str, str], int] = {}
+    for entry in history.log:
+        if entry.kind == "step-intended":
+            key = (entry.plan, _step(entry))
+            if key in open_:
+                yield f"{_step(entry)} is intended again before its outcome"
+            open_[key] = entry.body.get("attempt", 1)
+        elif entry.is_outcome and open_.pop((entry.plan, str(entry.body["step"])), None) is None:
+            yield f"{entry.id}: an outcome of what was not intended"
+    yield from (f"{step} of {plan}: attempt {attempt} has no outcome" for (plan, step), attempt in open_.items())
+
+
+def tried_in_order(history: History) -> Iterator[str]:
+    """Attempts of a step count from 1; another one follows only on a failure that says so."""
+    last: dict[tuple[str, str], tuple[int, bool]] = {}
+    for entry in history.log:
+        if entry.kind == "step-intended":
+            key, attempt = (entry.plan, _step(entry)), entry.body.get("attempt", 1)
+            before, again = last.get(key, (0, True))
+            if attempt != before + 1 or not again:
+                why = "" if again else ", which was to be the last"
+                yield f"{_step(entry)}: attempt {attempt} after {before}{why}"
+            last[key] = (attempt, False)
+        elif entry.is_outcome:
+            key = (entry.plan, str(entry.body["step"]))
+            last[key] = (last.get(key, (0, False))[0], bool(entry.body.get("retry")))
+
+
+def fenced(history: History) -> Iterator[str]:
+    """Once a later holder of the lease has spoken, no earlier one decides anything."""
+    highest = 0
+    for entry in history.of("step-intended", "step-done", "step-failed", "execution-finished", "execution-aborted"):
+        token = int(entry.body["fencing"])
+        if token < highest and not entry.is_outcome:
+            yield f"{entry.id} by revision {token} after {highest}"
+        highest = max(highest, token)
+
+
+def in_time(history: History) -> Iterator[str]:
+    """The outcome of an effect is known by its deadline, or shortly after."""
+    due: dict[tuple[str, str], datetime] = {}
+    for entry in history.log:
+        if entry.kind == "step-intended":
+            due[entry.plan, _step(entry)] = datetime.fromisoformat(entry.body["deadline"])
+        elif entry.is_outcome:
+            deadline = due.get((entry.plan, str(entry.body["step"])), entry.time)
+            if entry.time > deadline + _GRACE:
+                yield f"{entry.id}: {(entry.time - deadline).total_seconds():.0f} s after its deadline"
+
+
+def moved_once(history: History) -> Iterator[str]:
+    """No pod is evicted or taken away twice."""
+    moved: dict[str, tuple[str, str]] = {}
+    for entry in history.intents:
+        step = entry.body["step"]
+        mine = (entry.plan, step["id"])
+        if step["kind"] in {"evict", "surge-down"} and mine in history.done:
+            for uid in step["pods"]:
+                if moved.setdefault(uid, mine) != mine:
+                    yield f"{step['id']} takes pod {uid} again"
+
+
+def only_planned_pods(history: History) -> Iterator[str]:
+    """Pods that the plan holds or leaves where they are, on a node that stays, are not touched."""
+    for entry in history.intents:
+        plan = history.plans.get(entry.plan)
+        if plan is None or entry.body["step"]["kind"] not in {"surge-up", "evict"}:
+            continue
+        held = {item["pod"] for item in plan["held"]}
+        staying = {item["uid"] for item in plan["placements"] if item["from"] == item["to"] or item["pod"] in held}
+        # A pod may make a stop on its way back to where it is.
+        travelling = {item.get("pod") for item in plan.get("steps", ()) if item["action"] == "move"}
+        away = {item["uid"] for item in plan["placements"] if item["pod"] in travelling - held}
+        uids = set(entry.body["step"]["pods"]) & staying - away
+        yield from (f"{_step(entry)} takes pod {uid}, which the plan leaves alone" for uid in sorted(uids))
+
+
+def bought_once(history: History) -> Iterator[str]:
+    """Nodes are booted that the plan has, each once."""
+    booted: set[tuple[str, str]] = set()
+    for entry in history.intents:
+        step = entry.body["step"]
+        plan = history.plans.get(entry.plan)
+        if step["kind"] != "boot" or plan is None:
+            continue
+        if step["target"] not in _bought(plan):
+            yield f"{step['id']}: the plan has no such node to boot"
+        if entry.body.get("attempt", 1) == 1 and (entry.plan, step["target"]) in booted:
+            yield f"{step['id']} again"
+        booted.add((entry.plan, step["target"]))
+
+
+def room_first(history: History) -> Iterator[str]:
+    """Nobody is disturbed, and no node closed, before the nodes that the plan boots are there."""
+    there: set[tuple[str, str]] = set()
+    for entry in history.log:
+        if entry.kind == "step-done":
+            there.add((entry.plan, str(entry.body["step"])))
+        plan = history.plans.get(entry.plan)
+        if entry.kind != "step-intended" or plan is None or plan.get("mode") == "autoscale":
+            continue
+        closing = _step(entry).startswith("expire/") and entry.body["step"]["target"] not in _bought(plan)
+        if closing or entry.body["step"]["kind"] in _DISTURBING:
+            missing = [node["name"] for node in plan["nodes"] if node["action"] == "boot"]
+            missing = [name for name in missing if (entry.plan, f"boot/{name}") not in there]
+            yield from (f"{_step(entry)} before boot/{name} is done" for name in missing)
+
+
+def closed_first(history: History) -> Iterator[str]:
+    """A node is deleted only after it was closed to new pods, unless it never came up."""
+    closed: set[tuple[str, str]] = set()
+    for entry in history.log:
+        if entry.kind == "step-done":
+            closed.add((entry.plan, str(entry.body["step"])))
+        if entry.kind != "step-intended" or entry.body["step"]["kind"] != "delete":
+            continue
+        step = entry.body["step"]
+        if entry.plan in history.plans and step.get("uid") and (entry.plan, f"expire/{step['target']}") not in closed:
+            yield f"{step['id']} of a node that takes pods"
+
+
+def nothing_new_after_an_abort(history: History) -> Iterator[str]:
+    """Once a plan is given up, things are taken back only."""
+    running = ""
+    given_up: set[str] = set()
+    for entry in history.log:
+        if entry.kind == "step-intended":
+            running = entry.plan
+            forward = entry.body["step"]["kind"] not in _UNDOING and not _step(entry).startswith("expire/")
+            if forward and entry.plan in given_up:
+                yield f"{_step(entry)} after {entry.plan} was given up"
+        if entry.kind == "abort-requested" and running not in history.ends:
+            given_up.add(running)
+        if entry.is_verdict and entry.body["step"] == "abort":
+            given_up.add(entry.plan)
+
+
+def taken_back(history: History) -> Iterator[str]:
+    """At the end of a plan each mark, steering, surplus and patched template is taken back, or named as left."""
+    for plan, end in history.ends.items():
+        made = [entry.body["step"] for entry in history.intents if entry.plan == plan]
+        made = [step for step in made if (plan, step["id"]) in history.done]
+        if end.body.get("leftovers"):
+            continue
+        for step in made:
+            if not _undone(step, made):
+                yield f"{step['id']} of {plan}"
+
+
+def _undone(step: JSON, made: list[JSON]) -> bool:
+    """Whether a step that was made needs no taking back, or was taken back later."""
+    target = step["target"]
+    ways = {
+        "mark": {f"unmark/{target}", f"delete/{target}"},
+        "surge-up": {step["id"].replace("surge-up/", "surge-down/", 1), f"restore/{target}"},
+        "roll": {step["id"].replace("roll/", "roll-finish/", 1), f"restore/{target}"},
+    }.get(step["kind"])
+    if step["kind"] == "steer":
+        return any(one["kind"] == "unsteer" and one["uid"] == step["uid"] for one in made)
+    return ways is None or any(one["id"] in ways for one in made)
+
+
+def counted_right(history: History) -> Iterator[str]:
+    """An end tells truly how many nodes were booted and deleted."""
+    for plan, end in history.ends.items():
+        for name, kind in (("booted", "boot/"), ("deleted", "delete/")):
+            told = end.body.get("figures", {}).get(name)
+            made = sum(1 for of, step in history.done if of == plan and step.startswith(kind))
+            if told is not None and told != made:
+                yield f"{plan}: {told} {name}, and {made} steps say so"
+
+
+def saves(history: History) -> Iterator[str]:
+    """A plan that only rearranges does not make the cluster dearer."""
+    for entry in history.of("plan-accepted"):
+        plan = history.plans.get(entry.plan)
+        if plan is None or plan.get("mode") == "autoscale" or plan.get("resizes"):
+            continue
+        places = any(item["from"] is None for item in plan["placements"])
+        if not places and plan["cost"]["after"] > plan["cost"]["before"]:
+            yield f"{entry.plan}: {plan['cost']['before']} → {plan['cost']['after']}"
+
+
+def state_without_gaps(history: History) -> Iterator[str]:
+    """Each change of the state leads on from the one before."""
+    version = 0
+    for entry in history.state:
+        if entry.kind == "cluster-delta" and version and entry.body["version"] != version + 1:
+            yield f"version {entry.body['version']} after {version}"
+        if entry.kind in {"cluster-snapshot", "cluster-delta"}:
+            version = entry.body["version"]
+
+
+def decided_on_fresh_state(history: History) -> Iterator[str]:
+    """What is decided is decided on a state that was observed, and not long ago."""
+    if not history.state:
+        return
+    seen = iter(sorted(history.state, key=lambda one: one.time))
+    following = next(seen, None)
+    newest, version = None, 0
+    for entry in sorted(history.of("step-intended", "plan-accepted"), key=lambda one: one.time):
+        while following is not None and following.time <= entry.time:
+            newest, version = following.time, max(version, int(following.body.get("version", 0)))
+            following = next(seen, None)
+        if entry.state > version:
+            yield f"{entry.id} on version {entry.state}, and {version} was the newest"
+        if newest is not None and entry.time - newest > _MOST_STATE_AGE:
+            yield f"{entry.id} {(entry.time - newest).total_seconds():.0f} s after the last observation"
+
+
+def _step(intent: Entry) -> str:
+    return str(intent.body["step"]["id"])
+
+
+def _bought(plan: JSON) -> set[str]:
+    """Names of the nodes that a plan boots, for good or for the way."""
+    kept = {node["name"] for node in plan["nodes"] if node["action"] == "boot"}
+    return kept | {node["name"] for node in plan.get("temporary", ())}
+
+
+INVARIANTS: Final[tuple[Invariant, ...]] = (
+    ids_are_unique,
+    everything_has_a_cause,
+    accepted_as_proposed,
+    approved_first,
+    not_while_paused,
+    one_plan_at_a_time,
+    ends_once,
+    one_outcome_for_each_intent,
+    tried_in_order,
+    fenced,
+    in_time,
+    moved_once,
+    only_planned_pods,
+    bought_once,
+    room_first,
+    closed_first,
+    nothing_new_after_an_abort,
+    taken_back,
+    counted_right,
+    saves,
+    state_without_gaps,
+    decided_on_fresh_state,
+)

@@ -1,0 +1,52 @@
+"""From a cluster to an accepted plan, by optimizer and decider as they are, and what is to be checked afterwards."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Final
+
+from tests.e2e.auditor import Auditor
+from tests.history.record import History, entries
+
+from kinema_core.events import IterationStarted, Offer, Plan, PlanAccepted, encode
+from kinema_core.model.cluster import Cluster
+from kinema_core.runtime.envelope import answer, origin
+from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.stage import Moment
+from kinema_decider.logic.limits import Limits
+from kinema_decider.service import Decider
+from kinema_decider.settings import Settings
+from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.planner import plan_for
+from kinema_optimizer.settings import PlanningSettings
+
+_WORK: Final = 5
+"""How far each phase of a solve may go, in the solver's own rounds."""
+
+
+def planned(cluster: Cluster, offers: tuple[Offer, ...], now: datetime) -> Plan:
+    """The optimizer's plan, after an amount of work and not of time: everywhere the same for the same cluster."""
+    return plan_for(cluster, offers, now=now, settings=PlanningSettings(workers=1), stop=WorkStop(_WORK))
+
+
+async def accepted(bus: MemoryBus, plan: Plan, cluster: Cluster, now: datetime, *, name: str) -> bool:
+    """Publish the plan and the decider's verdict on it; whether that is yes. Any saving is enough."""
+    begun = IterationStarted(mode="reschedule", version=cluster.version, reason="random")
+    started = origin(begun, id_="it-1", cluster=name, iteration="it-1", now=now, state=cluster.version)
+    proposal = answer(plan, cause=started, service="optimizer", n=0, now=now, state=cluster.version)
+    await bus.publish(started)
+    await bus.publish(proposal)
+    decider = Decider(Settings(runtime=RuntimeSettings(cluster=name), limits=Limits(min_saving=0.01)))
+    for event in bus.events("LOG"):
+        decider.recall(event)
+    [verdict] = await decider.handle(proposal, cluster, Moment(now=now))
+    await bus.publish(answer(verdict, cause=proposal, service="decider", n=0, now=now, state=cluster.version))
+    return isinstance(verdict, PlanAccepted)
+
+
+def history_of(bus: MemoryBus, auditor: Auditor) -> History:
+    """What the checker looks at, after a run whose events went over a bus in memory."""
+    log, state = (entries(json.loads(encode(event)) for event in bus.events(name)) for name in ("LOG", "STATE"))
+    return History(log, state, auditor.before, tuple(auditor.history))

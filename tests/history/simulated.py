@@ -1,0 +1,264 @@
+"""A random cluster simulated in process: planned, judged and rescheduled by the product, all in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+from tests.e2e.auditor import Auditor
+from tests.e2e.follower import KINDS, Change, Objects, Told, key_of
+from tests.history.in_process import InProcessProvider, SimApi, SimClock
+from tests.history.plan_step import accepted, history_of, planned
+from tests.history.random_clusters import KEEP, RandomCluster
+from tests.history.verdict import NothingToDoError, Verdict, verdict_on
+
+from kinema_core.events import (
+    AnyBody,
+    CatalogPublished,
+    ClusterDelta,
+    ClusterObject,
+    ClusterSnapshot,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    ObjectKey,
+    Offer,
+    Plan,
+    UsageSampled,
+)
+from kinema_core.events.objects import kind_of
+from kinema_core.model.cluster import Cluster, all_objects, evolve, from_objects
+from kinema_core.runtime.bus import Lease
+from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.health import Health
+from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_observer.logic.kubernetes import decode_object, is_read
+from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
+from kinema_rescheduler.fence import Fence
+from kinema_rescheduler.service import Rescheduler, Ties
+from kinema_rescheduler.settings import Settings
+from kinema_sim.cluster import Cluster as SimCluster
+from kinema_sim.engine.kinds import ALL_KINDS, NAMESPACE
+from kinema_sim.engine.store import Change as SimChange
+
+NAME: Final = "random"
+_KIND: Final = {kind.name: kind for kind in ALL_KINDS}
+_SETTLE_SECONDS: Final = 40
+_MOST_SECONDS: Final = 4 * 3600
+"""Virtual seconds after which an execution counts as stuck."""
+_USAGE_SECONDS: Final = 60
+
+
+class SimSource:
+    """Tells the auditor what changes in a simulated cluster."""
+
+    def __init__(self, sim: SimCluster) -> None:
+        self._sim = sim
+        self.objects: Objects = {}
+        self.lock = threading.Lock()
+        self.gaps = 0
+
+    def read(self) -> dict[str, str]:
+        """Read everything."""
+        for kind in KINDS:
+            self.objects[kind] = {key_of(item): item for item in self._sim.store.each(_KIND[kind])}
+        return dict.fromkeys(KINDS, str(self._sim.store.version))
+
+    @contextmanager
+    def following(self, versions: Mapping[str, str], changed: Told) -> Iterator[None]:
+        """Follow within the block."""
+
+        def note(change: SimChange) -> None:
+            if change.kind.name not in KINDS:
+                return
+            held = self.objects[change.kind.name]
+            if change.type == "DELETED":
+                held.pop(key_of(change.new), None)
+            else:
+                held[key_of(change.new)] = change.new
+            now = datetime.fromtimestamp(self._sim.loop.now_ms / 1000, UTC)
+            changed(Change(now, change.type, change.kind.name, change.new))
+
+        stop = self._sim.store.subscribe(note)
+        try:
+            yield
+        finally:
+            stop()
+
+
+def simulated(cluster: RandomCluster) -> SimCluster:
+    """Build the cluster and let it come to rest."""
+    sim = SimCluster(cluster.seed)
+    for machine in cluster.machines:
+        sim.cloud.adopt(machine.name, sim.cloud.offers[f"{machine.machine_type}/{machine.zone}/on-demand"], labels={})
+    spaces = {item["metadata"]["namespace"] for _, item in cluster.objects}
+    for name in ("default", "kube-system", *sorted(spaces)):
+        sim.store.create(NAMESPACE, {"metadata": {"name": name}})
+    for kind, item in cluster.objects:
+        sim.api.create(_KIND[kind], item["metadata"]["namespace"], item)
+    sim.run_for(_SETTLE_SECONDS)
+    return sim
+
+
+class SimulatedRun:
+    """Everything around one plan: streams in memory, the services' own logic, the simulated cluster."""
+
+    def __init__(self, cluster: RandomCluster) -> None:
+        self.sim = simulated(cluster)
+        self.clock = SimClock(self.sim)
+        self.bus = MemoryBus()
+        self.auditor = Auditor(SimSource(self.sim), (KEEP,))
+        self.plan: Plan | None = None
+        self.begun = False
+        """Whether the plan was accepted."""
+        self.end: ExecutionFinished | ExecutionAborted | None = None
+        self._fence = Fence()
+        self._changed: dict[tuple[str, str], None] = {}
+        self._held: dict[tuple[str, str], ClusterObject | None] = {}
+        """What was read of each object, by kind and key."""
+        self._cluster = Cluster()
+        self._told: datetime = self.clock.now()
+        self.sim.store.subscribe(self._note)
+        self._rescheduler = Rescheduler(
+            settings=Settings(runtime=RuntimeSettings(cluster=NAME)),
+            bus=self.bus,
+            clock=self.clock,
+            health=Health("rescheduler", NAME),
+            writer=KubernetesWriter(SimApi(self.sim, self._fence)),
+            provider=InProcessProvider(self.sim, self._fence),
+            ties=Ties(fence=self._fence),
+        )
+
+    @property
+    def cost(self) -> float:
+        """USD per hour of the machines that are paid for now."""
+        return sum(machine.offer.usd_micro for machine in self.sim.cloud.machines.values()) / 10**6
+
+    async def carry_out(self) -> None:
+        """Observe, plan, judge, and carry out what was accepted."""
+        lease = await self.bus.acquire("rescheduler", 3600)
+        assert lease is not None
+        self._fence.hold(lease)
+        await self._observe()
+        with self.auditor.watching():
+            await self._tick(lease)
+            self.begun = await self._accepted()
+            if self.begun:
+                await self._until_end(lease)
+
+    async def _accepted(self) -> bool:
+        """Whether the optimizer found a better plan and the decider accepted it."""
+        self.plan = planned(self._cluster, self._offers(), self.clock.now())
+        return await accepted(self.bus, self.plan, self._cluster, self.clock.now(), name=NAME)
+
+    async def _until_end(self, lease: Lease) -> None:
+        deadline = self.clock.now() + timedelta(seconds=_MOST_SECONDS)
+        seen = 0
+        while self.end is None and self.clock.now() < deadline:
+            self.sim.run_for(1)
+            await self._observe()
+            await self._tick(lease)
+            log = list(self.bus.events("LOG"))
+            ends = [e.body for e in log[seen:] if isinstance(e.body, ExecutionFinished | ExecutionAborted)]
+            self.end, seen = (ends[0] if ends else None), len(log)
+
+    async def _tick(self, lease: Lease) -> None:
+        await self._rescheduler.tick(lease)
+        for _ in range(20):  # effects go on until all of them wait for time to pass
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """End what still runs."""
+        tasks = self._rescheduler._tasks
+        for task in tasks.values():
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    # --- the observer's part
+
+    def _note(self, change: SimChange) -> None:
+        if is_read(change.kind.name, ""):
+            self._changed[change.kind.name, key_of(change.new)] = None
+
+    async def _observe(self) -> None:
+        """Publish what changed, or usage once a minute when nothing did."""
+        if not self._cluster.version:
+            for kind in (kind for name, kind in _KIND.items() if is_read(name, "")):
+                self._changed.update(((kind.name, key_of(item)), None) for item in self.sim.store.sorted(kind))
+            self._cluster = from_objects(self._difference()[0])
+            await self._publish(ClusterSnapshot(version=1, objects=tuple(all_objects(self._cluster))), "state-1")
+            return
+        upserts, deletes = self._difference()
+        version = self._cluster.version + 1
+        if upserts or deletes:
+            body = ClusterDelta(version=version, upserts=tuple(upserts), deletes=tuple(deletes))
+            await self._publish(body, f"state-{version}")
+            self._cluster = evolve(self._cluster, body)
+        elif self.clock.now() - self._told >= timedelta(seconds=_USAGE_SECONDS):
+            usage = UsageSampled(sampled=self.clock.now(), window_seconds=_USAGE_SECONDS, pods=())
+            await self._publish(usage, f"usage-{self.sim.loop.now_ms}")
+
+    def _difference(self) -> tuple[list[ClusterObject], list[ObjectKey]]:
+        """What is new since the last look."""
+        upserts, deletes = [], []
+        for kind, key in sorted(self._changed):
+            space, _, name = key.rpartition("/")
+            raw = self.sim.store.get(_KIND[kind], space, name)
+            item = decode_object(kind, msgspec.json.encode(raw)) if raw is not None else None
+            before = self._held.get((kind, key))
+            if item is None and before is not None:
+                deletes.append(ObjectKey(kind=kind_of(before), key=before.key))
+            elif item is not None and item != before:
+                upserts.append(item)
+            self._held[kind, key] = item
+        self._changed.clear()
+        return upserts, deletes
+
+    def _offers(self) -> tuple[Offer, ...]:
+        [catalog] = [e.body for e in self.bus.events("LOG") if isinstance(e.body, CatalogPublished)]
+        return catalog.offers
+
+    async def _publish(self, body: AnyBody, id_: str, *, state: int = 0) -> Event:
+        event = origin(body, id_=id_, cluster=NAME, iteration="it-1", now=self.clock.now(), state=state)
+        await self.bus.publish(event)
+        self._told = event.time
+        return event
+
+
+def carried_out(cluster: RandomCluster) -> Verdict:
+    """Plan and carry out; raises what the product raises.
+
+    Raises:
+        NothingToDoError: there is no better plan.
+    """
+    began = time.monotonic()
+    found = asyncio.run(_run(cluster))
+    if found.end is None and not found.begun:
+        raise NothingToDoError
+    assert found.plan is not None
+    return verdict_on(
+        cluster.seed,
+        history=history_of(found.bus, found.auditor),
+        auditor=found.auditor,
+        plan=found.plan,
+        end=found.end,
+        cost=found.cost,
+        seconds=time.monotonic() - began,
+    )
+
+
+async def _run(cluster: RandomCluster) -> SimulatedRun:
+    found = SimulatedRun(cluster)
+    try:
+        await found.carry_out()
+    finally:
+        await found.close()
+    return found

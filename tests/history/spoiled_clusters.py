@@ -1,0 +1,132 @@
+"""One way at least to break each invariant of the events and the cluster together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from tests.e2e.follower import Change
+from tests.history.record import History
+from tests.history.spoiling import HOUR, changed, first, instead, spoils, without
+
+
+def only(history: History, kind: str, type_: str) -> Change:
+    """The first change of a kind and type."""
+    return next(one for one in history.changes if (one.kind, one.type) == (kind, type_))
+
+
+def with_change(history: History, *more: Change) -> History:
+    """More changes at the end."""
+    return replace(history, changes=(*history.changes, *more))
+
+
+def edited(change: Change, edit: Callable[[Any], Any], **fields: Any) -> Change:
+    """A change whose object was edited."""
+    item = deepcopy(change.item)
+    edit(item)
+    return replace(change, item=item, **fields)
+
+
+@spoils("nodes_explained")
+def node_without_an_order(history: History) -> History:
+    """A node comes that nobody ordered."""
+    came = only(history, "Node", "ADDED")
+    return with_change(history, edited(came, lambda node: node["metadata"].update(name="other")))
+
+
+@spoils("nodes_explained")
+def node_before_its_order(history: History) -> History:
+    """A node is gone an hour before that was intended."""
+    gone = only(history, "Node", "DELETED")
+    early = replace(gone, at=gone.at - HOUR)
+    return replace(history, changes=tuple(early if one is gone else one for one in history.changes))
+
+
+@spoils("nodes_explained")
+def node_bought_twice(history: History) -> History:
+    """The same node comes again."""
+    return with_change(history, only(history, "Node", "ADDED"))
+
+
+@spoils("pods_explained")
+def another_pod_ends(history: History) -> History:
+    """The eviction names another pod than the one that ended."""
+    intent = first(history, "step-intended", "evict")
+    return instead(history, intent, changed(intent, step_pods=["other"]))
+
+
+@spoils("moved_as_often_as_planned")
+def replacement_moves_again(history: History) -> History:
+    """The pod that replaced an evicted one ends, too."""
+    workload = first(history, "step-intended", "evict").body["step"]["target"].rpartition("/")[2]
+    came = [
+        one for one in history.changes if one.kind == "Pod" and f"/{workload}-" in one.key and one.type != "DELETED"
+    ]
+    return with_change(history, replace(came[-1], type="DELETED"))
+
+
+@spoils("scales_explained")
+def scaled_without_a_step(history: History) -> History:
+    """Replicas change once more than steps say."""
+    target = first(history, "step-intended", "surge-up").body["step"]["target"].partition("/")[2]
+    last = [one for one in history.changes if one.kind == "Deployment" and one.key == target][-1]
+    return with_change(history, edited(last, lambda item: item["spec"].update(replicas=77)))
+
+
+@spoils("templates_explained")
+def template_changed_without_a_step(history: History) -> History:
+    """A StatefulSet's template changes, and no step rolls it."""
+    target = first(history, "step-intended", "evict").body["step"]["target"].partition("/")[2]
+    last = [one for one in history.changes if one.kind == "StatefulSet" and one.key == target][-1]
+    return with_change(history, edited(last, lambda item: item["spec"]["template"]["spec"].update(hostNetwork=True)))
+
+
+@spoils("marks_explained")
+def marked_without_a_step(history: History) -> History:
+    """The intent to close a node is missing."""
+    closing = next(one for one in history.intents if one.body["step"]["id"].startswith("expire/"))
+    return without(history, closing)
+
+
+@spoils("written_in_turn")
+def earlier_holder_writes(history: History) -> History:
+    """An object carries a lower token than before."""
+    marked = [one for one in history.changes if "kinema.io/fencing" in (one.item["metadata"].get("annotations") or {})]
+    stale = edited(marked[-1], lambda item: item["metadata"]["annotations"].update({"kinema.io/fencing": "0"}))
+    return with_change(history, stale)
+
+
+@spoils("never_overfull")
+def pod_too_large(history: History) -> History:
+    """A pod on a node asks for more than the node has."""
+    pods = [one for one in history.changes if one.kind == "Pod" and one.type == "MODIFIED"]
+    living = set(history.before["Node"]) - {
+        one.key for one in history.changes if (one.kind, one.type) == ("Node", "DELETED")
+    }
+    came = {one.key for one in history.changes if (one.kind, one.type) == ("Node", "ADDED")}
+    last = [one for one in pods if one.item["spec"].get("nodeName") in living | came][-1]
+    more = {"requests": {"cpu": "900"}}
+    return with_change(history, edited(last, lambda pod: pod["spec"]["containers"][0].update(resources=more)))
+
+
+@spoils("room_for_the_evicted")
+def evicted_without_room(history: History) -> History:
+    """All nodes but the evicted pod's own are closed by somebody meanwhile."""
+    nodes = {
+        name: {**node, "spec": {**node["spec"], "unschedulable": True}} for name, node in history.before["Node"].items()
+    }
+    still = tuple(one for one in history.changes if one.kind != "Node")
+    return replace(history, before={**history.before, "Node": nodes}, changes=still)
+
+
+@spoils("owners_have_the_last_word")
+def owner_is_not_heard(history: History) -> History:
+    """A pod was marked as untouchable long before it is evicted."""
+    uid = first(history, "step-intended", "evict").body["step"]["pods"][0]
+    pod = next(one for one in history.before["Pod"].values() if one["metadata"]["uid"] == uid)
+    item = deepcopy(pod)
+    item["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    said = Change(history.log[0].time - HOUR, "MODIFIED", "Pod", item)
+    return replace(history, changes=(said, *history.changes))

@@ -1,0 +1,46 @@
+"""The history checker finds nothing in a run that went well, and each thing that could be wrong with one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+import tests.history.spoiled_clusters
+import tests.history.spoiled_logs  # noqa: F401 - these two fill the register
+from tests.history.checker import OF_CLUSTER, OF_LOG, violations
+from tests.history.random_clusters import random_cluster
+from tests.history.record import History
+from tests.history.simulated import carried_out
+from tests.history.spoiling import SPOILED, Spoil
+
+SEED: Final = 2
+"""A cluster with every kind of step in its plan: boot, surge, evict, roll, delete."""
+
+
+@pytest.fixture(scope="module")
+def good() -> History:
+    """A run that went well."""
+    history = carried_out(random_cluster(SEED)).history
+    assert history is not None
+    return history
+
+
+def test_a_good_run_has_no_violation(good: History) -> None:
+    """Everything that happened in a run without harm is allowed; and enough happened to say so."""
+    assert violations(good) == ()
+    kinds = {entry.body["step"]["kind"] for entry in good.intents}
+    assert {"boot", "mark", "steer", "surge-up", "surge-down", "evict", "roll", "roll-finish", "delete"} <= kinds
+
+
+def test_every_invariant_can_be_broken() -> None:
+    """A check that cannot fail is none."""
+    assert SPOILED.keys() == OF_LOG.keys() | OF_CLUSTER.keys()
+
+
+@pytest.mark.parametrize(
+    ("invariant", "spoil"),
+    [pytest.param(name, spoil, id=f"{name}-{spoil.__name__}") for name, many in SPOILED.items() for spoil in many],
+)
+def test_a_spoiled_history_is_refused(invariant: str, spoil: Spoil, good: History) -> None:
+    """The violated invariant is named."""
+    assert invariant in {one.invariant for one in violations(spoil(good))}
