@@ -14,7 +14,7 @@ from tests.controlplane.access import Access
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.proxy import FaultyProxy
 from tests.e2e.auditor import Auditor
-from tests.e2e.pipeline_run import SETTINGS, Run, carried_out, own_rights
+from tests.e2e.pipeline_run import SECONDS, SETTINGS, Run, carried_out, own_rights
 from tests.e2e.shop import Placed
 from tests.e2e.small import SPACE, small_cluster
 from tests.pipeline.pipeline_harness import Strikes
@@ -25,6 +25,9 @@ from kinema_core.events import ExecutionAborted, ExecutionFinished
 
 RESULT: Final = Path("out/e2e/faults.jsonl")
 """What came of each case, a line for each."""
+
+_DEATH_SECONDS: Final = 60.0
+"""More time for each death: on a loaded machine a process takes as long to be back."""
 
 Settings: TypeAlias = Mapping[str, Mapping[str, object]]
 
@@ -159,7 +162,10 @@ async def struck(
                 strikes = Strikes(points, strike if case is not None else None)
                 decider = {"limits": {"cooldown_seconds": 5.0 if goal else 600.0}}
                 chosen = {**settings, "decider": decider}
-                run = await carried_out(folder, rights, settings=chosen, strikes=strikes, until=reached)
+                seconds = SECONDS + _DEATH_SECONDS * sum(map(len, points.values()))
+                run = await carried_out(
+                    folder, rights, settings=chosen, strikes=strikes, until=reached, seconds=seconds
+                )
         outcome = Outcome(run, auditor, auditor.leftovers(), notes)
     deaths = [f"{len(given)} deaths of {service}" for service, given in (faults or {}).items()]
     _tell(", ".join([*([case.__name__] if case is not None else []), *deaths]), outcome)

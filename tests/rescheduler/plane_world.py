@@ -127,10 +127,12 @@ class PlaneWorld(ApiWorld):
             "image": "example/none:1",
             "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}},
         }
+        # KWOK ends a pod when its grace has run out, and a node is deleted when its last pod is gone.
+        pods = {"containers": [container], "terminationGracePeriodSeconds": 2, **pod}
         spec = {
             "replicas": replicas,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container], **pod}},
+            "template": {"metadata": {"labels": labels}, "spec": pods},
             **({"serviceName": name} if kind == "StatefulSet" else {}),
         }
         body = {"apiVersion": _VERSIONS[kind], "kind": kind, "metadata": {"name": name}, "spec": spec}
