@@ -240,14 +240,18 @@ def _endings(history: History) -> Iterator[tuple[str, JSON, datetime]]:
 
 
 def _all_endings(history: History) -> Iterator[tuple[str, datetime]]:
-    """Workload and moment of every pod that began to end, new ones included."""
+    """Workload and moment of every pod that ran and began to end, new ones included.
+
+    One without a node was nobody's yet: KWOK ends pods by name, and takes the next one of a StatefulSet, too.
+    """
     sets = {**history.before["ReplicaSet"]}
     for change in history.changes:
         if change.kind == "ReplicaSet":
             sets[change.key] = change.item
     objects = {**history.before, "ReplicaSet": sets}
     for change, pod in _ends(history):
-        yield controller_of(objects, pod), change.at
+        if pod["spec"].get("nodeName"):
+            yield controller_of(objects, pod), change.at
 
 
 def _ends(history: History) -> Iterator[tuple[Change, JSON]]:
