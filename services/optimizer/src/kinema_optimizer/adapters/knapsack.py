@@ -17,7 +17,7 @@ _MIXER = np.int64(0x9E3779B97F4A7C1)
 
 
 @njit(cache=True, nogil=True)
-def multipliers(values, weights, bounds, most):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0912, PLR0915 - compiled: numba infers types, and a simplex is one loop
+def multipliers(values, weights, bounds, most):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
     """(R,): dual prices of max values·x, weights x <= 1 per resource, 0 <= x <= most; by the bounded primal simplex.
 
     Args:
@@ -27,60 +27,20 @@ def multipliers(values, weights, bounds, most):  # type: ignore[no-untyped-def] 
         most: (n,) most pods of the class.
     """
     n, rows = weights.shape
-    inverse = np.eye(rows)
-    basis = np.empty(rows, np.int64)
-    for r in range(rows):
-        basis[r] = n + r
-    level = bounds.copy()
-    upper = np.zeros(n, np.bool_)
-    basic = np.zeros(n, np.bool_)
-    duals = np.zeros(rows)
+    inverse, basis, level = np.eye(rows), np.arange(n, n + rows), bounds.copy()
+    upper, basic = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    duals, direction = np.zeros(rows), np.zeros(rows)
     for _ in range(50 * (rows + 4)):
-        for r in range(rows):
-            duals[r] = 0.0
-            for i in range(rows):
-                if basis[i] < n:
-                    duals[r] += values[basis[i]] * inverse[i, r]
-        best, enter = _TOLERANCE, -1
-        for j in range(n):
-            if basic[j] or most[j] <= 0:
-                continue
-            reduced = values[j]
-            size = 1e-12
-            for r in range(rows):
-                reduced -= duals[r] * weights[j, r]
-                size += weights[j, r]
-            gain = (-reduced if upper[j] else reduced) * (1.0 if upper[j] else min(most[j], 1.0 / size))
-            if gain > best:
-                best, enter = gain, j
-        for r in range(rows):
-            if duals[r] < -_TOLERANCE and -duals[r] > best:
-                best, enter = -duals[r], n + r
+        _price_rows(values, inverse, basis, duals)
+        enter = _entering(values, weights, most, duals, upper, basic)
         if enter < 0:
             break
-        direction = np.zeros(rows)
-        sign = 1.0
         for i in range(rows):
-            if enter >= n:
-                direction[i] = inverse[i, enter - n]
-            else:
-                for r in range(rows):
-                    direction[i] += inverse[i, r] * weights[enter, r]
-        if enter < n and upper[enter]:
-            sign = -1.0
-        step = most[enter] if enter < n else np.inf
-        leave = -1
-        to_upper = False
-        for i in range(rows):
-            change = sign * direction[i]
-            if change > _TOLERANCE:
-                ratio = level[i] / change
-                if ratio < step:
-                    step, leave, to_upper = ratio, i, False
-            elif change < -_TOLERANCE and basis[i] < n:
-                ratio = (level[i] - most[basis[i]]) / change
-                if ratio < step:
-                    step, leave, to_upper = ratio, i, True
+            direction[i] = inverse[i, enter - n] if enter >= n else 0.0
+            for r in range(rows if enter < n else 0):
+                direction[i] += inverse[i, r] * weights[enter, r]
+        sign = -1.0 if enter < n and upper[enter] else 1.0
+        step, leave, to_upper = _leaving(level, most, basis, direction, sign, most[enter] if enter < n else np.inf)
         if step == np.inf:
             break
         for i in range(rows):
@@ -90,22 +50,75 @@ def multipliers(values, weights, bounds, most):  # type: ignore[no-untyped-def] 
             continue
         gone = basis[leave]
         if gone < n:
-            basic[gone] = False
-            upper[gone] = to_upper
-        start = most[enter] if enter < n and upper[enter] else 0.0
+            basic[gone], upper[gone] = False, to_upper
+        level[leave] = (most[enter] if enter < n and upper[enter] else 0.0) + sign * step
         basis[leave] = enter
         if enter < n:
-            basic[enter] = True
-            upper[enter] = False
-        level[leave] = start + sign * step
-        pivot = direction[leave]
-        for r in range(rows):
-            inverse[leave, r] /= pivot
-        for i in range(rows):
-            if i != leave and direction[i] != 0.0:
-                for r in range(rows):
-                    inverse[i, r] -= direction[i] * inverse[leave, r]
+            basic[enter], upper[enter] = True, False
+        _pivot(inverse, leave, direction)
     return np.maximum(duals, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def _price_rows(values, inverse, basis, duals):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """Set the duals (R,) of a basis; slacks of the rows, from n on, are worth nothing."""
+    rows = len(basis)
+    for r in range(rows):
+        duals[r] = 0.0
+        for i in range(rows):
+            if basis[i] < len(values):
+                duals[r] += values[basis[i]] * inverse[i, r]
+
+
+@njit(cache=True, nogil=True)
+def _entering(values, weights, most, duals, upper, basic):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """The variable that may gain most by entering the basis, a slack from n on; -1 where none gains."""
+    n, rows = weights.shape
+    best, enter = _TOLERANCE, -1
+    for j in range(n):
+        if basic[j] or most[j] <= 0:
+            continue
+        reduced = values[j]
+        size = 1e-12
+        for r in range(rows):
+            reduced -= duals[r] * weights[j, r]
+            size += weights[j, r]
+        gain = (-reduced if upper[j] else reduced) * (1.0 if upper[j] else min(most[j], 1.0 / size))
+        if gain > best:
+            best, enter = gain, j
+    for r in range(rows):
+        if duals[r] < -_TOLERANCE and -duals[r] > best:
+            best, enter = -duals[r], n + r
+    return enter
+
+
+@njit(cache=True, nogil=True)
+def _leaving(level, most, basis, direction, sign, step):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """(how far one may go, at most `step`, the row that ends it or -1, whether its variable ends at its most)."""
+    leave, to_upper = -1, False
+    for i in range(len(basis)):
+        change = sign * direction[i]
+        if change > _TOLERANCE:
+            ratio = level[i] / change
+            if ratio < step:
+                step, leave, to_upper = ratio, i, False
+        elif change < -_TOLERANCE and basis[i] < len(most):
+            ratio = (level[i] - most[basis[i]]) / change
+            if ratio < step:
+                step, leave, to_upper = ratio, i, True
+    return step, leave, to_upper
+
+
+@njit(cache=True, nogil=True)
+def _pivot(inverse, leave, direction):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """Bring the inverse of the basis up to date where row `leave` has a new variable of this direction (R,)."""
+    rows = len(direction)
+    for r in range(rows):
+        inverse[leave, r] /= direction[leave]
+    for i in range(rows):
+        if i != leave and direction[i] != 0.0:
+            for r in range(rows):
+                inverse[i, r] -= direction[i] * inverse[leave, r]
 
 
 @njit(cache=True, nogil=True)
