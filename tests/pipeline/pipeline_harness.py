@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,7 +88,6 @@ async def run_strategies(
         await child.start(read_output=True)
         address = msgspec.json.decode(await first_line(child, 60), type=SimulatorAddress)
         simulator = Simulator(address.url)
-        began = (await simulator.clock()).now
         strikes = Strikes({faults[0]: list(faults[1])} if faults else {}, chaos)
         pipeline = await start_pipeline(options, simulator, settings=SETTINGS, environment=strikes.environment)
         await followed(pipeline, strikes, seconds, until=_finished)
@@ -109,7 +107,7 @@ async def run_strategies(
         ),
         leftovers=_leftovers(objects),
         machines_ever=_machines(history),
-        pods_created=_created(history, began),
+        pods_created=_created(history),
         report=run_report(
             [item.event for item in recording.state],
             [item.event for item in recording.log],
@@ -254,15 +252,10 @@ def _machines(history: bytes) -> Mapping[str, int]:
     return Counter(ever.values())
 
 
-def _created(history: bytes, began: datetime) -> Mapping[str, int]:
-    """Pods by workload, without those that come with a node.
-
-    Counted one by one and not by the moves of the history: those pair a pod with one that was created minutes before it
-    went, and a killed process may be away for longer.
-    """
-    pods = msgspec.json.decode(history)["created"]
-    fresh = [one["workload"] for one in pods if datetime.fromisoformat(one["created"]) >= began]
-    return Counter(name for name in fresh if not name.startswith("DaemonSet "))
+def _created(history: bytes) -> Mapping[str, int]:
+    """Pods that replaced others, by workload."""
+    moves = msgspec.json.decode(history)["moves"]
+    return Counter(move["workload"] for move in moves if move["to"] is not None)
 
 
 EXPECTED_NODES = ("e2-highcpu-2", "e2-highcpu-2")
