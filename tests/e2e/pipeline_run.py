@@ -52,7 +52,7 @@ def catalog(folder: Path, sold: Sequence[str] = ()) -> Path:
         lines = [line for line in lines if line.startswith(("machine_type,", *(f"{name}," for name in sold)))]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "catalog.csv"
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(line for line in lines if not line.startswith("#")) + "\n")
     return path
 
 
