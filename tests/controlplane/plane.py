@@ -154,6 +154,7 @@ class ControlPlane:
                 folder=self.folder,
                 is_ready=partial(_is_healthy, health, self._access("admin")),
                 outlive=self.options.outlive,
+                restarts=name == "kube-scheduler",
             )
 
     def _serve_metrics(self) -> None:

@@ -14,6 +14,8 @@ from typing import Final
 _READY_SECONDS: Final = 240.0
 """Loaded machines take far longer than the usual one or two seconds."""
 _POLL_SECONDS: Final = 0.05
+_AGAIN: Final = ("sh", "-c", 'while :; do "$@"; sleep 0.5; done', "sh")
+"""Starts what follows whenever it has ended."""
 
 
 class ServerError(Exception):
@@ -29,13 +31,22 @@ class Server:
         folder: where the log lies.
         is_ready: tells whether it can be used.
         outlive: whether the program goes on when this process ends.
+        restarts: whether it is started anew when it ends by itself, as a kubelet would. kube-scheduler gives up when a
+            pod has come back on another node while it could not watch.
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], *, folder: Path, is_ready: Callable[[], bool], outlive: bool = False
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        is_ready: Callable[[], bool],
+        outlive: bool = False,
+        restarts: bool = False,
     ) -> None:
         self.name = name
-        self.command = command
+        self.command = (*_AGAIN, *command) if restarts else command
         self.log = folder / f"{name}.log"
         self._is_ready = is_ready
         self._outlive = outlive
@@ -44,7 +55,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Process id.
+        """Process id, of its group too.
 
         Raises:
             ServerError: it does not run.
@@ -67,7 +78,7 @@ class Server:
             )
         if not self._outlive:
             # Leave no control plane behind when the tests are killed: this shell's input ends with this process.
-            guard = ("sh", "-c", "read _; kill -9 $0", str(self._process.pid))
+            guard = ("sh", "-c", "read _; kill -9 -$0", str(self._process.pid))
             self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
 
     def wait_ready(self) -> None:
@@ -90,17 +101,18 @@ class Server:
     def kill(self) -> None:
         """End it at once, as a crash would; nothing to do when it has ended."""
         for process in (self._guard, self._process):
+            if process is not None and process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
             if process is not None:
-                process.kill()
                 process.communicate()
 
     def pause(self) -> None:
         """Let it do nothing until `resume`."""
-        os.kill(self.pid, signal.SIGSTOP)
+        os.killpg(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it go on."""
-        os.kill(self.pid, signal.SIGCONT)
+        os.killpg(self.pid, signal.SIGCONT)
 
     def tail(self, size: int = 2000) -> str:
         """The end of its log."""
@@ -113,4 +125,4 @@ def kill_left(pid: int, log: Path) -> None:
         with log.open("ab") as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.kill(pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
