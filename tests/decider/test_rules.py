@@ -373,6 +373,15 @@ async def test_pods_that_come_do_not_make_an_autoscale_plan_stale() -> None:
     assert (await refusal(Court(), plan, less)).rule == "drift"
 
 
+async def test_a_node_that_came_makes_an_autoscale_plan_stale() -> None:
+    """It may hold the pods that wait: a plan that did not know of it would buy their room a second time."""
+    before = full()
+    plan = plan_for(before, offers(), to={"shop/batch-0": "k1"}, boot={"k1": "m2/a/on-demand"}, mode="autoscale")
+    more = from_objects([*all_objects(before), node("booted-meanwhile")], 2)
+    refused = await refusal(Court(max_drift=1.0), plan, more)
+    assert (refused.rule, refused.figures["nodes_appeared"]) == ("drift", 1)
+
+
 def test_limits_out_of_range_are_refused_by_name() -> None:
     """A limit that cannot be meant is refused with its name and what to give."""
     with pytest.raises(ValueError, match=r"limits\.min_saving is 10"):

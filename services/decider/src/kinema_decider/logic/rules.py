@@ -151,12 +151,14 @@ def priced(case: Case) -> Objection | None:
 def drift(case: Case) -> Objection | None:
     """The cluster is still nearly the one that was planned on.
 
-    What comes while pods wait for an autoscale plan is no drift for it: only what it relied on and is gone counts.
+    Pods that come while others wait for an autoscale plan are no drift for it: what it relied on and is gone counts. So
+    does each node that came: it may hold those who wait, and the plan would buy their room a second time.
     """
     found = case.adapted.drift
-    changed = found.changed if case.saves else found.lost
+    changed = found.changed if case.saves else found.lost + found.nodes_appeared
     drifted = Fraction(changed, found.base) if found.base else Fraction(min(changed, 1))
-    if drifted < share(case.limits.max_drift) or changed == 0:
+    bought_twice = not case.saves and found.nodes_appeared > 0
+    if not bought_twice and (drifted < share(case.limits.max_drift) or changed == 0):
         return None
     return _object(
         "drift",
