@@ -46,7 +46,7 @@ def test_seven_replicas_of_everything_are_proven() -> None:
 def test_a_large_cluster_is_planned_within_two_percent_of_its_bound_without_branch_and_bound() -> None:
     """4,800 pods: the search comes close to the certified bound in a few rounds."""
     state, offers = boutique(400, seed=1, nodes=500)
-    found = plan_for(state, offers, now=NOW, settings=PlanningSettings(), stop=WorkStop(20))
+    found = plan_for(state, offers, now=NOW, settings=PlanningSettings(), stop=WorkStop(10))
     assert found.status == "feasible"
     assert found.cost.gap is not None
     assert found.cost.gap < 0.02

@@ -36,8 +36,6 @@ from kinema_optimizer.logic.state import State, cost_of, moved, packing_of
 
 _OTHER: Final = 6
 """Every so many rounds, the way to look for exchanges that gained less is tried again."""
-_TIMES: Final = 8
-"""About so many times as long as one of quick tries takes a round by column generation."""
 _STEPS: Final = 4
 """Steps of a round."""
 _GLOBAL_CLASSES: Final = 700
@@ -310,10 +308,10 @@ class _Search:
         if self._over(phase, 0):
             return state
         idle, best = 0, state
-        gains = {True: 0.0, False: np.inf}
+        gains = {True: np.inf, False: np.inf}
         for turn in range(1, _ROUNDS):
-            # The way that gained more for its time when it was last tried, and now and then the other.
-            deep = not quick and (gains[True] > _TIMES * gains[False]) != (turn % _OTHER == 0)
+            # The way that gained more when it was last tried, and now and then the other.
+            deep = not quick and (gains[True] >= gains[False]) != (turn % _OTHER == 0)
             steps, deep = self._steps(guide, state, turn, deep=deep)
             errands = [Errand(step, deep, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
             found = (self.wish.crew or Threads(self.pool)).improve(guide, errands)
