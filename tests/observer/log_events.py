@@ -63,9 +63,9 @@ def accepted() -> PlanAccepted:
     return PlanAccepted(plan="p1", version=1)
 
 
-def refused() -> PlanRefused:
+def refused(rule: str = "drift") -> PlanRefused:
     """The plan shall not be carried out."""
-    return PlanRefused(plan="p1", version=1, rule="drift", reason="too much", would_change="less of it")
+    return PlanRefused(plan="p1", version=1, rule=rule, reason="too much", would_change="less of it")
 
 
 def held() -> PlanHeld:

@@ -225,6 +225,26 @@ def test_pods_of_an_ended_autoscale_iteration_wait_before_the_next() -> None:
     assert decide(with_pending("a"), ended, now=at(65), memory=Memory()).start is not None
 
 
+@pytest.mark.parametrize(("rule", "seconds"), [("drift", 30.0), ("executing", 30.0), ("feasible", 60.0)])
+def test_an_untimely_autoscale_plan_is_asked_for_again_after_the_settle_time(rule: str, seconds: float) -> None:
+    """It brought its pods nothing, and nothing was said against it but that something else had come first."""
+    ended = view((0.0, "it-6", log.started("autoscale", 6, "shop/a")), (5.0, "it-6", log.refused(rule)))
+    assert decide(with_pending("a"), ended, now=at(4.9 + seconds), memory=Memory()).start is None
+    assert decide(with_pending("a"), ended, now=at(5 + seconds), memory=Memory()).start is not None
+    slow = decide(with_pending("a"), ended, now=at(65), memory=Memory(), settle_seconds=600)
+    assert slow.start is not None, "never longer than after any other end"
+
+
+def test_an_untimely_autoscale_plan_waits_while_another_is_carried_out() -> None:
+    """The next one would be refused for it: no storm of solves for the hours that an execution may take."""
+    other = ((0.0, "it-5", log.started("reschedule", 5)), (1.0, "it-5", log.accepted()))
+    refused = ((2.0, "it-6", log.started("autoscale", 6, "shop/a")), (5.0, "it-6", log.refused("executing")))
+    running = view(*other, *refused)
+    assert decide(with_pending("a"), running, now=at(64)).start is None
+    over = view(*other, *refused, (40.0, "it-5", log.finished()))
+    assert decide(with_pending("a"), over, now=at(40)).start is not None
+
+
 def test_pods_that_a_new_node_would_not_help_do_not_count() -> None:
     """Not yet tried, on their way to a place, going, gated, or a daemon set's."""
     gated = PlacementRules(gated=True)

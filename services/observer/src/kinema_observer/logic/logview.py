@@ -51,6 +51,8 @@ _FORGET: Final = timedelta(days=2)
 _KEPT_ENDS: Final = 64
 """Ended autoscale iterations remembered; each matters for a minute or so."""
 _NODE_OPERATIONS: Final = ("boot", "delete")
+_UNTIMELY: Final = ("drift", "executing")
+"""Rules of the decider that say nothing against a plan but that something else had come first."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Ended:
 
     at: datetime
     pods: frozenset[str]
+    untimely: bool = False
+    """Whether its plan was refused only because the cluster had changed, or was being changed."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,8 @@ def _end(view: LogView, event: Event) -> LogView:
     view = replace(view, iterations=MappingProxyType(left))
     if ended.mode == "reschedule":
         return replace(view, rescheduled=event.time)
-    return replace(view, autoscaled=(*view.autoscaled, Ended(event.time, ended.pods))[-_KEPT_ENDS:])
+    untimely = isinstance(event.body, PlanRefused) and event.body.rule in _UNTIMELY
+    return replace(view, autoscaled=(*view.autoscaled, Ended(event.time, ended.pods, untimely))[-_KEPT_ENDS:])
 
 
 def _enter(view: LogView, event: Event, phase: Phase) -> LogView:

@@ -14,7 +14,7 @@ from kinema_core.events import FrozenMap, IterationSkipped, IterationStarted, No
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
-from kinema_observer.logic.logview import Iteration, LogView
+from kinema_observer.logic.logview import Ended, Iteration, LogView
 from kinema_observer.logic.settings import LoopSettings
 from kinema_observer.logic.stability import Refusal, refusal, unrest
 
@@ -137,9 +137,8 @@ def _autoscale(moment: _Moment) -> IterationStarted | None:
     waiting = derived(moment.cluster, _unschedulable)
     if not waiting:
         return None
-    retry = timedelta(seconds=moment.settings.autoscale_retry_seconds)
     covered = {pod for item in moment.running if item.mode == "autoscale" for pod in item.pods}
-    recent = {pod for item in moment.view.autoscaled if moment.now - item.at < retry for pod in item.pods}
+    recent = {pod for item in moment.view.autoscaled if moment.now - item.at < _rest(moment, item) for pod in item.pods}
     pods = tuple(pod for pod in waiting if pod not in covered and pod not in recent)
     if not pods:
         return None
@@ -151,6 +150,19 @@ def _autoscale(moment: _Moment) -> IterationStarted | None:
         figures=FrozenMap(figures),
         pods=pods,
     )
+
+
+def _rest(moment: _Moment, item: Ended) -> timedelta:
+    """How long pods wait after an iteration for them ended.
+
+    An untimely plan brought them nothing, and what came first soon shows its effect: there the settle time is enough,
+    unless a plan is still being carried out and the next one would be refused for it.
+    """
+    settings = moment.settings
+    busy = any(other.phase == "executing" for other in moment.running)
+    longest = settings.autoscale_retry_seconds
+    soon = item.untimely and not busy
+    return timedelta(seconds=min(longest, settings.settle_seconds) if soon else longest)
 
 
 def _unschedulable(cluster: Cluster) -> tuple[str, ...]:

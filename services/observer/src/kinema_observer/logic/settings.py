@@ -9,7 +9,8 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """When an iteration may begin, and when one counts as given up."""
 
     settle_seconds: float = 30.0
-    """How long the cluster must have been stable before a reschedule iteration."""
+    """How long the cluster must have been stable before a reschedule iteration; also how long pods wait whose autoscale
+    plan came at the wrong moment (rules `drift` and `executing`)."""
     autoscaler_tolerance: float = 0.0
     """By which part of its target an HPA's metric may exceed it and still count as calm (Kubernetes acts above 0.1)."""
     reschedule_interval_seconds: float = 60.0
