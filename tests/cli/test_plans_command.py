@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from tests.cli.test_status import PLAN, Told
 
 from kinema_cli import plans_command
-from kinema_cli.output import Format
+from kinema_cli.output import Format, console
 from kinema_cli.plans import PlanLine, read_plans
-from kinema_cli.plans_command import run_plans
+from kinema_cli.plans_command import plans_table, run_plans
 from kinema_core.events import AnyBody, ExecutionAborted, ExecutionFinished, PlanAccepted, PlanHeld, PlanRefused
 from kinema_core.runtime.settings import RuntimeSettings
 
@@ -47,6 +48,31 @@ async def test_the_newest_are_listed() -> None:
     """Of more plans than asked for the oldest are left out, the order stays."""
     told = await Told().say(PLAN, PLAN, PLAN, PLAN)
     assert [line.id for line in await read_plans(told.bus, 2)] == ["e3", "e4"]
+
+
+def refusal(plan: str, rule: str = "saving", reason: str = "too little") -> PlanRefused:
+    """The decider's word on this plan."""
+    return PlanRefused(plan=plan, version=7, rule=rule, reason=reason, would_change="more")
+
+
+async def test_equal_refusals_in_a_row_are_one_line() -> None:
+    """With how many, the first time, and the newest id; another rule, figure or fate begins a new line."""
+    told = await Told().say(PLAN, PLAN, PLAN, PLAN, PLAN, msgspec.structs.replace(PLAN, moves=3))
+    await told.say(refusal("e1"), refusal("e2", reason="less still"), refusal("e3", "drift"), refusal("e6"))
+    folded, *others = await read_plans(told.bus, 9)
+    assert (folded.id, folded.times, folded.why) == ("e2", 2, "less still")
+    assert folded.first_proposed < folded.proposed
+    assert [(line.id, line.fate, line.times) for line in others] == [
+        ("e3", "refused", 1),
+        ("e4", "undecided", 1),
+        ("e5", "undecided", 1),
+        ("e6", "refused", 1),
+    ]
+    screen = console()
+    with screen.capture() as shown:
+        screen.print(plans_table([folded, *others]))
+    assert "2 times since 2026-03-02 12:00:0" in shown.get()
+    assert "1 times" not in shown.get()
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
@@ -22,10 +23,11 @@ from kinema_core.runtime.bus import Bus, Stored
 UNDECIDED: Final = "undecided"
 HELD: Final = "held"
 ACCEPTED: Final = "accepted"
+REFUSED: Final = "refused"
 _FATES: Final[Mapping[type, str]] = {
     PlanAccepted: ACCEPTED,
     PlanHeld: HELD,
-    PlanRefused: "refused",
+    PlanRefused: REFUSED,
     ExecutionFinished: "carried out",
     ExecutionAborted: "aborted",
 }
@@ -38,13 +40,16 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     fate: str = UNDECIDED
     """`undecided`, `held`, `refused`, `accepted` (and perhaps under way), `carried out` or `aborted`."""
     why: str = ""
+    rule: str = ""
+    """The decider's rule that refused or held it."""
     iteration: str = ""
 
 
 class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One plan in short. Money in USD per hour."""
+    """One plan in short, or equal ones that were refused one after the other. Money in USD per hour."""
 
     id: str
+    """Of the newest of them, like `proposed` and `why`."""
     proposed: datetime
     status: str
     usd_per_hour_before: float
@@ -53,6 +58,10 @@ class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
     fate: str
     """As in `Fate`."""
     why: str
+    rule: str = ""
+    times: int = 1
+    """How often it was proposed and refused in a row: by the same rule, with the same figures."""
+    first_proposed: datetime
 
 
 async def read_fates(bus: Bus) -> dict[str, Fate]:
@@ -65,20 +74,36 @@ async def read_fates(bus: Bus) -> dict[str, Fate]:
             why = f"{reason}: {detail}" if detail else reason
             plan = str(getattr(body, "plan", ""))
             fates.pop(plan, None)
-            fates[plan] = Fate(fate=_FATES[type(body)], why=why, iteration=item.event.iteration)
+            rule = str(getattr(body, "rule", ""))
+            fates[plan] = Fate(fate=_FATES[type(body)], why=why, rule=rule, iteration=item.event.iteration)
     return fates
 
 
 async def read_plans(bus: Bus, most: int) -> tuple[PlanLine, ...]:
-    """The newest plans of the log, at most so many, in the order in which they were proposed."""
+    """The newest plans of the log, at most so many lines, in the order in which they were proposed.
+
+    A plan that is refused is soon made again, and again: equal refusals in a row are one line.
+    """
     fates = await read_fates(bus)
-    lines: dict[str, PlanLine] = {}
+    lines: deque[PlanLine] = deque(maxlen=most)
     async for item in bus.read("LOG", kinds=("plan-proposed",)):
         if isinstance(item, Stored) and isinstance(item.event.body, Plan):
-            lines[item.event.id] = _line(item.event, item.event.body, fates.get(item.event.id, Fate()))
-            if len(lines) > most:
-                del lines[next(iter(lines))]
-    return tuple(lines.values())
+            line = _line(item.event, item.event.body, fates.get(item.event.id, Fate()))
+            if lines and _same_refusal(lines[-1], line):
+                last = lines.pop()
+                line = msgspec.structs.replace(line, times=last.times + 1, first_proposed=last.first_proposed)
+            lines.append(line)
+    return tuple(lines)
+
+
+def _same_refusal(one: PlanLine, other: PlanLine) -> bool:
+    """Whether both were refused alike. The reason may differ: it tells seconds that passed."""
+
+    def key(line: PlanLine) -> tuple[object, ...]:
+        cost = (line.usd_per_hour_before, line.usd_per_hour_after)
+        return (line.fate, line.rule, line.status, *cost, line.moves)
+
+    return one.fate == REFUSED and key(one) == key(other)
 
 
 def _line(event: Event, plan: Plan, fate: Fate) -> PlanLine:
@@ -91,4 +116,6 @@ def _line(event: Event, plan: Plan, fate: Fate) -> PlanLine:
         moves=plan.moves,
         fate=fate.fate,
         why=fate.why,
+        rule=fate.rule,
+        first_proposed=event.time,
     )

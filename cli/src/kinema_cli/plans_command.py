@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from kinema_core.runtime.settings import RuntimeSettings
 
 NOTHING_FOUND = 3
+_TIME = "%Y-%m-%d %H:%M:%S"
 
 
 def plans(
     nats: Nats = BROKER,
     cluster: ClusterName = CLUSTER,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many, the newest.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many lines, the newest.")] = 20,
     output: Output = Format.TABLE,
 ) -> None:
-    """List the newest plans with cost before and after, moves and fate."""
+    """List the newest plans with cost before and after, moves and fate. Equal refusals in a row are one line."""
     raise typer.Exit(run_plans(nats=nats, cluster=cluster, limit=limit, output=output))
 
 
@@ -68,7 +69,7 @@ async def _read(settings: RuntimeSettings, limit: int) -> tuple[PlanLine, ...]:
 
 
 def plans_table(found: Sequence[PlanLine]) -> RenderableType:
-    """One line for each plan, for a terminal."""
+    """One line for each plan, or for equal refusals in a row, for a terminal."""
     from rich.table import Table
 
     table = Table(title="Plans", title_justify="left")
@@ -76,6 +77,8 @@ def plans_table(found: Sequence[PlanLine]) -> RenderableType:
         table.add_column(heading, overflow="fold", justify="right" if heading in {"USD/h", "moves"} else "left")
     for line in found:
         cost = f"{line.usd_per_hour_before:.4f} → {line.usd_per_hour_after:.4f}"
-        said = (f"{line.proposed:%Y-%m-%d %H:%M:%S}", line.status, cost, str(line.moves), line.fate, line.why)
+        again = f", {line.times} times since {line.first_proposed:{_TIME}}" if line.times > 1 else ""
+        fate = (line.fate + again, line.why)
+        said = (f"{line.proposed:{_TIME}}", line.status, cost, str(line.moves), *fate)
         table.add_row(*(cell(one) for one in (line.id, *said)))
     return table
