@@ -15,7 +15,7 @@ from kinema_observer.adapters.reflector import Patience, Reflector
 
 JSON = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-QUICK = Patience(bookmark=0.25, shortest=0.01, longest=0.03, denied=0.02, missing=0.02)
+QUICK = Patience(bookmark=0.25, doubt=0.05, shortest=0.01, longest=0.03, denied=0.02, missing=0.02)
 
 
 class ScriptedApi:

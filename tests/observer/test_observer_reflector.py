@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ def pods(*names: str) -> list[JSON]:
 
 CALM = Patience(bookmark=30, shortest=0.01, longest=0.03, denied=0.02, missing=0.02)
 """A watchdog that does not bite within a test."""
+PATIENT = replace(QUICK, doubt=30)
+"""A watchdog that bites soon, and a list in time."""
 
 
 async def test_a_list_is_read_in_pages(server: ScriptedApi, tmp_path: Path) -> None:
@@ -158,7 +161,7 @@ async def test_an_expired_version_means_a_new_list(server: ScriptedApi, tmp_path
 async def test_a_silent_watch_means_that_the_state_is_unknown_and_a_new_list(
     server: ScriptedApi, tmp_path: Path
 ) -> None:
-    """Neither event nor bookmark for two bookmark periods, and no error either: nothing is believed until listed."""
+    """Neither event nor bookmark for two bookmark periods, and no list at once: nothing is believed until listed."""
     gate = asyncio.Event()
     calm = page(*pods("a"))
 
@@ -171,6 +174,34 @@ async def test_a_silent_watch_means_that_the_state_is_unknown_and_a_new_list(
         await until(lambda: reflector.problem is not None and "neither event nor bookmark" in reflector.problem)
         gate.set()
         await until(holds(reflector, "a"))
+
+
+async def test_silence_on_a_kind_on_which_nothing_happens_is_no_problem(server: ScriptedApi, tmp_path: Path) -> None:
+    """An API server sends it no bookmarks: it is listed at once, nobody is warned, the state stays known."""
+    server.lists = [page(*pods("a"))]
+    problems = set()
+
+    def listed_often() -> bool:
+        problems.add(reflector.problem)
+        return len(server.asked_lists()) >= 4
+
+    with capture_logs() as logs:
+        async with following(server, tmp_path, patience=PATIENT) as reflector:
+            await until(holds(reflector, "a"))
+            problems.clear()
+            await until(listed_often)
+    assert problems == {None}
+    assert [line for line in logs if line["log_level"] == "warning"] == []
+
+
+async def test_a_watch_that_kept_changes_back_is_told(server: ScriptedApi, tmp_path: Path) -> None:
+    """The list after the silence differs from what was known: the watch was dead."""
+    server.lists = [page(*pods("a", "b")), page(*pods("b", "c", "d"))]
+    with capture_logs() as logs:
+        async with following(server, tmp_path, patience=PATIENT) as reflector:
+            await until(holds(reflector, "b", "c", "d"))
+    (told,) = [line for line in logs if line["log_level"] == "warning"]
+    assert (told["kind"], told["changes"]) == ("Pod", 3)
 
 
 async def test_bookmarks_are_a_sign_of_life(server: ScriptedApi, tmp_path: Path) -> None:

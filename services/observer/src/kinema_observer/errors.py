@@ -6,6 +6,7 @@ ObserverError
 └── ApiError               a request to the Kubernetes API failed (what was asked, HTTP status, detail)
     ├── ApiSetupError          no usable kubeconfig or service account: a person must act
     ├── ApiUnavailableError    no answer, a server error or "too many requests": try again later
+    ├── ApiSilentError         a watch said nothing for long: list again, it may be that nothing happened
     ├── ApiExpiredError        the resource version is too old (410): list again
     ├── ApiDeniedError         credentials or rights are missing (401, 403): stop that capability, say so
     ├── ApiMissingError        the resource is not served (404): the feature is off
@@ -57,6 +58,10 @@ class ApiSetupError(ApiError):
 
 class ApiUnavailableError(ApiError):
     """No answer now; later perhaps."""
+
+
+class ApiSilentError(ApiError):
+    """A watch has shown no sign of life for long. That alone says nothing about the state."""
 
 
 class ApiExpiredError(ApiError):

@@ -25,6 +25,7 @@ from kinema_observer.errors import (
     ApiMissingError,
     ApiProtocolError,
     ApiSetupError,
+    ApiSilentError,
     ApiUnavailableError,
 )
 
@@ -132,7 +133,7 @@ class Api:
         """Read an answer that goes on, until the server ends it: `opened` once it is accepted, `take` for each line.
 
         Raises:
-            ApiProtocolError: no whole line came for `silence` seconds, or one is too long. ApiError.
+            ApiSilentError: no whole line came for `silence` seconds. ApiProtocolError: one is too long. ApiError.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -142,7 +143,7 @@ class Api:
                     watchdog.reschedule(loop.time() + silence)
                     take(line)
         except TimeoutError as error:
-            raise ApiProtocolError(path, f"neither event nor bookmark for {silence:g} s") from error
+            raise ApiSilentError(path, f"neither event nor bookmark for {silence:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ApiUnavailableError(
                 path, f"connection to {self.host} lost: {error or type(error).__name__}"

@@ -18,6 +18,7 @@ from kinema_observer.errors import (
     ApiError,
     ApiMissingError,
     ApiProtocolError,
+    ApiSilentError,
     ApiUnavailableError,
     UnreadableListError,
 )
@@ -46,7 +47,9 @@ class Patience:
     """How long to wait for what, in real seconds."""
 
     bookmark: float = 60.0
-    """The server's bookmark period; a watch that is silent for two of them is dead."""
+    """The server's bookmark period; a watch that is silent for two of them may be dead."""
+    doubt: float = 5.0
+    """How long a list after such a silence may take before the state counts as unknown."""
     shortest: float = 0.5
     longest: float = 30.0
     """First and last bound of the back-off."""
@@ -106,6 +109,7 @@ class Reflector:
         self._patience = patience
         self._chance = chance
         self._back_off = BackOff(patience, chance)
+        self._doubt: asyncio.TimerHandle | None = None
         self._items: dict[str, ClusterObject] = {}
         self._changes: dict[tuple[str, str], ClusterObject | None] = {}
         self._log = structlog.get_logger().bind(kind=resource.kind)
@@ -123,11 +127,22 @@ class Reflector:
         """Follow the server, for ever."""
         while True:
             try:
-                await self._list()
+                changes = await self._list()
+                if self._doubt is not None and changes:
+                    self._log.warning("a watch had kept changes back", changes=changes)
                 self._says(None)
                 await self._follow()
+            except ApiSilentError as silent:
+                self._verify(silent)
             except ApiError as error:
                 await asyncio.sleep(self._after(error))
+
+    def _verify(self, silent: ApiSilentError) -> None:
+        """Let the list that comes next tell whether the watch was dead: only while that takes long is it a problem.
+
+        An API server sends no bookmarks of a kind on which nothing has happened since it started.
+        """
+        self._doubt = asyncio.get_running_loop().call_later(self._patience.doubt, self._says, str(silent))
 
     def _after(self, error: ApiError) -> float:
         """Take note of a failure and give the seconds to wait before listing again."""
@@ -141,6 +156,9 @@ class Reflector:
 
     def _says(self, problem: str | None) -> None:
         """Log a problem once when it comes, and once when it is over."""
+        if self._doubt is not None:
+            self._doubt.cancel()
+            self._doubt = None
         if problem is not None and (self.problem is None or not self.listed) and problem != self.problem:
             self._log.warning("kind cannot be followed", problem=problem)
         elif problem is None and self.listed and self.problem is not None:
@@ -156,8 +174,11 @@ class Reflector:
 
     # --- list
 
-    async def _list(self) -> None:
-        """Read all pages. They are one consistent state; when the server forgets it half-way, begin again."""
+    async def _list(self) -> int:
+        """Read all pages, and say how many objects were not as known.
+
+        They are one consistent state; when the server forgets it half-way, begin again.
+        """
         found: dict[str, ClusterObject] = {}
         token: str | None = None
         while True:
@@ -167,9 +188,10 @@ class Reflector:
             token = page.more
             if not token:
                 break
-        self._replace(found)
+        changes = self._replace(found)
         self.version = page.resource_version
         self.listed = True
+        return changes
 
     def _page(self, body: bytes) -> Page:
         try:
@@ -177,25 +199,25 @@ class Reflector:
         except UnreadableListError as error:
             raise ApiProtocolError(self.resource.path, str(error)) from error
 
-    def _replace(self, found: dict[str, ClusterObject]) -> None:
-        """Take a full list as the new contents; only what differs counts as changed."""
-        for key in [key for key in self._items if key not in found]:
-            self._set(key, None)
-        for key, item in found.items():
-            self._set(key, item)
+    def _replace(self, found: dict[str, ClusterObject]) -> int:
+        """Take a full list as the new contents; only what differs counts as changed, and how much is returned."""
+        gone = [key for key in self._items if key not in found]
+        return sum(self._set(key, None) for key in gone) + sum(self._set(key, item) for key, item in found.items())
 
-    def _set(self, key: str, item: ClusterObject | None) -> None:
+    def _set(self, key: str, item: ClusterObject | None) -> bool:
+        """Take one object as it is now, None when it is gone; whether it was known differently."""
         old = self._items.get(key)
-        if old is None and item is None:
-            return
+        if old == item:
+            return False
         # An object that was readable and is not any more (or the other way round) changes its identity.
         if old is not None and (item is None or identity(item) != identity(old)):
             self._changes[identity(old)] = None
         if item is None:
             del self._items[key]
-        elif item != old:
+        else:
             self._items[key] = item
             self._changes[identity(item)] = item
+        return True
 
     # --- watch
 
@@ -226,7 +248,8 @@ class Reflector:
         """One watch from the version we have, until the server ends it.
 
         Raises:
-            ApiUnavailableError: it broke off: watch again. ApiExpiredError, ApiProtocolError: list again.
+            ApiUnavailableError: it broke off: watch again.
+            ApiSilentError, ApiExpiredError, ApiProtocolError: list again.
         """
         parameters = {
             "watch": "true",
