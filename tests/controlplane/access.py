@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import ssl
 import time
@@ -54,6 +55,8 @@ class Access:
         except urllib.error.HTTPError as error:
             with error:
                 raise RefusedError(f"{method} {path}", error.code, _decoded(error.read())) from None
+        except http.client.HTTPException as error:  # the server died within its answer
+            raise ConnectionError(f"{method} {path}: cut off: {error!r}") from error
 
     def ensure(self, path: str, body: Any) -> None:
         """Create an object unless there is one of its name; raises RefusedError."""

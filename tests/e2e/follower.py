@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import time
@@ -144,6 +145,8 @@ class Follower:
             if error.code == _GONE:
                 raise _ExpiredError from error
             raise
+        except http.client.HTTPException as error:  # the server died within a line
+            raise ConnectionError(f"watch of {kind}: cut off: {error!r}") from error
 
     def _take(self, kind: str, told: JSON, changed: Told) -> str:
         item = told["object"]

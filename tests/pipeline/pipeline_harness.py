@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,6 +89,7 @@ async def run_strategies(
         await child.start(read_output=True)
         address = msgspec.json.decode(await first_line(child, 60), type=SimulatorAddress)
         simulator = Simulator(address.url)
+        began = (await simulator.clock()).now
         strikes = Strikes({faults[0]: list(faults[1])} if faults else {}, chaos)
         pipeline = await start_pipeline(options, simulator, settings=SETTINGS, environment=strikes.environment)
         await followed(pipeline, strikes, seconds, until=_finished)
@@ -107,7 +109,7 @@ async def run_strategies(
         ),
         leftovers=_leftovers(objects),
         machines_ever=_machines(history),
-        pods_created=_created(history),
+        pods_created=_created(history, began),
         report=run_report(
             [item.event for item in recording.state],
             [item.event for item in recording.log],
@@ -252,10 +254,11 @@ def _machines(history: bytes) -> Mapping[str, int]:
     return Counter(ever.values())
 
 
-def _created(history: bytes) -> Mapping[str, int]:
-    """Pods that replaced others, by workload."""
-    moves = msgspec.json.decode(history)["moves"]
-    return Counter(move["workload"] for move in moves if move["to"] is not None)
+def _created(history: bytes, since: datetime) -> Mapping[str, int]:
+    """Pods created after a time, by workload; each node has its daemons, which are not counted."""
+    pods = msgspec.json.decode(history)["created"]
+    late = [pod["workload"] for pod in pods if datetime.fromisoformat(pod["created"]) > since]
+    return Counter(workload for workload in late if not workload.startswith("DaemonSet "))
 
 
 EXPECTED_NODES = ("e2-highcpu-2", "e2-highcpu-2")

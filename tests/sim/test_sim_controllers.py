@@ -30,7 +30,7 @@ from kinema_sim.engine.kinds import (
     STATEFUL_SET,
     Kind,
 )
-from kinema_sim.engine.objects import Obj, condition, is_ready, is_terminating, labels_of, name_of, node_of
+from kinema_sim.engine.objects import Obj, condition, is_ready, is_terminating, key_of, labels_of, name_of, node_of
 from kinema_sim.scenarios.objects import daemon_set, pdb, stateful_set
 
 NOW = EPOCH_MS + 10_000_000
@@ -207,6 +207,24 @@ def test_going_back_to_an_old_template_reuses_its_set() -> None:
     sets = {rs["spec"]["replicas"]: rs for rs in cluster.store.each(REPLICA_SET)}
     assert sorted(sets) == [0, 2]
     assert sets[2]["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
+
+
+def test_a_paused_deployment_keeps_its_pods_when_its_template_goes_back() -> None:
+    """The one ReplicaSet that has pods keeps as many as are asked for: its elder may not surge before it goes on."""
+    cluster = a_cluster()
+    with_deployment(cluster, an_app(replicas=2))
+    _set_image(cluster, "example/web:2")
+    cluster.run_for(60)
+
+    def pause(draft: Obj) -> None:
+        draft["spec"]["paused"] = True
+        draft["spec"]["template"]["spec"]["containers"][0]["image"] = "example/web:1"
+
+    (found,) = cluster.store.each(DEPLOYMENT)
+    cluster.store.edit(DEPLOYMENT, key_of(found), pause)
+    before = {name_of(pod) for pod in pods_of(cluster)}
+    cluster.run_for(60)
+    assert {name_of(pod) for pod in pods_of(cluster)} == before
 
 
 def test_percentages_round_as_upstream() -> None:

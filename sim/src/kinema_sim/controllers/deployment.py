@@ -132,6 +132,9 @@ class DeploymentController:
         if len(active) <= 1 and (not active or active[0] is new):
             self._resize(new, limits.replicas, limits)
         elif found["spec"].get("paused") or self._was_rescaled(active, limits):
+            if len(active) == 1:  # it alone has the pods, be its template the newest or not
+                self._resize(active[0], limits.replicas, limits)
+                return
             before = max(int(annotations_of(each).get(_MAXIMUM, "0")) for each in active)
             sizes = share_out([_state(each) for each in reversed(active)], limits, before=before)
             for each in active:
