@@ -29,8 +29,7 @@ demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/
 
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
 	.venv/bin/python -m pytest -q -m "not pipeline and not cluster" -n 2
-	.venv/bin/python -m pytest -q -m pipeline
-	.venv/bin/python -m pytest -q -m "cluster and not faults and not long"
+	.venv/bin/python -m pytest -q -m "pipeline or cluster and not faults and not long" -n 2 --dist loadgroup
 	@echo "left out: tests marked faults or long, which take minutes each on a real control plane: make faults"
 
 e2e: .venv/.ready controlplane ## all services on a real control plane, audited from outside; leaves out/e2e/result.json

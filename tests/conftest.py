@@ -45,7 +45,13 @@ def _missing() -> dict[str, str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what this machine lacks the servers for; CI (KINEMA_REQUIRE_ALL=1) fails instead."""
+    """Leave out what this machine lacks the servers for; CI (KINEMA_REQUIRE_ALL=1) fails instead.
+
+    Tests of one module that share a control plane, or a run of all services, stay in one process (`--dist loadgroup`).
+    """
+    for item in items:
+        if item.get_closest_marker("cluster") or "outcome" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
     if os.environ.get("KINEMA_REQUIRE_ALL") == "1":
         return
     missing = _missing()
