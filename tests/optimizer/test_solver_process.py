@@ -143,6 +143,35 @@ async def test_a_process_killed_from_outside_ends_one_solve_only() -> None:
         os.kill(first, 0)
 
 
+async def test_one_process_solves_one_job_after_the_other() -> None:
+    """It is kept warm for the next one."""
+    state, on_sale = problem()
+    pids = []
+    async with InChild(SolverSettings()) as solving, asyncio.timeout(120):
+        for _ in range(2):
+            task = asyncio.create_task(stage(on_sale, solving).handle(asked(state.version), state, Moment(NOW)))
+            pids.append(await pid_of(solving))
+            (body,) = await task
+            assert isinstance(body, Plan)
+            assert wire(await replayed(body)) == wire(body)
+    assert pids[0] == pids[1]
+
+
+async def test_a_process_that_dies_while_it_waits_costs_nothing() -> None:
+    """Killed between two jobs, it is replaced before the next one."""
+    state, on_sale = problem()
+    async with InChild(SolverSettings()) as solving, asyncio.timeout(120):
+        optimizer = stage(on_sale, solving)
+        task = asyncio.create_task(optimizer.handle(asked(state.version), state, Moment(NOW)))
+        first = await pid_of(solving)
+        await task
+        os.kill(first, signal.SIGKILL)
+        await asyncio.sleep(0.5)  # until the death is known
+        (body,) = await optimizer.handle(asked(state.version), state, Moment(NOW))
+    assert isinstance(body, Plan)
+    assert "solver-crashed" not in body.figures
+
+
 async def test_a_cancelled_solve_kills_its_process() -> None:
     """Nobody wants the answer: nothing of the solve goes on, and neither does the process held ready."""
     state, on_sale = problem()

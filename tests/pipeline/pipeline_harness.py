@@ -35,6 +35,10 @@ SETTINGS: Final = {
     # A killed leader's lease has to run out before the next one may act: the shorter, the sooner the test is over.
     "rescheduler": {"lease_seconds": 3.0},
 }
+_STRIKE_SECONDS: Final = 0.05
+"""A dead process has to be seen before the next one is started."""
+_STRIKES_A_LOOK: Final = 5
+"""To look is to read the log, which costs the broker a consumer."""
 SECONDS: Final = 150.0
 """Real seconds until a run counts as stuck."""
 MARKS: Final = "kinema.io/"
@@ -182,13 +186,14 @@ async def followed(
             tails = "\n".join(f"{name}: {child.tail(3)}" for name, child in pipeline.supervisor.children.items())
             waiting, failed = progress.waiting, progress.failed[-3:]
             raise AssertionError(f"not settled, waiting {waiting}; still to strike: {strikes}; {failed}\n{tails}")
-        await strikes.strike(pipeline, progress)
+        for _ in range(_STRIKES_A_LOOK):
+            await strikes.strike(pipeline, progress)
+            await asyncio.sleep(_STRIKE_SECONDS)
         with contextlib.suppress(BusError):
             async for item in pipeline.bus.read("LOG", start=position + 1):
                 position = item.sequence
                 if isinstance(item, Stored):
                     progress.fold(item.event)
-        await asyncio.sleep(0.05)
     return progress
 
 

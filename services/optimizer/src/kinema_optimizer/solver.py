@@ -1,12 +1,13 @@
 """The process that solves: `python -m kinema_optimizer.solver`, started by the service and of no use otherwise.
 
-It reads one job from its standard input, tells of every incumbent, and writes the answer. It ends with the job, or when
-the service that started it is gone.
+It reads jobs from its standard input, one after the other, tells of every incumbent, and writes the answers. It ends
+when nobody writes to it any more: in the middle of a job too.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import sys
 import threading
 import time
@@ -31,7 +32,6 @@ from kinema_optimizer.settings import NAME
 _EVERY_SECONDS: Final = 1.0
 _RESOURCES: Final = 3
 """For which kernels are made ready before the job is known; any number does."""
-_ORPHANED: Final = 3
 
 register("solver-after-incumbent", "solver-before-answer")
 
@@ -92,12 +92,9 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints must not get among the messages
     warm(_RESOURCES)
     given = sys.stdin.buffer
-    data = read_message(given)
-    if data is None:
-        return  # never needed
     threading.Thread(target=_end_with_parent, args=(given,), daemon=True).start()
-    write_message(out, _ended(data, _Teller(out)))
-    os._exit(0)  # no thread of a solver is waited for
+    while (data := read_message(given)) is not None:
+        write_message(out, _ended(data, _Teller(out)))
 
 
 def _ended(data: bytes, teller: _Teller) -> Ended:
@@ -125,9 +122,11 @@ def _crew(job: Job, stack: ExitStack) -> Crew | None:
 
 
 def _end_with_parent(given: BinaryIO) -> None:
-    """The parent keeps the pipe open for as long as it lives and wants the answer."""
-    read_message(given)
-    os._exit(_ORPHANED)
+    """The parent keeps the pipe open for as long as it lives and wants an answer."""
+    pipe = select.poll()
+    pipe.register(given, 0)  # wakes when the other end is closed, and for nothing else
+    pipe.poll()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import structlog
 
 from kinema_core.events import Plan, PlanNone
-from kinema_optimizer.adapters.child import Child, ChildError
+from kinema_optimizer.adapters.child import Child, ChildError, resident_mib
 from kinema_optimizer.adapters.stops import ClockStop, StopRule
 from kinema_optimizer.job import Ended, Job, salvage, solve
 from kinema_optimizer.logic.failures import Failure, FailureReason
@@ -19,6 +19,8 @@ from kinema_optimizer.planner import PRICING_SHARE
 from kinema_optimizer.settings import SolverSettings
 
 _MODULE: Final = "kinema_optimizer.solver"
+_KEPT_SHARE: Final = 0.25
+"""Of the memory that a process may have: one that still holds more after a job is not kept for the next."""
 _REASONS: Final[dict[str, FailureReason]] = {
     "crashed": "solver-crashed",
     "hung": "solver-hung",
@@ -52,7 +54,7 @@ async def in_thread(job: Job, stop: StopRule) -> Plan | PlanNone:
 
 
 class InChild:
-    """Solves in a process for each job, started ahead so that it is warm when the job comes.
+    """Solves in a process of its own, started ahead so that it is warm when a job comes, and kept for the next one.
 
     Its death, silence or hunger ends the solve and nothing else: the answer is then made of the best that it had told
     of. Use as an asynchronous context; leaving it kills what runs.
@@ -60,7 +62,7 @@ class InChild:
 
     def __init__(self, settings: SolverSettings) -> None:
         self._settings = settings
-        self._spare: asyncio.Task[Child] | None = None
+        self._spare: asyncio.Future[Child] | None = None
         self._working: Child | None = None
 
     async def __aenter__(self) -> InChild:
@@ -79,10 +81,7 @@ class InChild:
 
     async def answer(self, job: Job) -> Plan | PlanNone:
         """See `Solving`."""
-        self._prepare()
-        assert self._spare is not None  # just made
-        child, self._spare = await asyncio.shield(self._spare), None
-        self._working = child
+        child = self._working = await self._ready()
         ear = _Ear()
         try:
             task = await asyncio.to_thread(job.pack)
@@ -97,14 +96,28 @@ class InChild:
             ear.fail(_REASONS[error.reason], error.detail)
         finally:
             self._working = None
-            await child.end()
+            if ear.answer is None or resident_mib(child.pid) > _KEPT_SHARE * self._settings.memory_limit_mib:
+                await child.end()
+            else:
+                self._spare = asyncio.get_running_loop().create_future()
+                self._spare.set_result(child)
             self._prepare()
-        if ear.ended is not None and ear.ended.answer is not None:
-            return ear.ended.answer
+        if ear.answer is not None:
+            return ear.answer
         failure = ear.failure(child.peak_mib)
         known = ear.incumbent is not None
         _LOG.error("solver failed", reason=failure.reason, detail=failure.detail, incumbent=known)
         return await asyncio.to_thread(salvage, job, failure, ear.incumbent)
+
+    async def _ready(self) -> Child:
+        """A process that waits for a job."""
+        while True:
+            self._prepare()
+            assert self._spare is not None  # just made
+            child, self._spare = await asyncio.shield(self._spare), None
+            if child.alive:
+                return child
+            await child.end()  # it died of something else while it waited
 
     def _prepare(self) -> None:
         if self._spare is None:
@@ -121,6 +134,11 @@ class _Ear:
     _feasible: float = 0.0
     _seconds: float = 0.0
     _cause: tuple[FailureReason, str] = ("solver-crashed", "")
+
+    @property
+    def answer(self) -> Plan | PlanNone | None:
+        """What it answered, if it did."""
+        return None if self.ended is None else self.ended.answer
 
     def hear(self, message: object) -> bool:
         """Take note of a message; gives whether it was the last."""

@@ -65,7 +65,7 @@ class Child:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.peak_mib = 0
-        """Most resident memory seen while watching."""
+        """Most resident memory seen during the last task."""
 
     @classmethod
     async def start(cls, module: str) -> Child:
@@ -79,6 +79,11 @@ class Child:
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended, as far as is known."""
+        return self._process.returncode is None
 
     async def ask(
         self, task: bytes, on_message: Callable[[object], bool], *, seconds: float, patience: float, most_mib: int
@@ -95,6 +100,7 @@ class Child:
         Raises:
             ChildError: it died, fell silent or took too much memory; it is killed then.
         """
+        self.peak_mib = 0
         writing = asyncio.ensure_future(self._write(task))
         try:
             await self._listen(on_message, time.monotonic() + seconds, patience, most_mib)
