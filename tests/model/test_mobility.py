@@ -11,6 +11,7 @@ from tests.support.builders import (
     NOW,
     cluster,
     deployed,
+    deployment,
     labels,
     node,
     pod,
@@ -109,6 +110,19 @@ def test_a_set_that_the_list_lacks_counts_by_its_pods() -> None:
     two = [pod("a", node="n1", owner=owner), pod("b", node="n2", owner=owner)]
     assert code("shop/a", two) is None
     assert code("shop/a", two[:1]) == "single-replica"
+
+
+@pytest.mark.parametrize(("known_hash", "found"), [("7d9f", True), ("other", False), ("", False)])
+def test_a_pod_whose_set_is_gone_already_is_still_its_deployments(known_hash: str, found: bool) -> None:
+    """An empty set is no part of the state, and is known to be empty before the end of its last pod is."""
+    top = deployment("web", replicas=1, ready=1, annotations={"kinema.io/strategy": "rolling"})
+    emptied = replica_set("web-7d9f", owner=top)
+    last = pod("web-7d9f-a", node="n1", owner=emptied, labels={"pod-template-hash": known_hash} if known_hash else {})
+    state = cluster(node("n1"), top, last)
+    verdict = mobility(state, NOW)
+    assert state.controller_key_of(last) == (top.key if found else None)
+    assert verdict.strategy == ({last.key: "rolling"} if found else {})
+    assert (verdict.deletable["n1"] is None) == found
 
 
 def test_a_deployment_surges_and_its_single_replica_too() -> None:

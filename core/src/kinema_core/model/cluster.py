@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from kinema_core.events import (
     Autoscaler,
@@ -33,6 +33,9 @@ from kinema_core.events import (
 )
 
 T = TypeVar("T")
+
+_HASH: Final = "pod-template-hash"
+"""Label of a Deployment's pods and sets."""
 
 
 class StateGapError(Exception):
@@ -184,7 +187,7 @@ class Cluster:
         known = self._controllers
         key = (owner.kind, pod.namespace, owner.name)
         if key not in known:
-            known[key] = self._behind(f"{owner.kind}/{pod.namespace}/{owner.name}")
+            known[key] = self._behind(f"{owner.kind}/{pod.namespace}/{owner.name}", pod)
         return known[key]
 
     @cached_property
@@ -192,14 +195,27 @@ class Cluster:
         """Answers of `_controller` by kind, namespace and name of the owner: worked out once for each owner."""
         return {}
 
-    def _behind(self, key: str) -> tuple[str, Workload] | None:
+    def _behind(self, key: str, pod: Pod) -> tuple[str, Workload] | None:
         owner = self.workload(key)
         if owner is None:
-            return None
+            named = self.deployment_named_by(pod)
+            return None if named is None else (named.key, named)
         behind = owner.owner
         top = None if behind is None else self.workload(f"{behind.kind}/{owner.namespace}/{behind.name}")
         found = top or owner
         return found.key, found
+
+    def deployment_named_by(self, pod: Pod) -> Workload | None:
+        """The Deployment of a pod whose replica set the state does not have: its name and a hash are the set's name.
+
+        Sets without pods are no part of the state, and those and pods are watched apart: one may be known to be empty
+        before the end of its last pod is, or its first pod before itself.
+        """
+        owner, known_hash = pod.owner, pod.labels.get(_HASH, "")
+        if owner is None or owner.kind != "ReplicaSet" or not known_hash:
+            return None
+        name = owner.name.removesuffix(f"-{known_hash}")
+        return None if name == owner.name else self.workload(f"Deployment/{pod.namespace}/{name}")
 
     @cached_property
     def pods_by_workload(self) -> Mapping[str, tuple[Pod, ...]]:

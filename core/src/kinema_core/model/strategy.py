@@ -40,7 +40,7 @@ def chain_of(cluster: Cluster, pod: Pod) -> Chain:
     chains = derived(cluster, _chains)
     key = (owner.kind, pod.namespace, owner.name)
     if key not in chains:
-        chains[key] = _chain(cluster, f"{owner.kind}/{pod.namespace}/{owner.name}", owner.kind)
+        chains[key] = _chain(cluster, f"{owner.kind}/{pod.namespace}/{owner.name}", owner.kind, pod)
     return chains[key]
 
 
@@ -48,11 +48,14 @@ def _chains(_: Cluster) -> dict[tuple[str, str, str], Chain]:
     return {}
 
 
-def _chain(cluster: Cluster, key: str, kind: str) -> Chain:
+def _chain(cluster: Cluster, key: str, kind: str, pod: Pod) -> Chain:
     owner = cluster.workload(key)
-    behind = None if owner is None else owner.owner
-    if owner is None or behind is None:
-        return _chained((key,), () if owner is None else (owner,), kind)
+    if owner is None:
+        named = cluster.deployment_named_by(pod)
+        return _chained((key,), (), kind) if named is None else _chained((key, named.key), (named,), named.type)
+    behind = owner.owner
+    if behind is None:
+        return _chained((key,), (owner,), kind)
     above = f"{behind.kind}/{owner.namespace}/{behind.name}"
     top = cluster.workload(above)
     decides = "Deployment" if behind.kind == "Deployment" else kind
