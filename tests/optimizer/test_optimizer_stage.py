@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from kinema_core.events import (
     Offer,
     Plan,
     PlanNone,
+    StepFailed,
     encode,
 )
 from kinema_core.model.check import Violation
@@ -93,6 +95,40 @@ async def test_a_catalog_is_remembered_and_not_answered() -> None:
     stage.recall(newer)
     assert await stage.handle(newer, None, Moment(NOW)) == []
     assert isinstance(await answered(stage, forecasts(), tiny()), Plan)
+
+
+def gave_up(workload: str, reason: str = "refused") -> Event:
+    """An execution's word that it does not move this workload any further."""
+    body = StepFailed(plan="p", step=f"skip/{workload}", fencing=1, reason=reason, detail="exceeded quota", retry=False)
+    return event(body, 6)
+
+
+def moved(found: Plan | PlanNone) -> set[str]:
+    """Pods that the plan moves."""
+    assert isinstance(found, Plan)
+    return {place.pod for place in found.placements if place.source != place.to}
+
+
+async def test_a_workload_whose_new_pods_were_refused_stays_for_a_while() -> None:
+    """Its pods are held with the reason and others move; after the hour they may move again."""
+    stage, state = optimizer(), fragmented()
+    carts = {"shop/cart-0", "shop/cart-1", "shop/cart-2"}
+    free = await answered(stage, forecasts(), state)
+    assert moved(free) & carts
+    stage.recall(gave_up("Deployment/shop/cart", "budget"))
+    stage.recall(gave_up("Deployment/gone/away"))
+    assert moved(await answered(stage, forecasts(), state)) == moved(free), "another reason, another workload"
+    stage.recall(gave_up("Deployment/shop/cart"))
+    kept = await answered(stage, forecasts(), state)
+    assert moved(kept)
+    assert not moved(kept) & carts
+    assert isinstance(kept, Plan)
+    held = {item.pod: item for item in kept.held if item.code == "refused"}
+    assert held.keys() == carts
+    assert "exceeded quota" in held["shop/cart-0"].reason
+    (later,) = await stage.handle(forecasts(), state, Moment(NOW + timedelta(hours=1)))
+    assert isinstance(later, Plan)
+    assert moved(later) == moved(free)
 
 
 async def test_without_a_catalog_there_is_no_plan() -> None:

@@ -79,6 +79,9 @@ from kinema_core.events.codec import (
     encode as encode,
 )
 from kinema_core.events.execution import (
+    SKIPPED as SKIPPED,
+)
+from kinema_core.events.execution import (
     AbortRequested as AbortRequested,
 )
 from kinema_core.events.execution import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from kinema_core.events.body import Body, Figures
 from kinema_core.events.frozen import EMPTY
@@ -75,8 +75,15 @@ class StepDone(Body, frozen=True, kw_only=True):
     """`node`, of a boot: the name under which the machine registers, where it is not the planned one."""
 
 
+SKIPPED: Final = "skip/"
+"""What the step of a `step-failed` begins with that gives a workload up; its key follows."""
+
+
 class StepFailed(Body, frozen=True, kw_only=True):
-    """The effect was not made. `retry` tells whether it will be tried again."""
+    """The effect was not made. `retry` tells whether it will be tried again.
+
+    Steps that begin with `skip/` and `keep/` are verdicts: the workload is not moved any further, the node not deleted.
+    """
 
     TYPE: ClassVar[str] = "step-failed.v1"
     FAMILY: ClassVar[str] = "exec"

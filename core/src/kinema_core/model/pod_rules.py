@@ -28,6 +28,7 @@ from kinema_core.model.vocabulary import (
     DO_NOT_DISRUPT,
     DO_NOT_MOVE,
     PREFER_NO_EVICTION,
+    REFUSED,
     SAFE_TO_EVICT,
     STRATEGY,
     is_true,
@@ -220,6 +221,11 @@ def _annotated(facts: Facts, pod: Pod) -> Verdict | None:
     return None
 
 
+def _refused(facts: Facts, pod: Pod) -> Verdict | None:
+    told = next((given[REFUSED] for given in annotations_of(facts.cluster, pod) if REFUSED in given), None)
+    return None if told is None else ("refused", f"a new pod in its place would not be let in: {told}")
+
+
 def _host_path(facts: Facts, pod: Pod) -> Verdict | None:
     if pod.host_path and not is_true(pod.annotations, SAFE_TO_EVICT):
         return "host-path", f"it uses a directory of its node: {SAFE_TO_EVICT}: true allows"
@@ -271,6 +277,7 @@ _RULES: Final[tuple[Rule, ...]] = (
     _strategy_rule,
     _risk,
     _controller,
+    _refused,
     _host_path,
     _single,
     _budgeted,

@@ -20,6 +20,8 @@ PRICE: Final = "kinema.io/usd-per-hour"
 CAPACITY_TYPE: Final = "kinema.io/capacity-type"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+REFUSED: Final = "kinema.io/refused"
+"""Why new pods of a workload were not let in of late: the optimizer adds it to its view of the state."""
 PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 

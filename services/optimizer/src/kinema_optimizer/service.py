@@ -24,6 +24,7 @@ from kinema_core.runtime.stage import AtVersion, Moment, NoState, Want
 from kinema_optimizer.adapters.stops import RecordedStop
 from kinema_optimizer.job import Job, repeat_failure
 from kinema_optimizer.logic.failures import is_refusal, recorded_failure
+from kinema_optimizer.logic.refusals import Refusals
 from kinema_optimizer.logic.reports import recorded_solve
 from kinema_optimizer.planner import plan_for, reference_for
 from kinema_optimizer.settings import NAME, Settings
@@ -38,7 +39,7 @@ class Optimizer:
     """Proposes the cheapest set of nodes, with the placement of every pod."""
 
     name = NAME
-    consumes = ("catalog-published", "iteration-started", "forecast-made")
+    consumes = ("catalog-published", "iteration-started", "forecast-made", "step-failed")
     folds: tuple[str, ...] = ()
 
     def __init__(self, settings: Settings, solving: Solving | None = None) -> None:
@@ -47,6 +48,7 @@ class Optimizer:
         self._solving = solving or InThread()
         self._broker = settings.runtime if settings.solver.share else None
         self._offers: tuple[Offer, ...] | None = None
+        self._refusals = Refusals()
 
     def initial(self) -> Cluster:
         """See `Stage`."""
@@ -59,7 +61,8 @@ class Optimizer:
         return state
 
     def recall(self, event: Event) -> None:
-        """The newest catalog holds."""
+        """The newest catalog holds; whose new pods were refused is not planned anew at once."""
+        self._refusals = self._refusals.after(event)
         if isinstance(event.body, CatalogPublished):
             self._offers = event.body.offers
 
@@ -76,6 +79,7 @@ class Optimizer:
         mode, version, forecasts = asked
         if self._offers is None:
             return [PlanNone(mode=mode, version=version, reason="no-catalog")]
+        state = self._refusals.shown_in(state, moment.now, self._planning.refused_seconds)
         job = Job(state, self._offers, moment.now, self._planning, mode, forecasts, self._broker)
         answer = await self._answer(job, moment.recorded)
         faultpoint("optimizer.before-answer")

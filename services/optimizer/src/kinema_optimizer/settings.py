@@ -48,6 +48,8 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     full of pods (110, 100 points each) gives up a cent: preferences break ties and hardly ever pay for a node. 0: they
     are reported only.
     """
+    refused_seconds: float = 3600.0
+    """How long a workload's pods stay where they are after new ones were refused (a quota, an admission rule)."""
     limits: tuple[NodeLimit, ...] = ()
     """How many nodes there may be, in total, in a zone, of a machine type."""
     usable: UsableResources | None = None
@@ -61,6 +63,9 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         """Refuse what no type can."""
         if not (math.isfinite(self.time_limit_seconds) and self.time_limit_seconds > 0):
             message = f"time_limit_seconds is {self.time_limit_seconds}: it must be above 0"
+            raise ValueError(message)
+        if not (math.isfinite(self.refused_seconds) and self.refused_seconds >= 0):
+            message = f"refused_seconds is {self.refused_seconds}: it must not be below 0"
             raise ValueError(message)
         for name, least, most in (
             ("move_price_micro_usd", 0, int(MOST_PRICE * MICRO)),

@@ -6,6 +6,8 @@ import re
 from hashlib import sha256
 from typing import Final
 
+from kinema_core.events import SKIPPED
+
 OPTIMIZED: Final = "kinema.io/optimized"
 """Label of nodes that stay or were booted; its value is the iteration."""
 EXPIRY: Final = "kinema.io/expiry"
@@ -69,7 +71,7 @@ ABORT: Final = "abort"
 
 def skip_id(workload: str) -> str:
     """Verdict: this workload is not moved any further."""
-    return f"skip/{workload}"
+    return f"{SKIPPED}{workload}"
 
 
 def keep_id(node: str) -> str:
@@ -79,4 +81,4 @@ def keep_id(node: str) -> str:
 
 def is_verdict(step_id: str) -> bool:
     """Whether a `step-failed` is a decision of ours and not the outcome of an effect."""
-    return step_id == ABORT or step_id.startswith(("skip/", "keep/"))
+    return step_id == ABORT or step_id.startswith((SKIPPED, "keep/"))
