@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 KINDS = ("sim", "kwok", "delegate", "static")
 """Of providers of nodes."""
+DEFAULT = "delegate"
+"""The one that is taken where none is named."""
 
 
 def rbac(
     provider: Annotated[
         str, typer.Option("--provider", metavar="|".join(KINDS), help="Who boots and deletes nodes.")
-    ] = "delegate",
+    ] = DEFAULT,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the services.")] = "kinema",
     output: Annotated[
         Format, typer.Option("--output", "-o", help="Manifests as yaml or json, or a table for people.")

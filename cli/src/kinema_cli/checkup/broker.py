@@ -21,13 +21,18 @@ async def broker(settings: RuntimeSettings) -> list[Finding]:
     try:
         absent = await missing(settings)
     except BusDeniedError as error:
-        return [Finding("broker", "fail", f"{where}: {error}", "give the operator's user and password in --nats")]
+        return [Finding("broker", "fail", _about(where, error), "give the operator's user and password in --nats")]
     except BusError as error:
-        return [Finding("broker", "fail", f"{where}: {error}", "start nats-server with JetStream, or correct --nats")]
+        return [Finding("broker", "fail", _about(where, error), "start nats-server with JetStream, or correct --nats")]
     if absent:
         do = f"kinema setup --nats nats://admin:…@… --cluster {settings.cluster}"
         return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(absent))}", do)]
     return [Finding("broker", "ok", f"{where} has all streams and consumers"), await _state(settings)]
+
+
+def _about(where: str, error: BusError) -> str:
+    """What went wrong and at which broker, which some errors name themselves."""
+    return str(error) if where in str(error) else f"{where}: {error}"
 
 
 async def _state(settings: RuntimeSettings) -> Finding:

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from kinema_cli.checkup.finding import Finding
+from kinema_cli.output import counted
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.kubernetes_rights import Right, Rule, account, rights_of
 from kinema_observer.adapters.kubernetes import Api
@@ -39,6 +40,10 @@ class _Verdict(msgspec.Struct):
 
 class _Review(msgspec.Struct):
     status: _Verdict = msgspec.field(default_factory=_Verdict)
+
+
+class _Items(msgspec.Struct):
+    items: list[msgspec.Raw] = []
 
 
 async def reachable(api: Api) -> list[Finding]:
@@ -91,7 +96,7 @@ async def rights(api: Api, services: Mapping[str, Sequence[Rule]], *, accounts: 
         api: whose credentials are asked about, unless accounts are given.
         services: rules by service.
         accounts: namespace of the services' accounts, which are asked about then; needs the right to ask for others.
-        provider: kind of the provider of nodes, for the advice.
+        provider: kind of the provider of nodes, for the advice; empty: it was not told.
     """
     free = asyncio.Semaphore(_AT_ONCE)
 
@@ -100,22 +105,24 @@ async def rights(api: Api, services: Mapping[str, Sequence[Rule]], *, accounts: 
             return await _granted(api, right, service=service, accounts=accounts)
 
     found: list[Finding] = []
-    do = f"kinema rbac --provider {provider}{f' -n {accounts}' if accounts else ''} | kubectl apply -f -"
+    options = f"{f' --provider {provider}' if provider else ''}{f' -n {accounts}' if accounts else ''}"
+    do = f"kinema rbac{options} | kubectl apply -f -"
     try:
         for service, rules in services.items():
             every = [(rule, right) for rule in rules for right in rights_of(rule)]
             answers = await asyncio.gather(*(granted(service, right) for _, right in every))
             missing = [(rule, right) for (rule, right), has in zip(every, answers, strict=True) if not has]
-            found += _told(service, missing, len(every), do)
+            who = f"{accounts}/{account(service)} has" if accounts else "you have"
+            found += _told(service, missing, f"{who} all {len(every)} that it uses", do)
     except ApiError as error:
         found.append(Finding("rights", "fail", f"the API server does not tell about rights: {error}", do))
     return found
 
 
-def _told(service: str, missing: list[tuple[Rule, Right]], count: int, do: str) -> Iterator[Finding]:
+def _told(service: str, missing: list[tuple[Rule, Right]], well: str, do: str) -> Iterator[Finding]:
     check = f"rights of {service}"
     if not missing:
-        yield Finding(check, "ok", f"all {count} that it uses")
+        yield Finding(check, "ok", well)
     for rule in dict.fromkeys(rule for rule, _ in missing):
         lacking = ", ".join(str(right) for other, right in missing if other is rule)
         lost = f"; without: {rule.without}" if rule.without else ""
@@ -160,9 +167,22 @@ async def _metrics(api: Api) -> Finding:
         return Finding("usage", "warn", f"metrics.k8s.io is not served{lost}", "install the metrics server")
     except ApiError as error:
         return Finding("usage", "warn", f"metrics.k8s.io does not answer: {error}{lost}", "look at the metrics server")
-    if usage is None:
-        return Finding("usage", "warn", f"metrics.k8s.io knows of no pod{lost}", "look at the metrics server")
-    return Finding("usage", "ok", f"metrics.k8s.io, read at {usage.sampled:%Y-%m-%d %H:%M:%S} UTC")
+    if usage is not None:
+        said = f"metrics.k8s.io has figures of {counted(len(usage.pods), 'pod')}"
+        return Finding("usage", "ok", f"{said}, as of {usage.sampled:%Y-%m-%d %H:%M:%S} UTC")
+    if not await _any_pod_runs(api):
+        return Finding("usage", "ok", "metrics.k8s.io is served; no pod runs that it could measure")
+    do = "new pods have figures after a minute or two; if none come, look at the metrics server"
+    return Finding("usage", "warn", f"metrics.k8s.io is served but has no figures of any pod{lost}", do)
+
+
+async def _any_pod_runs(api: Api) -> bool:
+    """Whether any pod runs; True where that is not told."""
+    try:
+        body = await api.get("/api/v1/pods", {"limit": "1", "fieldSelector": "status.phase=Running"})
+    except ApiError:
+        return True
+    return bool(msgspec.json.decode(body, type=_Items).items)
 
 
 async def _recommendations(api: Api) -> Finding:
@@ -170,7 +190,7 @@ async def _recommendations(api: Api) -> Finding:
     try:
         await api.get(group, {})
     except ApiMissingError:
-        return Finding(check, "ok", "no VerticalPodAutoscaler here; nothing else depends on it")
+        return Finding(check, "ok", "there are no VerticalPodAutoscalers here; Kinema works without them")
     except ApiError as error:
         return Finding(check, "warn", f"it is unknown whether there are VerticalPodAutoscalers: {error}")
-    return Finding(check, "ok", "VerticalPodAutoscaler is served")
+    return Finding(check, "ok", "those of VerticalPodAutoscalers are read")

@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from kinema_cli.checkup.finding import Finding, shortened
+from kinema_cli.output import counted
 from kinema_core.events import Node
-from kinema_core.model.catalog import CatalogError, PriceError, machine_of, node_prices, offers_from
+from kinema_core.model.catalog import CatalogError, PriceError, machine_type, node_prices, offers_from
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.vocabulary import FOREIGN_DELETION_TAINTS
 from kinema_core.runtime.clock import SystemClock
@@ -42,15 +43,16 @@ async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster)
         detail = getattr(error, "detail", str(error))
         return [Finding("provider", "fail", shortened(detail), "correct what --provider names")]
     now = SystemClock().now()
-    found = [Finding("provider", "ok", f"{provider['kind']}: {len(offers)} offers of {catalog.source}")]
+    found = [Finding("provider", "ok", f"{provider['kind']}: {counted(len(offers), 'offer')} from {catalog.source}")]
     try:
         node_prices(cluster, offers)
     except PriceError as error:
         found.append(Finding("prices", "fail", shortened(str(error)), f"complete {catalog.source}"))
     else:
-        types = len({machine_of(node) for node in cluster.nodes})
-        found.append(Finding("prices", "ok", f"all {len(cluster.nodes)} nodes of {types} machine types have one"))
-    return [*found, _age(catalog, now)]
+        types = len({machine_type(node.labels) for node in cluster.nodes})
+        said = f"known for each of {counted(len(cluster.nodes), 'node')} ({counted(types, 'machine type')})"
+        found.append(Finding("prices", "ok", said))
+    return [*found, _age(catalog, now, simulated=provider["kind"] == "sim")]
 
 
 async def _catalog(provider: dict[str, object], kubeconfig: str) -> Catalog:
@@ -62,14 +64,17 @@ async def _catalog(provider: dict[str, object], kubeconfig: str) -> Catalog:
         return await (await open_provider(settings, api, clock=SystemClock(), stack=stack)).catalog()
 
 
-def _age(catalog: Catalog, now: datetime) -> Finding:
+def _age(catalog: Catalog, now: datetime, *, simulated: bool) -> Finding:
+    """How old the prices are; those of a simulated cloud do not grow old."""
     if catalog.priced is None:
-        return Finding("price date", "warn", f"{catalog.source} does not say of when its prices are")
+        do = "make sure yourself that its prices are those of today"
+        return Finding("price date", "warn", f"{catalog.source} does not say from when its prices are", do)
     # Some providers tell a day only, without a zone; a few hours do not matter here.
     age = now - (catalog.priced if catalog.priced.tzinfo is not None else catalog.priced.replace(tzinfo=UTC))
-    days, said = age.days, f"prices are of {catalog.priced:%Y-%m-%d}"
-    if age > OLD:
-        return Finding("price date", "warn", f"{said}, {days} days ago", f"bring {catalog.source} up to date")
+    days, said = age.days, f"the prices are those of {catalog.priced:%Y-%m-%d}"
+    if age > OLD and not simulated:
+        do = "write today's prices into it, so that the cheapest plan is the cheapest today"
+        return Finding("price date", "warn", f"{catalog.source}: {said}, {days} days ago", do)
     return Finding("price date", "ok", said)
 
 
@@ -81,11 +86,14 @@ def neighbours(nodes: Iterable[Node], provider: str) -> list[Finding]:
             marked.setdefault(who, []).append(node.name)
     if not marked:
         return [Finding("neighbours", "ok", "no node carries the marks of another autoscaler")]
-    said = "; ".join(f"{who} has {len(names)} nodes, {names[0]} first" for who, names in sorted(marked.items()))
+    told = (
+        f"{counted(len(names), 'node')} ({names[0]} …) with marks of {who}" for who, names in sorted(marked.items())
+    )
+    said = ", ".join(told)
     if provider == "delegate":
-        return [Finding("neighbours", "ok", f"{said}: they boot and delete")]
+        return [Finding("neighbours", "ok", f"{said}, which boots and deletes for Kinema")]
     do = "let them boot and delete (--provider delegate=CATALOG), or keep them off the nodes that Kinema works on"
-    return [Finding("neighbours", "warn", f"{said}: both would boot and delete nodes", do)]
+    return [Finding("neighbours", "warn", f"{said}: it and Kinema would both boot and delete nodes", do)]
 
 
 def _marks(node: Node) -> set[str]:

@@ -14,7 +14,7 @@ from kinema_cli.checkup.cluster import reachable, rights, sources
 from kinema_cli.checkup.finding import Finding
 from kinema_cli.checkup.prices import neighbours, prices
 from kinema_cli.live import objects_of
-from kinema_cli.rbac_command import rules_by_service
+from kinema_cli.rbac_command import DEFAULT, rules_by_service
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.adapters.kubernetes import Api
@@ -31,7 +31,7 @@ class Subject:
     kubeconfig: str
     context: str = ""
     provider: dict[str, object] | None = None
-    """The rescheduler's setting; without one, prices and the rights of a provider are not looked at."""
+    """The rescheduler's setting; without one, prices are not looked at, and rights are those of `kinema rbac`."""
     accounts: str = ""
     """Namespace of the services' accounts, to ask about their rights; empty: about one's own."""
     nats: RuntimeSettings | None = None
@@ -61,8 +61,8 @@ async def _cluster(subject: Subject) -> list[Finding]:
 
 async def _in_reach(api: Api, subject: Subject) -> list[Finding]:
     found = await reachable(api)
-    kind = str(subject.provider["kind"]) if subject.provider is not None else "sim"
-    found += await rights(api, rules_by_service(kind), accounts=subject.accounts, provider=kind)
+    kind = str(subject.provider["kind"]) if subject.provider is not None else ""
+    found += await rights(api, rules_by_service(kind or DEFAULT), accounts=subject.accounts, provider=kind)
     found += await sources(api)
     try:
         cluster = from_objects(await objects_of(api, _NODES))
@@ -81,4 +81,7 @@ async def _nodes(cluster: Cluster, subject: Subject, kind: str) -> list[Finding]
         found.append(Finding("nodes", "warn", said, first.reason))
     if subject.provider is not None:
         found += await prices(subject.provider, subject.kubeconfig, cluster)
+    else:
+        do = "name who boots and deletes nodes with --provider"
+        found.append(Finding("provider", "ok", "not named: neither it nor prices are looked at", do))
     return found + neighbours(cluster.nodes, kind)
