@@ -28,19 +28,25 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     nats_url: str = "nats://127.0.0.1:4222"
     """One address, or several of one broker cluster separated by commas."""
     nats_user: str = ""
+    """User at the broker: as a rule the service's name."""
     nats_password: str = ""
+    """Its password; better in a file."""
     nats_password_file: str = ""
     """File that holds the password; takes the place of `nats_password`."""
     nats_connect_seconds: float = 30.0
     """Real seconds to wait for the broker at start."""
     health_host: str = "127.0.0.1"
+    """Address on which probes and metrics are served; `0.0.0.0` in a pod, so that the kubelet can ask."""
     health_port: int = 8080
     """Port of probes and metrics; 0 takes any free one."""
     log_format: Literal["auto", "json", "console"] = "auto"
+    """`auto`: for people on a terminal, else JSON."""
     clock_speed: float = 1.0
+    """Seconds of the cluster's clock in a real second; other than 1 only beside a simulated cluster."""
     clock_epoch: datetime | None = None
     """Cluster time at `clock_started` (Unix seconds); both or neither."""
     clock_started: float | None = None
+    """When the cluster's clock showed `clock_epoch`; both or neither."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""

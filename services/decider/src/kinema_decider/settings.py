@@ -9,7 +9,7 @@ from kinema_decider.logic.limits import Limits
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of the decider; the same names stand in the chart's values."""
+    """Everything that the decider is told."""
 
     runtime: RuntimeSettings
     limits: Limits = Limits()

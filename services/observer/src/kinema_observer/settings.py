@@ -7,7 +7,7 @@ from kinema_observer.logic.settings import LoopSettings
 
 
 class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that can be set, beside the observer loop's own settings. Times are seconds of the cluster's clock."""
+    """Everything that the observer is told."""
 
     runtime: RuntimeSettings
     kubeconfig: str = ""
@@ -23,4 +23,5 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     snapshot_seconds: float = 600.0
     """After which time a snapshot is stated again, if anything changed."""
     bookmark_seconds: float = 60.0
-    """Real seconds between the API server's bookmarks; a watch without a sign of life for two of them is dead."""
+    """Real seconds between the API server's bookmarks; after two without a sign of life a list tells whether
+    the watch is dead."""

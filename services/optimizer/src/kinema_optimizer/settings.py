@@ -1,4 +1,4 @@
-"""Settings of the optimizer; the same names as the chart's values."""
+"""Settings of the optimizer."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     move_price_micro_usd: int | None = None
     """What a plan has to save per hour for each pod that it moves, where the window says nothing and money counts.
 
-    None: among the plans within 0.1 % of the least cost, the one with the fewest moves.
+    null: among the plans within 0.1 % of the least cost, the one with the fewest moves.
     """
     max_moves: int | None = None
-    """Pods that a plan moves at most, where the window says nothing; None: any number."""
+    """Pods that a plan moves at most, where the window says nothing; null: any number."""
     preference_price_micro: int = 1
     """What each weight point of a preferred rule is worth per hour, in millionths of USD, or of W for energy.
 

@@ -1,4 +1,4 @@
-"""Settings of the predictor; the same names as the chart's values."""
+"""Settings of the predictor."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ ProviderSettings: TypeAlias = SimSettings | KwokSettings | DelegateSettings | St
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of the rescheduler; the same names stand in the chart's values."""
+    """Everything that the rescheduler is told."""
 
     runtime: RuntimeSettings
     limits: Limits = Limits()

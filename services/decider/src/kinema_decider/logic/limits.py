@@ -14,7 +14,9 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     days: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)
     """Weekdays on which it opens, 0 is Monday."""
     start: time
+    """Its first moment, UTC."""
     end: time
+    """The first moment after it, UTC."""
 
     def contains(self, now: datetime) -> bool:
         """Whether the window is open at `now` (UTC)."""

@@ -40,9 +40,13 @@ class NodeLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """How many nodes of a machine type in a zone there may be; what is not named means all."""
 
     machine_type: str | None = None
+    """Of the nodes that count."""
     zone: str | None = None
+    """Where the nodes are that count."""
     min_nodes: int = 0
+    """So many are kept or booted at least."""
     max_nodes: int | None = None
+    """So many there may be at most; null: any number."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""

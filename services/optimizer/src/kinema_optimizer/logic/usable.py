@@ -29,9 +29,13 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """At most `most` of a resource is usable with every `amount` of another, as 3600m of cpu with 1G of memory."""
 
     resource: str
+    """What is usable in part, as `cpu`."""
     most: str
+    """How much of it, as `3600m`."""
     per: str
+    """With what, as `memory`."""
     amount: str
+    """With how much of that, as `1G`."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
@@ -56,6 +60,7 @@ class UsableResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     min_free: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Resource → amount; where a node has less left of one of them, nothing that is left there is usable."""
     ratios: tuple[Ratio, ...] = ()
+    """What is usable only together with something else."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""

@@ -1,0 +1,33 @@
+"""The settings reference in docs/settings.md."""
+
+from __future__ import annotations
+
+import re
+
+from tools import settings_reference
+
+from kinema_decider.logic.limits import Limits, Window
+
+ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| .* \|(?: (?P<meaning>[^|]*) \||\|)$", re.MULTILINE)
+
+
+def test_document_is_up_to_date() -> None:
+    """docs/settings.md is what the structs give: run `python tools/settings_reference.py` after changing one."""
+    assert settings_reference.main(["--check"]) == 0
+
+
+def test_every_setting_has_its_line_and_a_meaning() -> None:
+    """Of each service, nested ones included; a setting without a word about it cannot be set."""
+    text = settings_reference.reference()
+    decider = text.split("\n## decider\n", 1)[1].split("\n## ", 1)[0]
+    named = {found["name"] for found in ROW.finditer(decider)}
+    assert {"runtime", *(f"limits.{name}" for name in Limits.__struct_fields__), *Window.__struct_fields__} == named
+    assert [found["name"] for found in ROW.finditer(text) if not (found["meaning"] or "").strip()] == []
+
+
+def test_units_and_defaults() -> None:
+    """The unit follows from the name, the default is written as JSON, and what has none is required."""
+    text = settings_reference.reference()
+    assert "| `solver.memory_limit_mib` | whole number | MiB | `4096` |" in text
+    assert '| `limits.approval` | `"auto"` or `"required"` | | `"auto"` |' in text
+    assert "| `cluster` | text | | required |" in text
