@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from kinema_cli import live
+from kinema_cli.inputs import snapshot_of
 from kinema_cli.live import live_snapshot
+from kinema_cli.main import app
 from kinema_cli.snapshot import SnapshotError
 from kinema_sim.cluster import Cluster as SimulatedCluster
 from kinema_sim.front.kubeconfig import write_kubeconfig
@@ -36,6 +39,31 @@ async def test_all_kinds_are_listed_in_pages(simulated: SimulatedCluster, monkey
     assert [node.name for node in found.nodes] == ["tiny-1", "tiny-2", "tiny-3"]
     assert len(found.pods_by_workload["Deployment/shop/web"]) == 3
     assert found.quarantined == ()
+
+
+@pytest.mark.usefixtures("simulated")
+@pytest.mark.parametrize("context", [None, "kinema-sim"])
+async def test_the_kubeconfig_may_be_named(
+    context: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the place of `KUBECONFIG`; without a context its current one is meant."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "another"))
+    found = await asyncio.to_thread(snapshot_of, None, context, tmp_path / "kubeconfig")
+    assert (len(found.cluster.nodes), found.live) == (3, True)
+
+
+@pytest.mark.parametrize("arguments", [["plan"], ["explain", "n1"]])
+@pytest.mark.parametrize("beside", [[], ["--snapshot", "file.json"]])
+def test_a_kubeconfig_that_cannot_be_meant_is_a_wrong_argument(
+    arguments: list[str], beside: list[str], tmp_path: Path
+) -> None:
+    """One that does not exist, or one beside a snapshot, for both verbs that read a cluster."""
+    catalog = tmp_path / "prices.csv"
+    catalog.write_text("")
+    missing = str(tmp_path / "none")
+    said = CliRunner().invoke(app, [*arguments, "--catalog", str(catalog), "--kubeconfig", missing, *beside])
+    assert said.exit_code == 2
+    assert ("give either --snapshot" if beside else missing) in said.stderr.replace("\n", "")
 
 
 @pytest.mark.usefixtures("simulated")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinema_cli.inputs import InputError, UsageError, offers_of, snapshot_of
-from kinema_cli.options import AllowSpot, ContextName, MoveJobs, Output, SnapshotFile
+from kinema_cli.options import AllowSpot, ContextName, LiveFile, MoveJobs, Output, SnapshotFile
 from kinema_cli.output import Format, complain
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class ExplainOptions:
     catalog: Path | None = None
     snapshot: Path | None = None
     context: str | None = None
+    kubeconfig: Path | None = None
     move_jobs: bool = False
     allow_spot: bool = False
     nats: str | None = None
@@ -50,6 +51,7 @@ def explain(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     catalog: Annotated[Path | None, typer.Option("--catalog", help="CSV of machine types with their prices.")] = None,
     snapshot: SnapshotFile = None,
     context: ContextName = None,
+    kubeconfig: LiveFile = None,
     move_jobs: MoveJobs = False,
     allow_spot: AllowSpot = False,
     nats: Annotated[
@@ -66,6 +68,7 @@ def explain(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         catalog=catalog,
         snapshot=snapshot,
         context=context,
+        kubeconfig=kubeconfig,
         move_jobs=move_jobs,
         allow_spot=allow_spot,
         nats=nats,
@@ -102,8 +105,8 @@ def _tell_plan(options: ExplainOptions, nats: str) -> None:
     from kinema_cli.explain_plan import explained_plan, plan_explanation_table
     from kinema_cli.output import console, printed
 
-    if options.snapshot is not None or options.context is not None:
-        raise UsageError("--nats is for a plan's id, --snapshot and --context are for nodes and pods: give one of them")
+    if any(given is not None for given in (options.snapshot, options.context, options.kubeconfig)):
+        raise UsageError("--nats is for a plan's id; --snapshot, --context and --kubeconfig are for nodes and pods")
     told = explained_plan(options.name, nats=nats, cluster=options.cluster)
     if told is None:
         raise UnknownNameError(f"no plan in the log of cluster {options.cluster!r} has the id {options.name!r}")
@@ -119,8 +122,8 @@ def _tell_part(options: ExplainOptions) -> None:
     from kinema_core.model.mobility import MobilityOptions
 
     if options.catalog is None:
-        raise UsageError("give --catalog FILE with the prices, and --snapshot FILE or --context NAME")
-    found = snapshot_of(options.snapshot, options.context)
+        raise UsageError("give --catalog FILE with the prices, and --snapshot FILE or a live cluster by --context")
+    found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
     offers = offers_of(options.catalog, found)
     may = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot)
     told = _explained(options.name, found, offers, may=may)

@@ -28,20 +28,21 @@ def kubeconfig_file(given: Path | None) -> Path:
     return path
 
 
-def snapshot_of(file: Path | None, context: str | None) -> Snapshot:
-    """The cluster of a file or of a kubeconfig's context; exactly one is given."""
+def snapshot_of(file: Path | None, context: str | None, kubeconfig: Path | None = None) -> Snapshot:
+    """The cluster of a file, or a live one by context, kubeconfig or both; raises UsageError, InputError."""
     from kinema_cli.snapshot import SnapshotError, load_snapshot
 
     try:
-        if file is not None and context is None:
+        live = context is not None or kubeconfig is not None
+        if file is not None and not live:
             return load_snapshot(file)
-        if context is not None and file is None:
+        if live and file is None:
             from kinema_cli.live import live_snapshot
 
-            return live_snapshot(context)
+            return live_snapshot(context or "", None if kubeconfig is None else kubeconfig_file(kubeconfig))
     except SnapshotError as error:
         raise InputError(str(error)) from error
-    raise UsageError("give either --snapshot FILE or --context NAME: for which cluster shall it plan?")
+    raise UsageError("give either --snapshot FILE, or --context NAME or --kubeconfig FILE: for which cluster?")
 
 
 def offers_of(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:

@@ -34,17 +34,22 @@ class _Page(msgspec.Struct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
 
 
-def live_snapshot(context: str) -> Snapshot:
-    """List the cluster of a kubeconfig's context, of `KUBECONFIG` or `~/.kube/config`.
+def live_snapshot(context: str, kubeconfig: Path | None = None) -> Snapshot:
+    """List the cluster of a kubeconfig's context.
+
+    Args:
+        context: its name; empty: the current one.
+        kubeconfig: the file; None: that of `KUBECONFIG`, else `~/.kube/config`.
 
     Raises:
         SnapshotError: the context cannot be used, or the server does not give what is needed.
     """
-    kubeconfig = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    file = str(kubeconfig or os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser())
+    where = f"context {context!r}" if context else f"the current context of {file}"
     try:
-        return asyncio.run(_listed(kubeconfig, context, SystemClock().now()))
-    except (ApiError, UnreadableListError) as error:
-        raise SnapshotError(f"context {context!r}: {error}") from error
+        return asyncio.run(_listed(file, context, SystemClock().now()))
+    except (ApiError, UnreadableListError, SnapshotError) as error:
+        raise SnapshotError(f"{where}: {error}") from error
 
 
 async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
@@ -62,7 +67,7 @@ async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
         await api.close()
     cluster = from_objects(objects)
     if not cluster.nodes:
-        raise SnapshotError(f"context {context!r}: the cluster has no nodes")
+        raise SnapshotError("the cluster has no nodes")
     return Snapshot(cluster=cluster, now=now, ignored={}, live=True)
 
 

@@ -14,7 +14,12 @@ SnapshotFile: TypeAlias = Annotated[
     typer.Option("--snapshot", help="What `kubectl get … -A -o json` printed; .gz and .zst too, - for a pipe."),
 ]
 ContextName: TypeAlias = Annotated[
-    str | None, typer.Option("--context", help="A live cluster, by its context in the kubeconfig.")
+    str | None,
+    typer.Option("--context", help="A live cluster, by its context in the kubeconfig."),
+]
+LiveFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", help="A live cluster, by its file; without --context the current one in it."),
 ]
 BROKER: Final = "nats://127.0.0.1:4222"
 CLUSTER: Final = "local"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinema_cli.inputs import InputError, UsageError, offers_of, say_what_is_left_out, snapshot_of
-from kinema_cli.options import AllowSpot, ContextName, MoveJobs, Output, SnapshotFile
+from kinema_cli.options import AllowSpot, ContextName, LiveFile, MoveJobs, Output, SnapshotFile
 from kinema_cli.output import Format, complain, counted
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class PlanOptions:
     catalog: Path
     snapshot: Path | None = None
     context: str | None = None
+    kubeconfig: Path | None = None
     objective: str = "cost"
     time_limit: float = 30.0
     move_jobs: bool = False
@@ -42,6 +43,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     catalog: Annotated[Path, typer.Option("--catalog", help="CSV of machine types with their prices.")],
     snapshot: SnapshotFile = None,
     context: ContextName = None,
+    kubeconfig: LiveFile = None,
     objective: Annotated[
         str,
         typer.Option("--objective", help="cost or energy; with :60 nodes are filled to 60 percent at most."),
@@ -64,6 +66,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         catalog=catalog,
         snapshot=snapshot,
         context=context,
+        kubeconfig=kubeconfig,
         objective=objective,
         time_limit=time_limit,
         move_jobs=move_jobs,
@@ -85,7 +88,7 @@ def run_plan(options: PlanOptions) -> int:
 
     try:
         settings = planning_settings(options)
-        found = snapshot_of(options.snapshot, options.context)
+        found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
         offers = offers_of(options.catalog, found)
         say_what_is_left_out(found)
         made = _solve(found, offers, settings)
