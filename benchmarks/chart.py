@@ -60,8 +60,12 @@ def _spot(plot: _Plot, point: Point, fill: str, radius: float) -> dict[str, floa
     return {"cx": plot.x(point.moves), "cy": plot.y(point.cost), "r": radius, "fill": fill}
 
 
+def _from(plot: _Plot, point: Point) -> dict[str, float]:
+    return {"x1": plot.x(point.moves), "y1": plot.y(point.cost)}
+
+
 def _named(plot: _Plot, rivals: Sequence[Point]) -> list[str]:
-    """Points with their names beside them; a name that would lie over another goes below it."""
+    """Points with their names beside them; a name that would lie over another goes above it, on a line to its point."""
     parts = []
     taken: list[tuple[float, float, float]] = []
     for point in sorted(rivals, key=lambda one: one.cost, reverse=True):
@@ -72,6 +76,9 @@ def _named(plot: _Plot, rivals: Sequence[Point]) -> list[str]:
         while any(abs(y - other) < 14 and left < end and begin < left + wide for begin, end, other in taken):
             y -= 14
         taken.append((left, left + wide, y))
+        if y < plot.y(point.cost) - 14:
+            end = left - 2 if left > plot.x(point.moves) else left + wide
+            parts.append(element("line", **_from(plot, point), x2=end, y2=y - 4, stroke=_RIVAL, stroke_width=0.7))
         parts.append(element("circle", **_spot(plot, point, _RIVAL, 5)))
         parts.append(_words(point.name, x=left, y=y, fill=_RIVAL))
     return parts
