@@ -19,7 +19,7 @@ _INK: Final = "#1f2933"
 _PALE: Final = "#d6dde4"
 _LINE: Final = "#1769aa"
 _RIVAL: Final = "#b45309"
-_LETTER: Final = 6.4
+_LETTER: Final = 6.0
 """Width of a letter of the names, about."""
 
 

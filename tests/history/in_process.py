@@ -70,6 +70,7 @@ class SimApi(KubernetesApi):
 
     def __init__(self, sim: SimCluster, fence: Fence) -> None:
         self._fence = fence
+        self._clock = SimClock(sim)
         self._front = KubeFront(
             api=sim.api,
             lister=Lister(sim.store),
@@ -79,6 +80,10 @@ class SimApi(KubernetesApi):
 
     async def close(self) -> None:
         """There is nothing to close."""
+
+    async def pause(self, seconds: float) -> None:
+        """Wait in virtual time."""
+        await self._clock.sleep(seconds)
 
     async def _request(
         self,

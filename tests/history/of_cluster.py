@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tests.e2e.auditor import controller_of
@@ -21,6 +21,8 @@ _ENDING: Final = {"evict", "surge-up", "surge-down", "restore"}
 """Steps that end pods which they name; an autoscaler may end those of a surge before their time."""
 _LATE: Final = timedelta(seconds=10)
 """How long it may take until somebody's word about an object has come to whoever decides."""
+_TAKEN_ALONG: Final = timedelta(seconds=2)
+"""How soon after a pod's end its heir of the same name is taken along by KWOK."""
 _UNITS: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -242,16 +244,26 @@ def _endings(history: History) -> Iterator[tuple[str, JSON, datetime]]:
 def _all_endings(history: History) -> Iterator[tuple[str, datetime]]:
     """Workload and moment of every pod that ran and began to end, new ones included.
 
-    One without a node was nobody's yet: KWOK ends pods by name, and takes the next one of a StatefulSet, too.
+    KWOK ends pods by name, and so takes the next one of a StatefulSet, too. Such a one is not counted: it has no node
+    yet, or goes right after its elder, and without the mark that an eviction leaves.
     """
     sets = {**history.before["ReplicaSet"]}
     for change in history.changes:
         if change.kind == "ReplicaSet":
             sets[change.key] = change.item
     objects = {**history.before, "ReplicaSet": sets}
+    last: dict[str, datetime] = {}
     for change, pod in _ends(history):
-        if pod["spec"].get("nodeName"):
-            yield controller_of(objects, pod), change.at
+        owner = controller_of(objects, pod)
+        late = change.at - last.get(change.key, datetime.min.replace(tzinfo=UTC)) > _TAKEN_ALONG
+        last[change.key] = change.at
+        if pod["spec"].get("nodeName") and (late or _evicted(pod) or not owner.startswith("StatefulSet ")):
+            yield owner, change.at
+
+
+def _evicted(pod: JSON) -> bool:
+    """Whether it was ended by the Eviction API."""
+    return any(one["type"] == "DisruptionTarget" for one in pod["status"].get("conditions", ()))
 
 
 def _ends(history: History) -> Iterator[tuple[Change, JSON]]:

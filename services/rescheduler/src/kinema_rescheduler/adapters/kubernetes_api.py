@@ -5,6 +5,7 @@ Bodies are plain JSON: the client's models refuse whole answers over one odd fie
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -78,6 +79,10 @@ class KubernetesApi:
     async def close(self) -> None:
         """Close the connection."""
         await self._client.close()  # type: ignore[no-untyped-call]  # the client has no types here
+
+    async def pause(self, seconds: float) -> None:
+        """Give the controllers time to act, in the cluster's own time."""
+        await asyncio.sleep(seconds)
 
     async def get(self, path: str, **query: str) -> Json:
         """Read an object or a list."""

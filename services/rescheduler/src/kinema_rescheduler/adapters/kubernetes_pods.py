@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Final
 
@@ -160,7 +159,7 @@ async def _until_gone(api: KubernetesApi, step: Step) -> None:
         workload = await _workload(api, step)
         if len([pod for pod in await _pods(api, step, workload) if not terminating(pod)]) <= step.replicas_to:
             return
-        await asyncio.sleep(_GONE_PAUSE)
+        await api.pause(_GONE_PAUSE)
 
 
 # --- reading
