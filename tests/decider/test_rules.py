@@ -128,6 +128,20 @@ async def test_plan_older_than_its_limit_is_refused(age: float, accepted: bool) 
         assert body.rule == "age"
 
 
+@pytest.mark.parametrize(("delegated", "accepted"), [(False, False), (True, True)])
+async def test_a_candidate_of_cluster_autoscaler_goes_only_where_it_deletes_for_us(
+    delegated: bool, accepted: bool
+) -> None:
+    """It marks each node that a plan empties: beside it such a node is off-limits, with it that is as planned."""
+    before, plan = halved()
+    marked = node("n2", taints=["DeletionCandidateOfClusterAutoscaler=1:PreferNoSchedule"])
+    now = from_objects([item if item.key != "n2" else marked for item in all_objects(before)], 8)
+    court = Court()
+    court.tell(CatalogPublished(source="test", priced=None, offers=offers(), delegated=delegated), "catalog-2")
+    body = await court.judge(plan, now)
+    assert isinstance(body, PlanAccepted) is accepted, body
+
+
 async def test_without_prices_nothing_is_compared() -> None:
     """No catalog, a live node without price, or an offer that is not on sale any more refuse the plan."""
     before, plan = halved()

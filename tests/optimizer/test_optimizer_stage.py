@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 from tests.optimizer.instances import boutique
-from tests.support.builders import NOW, cluster, deployed, fragmented, full, node, offers, tiny
+from tests.support.builders import NOW, cluster, deployed, fragmented, full, node, offers, taint, tiny
 
 from kinema_core.events import (
     AnyBody,
@@ -24,7 +24,7 @@ from kinema_core.events import (
     encode,
 )
 from kinema_core.model.check import Violation
-from kinema_core.model.cluster import Cluster, all_objects
+from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import AtVersion, Moment, NoState
@@ -129,6 +129,31 @@ async def test_a_workload_whose_new_pods_were_refused_stays_for_a_while() -> Non
     (later,) = await stage.handle(forecasts(), state, Moment(NOW + timedelta(hours=1)))
     assert isinstance(later, Plan)
     assert moved(later) == moved(free)
+
+
+def with_taint(state: Cluster, name: str, key: str) -> Cluster:
+    """The state with a taint on a node."""
+    old = state.node(name)
+    assert old is not None
+    new = msgspec.structs.replace(old, taints=(taint(f"{key}:PreferNoSchedule"),))
+    return from_objects([new if item is old else item for item in all_objects(state)], state.version)
+
+
+@pytest.mark.parametrize("delegated", [False, True])
+async def test_a_node_that_another_autoscaler_empties_is_left_to_it(delegated: bool) -> None:
+    """Its pods are held with the reason; where it deletes for us, one that it only considers is planned with."""
+    plain = fragmented()
+    stage = optimizer()
+    stage.recall(event(CatalogPublished(source="test", priced=NOW, offers=offers(), delegated=delegated), 7))
+    there = {pod.key for pod in plain.pods if pod.node == "n1" and "logger" not in pod.name}
+    for key, ours in (("DeletionCandidateOfClusterAutoscaler", delegated), ("karpenter.sh/disrupted", False)):
+        found = await answered(stage, forecasts(), with_taint(plain, "n1", key))
+        assert isinstance(found, Plan)
+        held = {item.pod: item for item in found.held if item.code == "foreign-node"}
+        assert held.keys() == (set() if ours else there)
+        assert all("n1" in item.reason and key in item.reason for item in held.values())
+        assert bool(moved(found) & there) == ours
+        assert {node.name for node in found.nodes if node.action == "delete"} >= ({"n1"} if ours else {"n2"})
 
 
 async def test_without_a_catalog_there_is_no_plan() -> None:

@@ -65,6 +65,8 @@ class World:
         self.provider = MemoryProvider(self.memory)
         self.limits = limits or Limits()
         self.offers = tuple(sold if sold is not None else offers())
+        self.delegated = False
+        """Whether the catalog says that the cluster's own autoscaler boots and deletes."""
         self.problems: list[str] = []
         self.floors: dict[str, int] = {
             item.key: item.replicas - (1 if item.type == "StatefulSet" else 0)
@@ -117,7 +119,7 @@ class World:
         """Publish catalog, proposal and acceptance."""
         if not await self.bus.head("STATE"):
             await self.observe()
-        body = CatalogPublished(source="test", priced=None, offers=self.offers)
+        body = CatalogPublished(source="test", priced=None, offers=self.offers, delegated=self.delegated)
         await self.publish(body, f"catalog-{name}")
         # The provider sells what was published: it is not asked for another catalog while a test runs.
         self._service._catalog_due = self.clock.now() + timedelta(days=1)

@@ -16,6 +16,7 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished, FrozenMap, Node, StepIntended
 from kinema_core.model.vocabulary import (
+    DELETION_CANDIDATE,
     DO_NOT_DISRUPT,
     DO_NOT_MOVE,
     FOREIGN_DELETION_TAINTS,
@@ -71,6 +72,26 @@ async def test_a_node_that_is_marked_is_left_alone(name: str, early: bool) -> No
     assert sorted(world.memory.nodes) == ["kinema-1", "n6"]
     assert ("delete", "n6") not in world.provider.orders
     assert pods <= {pod.uid for pod in world.memory.pods.values() if pod.node == "n6"}
+    assert world.problems == []
+    assert world.marks_left() == []
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_candidate_is_emptied_where_its_autoscaler_deletes_for_us(early: bool) -> None:
+    """Cluster Autoscaler marks each node that it would not miss: what we empty for it is not given up for that."""
+    before, plan = fragmented_plan()
+    world = World(before)
+    world.delegated = True
+
+    def mark() -> None:
+        world.memory.nodes["n6"] = tainted(world.memory.nodes["n6"], DELETION_CANDIDATE)
+
+    when = (lambda: True) if early else (lambda: EXPIRY in world.memory.nodes["n6"].labels)
+    world.on_second = once(when, mark)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert sorted(world.memory.nodes) == ["kinema-1"]
     assert world.problems == []
     assert world.marks_left() == []
 

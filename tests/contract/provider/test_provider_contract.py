@@ -130,7 +130,9 @@ async def test_permission(room: Room, api: KubernetesApi) -> None:
 async def test_who_boots_nothing_says_so(room: Room, api: KubernetesApi) -> None:
     """Where the cluster's own autoscaler boots, nothing is on sale and a boot is refused for good."""
     provider = room.provider(api)
-    assert {row.available for row in (await provider.catalog()).rows} == {0}
+    catalog = await provider.catalog()
+    assert {row.available for row in catalog.rows} == {0}
+    assert catalog.delegated
     assert await refused(provider, await room.offer(provider)) == "permission"
 
 

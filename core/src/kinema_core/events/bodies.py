@@ -102,6 +102,8 @@ class CatalogPublished(Body, frozen=True, kw_only=True):
     source: str
     priced: datetime | None
     offers: tuple[Offer, ...]
+    delegated: bool = False
+    """Whether the cluster's own autoscaler boots and deletes: that it considers a node then forbids nothing."""
 
 
 class IterationStarted(Body, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from kinema_core.events import Held, Node, Owner, Pod, Strategy
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
+from kinema_core.model.foreign import foreign_deletion
 from kinema_core.model.pod_rules import (
     Facts,
     MobilityOptions,
@@ -30,7 +31,6 @@ from kinema_core.model.strategy import asks_for_spot, strategy_of
 from kinema_core.model.vocabulary import (
     CONTROL_PLANE,
     DO_NOT_DISRUPT,
-    FOREIGN_DELETION_TAINTS,
     SCALE_DOWN_DISABLED,
     is_true,
     protection,
@@ -39,7 +39,6 @@ from kinema_core.model.vocabulary import (
 __all__ = [
     "Mobility",
     "MobilityOptions",
-    "foreign_deletion",
     "is_resident",
     "listed",
     "listed_by_key",
@@ -147,11 +146,6 @@ def _kept(facts: Facts, node: Node) -> str | None:
         return "it is a control-plane node"
     foreign = foreign_deletion(node)
     return None if foreign is None else f"another autoscaler is about to delete it: taint {foreign}"
-
-
-def foreign_deletion(node: Node) -> str | None:
-    """The taint by which another autoscaler says that it deletes the node, or may; None without one."""
-    return next((taint.key for taint in node.taints if taint.key in FOREIGN_DELETION_TAINTS), None)
 
 
 def _open(facts: Facts, node: Node) -> bool:

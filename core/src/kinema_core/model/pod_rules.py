@@ -27,8 +27,8 @@ from kinema_core.model.strategy import (
 from kinema_core.model.vocabulary import (
     DO_NOT_DISRUPT,
     DO_NOT_MOVE,
+    HELD,
     PREFER_NO_EVICTION,
-    REFUSED,
     SAFE_TO_EVICT,
     STRATEGY,
     is_true,
@@ -221,9 +221,12 @@ def _annotated(facts: Facts, pod: Pod) -> Verdict | None:
     return None
 
 
-def _refused(facts: Facts, pod: Pod) -> Verdict | None:
-    told = next((given[REFUSED] for given in annotations_of(facts.cluster, pod) if REFUSED in given), None)
-    return None if told is None else ("refused", f"a new pod in its place would not be let in: {told}")
+def _told(facts: Facts, pod: Pod) -> Verdict | None:
+    said = next((given[HELD] for given in annotations_of(facts.cluster, pod) if HELD in given), None)
+    if said is None:
+        return None
+    code, _, reason = said.partition(": ")
+    return code, reason
 
 
 def _host_path(facts: Facts, pod: Pod) -> Verdict | None:
@@ -277,7 +280,7 @@ _RULES: Final[tuple[Rule, ...]] = (
     _strategy_rule,
     _risk,
     _controller,
-    _refused,
+    _told,
     _host_path,
     _single,
     _budgeted,

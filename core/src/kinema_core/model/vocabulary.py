@@ -20,15 +20,17 @@ PRICE: Final = "kinema.io/usd-per-hour"
 CAPACITY_TYPE: Final = "kinema.io/capacity-type"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-REFUSED: Final = "kinema.io/refused"
-"""Why new pods of a workload were not let in of late: the optimizer adds it to its view of the state."""
+HELD: Final = "kinema.io/held"
+"""`code: reason` why pods stay, from what no state tells: the optimizer adds it to its own view of the state."""
 PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
+"""What Cluster Autoscaler puts on each node that it would not miss, so also on those that we empty."""
 FOREIGN_DELETION_TAINTS: Final = (
     "ToBeDeletedByClusterAutoscaler",
-    "DeletionCandidateOfClusterAutoscaler",
+    DELETION_CANDIDATE,
     "karpenter.sh/disrupted",
     "karpenter.sh/disruption",
 )

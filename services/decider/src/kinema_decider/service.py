@@ -19,6 +19,7 @@ from kinema_core.events import (
     PlanRefused,
 )
 from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.stage import Latest, Moment, NoState, Want
 from kinema_decider.logic.case import Case
 from kinema_decider.logic.memory import REMEMBERED, Memory, Proposal, remember
@@ -93,7 +94,7 @@ class Decider:
             proposed=proposal.time,
             approved=approved,
             memory=self._memory,
-            cluster=cluster,
+            cluster=beside_its_autoscaler(cluster, delegated=self._memory.delegated),
             now=now,
             limits=self._limits,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 
 from kinema_core.events import (
     AnyBody,
@@ -19,11 +20,13 @@ from kinema_core.events import (
     WorkloadForecast,
 )
 from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.stage import AtVersion, Moment, NoState, Want
 from kinema_optimizer.adapters.stops import RecordedStop
 from kinema_optimizer.job import Job, repeat_failure
 from kinema_optimizer.logic.failures import is_refusal, recorded_failure
+from kinema_optimizer.logic.foreign_nodes import left_to_others
 from kinema_optimizer.logic.refusals import Refusals
 from kinema_optimizer.logic.reports import recorded_solve
 from kinema_optimizer.planner import plan_for, reference_for
@@ -48,6 +51,7 @@ class Optimizer:
         self._solving = solving or InThread()
         self._broker = settings.runtime if settings.solver.share else None
         self._offers: tuple[Offer, ...] | None = None
+        self._delegated = False
         self._refusals = Refusals()
 
     def initial(self) -> Cluster:
@@ -64,7 +68,7 @@ class Optimizer:
         """The newest catalog holds; whose new pods were refused is not planned anew at once."""
         self._refusals = self._refusals.after(event)
         if isinstance(event.body, CatalogPublished):
-            self._offers = event.body.offers
+            self._offers, self._delegated = event.body.offers, event.body.delegated
 
     def wants(self, event: Event) -> Want:
         """The state that the iteration was started on; none for what is not answered."""
@@ -79,11 +83,17 @@ class Optimizer:
         mode, version, forecasts = asked
         if self._offers is None:
             return [PlanNone(mode=mode, version=version, reason="no-catalog")]
-        state = self._refusals.shown_in(state, moment.now, self._planning.refused_seconds)
-        job = Job(state, self._offers, moment.now, self._planning, mode, forecasts, self._broker)
+        job = Job(
+            self._seen(state, moment.now), self._offers, moment.now, self._planning, mode, forecasts, self._broker
+        )
         answer = await self._answer(job, moment.recorded)
         faultpoint("optimizer.before-answer")
         return [answer]
+
+    def _seen(self, state: Cluster, now: datetime) -> Cluster:
+        """The state with what else is known of it: what must not be planned, as it would not be carried out."""
+        state = left_to_others(beside_its_autoscaler(state, delegated=self._delegated))
+        return self._refusals.shown_in(state, now, self._planning.refused_seconds)
 
     async def _answer(self, job: Job, recorded: AnyBody | None) -> AnyBody:
         """The answer to a job: a new one, or a recorded one made again."""

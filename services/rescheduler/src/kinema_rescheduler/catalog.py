@@ -19,7 +19,12 @@ def catalog_event(
 
     What a live node of a type has for pods is known better than any formula, so offers depend on the cluster too.
     """
-    body = CatalogPublished(source=catalog.source, priced=catalog.priced, offers=offers_from(catalog.rows, cluster))
+    body = CatalogPublished(
+        source=catalog.source,
+        priced=catalog.priced,
+        offers=offers_from(catalog.rows, cluster),
+        delegated=catalog.delegated,
+    )
     if before is not None and before.body == body:
         return None
     cause = before.id if before is not None else ""

@@ -12,6 +12,7 @@ from typing import Final
 
 from kinema_core.events import (
     AnyBody,
+    CatalogPublished,
     Event,
     ExecutionAborted,
     ExecutionFinished,
@@ -21,6 +22,7 @@ from kinema_core.events import (
     kind_of_type,
 )
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.envelope import answer
 from kinema_rescheduler.logic.execution import FOLLOWED, Journal, fold
 from kinema_rescheduler.logic.limits import Limits
@@ -41,6 +43,9 @@ def decided(journal: Journal, cluster: Cluster, *, now: datetime, limits: Limits
     execution = current(journal, cluster)
     if execution is None:
         return ()
+    catalog = journal.catalog.body if journal.catalog is not None else None
+    if isinstance(catalog, CatalogPublished):
+        cluster = beside_its_autoscaler(cluster, delegated=catalog.delegated)
     bodies = decide(journal, cluster, now, limits=limits, fencing=fencing)
     return tuple(
         event_of(body, cause=execution.cause, name=_name(body), now=now, state=cluster.version) for body in bodies

@@ -55,6 +55,8 @@ class Memory:
 
     offers: tuple[Offer, ...] | None = None
     """What the provider sells; None before the first catalog."""
+    delegated: bool = False
+    """Whether the cluster's own autoscaler boots and deletes."""
     paused: Paused | None = None
     executing: str | None = None
     """Id of the proposal that was accepted and has not ended."""
@@ -80,8 +82,8 @@ def remember(memory: Memory, event: Event) -> Memory:
             memory = _settled(memory, plan_id)
         case PlanHeld(plan=plan_id):
             memory = replace(memory, held=memory.held | {plan_id})
-        case CatalogPublished(offers=offers):
-            memory = replace(memory, offers=offers)
+        case CatalogPublished(offers=offers, delegated=delegated):
+            memory = replace(memory, offers=offers, delegated=delegated)
         case ExecutionFinished(plan=plan_id) | ExecutionAborted(plan=plan_id) if plan_id == memory.executing:
             vain = memory.vain + 1 if _in_vain(event.body) else 0
             memory = replace(memory, executing=None, ended=event.time, vain=vain)

@@ -16,7 +16,7 @@ import msgspec
 
 from kinema_core.events import SKIPPED, Event, FrozenMap, StepFailed, Workload
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.vocabulary import REFUSED
+from kinema_core.model.vocabulary import HELD
 
 _REASON: Final = "refused"
 
@@ -52,5 +52,5 @@ class Refusals:
 
 
 def _marked(workload: Workload, refusal: _Refusal) -> Workload:
-    told = f"{refusal.detail} ({refusal.at:%Y-%m-%d %H:%M} UTC)"
-    return msgspec.structs.replace(workload, annotations=FrozenMap({**workload.annotations, REFUSED: told}))
+    why = f"a new pod in its place would not be let in: {refusal.detail} ({refusal.at:%Y-%m-%d %H:%M} UTC)"
+    return msgspec.structs.replace(workload, annotations=FrozenMap({**workload.annotations, HELD: f"refused: {why}"}))

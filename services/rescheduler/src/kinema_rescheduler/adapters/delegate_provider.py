@@ -29,7 +29,7 @@ class DelegateProvider:
     async def catalog(self) -> Catalog:
         """Prices of what is there; nothing is on sale, as we cannot boot it."""
         prices = await read_prices(self._settings.catalog)
-        return replace(prices, rows=tuple(replace(row, available=0) for row in prices.rows))
+        return replace(prices, rows=tuple(replace(row, available=0) for row in prices.rows), delegated=True)
 
     async def boot(self, name: str, offer: Offer, operation: str) -> Operation:
         """Refuse: which node an autoscaler boots, and when, is its own affair."""

@@ -21,6 +21,8 @@ class Catalog:
     source: str
     priced: datetime | None
     rows: tuple[CatalogRow, ...]
+    delegated: bool = False
+    """Whether the cluster's own autoscaler boots and deletes."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kinema_core.events import Amounts, Placement, Pod, StepKind, Strategy, Workload
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import foreign_deletion
+from kinema_core.model.foreign import foreign_deletion
 from kinema_rescheduler.logic.route import Leg
 from kinema_rescheduler.logic.scene import Scene
 

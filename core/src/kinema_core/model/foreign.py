@@ -1,0 +1,39 @@
+"""Nodes that another autoscaler has begun to delete, or considers: what that forbids, and what it does not.
+
+Beside another autoscaler such a node is off-limits: who empties it is not us. Where the cluster's own autoscaler
+deletes for us, it marks as a candidate each node that we empty, which must not keep us from emptying it.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import msgspec
+
+from kinema_core.events import Node
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.derived import derived
+from kinema_core.model.vocabulary import DELETION_CANDIDATE, FOREIGN_DELETION_TAINTS
+
+
+def foreign_deletion(node: Node) -> str | None:
+    """The taint by which another autoscaler says that it deletes the node, or may; None without one."""
+    return next((taint.key for taint in node.taints if taint.key in FOREIGN_DELETION_TAINTS), None)
+
+
+def beside_its_autoscaler(cluster: Cluster, *, delegated: bool) -> Cluster:
+    """The cluster as those see it who decide; where nodes are `delegated`, without the marks of mere candidates."""
+    return derived(cluster, _without_candidates) if delegated else cluster
+
+
+def _without_candidates(cluster: Cluster) -> Cluster:
+    marked = [node for node in cluster.nodes if any(taint.key == DELETION_CANDIDATE for taint in node.taints)]
+    if not marked:
+        return cluster
+    nodes = {**cluster.objects[Node.__name__], **{node.name: _unmarked(node) for node in marked}}
+    return Cluster(cluster.version, MappingProxyType({**cluster.objects, Node.__name__: nodes}))
+
+
+def _unmarked(node: Node) -> Node:
+    kept = tuple(taint for taint in node.taints if taint.key != DELETION_CANDIDATE)
+    return msgspec.structs.replace(node, taints=kept)
