@@ -12,6 +12,7 @@ from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
 
 from kinema_core.events import Solve, Stop
+from kinema_optimizer.adapters import stops
 from kinema_optimizer.adapters.aggregated import solve_aggregated
 from kinema_optimizer.adapters.highs import Model, solve
 from kinema_optimizer.adapters.result import Result
@@ -80,6 +81,52 @@ def test_the_clock_gives_every_phase_its_share() -> None:
         time.sleep(0.005)
     stop.begin("size")
     assert stop.ends(1) is None
+
+
+class Clock:
+    """A clock that goes on when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        """See `time.monotonic`."""
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of stop rules."""
+    made = Clock()
+    monkeypatch.setattr(stops, "time", made)
+    return made
+
+
+def test_a_step_that_does_not_fit_into_what_is_left_is_not_begun(clock: Clock) -> None:
+    """A kind of step that took 3 s is not begun with 2 s left, one that took 1 s is."""
+    stop = ClockStop(10)
+    stop.begin("last")
+    assert stop.ends(0, "slow") is None
+    clock.now = 3.0
+    assert stop.ends(1, "quick") is None
+    clock.now = 4.0
+    assert stop.ends(2, "slow") is None
+    clock.now = 7.5
+    assert stop.ends(3, "quick") is None
+    assert stop.ends(3, "slow") == "time-limit"
+
+
+def test_a_step_of_a_new_kind_is_taken_to_be_twice_as_long_as_the_longest(clock: Clock) -> None:
+    """After a first plan that took 1.2 s of 2 s nothing is begun, after one of 0.6 s something is."""
+    late, early = ClockStop(2), ClockStop(2)
+    for stop in (late, early):
+        stop.begin("start")
+    clock.now = 0.6
+    assert early.ends(0) is None
+    early.begin("last")
+    assert early.ends(0, "new") is None
+    clock.now = 1.2
+    assert late.ends(0) == "time-limit"
 
 
 def test_time_is_left_to_price_rules() -> None:

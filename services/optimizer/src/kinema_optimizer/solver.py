@@ -79,10 +79,10 @@ class _TellingStop(ClockStop):
         super().begin(phase)
         self._teller.beat()
 
-    def ends(self, iteration: int) -> StopReason | None:
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
         """See `StopRule`."""
         self._teller.beat()
-        return super().ends(iteration)
+        return super().ends(iteration, coming)
 
 
 def main() -> None:

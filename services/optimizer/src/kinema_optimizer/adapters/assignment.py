@@ -78,15 +78,12 @@ def relax(problem_requests: Ints, demand: Ints, kinds: Kinds, *, rounds: int) ->
 def _by_sums(requests: Ints, demand: Ints, kinds: Kinds) -> Ints:
     """Kinds that the cheapest cover of summed requests uses, for each set of classes that fit the same kinds."""
     chosen = set(np.flatnonzero(kinds.fixed).tolist())
-    able = kinds.fits > 0
-    signatures, group_of = np.unique(able, axis=1, return_inverse=True)
+    signature = _signatures(kinds)
     limited = kinds.available < UNLIMITED
-    for g in range(signatures.shape[1]):
-        mine = (group_of == g) & (demand > 0)
-        if not mine.any():
-            continue
+    for g in np.unique(signature[demand > 0]).tolist():
+        mine = (signature == g) & (demand > 0)
         total = (requests[mine] * demand[mine, None]).sum(axis=0).astype(np.float64)
-        members = np.flatnonzero(signatures[:, g] & ~kinds.fixed)
+        members = np.flatnonzero((kinds.fits[:, mine][:, 0] > 0) & ~kinds.fixed)
         if not members.size:
             continue
         chosen |= set(members[limited[members]].tolist()) if len(members) < 60 else set()
@@ -111,8 +108,6 @@ class _Assignment:
 
     def __init__(self, requests: Ints, demand: Ints, kinds: Kinds) -> None:
         self._demand, self._kinds = demand, kinds
-        self._inside: list[int] = []
-        self._pod_price = np.zeros(len(demand))
         self._room_price = np.zeros(kinds.room.shape)
         self._worth = np.zeros(len(kinds.price))
         self._most = np.minimum(kinds.fits, demand[None]).astype(np.float64)
@@ -123,50 +118,61 @@ class _Assignment:
         np.add.at(self._sums, self._group_of, requests * demand[:, None].astype(np.float64))
         self._able = np.zeros((len(kinds.price), groups), dtype=bool)
         self._able[:, self._group_of] = kinds.fits > 0
+        self._able &= (self._sums.sum(axis=1) > 0)[None]
+        self._inside = np.zeros(0, dtype=np.int64)
+        self._bought: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._shared: NDArray[np.int64] = np.zeros((0, 3), dtype=np.int64)
+        self._dear = 1e3 * max(1.0, float(kinds.price.sum()))
+        limits = np.array([n for _, n in kinds.pools], dtype=np.float64)
+        self._lp = LinearProgram(
+            np.concatenate([np.ones(groups), np.full(len(limits), -INFINITY)]),
+            np.concatenate([np.full(groups, INFINITY), limits]),
+            unit=float(kinds.price.max()),
+        )
+        spare = np.arange(groups, dtype=np.int32)
+        self._lp.add(np.full(groups, self._dear), np.full(groups, INFINITY), (spare, spare, np.ones(groups)))
 
-    def enter(self, kinds: Ints) -> None:
-        """Let kinds in."""
-        self._inside = sorted({*self._inside, *kinds.tolist()})
+    def enter(self, entering: Ints) -> None:
+        """Let kinds in: rows for the room of their nodes, columns for the nodes and for each group's share of them."""
+        kinds, (groups, rows) = self._kinds, self._sums.shape
+        fresh = np.setdiff1d(entering, self._inside)
+        first = groups + len(kinds.pools) + rows * (len(self._inside) + np.arange(len(fresh)))
+        self._lp.add_rows(np.zeros(rows * len(fresh)), np.full(rows * len(fresh), INFINITY))
+        entries = [
+            [*((groups + p, 1.0) for p, (members, _) in enumerate(kinds.pools) if k in members)]
+            + [(start + r, 1.0) for r in range(rows)]
+            for k, start in zip(fresh.tolist(), first.tolist(), strict=True)
+        ]
+        self._bought = np.concatenate([self._bought, self._lp.columns + np.arange(len(fresh))])
+        self._lp.add(
+            np.where(kinds.fixed[fresh], 0, kinds.price[fresh]).astype(float),
+            np.where(kinds.available[fresh] >= UNLIMITED, INFINITY, kinds.available[fresh]).astype(float),
+            compressed(entries),
+        )
+        k, g = np.nonzero(self._able[fresh])
+        shared = np.column_stack([fresh[k], g, self._lp.columns + np.arange(len(g))])
+        self._shared = np.concatenate([self._shared, shared])
+        taken = self._sums[g] / np.maximum(kinds.room, 1)[fresh[k]]
+        self._lp.add(
+            np.zeros(len(g)),
+            np.full(len(g), INFINITY),
+            _columns(g, first[k][:, None] + np.arange(rows)[None], -taken),
+        )
+        self._inside = np.concatenate([self._inside, fresh])
 
     def solve(self) -> None:
         """Solve over the kinds inside; groups that none of them holds have a slack at a price above all."""
-        kinds, inside = self._kinds, np.array(self._inside)
+        kinds, inside = self._kinds, self._inside
         groups, rows = self._sums.shape
-        k, g = np.nonzero(self._able[inside] & (self._sums.sum(axis=1) > 0)[None])
-        pooled = [(tuple(i for i, one in enumerate(self._inside) if one in members), n) for members, n in kinds.pools]
-        lower = np.concatenate([np.ones(groups), np.zeros(len(inside) * rows), np.full(len(pooled), -INFINITY)])
-        upper = np.concatenate(
-            [np.full(groups + len(inside) * rows, INFINITY), np.array([n for _, n in pooled], dtype=float)]
-        )
-        lp = LinearProgram(lower, upper, unit=float(kinds.price.max()))
-        taken = self._sums[g] / np.maximum(kinds.room, 1)[inside[k]]
-        lp.add(
-            np.zeros(len(g)),
-            np.full(len(g), INFINITY),
-            _columns(g, groups + k[:, None] * rows + np.arange(rows)[None], -taken),
-        )
-        entries = [[(groups + i * rows + r, 1.0) for r in range(rows)] for i in range(len(inside))]
-        for p, (members, _) in enumerate(pooled):
-            for i in members:
-                entries[i].append((groups + len(inside) * rows + p, 1.0))
-        lp.add(
-            np.where(kinds.fixed[inside], 0, kinds.price[inside]).astype(float),
-            np.where(kinds.available[inside] >= UNLIMITED, INFINITY, kinds.available[inside]).astype(float),
-            compressed(entries),
-        )
-        spare = np.arange(groups, dtype=np.int32)
-        dear = 1e3 * max(1.0, float(kinds.price.sum()))
-        lp.add(np.full(groups, dear), np.full(groups, INFINITY), (spare, spare, np.ones(groups)))
-        found = lp.solve()
-        worth = np.maximum(found.duals[groups : groups + len(inside) * rows], 0.0).reshape(len(inside), rows)
+        found = self._lp.solve()
+        worth = np.maximum(found.duals[groups + len(kinds.pools) :], 0.0).reshape(len(inside), rows)
         priced = np.einsum("kcr,kr->kc", self._weights[inside], worth)
-        self._pod_price = np.where(kinds.fits[inside] > 0, priced, np.inf).min(axis=0)
-        homeless = ~np.isfinite(self._pod_price)
-        self._pod_price[homeless] = dear
+        self._pod_price = np.where(kinds.fits[inside] > 0, priced, np.inf).min(axis=0, initial=np.inf)
+        self._pod_price[~np.isfinite(self._pod_price)] = self._dear
         self._nodes = np.zeros(len(kinds.price))
-        self._nodes[inside] = found.values[len(g) : len(g) + len(inside)]
+        self._nodes[inside] = found.values[self._bought]
         self._shares = np.zeros((len(kinds.price), groups))
-        self._shares[inside[k], g] = found.values[: len(g)]
+        self._shares[self._shared[:, 0], self._shared[:, 1]] = found.values[self._shared[:, 2]]
 
     def value(self) -> None:
         """Price the room of every kind: what the best fractional filling of one node of it is worth.
@@ -219,14 +225,20 @@ class _Assignment:
 
 def groups_of(requests: Ints, demand: Ints, kinds: Kinds) -> NDArray[np.int64]:
     """(C,): group of each class: the kinds that hold it, and the direction of its requests in so many steps."""
-    _, signature = np.unique(kinds.fits > 0, axis=1, return_inverse=True)
     if len(requests) <= _FEW:
         return np.arange(len(requests))
+    signature = _signatures(kinds)
     share = requests / np.maximum(np.median(kinds.room, axis=0), 1.0)
     parts = share / np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
     steps = np.floor(parts[:, :-1] * _STEPS).astype(np.int64)
     _, group = np.unique(np.column_stack([signature, steps]), axis=0, return_inverse=True)
     return np.asarray(group, dtype=np.int64)
+
+
+def _signatures(kinds: Kinds) -> NDArray[np.int64]:
+    """(C,): equal for classes that fit the same kinds."""
+    _, signature = np.unique(np.packbits(kinds.fits > 0, axis=0), axis=1, return_inverse=True)
+    return np.asarray(signature, dtype=np.int64).ravel()
 
 
 def _columns(

@@ -11,7 +11,7 @@ import numpy as np
 from kinema_optimizer.adapters.neighbourhood import Exchange, Step
 from kinema_optimizer.logic.packing import UNLIMITED, Content, Packing, PackingProblem, content, flaws
 from kinema_optimizer.logic.problem import Ints
-from kinema_optimizer.logic.state import NOTHING, Filling
+from kinema_optimizer.logic.state import NOTHING, Filling, contents
 
 
 def faults(problem: PackingProblem, step: Step, exchange: Exchange) -> tuple[str, ...]:
@@ -34,9 +34,9 @@ def faults(problem: PackingProblem, step: Step, exchange: Exchange) -> tuple[str
     rows = [exchange.kept.get(e, NOTHING) for e in nodes]
     packing = Packing(
         keep=np.array([e in exchange.kept for e in nodes], dtype=bool),
-        changes=_content(rows),
+        changes=contents(rows),
         boots=np.array([one.machine for one in exchange.boots], dtype=np.int64),
-        booted=_content(exchange.boots),
+        booted=contents(exchange.boots),
         unplaced=np.zeros(len(problem.pending), dtype=np.int64),
     )
     return flaws(_part(problem, step, nodes), packing)
@@ -90,7 +90,3 @@ def _total(problem: PackingProblem, filled: Sequence[Filling]) -> Ints:
 
 def _rows(given: Content, nodes: Sequence[int]) -> Content:
     return content([dict(given.of(e)) for e in nodes])
-
-
-def _content(filled: Sequence[Filling]) -> Content:
-    return content([dict(zip(one.classes.tolist(), one.counts.tolist(), strict=True)) for one in filled])

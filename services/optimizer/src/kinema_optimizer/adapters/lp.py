@@ -1,4 +1,4 @@
-"""Linear programs in HiGHS that grow by columns and keep their basis: one thread, dual simplex, no clock."""
+"""Linear programs in HiGHS that grow and keep their basis: one thread, simplex, no clock."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from kinema_optimizer.errors import OptimizerError
 
 Floats = NDArray[np.float64]
 INFINITY: Final = highspy.kHighsInf
+_DUAL: Final = 1
+_PRIMAL: Final = 4
+"""HiGHS' numbers for the two ways of the simplex: a basis stays one for the primal when columns are added, and one for
+the dual when limits of rows change."""
 
 
 class LinearProgramError(OptimizerError):
@@ -29,7 +33,7 @@ class LpSolution:
 
 
 class LinearProgram:
-    """Minimise; rows are made first, columns may be added between solves.
+    """Minimise; rows and columns may be added between solves.
 
     `unit` is about what the dearest column costs: HiGHS fails on costs in the millions, so it sees multiples of this.
     """
@@ -37,11 +41,23 @@ class LinearProgram:
     def __init__(self, lower: Floats, upper: Floats, *, unit: float) -> None:
         self._unit = max(unit, 1.0) / 10
         self._highs = highspy.Highs()  # type: ignore[no-untyped-call]  # the binding leaves its constructor untyped
-        for name, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("solver", "simplex")):
+        for name, value in (
+            ("output_flag", False),
+            ("threads", 1),
+            ("parallel", "off"),
+            ("solver", "simplex"),
+            # All programs here are in shares and multiples already; scaled once more they take twice as long.
+            ("simplex_scale_strategy", 0),
+        ):
             self._highs.setOptionValue(name, value)
+        self._strategy = _DUAL
+        self.columns = 0
+        self.add_rows(lower, upper)
+
+    def add_rows(self, lower: Floats, upper: Floats) -> None:
+        """Add rows within these limits that no column is in yet."""
         none = np.zeros(0, dtype=np.int32)
         self._highs.addRows(len(lower), lower, upper, 0, none, none, np.zeros(0))
-        self.columns = 0
 
     def add(self, cost: Floats, upper: Floats, matrix: tuple[NDArray[np.int32], NDArray[np.int32], Floats]) -> None:
         """Add columns from 0 to `upper`; `matrix` is (start, row index, value), compressed by column."""
@@ -53,6 +69,7 @@ class LinearProgram:
         """Change the limits of rows."""
         for row, low, high in zip(rows.tolist(), lower.tolist(), upper.tolist(), strict=True):
             self._highs.changeRowBounds(row, low, high)
+        self._strategy = _DUAL
 
     def solve(self) -> LpSolution:
         """The optimum.
@@ -60,6 +77,8 @@ class LinearProgram:
         Raises:
             LinearProgramError: there is none, or HiGHS failed.
         """
+        self._highs.setOptionValue("simplex_strategy", self._strategy)
+        self._strategy = _PRIMAL
         self._highs.run()
         status = self._highs.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:

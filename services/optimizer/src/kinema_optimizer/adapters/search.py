@@ -36,6 +36,8 @@ from kinema_optimizer.logic.state import State, cost_of, moved, packing_of
 
 _OTHER: Final = 6
 """Every so many rounds, the way to look for exchanges that gained less is tried again."""
+_WAYS: Final = {True: "columns of a step", False: "tries"}
+"""What rounds look for exchanges by."""
 _STEPS: Final = 4
 """Steps of a round."""
 _GLOBAL_CLASSES: Final = 700
@@ -152,6 +154,7 @@ class _Search:
     def run(self) -> Found:
         """First plans, then rounds of improvement as the wish asks for."""
         problem = self.problem
+        self.stop.begin("start")
         self.bounding = self.pool.submit(lower_bound, self.relaxed)
         kinds = kinds_of(problem)
         relaxation = _relaxation(problem, kinds)
@@ -163,7 +166,9 @@ class _Search:
         self.least = cost_of(problem, now)
         self.most = self._most(now)
         self._tell("start", self.least, now)
-        if not problem.stays.totals(len(problem.pending), ~problem.node_fixed).any():
+        if self._over("start", 0):
+            best = now
+        elif not problem.stays.totals(len(problem.pending), ~problem.node_fixed).any():
             best = self._cheapest(guide, kinds, now, SHARE_OF_ALL)
         else:
             selection = Selection(problem, on_sale(kinds, len(problem.machines)), relaxation)
@@ -260,9 +265,9 @@ class _Search:
         best = min((one for one in (near, cheapest) if affordable(one)), key=self._moves)
         return self._rounds(self._at(guide, self._mean()), best, SHARE_OF_ALL, affordable)
 
-    def _over(self, phase: str, turn: int) -> bool:
+    def _over(self, phase: str, turn: int, coming: str = "") -> bool:
         """Whether a phase ends at this callback; notes it down."""
-        ended = self.stop.ends(turn)
+        ended = self.stop.ends(turn, coming)
         if ended is not None:
             self.stops.append(Stop(reason=ended, phase=phase, iteration=turn))
         return ended is not None
@@ -305,13 +310,12 @@ class _Search:
         if (cost := cost_of(self.problem, state)) < self.least:
             self.least = cost
             self._tell(phase, cost, state)
-        if self._over(phase, 0):
-            return state
         idle, best = 0, state
         gains = {True: np.inf, False: np.inf}
+        deep = not quick
+        if self._over(phase, 0, _WAYS[deep]):
+            return state
         for turn in range(1, _ROUNDS):
-            # The way that gained more when it was last tried, and now and then the other.
-            deep = not quick and (gains[True] >= gains[False]) != (turn % _OTHER == 0)
             steps, deep = self._steps(guide, state, turn, deep=deep)
             errands = [Errand(step, deep, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
             found = (self.wish.crew or Threads(self.pool)).improve(guide, errands)
@@ -333,7 +337,9 @@ class _Search:
                 best = min(best, state, key=lambda one: cost_of(self.problem, one))
                 guide = self._steered(guide, dearer=refused)
             done = idle >= _IDLE or not steps or (quick and turn == _QUICK)
-            reason = self.stop.ends(turn) or ("optimal" if done else None)
+            # The way that gained more when it was last tried, and now and then the other.
+            deep = not quick and (gains[True] >= gains[False]) != ((turn + 1) % _OTHER == 0)
+            reason = self.stop.ends(turn, _WAYS[deep]) or ("optimal" if done else None)
             if reason is not None:
                 self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
                 break

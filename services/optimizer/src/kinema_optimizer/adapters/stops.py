@@ -47,8 +47,11 @@ class StopRule(Protocol):
     def begin(self, phase: str) -> None:
         """A phase begins; its callbacks are counted from 1."""
 
-    def ends(self, iteration: int) -> StopReason | None:
-        """Why the phase ends at this callback, or None when it goes on."""
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
+        """Why the phase ends at this callback, or None when it goes on.
+
+        `coming` names what is done until the next callback, where a phase has steps of several kinds.
+        """
 
     def cancel(self) -> None:
         """End everything at the next callback: nobody wants the result any more. May come from another thread."""
@@ -76,6 +79,9 @@ PRICING: Final = "binding"
 class ClockStop(_Rule):
     """Ends after `seconds` in all; every phase gets its share of what is left when it begins.
 
+    A phase that takes too long costs the next ones time, so it may end a little late. Nothing is begun of which the
+    last of its kind took longer than there is left in all; a new kind is taken to need half as long again as the longest of any.
+
     Args:
         seconds: real seconds from now.
         pricing: part of them that `PRICING` has for itself, even where what came before took longer than it should.
@@ -86,23 +92,27 @@ class ClockStop(_Rule):
         self._end = time.monotonic() + seconds
         self._pricing = pricing * seconds
         self._deadline = self._end - self._pricing
-        self._phase_deadline = self._deadline
-        self._last = time.monotonic()
+        self._limit = self._phase_deadline = self._deadline
+        self._began = time.monotonic()
+        self._coming = ""
+        self._took: dict[str, float] = {}
 
     def begin(self, phase: str) -> None:
         """See `StopRule`."""
         super().begin(phase)
         now = time.monotonic()
-        end = max(self._end, now + self._pricing) if phase == PRICING else self._deadline
-        self._phase_deadline = now + max(0.0, end - now) * SHARES.get(phase, 1.0)
-        self._last = now
+        self._limit = max(self._end, now + self._pricing) if phase == PRICING else self._deadline
+        self._phase_deadline = now + max(0.0, self._limit - now) * SHARES.get(phase, 1.0)
+        self._began, self._coming = now, phase
 
-    def ends(self, iteration: int) -> StopReason | None:
-        """See `StopRule`. Also where the next callback would more likely come after the deadline than before."""
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
+        """See `StopRule`. Of the share, also where the next callback would more likely come after it than before."""
         now = time.monotonic()
-        coming = now + (now - self._last) / 2
-        self._last = now
-        return "time-limit" if self._cancelled or coming >= self._phase_deadline else None
+        self._took[self._coming] = now - self._began
+        self._began, self._coming = now, coming or self._phase
+        took = self._took.get(self._coming, 1.5 * max(self._took.values(), default=0.0) if coming else 0.0)
+        over = now + took / 2 >= self._phase_deadline or now + took >= self._limit
+        return "time-limit" if self._cancelled or over else None
 
 
 class WorkStop(_Rule):
@@ -112,7 +122,7 @@ class WorkStop(_Rule):
         super().__init__()
         self._iterations = iterations
 
-    def ends(self, iteration: int) -> StopReason | None:
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
         """See `StopRule`."""
         return "work-limit" if self._cancelled or iteration >= self._iterations else None
 
@@ -133,7 +143,7 @@ class RecordedStop(_Rule):
         left = self._stops.get(phase, [])
         self._now = left.pop(0) if left else None
 
-    def ends(self, iteration: int) -> StopReason | None:
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
         """See `StopRule`."""
         stop = self._now
         if self._cancelled:

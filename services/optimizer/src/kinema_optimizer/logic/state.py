@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kinema_optimizer.logic.packing import Packing, PackingProblem, content
+from kinema_optimizer.logic.packing import Content, Packing, PackingProblem
 from kinema_optimizer.logic.problem import Flags, Ints
 
 
@@ -65,13 +65,23 @@ def moved(problem: PackingProblem, state: State) -> Ints:
 def packing_of(problem: PackingProblem, state: State) -> Packing:
     """The state as an answer: new nodes by machine, then by what they take."""
     boots = sorted(state.boots, key=lambda one: (one.machine, one.classes.tolist(), one.counts.tolist()))
-    rows = [_row(state.changes.get(e, NOTHING)) for e in range(len(problem.nodes))]
     return Packing(
         keep=state.keep,
-        changes=content(rows),
+        changes=contents([state.changes.get(e, NOTHING) for e in range(len(problem.nodes))]),
         boots=np.array([one.machine for one in boots], dtype=np.int64),
-        booted=content([_row(one) for one in boots]),
+        booted=contents(boots),
         unplaced=state.unplaced,
+    )
+
+
+def contents(fillings: Sequence[Filling]) -> Content:
+    """What is in each of the fillings."""
+    sizes = [one.classes.size for one in fillings]
+    none = np.zeros(0, dtype=np.int64)
+    return Content(
+        start=np.concatenate([none, [0], np.cumsum(sizes)]).astype(np.int64),
+        classes=np.concatenate([none, *(one.classes for one in fillings)]),
+        counts=np.concatenate([none, *(one.counts for one in fillings)]),
     )
 
 
@@ -84,10 +94,6 @@ def state_of(problem: PackingProblem, packing: Packing) -> State:
         boots=[_filling(int(m), packing.booted.of(b)) for b, m in enumerate(packing.boots.tolist())],
         unplaced=packing.unplaced,
     )
-
-
-def _row(filling: Filling) -> dict[int, int]:
-    return dict(zip(filling.classes.tolist(), filling.counts.tolist(), strict=True))
 
 
 def _filling(machine: int, entries: Sequence[tuple[int, int]]) -> Filling:
