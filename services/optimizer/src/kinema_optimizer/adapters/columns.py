@@ -238,7 +238,7 @@ class ColumnGeneration:
         parts = 1 + len(order) // 10
         least = 0.85 if whole.any() else 0.5
         found: list[tuple[Column, int]] = []
-        left = self._left.copy()
+        left, uppers = self._left.copy(), uppers.copy()
         for i in order.tolist():
             if not whole[i] and found and (values[i] < least or not parts):
                 break
@@ -253,6 +253,7 @@ class ColumnGeneration:
             if not self._available(column.place, uppers, times):
                 continue
             found.append((column, times))
+            uppers[[row - self._n for row in self._rows(column.place)]] -= times
             left = np.maximum(left - covers * times, 0)
             parts -= not whole[i]
         return found

@@ -68,25 +68,18 @@ class Exchange:
     """Micro-USD per hour, moves at their price."""
 
 
-def improve(guide: Guide, step: Step) -> Exchange | None:
-    """A cheaper exchange for the step, if one is found."""
-    view = view_of(guide, step)
+def generated(view: View) -> list[Column] | None:
+    """Nodes for the pods of a step, by column generation; None where no choice of columns covers them."""
     generation = ColumnGeneration(view.task, width=_WIDTH)
-    now = view.current()
-    generation.add(now)
+    generation.add(view.current())
     generation.add(view.undisturbed())
-    before = sum(generation.cost_of(column) for column in now)
     try:
         generation.improve(_ROUNDS)
         chosen = generation.dive(1)
-    except LinearProgramError:  # numbers too close to each other for HiGHS: the nodes stay as they are
+    except LinearProgramError:  # numbers too close to each other for HiGHS
         return None
     whole = None if chosen is None else exactly(view.task, chosen)
-    if whole is None:
-        return None
-    better = [view.cheapest(column) for column in whole]
-    saving = before - sum(generation.cost_of(column) for column in better)
-    return view.exchange(better, saving) if saving > BETTER else None
+    return None if whole is None else [view.cheapest(column) for column in whole]
 
 
 def carried_out(state: State, step: Step, exchange: Exchange) -> State:
@@ -229,11 +222,6 @@ def _pool(problem: PackingProblem, step: Step) -> Ints:
             row = _staying(problem, e)
             pool[problem.stays.classes[row]] += problem.stays.counts[row]
     return pool
-
-
-def classes_of(guide: Guide, step: Step) -> int:
-    """How many classes the pods of a step are of."""
-    return int(np.count_nonzero(_pool(guide.problem, step)))
 
 
 def _fills(problem: PackingProblem, e: int, pool: Ints) -> bool:

@@ -1,4 +1,4 @@
-"""Ruin and recreate: the quick step of the search, for nodes that hold few pods of many classes each.
+"""Ruin and recreate: the quick step of the search, and what ends the other kind.
 
 Some nodes are emptied, the others filled anew from their own pods and from those that lost their node, and what is left
 over goes to new nodes. One try takes a millisecond where column generation takes a second, which pays where hardly two
@@ -11,23 +11,19 @@ from __future__ import annotations
 import numpy as np
 
 from kinema_optimizer.adapters.columns import Column
-from kinema_optimizer.adapters.neighbourhood import BETTER, Exchange, Guide, Step, View, view_of
+from kinema_optimizer.adapters.neighbourhood import View
 from kinema_optimizer.adapters.recreate import Job, recreate
 
 
-def ruin(guide: Guide, step: Step, *, tries: int, seed: tuple[int, ...]) -> Exchange | None:
-    """A cheaper exchange for the step, if so many tries find one."""
-    view = view_of(guide, step)
-    now = view.current()
-    if not now or not len(view.mine):
-        return None
-    places = np.array([one.place for one in now], dtype=np.int64)
-    counts = np.stack([one.counts for one in now])
+def tried(view: View, nodes: list[Column], *, tries: int, seed: tuple[int, ...]) -> list[Column]:
+    """Nodes that cost less than these for the same pods, where so many tries find some."""
+    if not nodes or not len(view.mine):
+        return nodes
+    places = np.array([one.place for one in nodes], dtype=np.int64)
+    counts = np.stack([one.counts for one in nodes])
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    saving, places, counts = recreate(_job(view), places, counts, tries, start)
-    if saving <= BETTER:
-        return None
-    return view.exchange([Column(place, row) for place, row in zip(places.tolist(), counts, strict=True)], saving)
+    _, places, counts = recreate(_job(view), places, counts, tries, start)
+    return [Column(place, row) for place, row in zip(places.tolist(), counts, strict=True)]
 
 
 def _job(view: View) -> Job:

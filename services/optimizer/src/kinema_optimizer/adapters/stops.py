@@ -80,7 +80,7 @@ class ClockStop(_Rule):
     """Ends after `seconds` in all; every phase gets its share of what is left when it begins.
 
     A phase that takes too long costs the next ones time, so it may end a little late. Nothing is begun of which the
-    last of its kind took longer than there is left in all; a new kind is taken to need half as long again as the longest of any.
+    last of its kind took longer than there is left in all; a new kind is taken for half as long again as the longest.
 
     Args:
         seconds: real seconds from now.
