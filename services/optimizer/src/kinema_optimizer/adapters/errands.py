@@ -15,6 +15,8 @@ ALIKE: Final = 100
 """Classes of a step up to which column generation is worth its time."""
 _EFFORT: Final = 2400
 """Nodes that the tries of a step fill anew, all together."""
+_AFTERWARDS: Final = 40
+"""Most tries after column generation: what it lost is soon won back or not at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +54,9 @@ def better(guide: Guide, errand: Errand) -> Exchange | None:
     """
     view = view_of(guide, errand.step)
     now = found = view.current()
+    tries = max(1, _EFFORT // max(1, len(now)))
     if errand.deep and len(view.mine) <= 2 * ALIKE:
-        found = min(now, generated(view) or now, key=view.cost)
-    found = tried(view, found, tries=max(1, _EFFORT // max(1, len(now))), seed=errand.seed)
+        found, tries = min(now, generated(view) or now, key=view.cost), min(tries, _AFTERWARDS)
+    found = tried(view, found, tries=tries, seed=errand.seed)
     saving = view.cost(now) - view.cost(found)
     return view.exchange(found, saving) if saving > BETTER else None

@@ -1,0 +1,46 @@
+"""Column generation: what comes out of a dive is whole, and of no place more than there is."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Place, Task
+from kinema_optimizer.logic.packing import UNLIMITED
+
+GROUPS, SIZE = 3, 20
+
+
+def half_used() -> tuple[Task, list[Column]]:
+    """Groups of twenty pods for two nodes of ten each, and columns that cover them only when each is used by half.
+
+    There are dearer nodes for what is left over.
+    """
+    n = GROUPS * SIZE
+    nobody = np.zeros(n, dtype=np.int64)
+    places: list[Place] = []
+    columns: list[Column] = []
+    for group in range(GROUPS):
+        mine = np.arange(n) // SIZE == group
+        for step in (10, 5):  # the first and the last ten; every other five
+            place = Place(1e6, np.array([10]), mine.astype(np.int64), nobody, nobody, 1, {})
+            parity = np.arange(n) % SIZE // step % 2
+            columns += [Column(len(places), (mine & (parity == side)).astype(np.int64)) for side in (0, 1)]
+            places.append(place)
+    ones = np.ones(n, dtype=np.int64)
+    places.append(Place(3e6, np.array([10]), ones, nobody, nobody, UNLIMITED, {}))
+    task = Task(ones[:, None], ones, np.zeros(n), tuple(places), (), np.full(n, 1e5))
+    return task, columns
+
+
+def test_two_columns_of_one_node_are_not_fixed_together() -> None:
+    """Each of a node's two columns is used by half: one of them is fixed, and the rest of the pods go elsewhere."""
+    task, columns = half_used()
+    generation = ColumnGeneration(task)
+    generation.add(columns)
+    chosen = generation.dive(1)
+    assert chosen is not None
+    used = Counter(one.place for one in chosen)
+    assert all(used[place] <= one.limit for place, one in enumerate(task.places))
+    assert (sum(one.counts for one in chosen) >= task.demand).all()
