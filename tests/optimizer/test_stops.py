@@ -116,15 +116,17 @@ def test_a_step_that_does_not_fit_into_what_is_left_is_not_begun(clock: Clock) -
     assert stop.ends(3, "slow") == "time-limit"
 
 
-def test_a_step_of_a_new_kind_is_taken_to_be_twice_as_long_as_the_longest(clock: Clock) -> None:
-    """After a first plan that took 1.2 s of 2 s nothing is begun, after one of 0.6 s something is."""
+def test_a_step_of_a_new_kind_is_taken_to_be_longer_than_the_first_plan(clock: Clock) -> None:
+    """After a first plan that took 1.2 s of 2 s nothing is begun; after one of 0.6 s steps are, of every kind once."""
     late, early = ClockStop(2), ClockStop(2)
     for stop in (late, early):
         stop.begin("start")
     clock.now = 0.6
     assert early.ends(0) is None
     early.begin("last")
-    assert early.ends(0, "new") is None
+    assert early.ends(0, "slow") is None
+    clock.now = 1.05
+    assert early.ends(1, "new") is None
     clock.now = 1.2
     assert late.ends(0) == "time-limit"
 

@@ -80,7 +80,8 @@ class ClockStop(_Rule):
     """Ends after `seconds` in all; every phase gets its share of what is left when it begins.
 
     A phase that takes too long costs the next ones time, so it may end a little late. Nothing is begun of which the
-    last of its kind took longer than there is left in all; a new kind is taken for half as long again as the longest.
+    last of its kind took longer than there is left in all. A new kind is taken for half as long again as the longest
+    that came before without being of a kind, such as the first plan.
 
     Args:
         seconds: real seconds from now.
@@ -96,6 +97,7 @@ class ClockStop(_Rule):
         self._began = time.monotonic()
         self._coming = ""
         self._took: dict[str, float] = {}
+        self._longest = 0.0
 
     def begin(self, phase: str) -> None:
         """See `StopRule`."""
@@ -109,8 +111,10 @@ class ClockStop(_Rule):
         """See `StopRule`. Of the share, also where the next callback would more likely come after it than before."""
         now = time.monotonic()
         self._took[self._coming] = now - self._began
+        if self._coming == self._phase:
+            self._longest = max(self._longest, now - self._began)
         self._began, self._coming = now, coming or self._phase
-        took = self._took.get(self._coming, 1.5 * max(self._took.values(), default=0.0) if coming else 0.0)
+        took = self._took.get(self._coming, 1.5 * self._longest if coming else 0.0)
         over = now + took / 2 >= self._phase_deadline or now + took >= self._limit
         return "time-limit" if self._cancelled or over else None
 
