@@ -60,7 +60,7 @@ KARPENTER: Final = {
     "nodes_bought_again": [11, 19],
 }
 """The real one, measured on two starts of this kind (400 Deployments, 1,271 and 1,255 pods, 175 and 180 nodes)."""
-MOVE_PRICE: Final = 2_000
+MOVE_PRICE: Final = 20_000
 """Micro-USD per hour that each move has to save: an operator's setting."""
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 """Without the metrics server: nothing here depends on usage."""

@@ -15,7 +15,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.adapters.kubernetes_api import connect
 from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
-from kinema_sim.engine.kinds import EVENT
+from kinema_sim.engine.kinds import DEPLOYMENT, EVENT
 from kinema_sim.scenarios.registry import SCENARIOS
 
 NOW = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
@@ -95,7 +95,7 @@ async def test_nothing_is_told_twice(tmp_path: Path) -> None:
 
 
 async def test_verdicts_are_told_where_they_count(tmp_path: Path) -> None:
-    """A workload that is skipped and a node that is kept carry a warning; a plan given up is nobody's in particular."""
+    """A skipped workload and a kept node carry a warning, with the uid that `kubectl describe` needs; an abort none."""
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         api = await connect(str(world.kubeconfig))
         events = KubernetesEvents(api, "verdicts")
@@ -103,10 +103,12 @@ async def test_verdicts_are_told_where_they_count(tmp_path: Path) -> None:
             events.tell(_event(_failed("held", step)), None)
         await asyncio.gather(*events._open)
         found = world.sim.store.sorted(EVENT)
+        (web,) = (item for item in world.sim.store.each(DEPLOYMENT) if item["metadata"]["name"] == "web")
         await api.close()
-    assert sorted((item["regarding"]["kind"], item["regarding"]["name"]) for item in found) == [
-        ("Deployment", "web"),
-        ("Node", "tiny-1"),
+    about = [item["regarding"] for item in found]
+    assert sorted((item["kind"], item["name"], item["uid"]) for item in about) == [
+        ("Deployment", "web", web["metadata"]["uid"]),
+        ("Node", "tiny-1", "tiny-1"),
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from hashlib import sha256
@@ -18,8 +19,14 @@ import structlog
 from msgspec.structs import replace
 
 from kinema_core.events import Event, Step, StepDone, StepFailed, StepKind
-from kinema_rescheduler.adapters.kubernetes_api import ConflictError, Json, KubernetesApi
-from kinema_rescheduler.errors import EffectError
+from kinema_rescheduler.adapters.kubernetes_api import (
+    ConflictError,
+    Json,
+    KubernetesApi,
+    uid,
+    workload_path,
+)
+from kinema_rescheduler.errors import EffectError, FinalError
 from kinema_rescheduler.logic.names import NODE, expires, is_verdict
 
 REPORTER: Final = "kinema.io/rescheduler"
@@ -113,12 +120,20 @@ class KubernetesEvents:
     async def _write(self, written: Json) -> None:
         namespace = quote(written["metadata"]["namespace"], safe="")
         try:
+            await self._identify(written["regarding"])
             await self._api.create(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", written)
         except ConflictError:
             return  # it was told before
         except EffectError as error:
             about = written["regarding"]["name"]
             _LOG.warning("no Kubernetes Event", about=about, reason=error.reason, detail=error.detail)
+
+    async def _identify(self, about: Json) -> None:
+        """Add the uid of a workload that a verdict names: `kubectl describe` shows no Events without it."""
+        if "uid" not in about:
+            with suppress(FinalError):  # gone meanwhile, or of a kind that is not ours to read
+                found = await self._api.get(workload_path(f"{about['kind']}/{about['namespace']}/{about['name']}"))
+                about["uid"] = uid(found)
 
 
 def _meant(event: Event, step: Step | None) -> tuple[Step, _Told] | None:
