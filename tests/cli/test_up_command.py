@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from dataclasses import replace
@@ -14,7 +15,7 @@ from kinema_cli.holding import held
 from kinema_cli.inputs import InputError
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.service_settings import read_service_settings
-from kinema_cli.up_command import UpOptions, _pipeline_options, run_up
+from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, run_up
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_rescheduler.settings import Settings as ReschedulerSettings
@@ -171,3 +172,25 @@ def test_services_go_to_a_given_broker(tmp_path: Path) -> None:
     optimizer = load(OptimizerSettings, tmp_path / "settings/optimizer.json")
     assert (optimizer.runtime.nats_url, optimizer.runtime.nats_user) == ("nats://broker:4222", "all")
     assert not optimizer.solver.share
+
+
+@pytest.mark.connected
+async def test_a_broker_of_our_own_that_dies_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is started again on the same port, with one line that says so; one that runs is left alone."""
+    provider = {"kind": "sim", "url": "http://127.0.0.1:9"}
+    pipeline = LocalPipeline(
+        PipelineOptions(directory=tmp_path, cluster="c1", kubeconfig=tmp_path / "kubeconfig", provider=provider)
+    )
+    server = pipeline.server
+    await asyncio.to_thread(server.start)
+    try:
+        first, port = server.pid, server.port
+        await _keep_broker(pipeline)
+        assert server.pid == first
+        await asyncio.to_thread(server.kill)
+        await _keep_broker(pipeline)
+        assert server.pid not in {None, first}
+        assert server.port == port
+        assert "was started again" in capsys.readouterr().err
+    finally:
+        await asyncio.to_thread(server.stop)

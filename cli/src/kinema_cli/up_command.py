@@ -106,6 +106,7 @@ async def _run(options: PipelineOptions) -> int:
             looping = pipeline.supervisor.crash_looping()
             if looping is not None:
                 return _gave_up(looping)
+            await _keep_broker(pipeline)
             try:
                 await asyncio.wait_for(stopping.wait(), LOOK_SECONDS)
             except TimeoutError:
@@ -114,6 +115,16 @@ async def _run(options: PipelineOptions) -> int:
         return 0
     finally:
         await pipeline.stop()
+
+
+async def _keep_broker(pipeline: LocalPipeline) -> None:
+    """Start a broker of our own that has died again, on its port and files; raises ServerError when it cannot be."""
+    if pipeline.options.nats is not None or pipeline.server.pid is not None:
+        return
+    await asyncio.to_thread(pipeline.server.start)
+    complain(
+        f"the nats-server had ended and was started again at {pipeline.server.url}; its log: {pipeline.server.log}"
+    )
 
 
 async def _is_well(options: PipelineOptions) -> bool:
