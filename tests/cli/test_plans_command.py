@@ -12,12 +12,21 @@ from kinema_cli import plans_command
 from kinema_cli.output import Format, console
 from kinema_cli.plans import PlanLine, read_plans
 from kinema_cli.plans_command import plans_table, run_plans
-from kinema_core.events import AnyBody, ExecutionAborted, ExecutionFinished, PlanAccepted, PlanHeld, PlanRefused
+from kinema_core.events import (
+    AnyBody,
+    ExecutionAborted,
+    ExecutionFinished,
+    FrozenMap,
+    PlanAccepted,
+    PlanHeld,
+    PlanRefused,
+)
 from kinema_core.runtime.settings import RuntimeSettings
 
 HELD = PlanHeld(plan="e1", version=7, rule="approval", reason="asks first", would_change="approve")
 REFUSED = PlanRefused(plan="e1", version=7, rule="saving", reason="too little", would_change="more")
 ACCEPTED = PlanAccepted(plan="e1", version=7)
+PARTLY = ExecutionFinished(plan="e1", fencing=1, figures=FrozenMap({"nodes_kept": 2, "workloads_skipped": 1}))
 
 
 @pytest.mark.parametrize(
@@ -28,6 +37,7 @@ ACCEPTED = PlanAccepted(plan="e1", version=7)
         ((REFUSED,), "refused", "too little"),
         ((HELD, ACCEPTED), "accepted", ""),
         ((ACCEPTED, ExecutionFinished(plan="e1", fencing=1)), "carried out", ""),
+        ((ACCEPTED, PARTLY), "carried out in part", "2 nodes kept, 1 workload skipped"),
         (
             (ACCEPTED, ExecutionAborted(plan="e1", fencing=1, reason="stock-out", detail="no e2 left")),
             "aborted",
@@ -91,3 +101,15 @@ def test_exit_codes(known: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         assert "1.7000 → 0.5600" in capsys.readouterr().out
     else:
         assert "kinema status" in said.err
+
+
+async def test_an_id_stays_on_one_line() -> None:
+    """However narrow the terminal and however long the reason, a plan's id can be copied whole."""
+    told = await Told().say(PLAN, refusal("e1", reason="too little " * 20))
+    name = "optimizer-0123456789abcdef0123456789abcdef"
+    line = msgspec.structs.replace((await read_plans(told.bus, 9))[0], id=name)
+    screen = console()
+    screen.width = 80
+    with screen.capture() as shown:
+        screen.print(plans_table([line]))
+    assert name in shown.get()

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from kinema_cli.output import counted
 from kinema_core.events import (
     Event,
     ExecutionAborted,
@@ -24,6 +25,7 @@ UNDECIDED: Final = "undecided"
 HELD: Final = "held"
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"
+IN_PART: Final = "carried out in part"
 _FATES: Final[Mapping[type, str]] = {
     PlanAccepted: ACCEPTED,
     PlanHeld: HELD,
@@ -38,7 +40,8 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a plan so far."""
 
     fate: str = UNDECIDED
-    """`undecided`, `held`, `refused`, `accepted` (and perhaps under way), `carried out` or `aborted`."""
+    """`undecided`, `held`, `refused`, `accepted` (and perhaps under way), `carried out`, `carried out in part` or
+    `aborted`."""
     why: str = ""
     rule: str = ""
     """The decider's rule that refused or held it."""
@@ -71,12 +74,21 @@ async def read_fates(bus: Bus) -> dict[str, Fate]:
         if isinstance(item, Stored):
             body = item.event.body
             reason, detail = getattr(body, "reason", ""), getattr(body, "detail", "")
-            why = f"{reason}: {detail}" if detail else reason
+            left = _left_undone(body) if isinstance(body, ExecutionFinished) else ""
+            why = left or (f"{reason}: {detail}" if detail else reason)
             plan = str(getattr(body, "plan", ""))
             fates.pop(plan, None)
             rule = str(getattr(body, "rule", ""))
-            fates[plan] = Fate(fate=_FATES[type(body)], why=why, rule=rule, iteration=item.event.iteration)
+            fate = IN_PART if left else _FATES[type(body)]
+            fates[plan] = Fate(fate=fate, why=why, rule=rule, iteration=item.event.iteration)
     return fates
+
+
+def _left_undone(body: ExecutionFinished) -> str:
+    """What an execution that ended did not do, such as `2 nodes kept, 1 workload skipped`; empty: nothing."""
+    told = (("nodes_kept", "node", "kept"), ("workloads_skipped", "workload", "skipped"))
+    left = ((int(body.figures.get(name, 0)), what, fate) for name, what, fate in told)
+    return ", ".join(f"{counted(count, what)} {fate}" for count, what, fate in left if count)
 
 
 async def read_plans(bus: Bus, most: int) -> tuple[PlanLine, ...]:

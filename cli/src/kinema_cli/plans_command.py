@@ -73,7 +73,8 @@ def plans_table(found: Sequence[PlanLine]) -> RenderableType:
     from rich.table import Table
 
     table = Table(title="Plans", title_justify="left")
-    for heading in ("plan", "proposed", "status", "USD/h", "moves", "fate", "why"):
+    table.add_column("plan", no_wrap=True, overflow="ignore")  # an id is there to be copied
+    for heading in ("proposed", "status", "USD/h", "moves", "fate", "why"):
         table.add_column(heading, overflow="fold", justify="right" if heading in {"USD/h", "moves"} else "left")
     for line in found:
         cost = f"{line.usd_per_hour_before:.4f} → {line.usd_per_hour_after:.4f}"
