@@ -110,6 +110,7 @@ def test_columns_in_any_order_with_blanks_and_a_byte_order_mark() -> None:
         (table("gpu_resource", "two gpus"), ["gpu_resource", "nvidia.com/gpu"]),
         (table("watts", "hot"), ["watts"]),
         (f'{HEADER}\n"m4,4,16,0.17\n', ["line"]),
+        (f"{HEADER}\nm4,4,16,0.17\nm2,2,8,0.08\nm4,4,16,0.09\n", ["lines 2 and 4", "m4", "take one out"]),
     ],
 )
 def test_what_is_wrong_is_named_with_line_and_column(text: str, parts: list[str]) -> None:
@@ -120,12 +121,19 @@ def test_what_is_wrong_is_named_with_line_and_column(text: str, parts: list[str]
         assert part in str(caught.value)
 
 
+def test_one_machine_may_be_sold_twice_where_that_means_something() -> None:
+    """In pools with labels of their own, or a limited number of it at another price."""
+    header = f"{HEADER},labels,available"
+    rows = parse_catalog(f"{header}\nm4,4,16,0.17,,\nm4,4,16,0.15,team=a,\nm4,4,16,0.01,,3\n")
+    assert [row.available for row in rows] == [None, None, 3]
+
+
 # --- offers
 
 
 def test_offers_are_named_by_type_zone_and_capacity() -> None:
     """Rows of one name are numbered in file order, also where one of them has no zone."""
-    text = table("zone,capacity_type", "a,", "a,spot", "b,", ",", "a,")
+    text = table("zone,capacity_type,labels", "a,,", "a,spot,", "b,,", ",,", "a,,team=a")
     state = cluster(node("n1", zone="a"), node("n2", zone="b"))
     assert list(offers(text, state)) == [
         "m4/a/on-demand",

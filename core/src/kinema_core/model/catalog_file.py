@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, TypeVar
@@ -71,7 +71,7 @@ def parse_catalog(text: str) -> tuple[CatalogRow, ...]:
     """The rows of a catalog, in file order.
 
     Raises:
-        CatalogError: a column is missing, unknown or doubled, or a cell cannot be read.
+        CatalogError: a column is missing, unknown or doubled, a cell cannot be read, or two rows sell the same.
     """
     lines = _cells(text)
     header = next(lines, None)
@@ -79,7 +79,24 @@ def parse_catalog(text: str) -> tuple[CatalogRow, ...]:
         raise CatalogError(f"the catalog is empty: its first line names the columns, at least {', '.join(REQUIRED)}")
     columns = [name.strip() for name in header[1]]
     _check_header(header[0], columns)
-    return tuple(_row(line, columns, cells) for line, cells in lines)
+    rows = tuple(_row(line, columns, cells) for line, cells in lines)
+    _check_alike(rows)
+    return rows
+
+
+def _check_alike(rows: Iterable[CatalogRow]) -> None:
+    """Two rows may sell the same machine in pools that differ, or a limited number of it at another price."""
+    first: dict[tuple[object, ...], CatalogRow] = {}
+    for row in rows:
+        if row.available is not None:
+            continue
+        other = first.setdefault((row.machine_type, row.zone, row.capacity_type, row.labels, row.taints), row)
+        if other is not row:
+            where = f" in {row.zone}" if row.zone else ""
+            raise CatalogError(
+                f"catalog lines {other.line} and {row.line} both sell {row.machine_type}{where}, {row.capacity_type}: "
+                "take one out, or tell them apart by labels, taints or available"
+            )
 
 
 def _cells(text: str) -> Iterator[tuple[int, list[str]]]:
