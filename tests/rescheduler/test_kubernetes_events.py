@@ -10,7 +10,7 @@ from typing import Any
 from tests.rescheduler.sim_world import sim_world
 from tests.support.plans import plan_for
 
-from kinema_core.events import Offer, Plan, Step, StepDone, StepFailed
+from kinema_core.events import FrozenMap, Offer, Plan, Step, StepDone, StepFailed
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.adapters.kubernetes_api import connect
@@ -78,6 +78,27 @@ async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:
         "uid": "u1",
     }
     assert "2 pods for a while more (3 → 5 replicas), to move as many to n1, n2" in found["note"]
+
+
+async def test_a_roll_tells_the_new_requests(tmp_path: Path) -> None:
+    """What a pod asks for from now on, as people write it; nothing of it where requests stay."""
+    told: list[str] = []
+    for requests in ({"cpu": 360, "memory": 512 * 2**20}, {}):
+        step = Step(
+            id="roll/Deployment/shop/web", kind="roll", target=WEB.target, uid="u1", requests=FrozenMap(requests)
+        )
+        async with sim_world(SCENARIOS["tiny"](0), tmp_path / str(len(told))) as world:
+            api = await connect(str(world.kubeconfig))
+            events = KubernetesEvents(api, "rolls")
+            events.tell(_event(StepDone(plan="plan-1", step=step.id, fencing=1, outcome="done")), step)
+            await asyncio.gather(*events._open)
+            (found,) = world.sim.store.sorted(EVENT)
+            await api.close()
+        told.append(found["note"].partition(" (")[0])
+    assert told == [
+        "a rolling update moves its pods; each requests cpu 360m, memory 512Mi from now on",
+        "a rolling update moves its pods",
+    ]
 
 
 async def test_nothing_is_told_twice(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import structlog
 from msgspec.structs import replace
 
 from kinema_core.events import Event, Step, StepDone, StepFailed, StepKind
+from kinema_core.model.quantity import in_words
 from kinema_rescheduler.adapters.kubernetes_api import (
     ConflictError,
     Json,
@@ -74,13 +75,19 @@ def _down(step: Step) -> _Told:
     return _Told("KinemaMoved", "ScaleDown", note)
 
 
+def _roll(step: Step) -> _Told:
+    asked = ", ".join(f"{name} {in_words(name, amount)}" for name, amount in sorted(step.requests.items()))
+    note = "a rolling update moves its pods" + (f"; each requests {asked} from now on" if asked else "")
+    return _Told("KinemaRolling", "Roll", note)
+
+
 _DONE: Final[Mapping[StepKind, Callable[[Step], _Told]]] = {
     "boot": lambda step: _Told("KinemaBooted", "Boot", f"was booted as {step.offer}"),
     "mark": _mark,
     "surge-up": _up,
     "surge-down": _down,
     "evict": lambda _: _Told("KinemaEvicted", "Evict", "a pod was evicted: its node is given back"),
-    "roll": lambda _: _Told("KinemaRolling", "Roll", "a rolling update moves or resizes its pods"),
+    "roll": _roll,
     "roll-finish": lambda _: _Told("KinemaRolled", "Roll", "the rolling update is over; its strategy is as before"),
     "restore": lambda _: _Told("KinemaRestored", "Restore", "an unfinished move was taken back"),
     "unmark": lambda _: _Told("KinemaDone", "Unmark", "carries no mark of Kinema any more"),
