@@ -149,6 +149,22 @@ def test_file_without_pods_is_no_quiet_saving(bench: Bench) -> None:
     assert "no pod in the file" in bench.run().stderr
 
 
+def test_an_unreadable_pod_is_a_pod(bench: Bench) -> None:
+    """Where the only pod cannot be read, the file is not said to hold none."""
+    broken = pod("broken", "n0")
+    broken["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "-4"
+    bench.snapshot.write_bytes(text([node("n0"), broken]))
+    said = bench.run().stderr
+    assert "no pod in the file" not in said
+    assert "1 object could not be read" in said
+
+
+def test_pods_on_absent_nodes_are_no_quiet_saving(bench: Bench) -> None:
+    """Pods whose nodes are not in the file are counted before the plan."""
+    bench.snapshot.write_bytes(text([node("n0"), *controllers(2), pod("web-1", "n8"), pod("web-2", "n9")]))
+    assert "2 pods on nodes that are missing" in bench.run().stderr
+
+
 def test_names_command_no_terminal(bench: Bench) -> None:
     """Escape sequences and line breaks in a name are shown as what they are: characters that cannot be shown."""
     bench.snapshot.write_bytes(text([*spread(), node("\x1b[31mred"), pod("bare", "\x1b[31mred", of=None)]))

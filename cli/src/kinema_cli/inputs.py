@@ -72,8 +72,14 @@ def say_what_is_left_out(snapshot: Snapshot) -> None:
     if snapshot.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(snapshot.ignored.items()))
         complain(f"not read, as planning needs none of them: {kinds}")
-    if not snapshot.cluster.objects.get("Pod") and not snapshot.live:
+    unreadable = any(item.object.startswith("Pod ") for item in snapshot.cluster.quarantined)
+    if not snapshot.cluster.objects.get("Pod") and not unreadable and not snapshot.live:
         complain("no pod in the file: every node looks empty, and the plan means nothing if the cluster runs any")
+    lost = sum(pod.node is not None and snapshot.cluster.node(pod.node) is None for pod in snapshot.cluster.pods)
+    if lost:
+        complain(
+            f"{counted(lost, 'pod')} on nodes that are missing or unreadable: the plan makes no room for such pods"
+        )
     absent = [name for name, kind in _EXPECTED.items() if not snapshot.cluster.objects.get(kind)]
     if absent and not snapshot.live:
         complain(f"none in the file: {', '.join(absent)}; if the cluster has any, their rules are missing in this plan")
