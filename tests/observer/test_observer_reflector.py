@@ -374,6 +374,22 @@ async def test_outside_a_cluster_the_error_says_what_to_set(monkeypatch: pytest.
         await Api.connect(kubeconfig="", context="")
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("hello\n", "this is no kubeconfig"),
+        ("contexts: [{name: one}, {name: two}]\n", "no context 'nope' in it; there are: one, two"),
+        ("clusters: []\n", "there are: none"),
+    ],
+)
+async def test_what_a_kubeconfig_lacks_is_told(content: str, said: str, tmp_path: Path) -> None:
+    """Not in the words of the client's own exceptions."""
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(ApiSetupError, match=said):
+        await Api.connect(kubeconfig=str(path), context="nope")
+
+
 def test_faults_are_told_apart_by_status_and_carry_the_servers_wish() -> None:
     """410 is expired, 429 carries its Retry-After from header or body, a body without sense is shown."""
     assert isinstance(fault("pods", 410, b"{}", {}), ApiExpiredError)

@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import aiohttp
@@ -185,6 +186,8 @@ class Api:
 
 async def _load(configuration: Configuration, kubeconfig: str, context: str) -> None:
     where = f"kubeconfig {kubeconfig}" if kubeconfig else "service account of this pod"
+    if kubeconfig and (complaint := await asyncio.to_thread(_complaint, Path(kubeconfig), context)):
+        raise ApiSetupError(where, complaint)
     try:
         if kubeconfig:
             await load_kube_config(  # type: ignore[no-untyped-call]  # the client has no types here
@@ -201,6 +204,19 @@ async def _load(configuration: Configuration, kubeconfig: str, context: str) -> 
     except Exception as error:
         hint = "" if kubeconfig else " (outside a cluster, set `kubeconfig` in the settings)"
         raise ApiSetupError(where, f"{error or type(error).__name__}{hint}") from error
+
+
+def _complaint(kubeconfig: Path, context: str) -> str:
+    """What is wrong with a file in ways that the client does not say clearly; empty: nothing that we know of."""
+    try:
+        content = msgspec.yaml.decode(kubeconfig.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return ""  # several files, none, or no YAML: the client says so
+    if not isinstance(content, dict):
+        return "this is no kubeconfig: it has no clusters, users and contexts"
+    names = [str(one.get("name")) for one in content.get("contexts") or () if isinstance(one, dict)]
+    known = ", ".join(names) or "none"
+    return f"no context {context!r} in it; there are: {known}" if context and context not in names else ""
 
 
 def _tls(configuration: Configuration) -> ssl.SSLContext:
