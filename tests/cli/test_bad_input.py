@@ -86,9 +86,16 @@ def test_object_that_is_listed_twice_counts_once(bench: Bench) -> None:
     assert len(json.loads(bench.run("-o", "json").stdout)["placements"]) == 3
 
 
-def test_two_catalog_rows_of_one_name_are_two_offers(bench: Bench) -> None:
-    """The cheaper is bought; the name tells which row it is."""
+def test_two_catalog_rows_of_one_machine_are_refused(bench: Bench) -> None:
+    """Which of two prices a node of this type costs cannot be known: both lines are named."""
     bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\nm2,2,8,0.09\nm2,2,8,0.08\n")
+    assert "lines 3 and 4 both sell m2" in bench.fails()
+
+
+def test_two_catalog_rows_of_one_name_are_two_offers(bench: Bench) -> None:
+    """Where a limited number is sold for less: the cheaper is bought, and the name tells which row it is."""
+    header = "machine_type,vcpus,memory_gib,usd_per_hour,available"
+    bench.catalog.write_text(f"{header}\nm4,4,16,0.17,\nm2,2,8,0.09,\nm2,2,8,0.08,1\n")
     found = planned(bench, spread())
     assert [item["offer"] for item in found["nodes"] if item["action"] == "boot"] == ["m2/a/on-demand#2"]
 
