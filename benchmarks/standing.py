@@ -22,6 +22,7 @@ from benchmarks.starts import MEBIBYTE, Start
 from kinema_core.events import DisruptionBudget, Node, Workload
 from kinema_core.model.cluster import all_objects
 from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, annotations_of, connect, pod_ready
+from kinema_sim.engine.objects import is_true
 from kinema_sim.scenarios.objects import App, deployment, namespace, pdb
 
 JSON = dict[str, Any]
@@ -45,6 +46,7 @@ async def stand(plane: ControlPlane, start: Start, folder: Path) -> None:
         with _held(plane):
             nodes = [item for item in all_objects(start.cluster) if isinstance(item, Node)]
             await _gathered(api.create("/api/v1/nodes", _node(item)) for item in nodes)
+            await _nodes_ready(api, len(nodes))
             await api.create("/api/v1/namespaces", namespace(NAMESPACE))
             await _gathered(api.create(path, body) for path, body in _workloads(start))
             await _bound(api, start)
@@ -148,6 +150,15 @@ async def _ready(api: KubernetesApi, count: int) -> None:
     while await _pods(api, "status.phase!=Running") or sum(map(pod_ready, await _pods(api))) < count:
         if time.monotonic() > end:
             raise TimeoutError(f"not all of {count} pods are Ready")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _nodes_ready(api: KubernetesApi, count: int) -> None:
+    """Wait for it: KWOK overlooks pods that are bound to a node before it plays that node's kubelet."""
+    end = time.monotonic() + _PATIENCE
+    while sum(is_true(one, "Ready") for one in await api.items("/api/v1/nodes")) < count:
+        if time.monotonic() > end:
+            raise TimeoutError(f"not all of {count} nodes are Ready")
         await asyncio.sleep(_LOOK_SECONDS)
 
 
