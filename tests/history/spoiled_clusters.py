@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from tests.e2e.follower import Change
 from tests.history.record import History
 from tests.history.spoiling import HOUR, changed, first, instead, spoils, without
+
+SECOND: Final = timedelta(seconds=1)
 
 
 def only(history: History, kind: str, type_: str) -> Change:
@@ -65,6 +68,31 @@ def replacement_moves_again(history: History) -> History:
         one for one in history.changes if one.kind == "Pod" and f"/{workload}-" in one.key and one.type != "DELETED"
     ]
     return with_change(history, replace(came[-1], type="DELETED"))
+
+
+@spoils("moved_as_often_as_planned")
+def evicted_again_at_once(history: History) -> History:
+    """The heir of an evicted pod is evicted within two seconds: its mark tells it from one that KWOK takes along."""
+    (uid,) = first(history, "step-intended", "evict").body["step"]["pods"]
+    began, *_, last = (
+        one
+        for one in history.changes
+        if "deletionTimestamp" in one.item["metadata"] and one.item["metadata"]["uid"] == uid
+    )
+    # The elder stops at once; its last state bears the mark of its eviction, and the heir's gets it in the same way.
+    gone = replace(last, at=began.at)
+    came = edited(gone, as_heir, type="ADDED", at=began.at + SECOND)
+    marked = replace(came, type="MODIFIED", item={**came.item, "status": gone.item["status"]})
+    ended = replace(marked, type="DELETED")
+    told = [more for one in history.changes for more in ((gone, came, marked, ended) if one is last else (one,))]
+    return replace(history, changes=tuple(told))
+
+
+def as_heir(pod: Any) -> None:
+    """Make of a pod that is gone the one that comes in its place."""
+    pod["metadata"]["uid"] += "-heir"
+    pod["metadata"].pop("deletionTimestamp", None)
+    pod["status"]["conditions"] = []
 
 
 @spoils("scales_explained")
