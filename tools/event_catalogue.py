@@ -193,16 +193,20 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [" ".join(["|", *(f"{cell} |" if cell else "|" for cell in line)]) for line in lines]
 
 
+def write_or_check(document: Path, wanted: str, arguments: Sequence[str], tool: str) -> int:
+    """Write the document, or with `--check` say whether it is what the tool would write; returns the exit code."""
+    if "--check" not in arguments:
+        document.write_text(wanted, encoding="utf-8")
+        return 0
+    if document.exists() and document.read_text(encoding="utf-8") == wanted:
+        return 0
+    sys.stderr.write(f"{document} is not up to date: run `python tools/{tool}`\n")
+    return 1
+
+
 def main(arguments: Sequence[str]) -> int:
     """Write the document, or with `--check` say whether it is up to date."""
-    wanted = catalogue()
-    if "--check" not in arguments:
-        DOC.write_text(wanted, encoding="utf-8")
-        return 0
-    if DOC.exists() and DOC.read_text(encoding="utf-8") == wanted:
-        return 0
-    sys.stderr.write(f"{DOC} is not up to date: run `python tools/event_catalogue.py`\n")
-    return 1
+    return write_or_check(DOC, catalogue(), arguments, "event_catalogue.py")
 
 
 if __name__ == "__main__":

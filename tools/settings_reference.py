@@ -23,7 +23,7 @@ from msgspec.structs import FieldInfo
 # As a script this file finds its neighbours, in a test it is part of a package.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.event_catalogue import structs
+from tools.event_catalogue import structs, write_or_check
 
 from kinema_core.runtime.settings import RuntimeSettings
 
@@ -150,14 +150,7 @@ def reference() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the document, or with `--check` say whether it is up to date."""
-    wanted = reference()
-    if "--check" not in arguments:
-        DOC.write_text(wanted, encoding="utf-8")
-        return 0
-    if DOC.exists() and DOC.read_text(encoding="utf-8") == wanted:
-        return 0
-    sys.stderr.write(f"{DOC} is not up to date: run `python tools/settings_reference.py`\n")
-    return 1
+    return write_or_check(DOC, reference(), arguments, "settings_reference.py")
 
 
 if __name__ == "__main__":

@@ -165,6 +165,15 @@ class World:
         await self.stop()
         raise AssertionError(f"no end after {seconds} s; log:\n" + "\n".join(self.told()))
 
+    async def finishes_on(self, *nodes: str) -> ExecutionFinished:
+        """Run to the end, which must be good: exactly these nodes, nobody hurt, nothing of ours left."""
+        end = await self.run()
+        assert isinstance(end, ExecutionFinished), self.told()
+        assert sorted(self.memory.nodes) == sorted(nodes)
+        assert self.problems == []
+        assert self.marks_left() == []
+        return end
+
     async def second(self) -> None:
         """One second of the cluster's life, with a crash and a restart where a test wants one."""
         await self.clock.sleep(1)

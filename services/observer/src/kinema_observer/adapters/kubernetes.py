@@ -200,8 +200,7 @@ async def _load(configuration: Configuration, kubeconfig: str, context: str) -> 
             load_incluster_config(  # type: ignore[no-untyped-call]  # the client has no types here
                 client_configuration=configuration
             )
-    # The client raises whatever its YAML reader, its file access or its own checks come upon.
-    except Exception as error:
+    except Exception as error:  # the client raises whatever its YAML reader, its files or its own checks come upon
         hint = "" if kubeconfig else " (outside a cluster, set `kubeconfig` in the settings)"
         raise ApiSetupError(where, f"{error or type(error).__name__}{hint}") from error
 
