@@ -17,6 +17,7 @@ from kinema_cli.report.build import build_report
 from kinema_cli.report.data import ReportData
 from kinema_cli.report.from_run import RunError, executions_of, run_report
 from kinema_cli.report.history import History, HistoryError, read_history
+from kinema_cli.report.protocol import in_a_line
 from kinema_core.events import (
     AnyBody,
     Autoscaler,
@@ -228,6 +229,12 @@ def test_events_are_told_and_refusals_marked() -> None:
     assert rows[1].text == "settling"
     assert "boot x" in rows[5].text
     assert rows[5].service == "rescheduler"
+
+
+def test_a_plan_carried_out_in_part_is_told_as_such() -> None:
+    """The protocol uses the words of `kinema plans`; the figures behind them follow."""
+    end = ExecutionFinished(plan="p1", fencing=1, figures=FrozenMap({"workloads_skipped": 1}))
+    assert in_a_line(end) == "plan carried out in part (workloads skipped 1)"
 
 
 def test_run_without_an_execution_has_no_audit() -> None:

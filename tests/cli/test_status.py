@@ -140,6 +140,11 @@ async def test_state_is_the_newest_version_with_its_age() -> None:
             "plan carried out",
         ),
         (
+            (ExecutionFinished(plan="e2", fencing=1, figures=FrozenMap({"nodes_kept": 2})),),
+            "over",
+            "plan carried out in part: 2 nodes kept",
+        ),
+        (
             (ExecutionAborted(plan="e2", fencing=1, reason="deadline", detail="boot took too long"),),
             "over",
             "deadline: boot took too long",

@@ -25,12 +25,10 @@ UNDECIDED: Final = "undecided"
 HELD: Final = "held"
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"
-IN_PART: Final = "carried out in part"
 _FATES: Final[Mapping[type, str]] = {
     PlanAccepted: ACCEPTED,
     PlanHeld: HELD,
     PlanRefused: REFUSED,
-    ExecutionFinished: "carried out",
     ExecutionAborted: "aborted",
 }
 _FATE_KINDS: Final = ("plan-accepted", "plan-held", "plan-refused", "execution-finished", "execution-aborted")
@@ -74,21 +72,22 @@ async def read_fates(bus: Bus) -> dict[str, Fate]:
         if isinstance(item, Stored):
             body = item.event.body
             reason, detail = getattr(body, "reason", ""), getattr(body, "detail", "")
-            left = _left_undone(body) if isinstance(body, ExecutionFinished) else ""
-            why = left or (f"{reason}: {detail}" if detail else reason)
+            fate, why = _FATES.get(type(body), ""), f"{reason}: {detail}" if detail else reason
+            if isinstance(body, ExecutionFinished):
+                fate, why = how_far(body)
             plan = str(getattr(body, "plan", ""))
             fates.pop(plan, None)
             rule = str(getattr(body, "rule", ""))
-            fate = IN_PART if left else _FATES[type(body)]
             fates[plan] = Fate(fate=fate, why=why, rule=rule, iteration=item.event.iteration)
     return fates
 
 
-def _left_undone(body: ExecutionFinished) -> str:
-    """What an execution that ended did not do, such as `2 nodes kept, 1 workload skipped`; empty: nothing."""
+def how_far(end: ExecutionFinished) -> tuple[str, str]:
+    """Whether the plan was carried out whole, and what was not done, such as `2 nodes kept, 1 workload skipped`."""
     told = (("nodes_kept", "node", "kept"), ("workloads_skipped", "workload", "skipped"))
-    left = ((int(body.figures.get(name, 0)), what, fate) for name, what, fate in told)
-    return ", ".join(f"{counted(count, what)} {fate}" for count, what, fate in left if count)
+    undone = ((int(end.figures.get(name, 0)), what, fate) for name, what, fate in told)
+    left = ", ".join(f"{counted(count, what)} {fate}" for count, what, fate in undone if count)
+    return "carried out in part" if left else "carried out", left
 
 
 async def read_plans(bus: Bus, most: int) -> tuple[PlanLine, ...]:

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from kinema_cli.plans import how_far
 from kinema_core.events import (
     ClusterDelta,
     ClusterSnapshot,
@@ -265,7 +266,8 @@ def _stage(last: Event, mode: str) -> tuple[str, str]:
     stage = _STAGES.get(type(last.body), "optimizing" if mode == "autoscale" else "forecasting")
     match last.body:
         case ExecutionFinished():
-            return stage, "plan carried out"
+            fate, left = how_far(last.body)
+            return stage, f"plan {fate}" + (f": {left}" if left else "")
         case PlanNone(reason=reason) | PlanRefused(reason=reason) | PlanHeld(reason=reason):
             return stage, reason
         case ExecutionAborted(reason=reason, detail=detail):

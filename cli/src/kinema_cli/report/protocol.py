@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from kinema_cli.plans import how_far
 from kinema_cli.report.data import EventRow
 from kinema_core.events import (
     AbortRequested,
@@ -115,7 +116,7 @@ def _rest_in_a_line(body: AnyBody) -> str:
             told = _told(f"{body.step}: {body.reason}: {body.detail}", body.figures)
             return f"{told}; {'will be tried again' if body.retry else 'given up'}"
         case ExecutionFinished(figures=figures):
-            return _told("plan carried out", figures)
+            return _told(f"plan {how_far(body)[0]}", figures)
         case ExecutionAborted():
             left = f"; left behind: {', '.join(body.leftovers)}" if body.leftovers else ""
             return _told(f"{body.reason}: {body.detail}", body.figures) + left

@@ -98,7 +98,7 @@ class StepFailed(Body, frozen=True, kw_only=True):
 
 
 class ExecutionFinished(Body, frozen=True, kw_only=True):
-    """Every step of the plan is done, and nothing of ours is left on the cluster."""
+    """The plan is carried out, but for what `figures` counts as kept or skipped; nothing of ours is left behind."""
 
     TYPE: ClassVar[str] = "execution-finished.v1"
     FAMILY: ClassVar[str] = "exec"
@@ -106,7 +106,7 @@ class ExecutionFinished(Body, frozen=True, kw_only=True):
     plan: str
     fencing: int
     figures: Figures = EMPTY
-    """Moves by strategy, placement misses, nodes booted and deleted."""
+    """Moves by strategy, placement misses, nodes booted, deleted and kept, workloads skipped."""
 
 
 class ExecutionAborted(Body, frozen=True, kw_only=True):
