@@ -135,13 +135,17 @@ class World:
         await self.bus.publish(accepted)
         return accepted
 
+    def view(self, version: int) -> Cluster:
+        """The cluster as the observer sees it."""
+        return self.memory.cluster(version)
+
     async def observe(self) -> None:
         """Publish what changed in the cluster."""
         if self._seen is None:
-            self._seen = self.memory.cluster(1)
+            self._seen = self.view(1)
             await self.publish(ClusterSnapshot(version=1, objects=tuple(all_objects(self._seen))), "state-1")
             return
-        now = self.memory.cluster(self._seen.version + 1)
+        now = self.view(self._seen.version + 1)
         upserts, deletes = difference(self._seen, now)
         if upserts or deletes:
             await self.publish(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kinema_core.events import Amounts, Pod
+from kinema_core.model.resources import total
 from kinema_rescheduler.logic.evict import evict
 from kinema_rescheduler.logic.execution import Progress
 from kinema_rescheduler.logic.names import unit_id
@@ -128,7 +130,8 @@ def _begin(scene: Scene, running: list[Movers], idle: list[Movers], *, later: bo
         return []
     closed = {*scene.deletes}
     open_nodes = sorted(name for name in scene.mobility.open_nodes if name not in closed)
-    room = Room(scene.cluster, open_nodes, reserved=scene.route.temporary)
+    promised = _promised(scene, running, steered)
+    room = Room(scene.cluster, open_nodes, reserved=scene.route.temporary, promised=promised)
     for item in running:
         _reserve(scene, room, item)
     bodies: list[Decision] = []
@@ -156,6 +159,28 @@ def _requests(item: Movers) -> Amounts:
     return pod.requests if pod is not None else Amounts()
 
 
+def _promised(scene: Scene, running: list[Movers], steered: list[Movers]) -> Mapping[str, Amounts]:
+    """What pods will take whose moves have not begun, by planned node: who goes elsewhere must not settle there.
+
+    On a full cluster one pod in another's place drives that one elsewhere, and so on until the last has no place.
+    """
+    coming: dict[str, list[Amounts]] = {}
+    begun = {uid for item in running for uid in _under_way(scene, item)}
+    for item in [*steered, *running]:
+        if item.strategy == "rolling" or scene.skipped(item.key):
+            continue
+        for pod in item.victims:
+            if pod.uid in item.targets and pod.uid not in begun:
+                coming.setdefault(item.targets[pod.uid], []).append(pod.requests)
+    return {node: total(requests) for node, requests in coming.items()}
+
+
+def _under_way(scene: Scene, item: Movers) -> tuple[str, ...]:
+    """Uids of the pods that leave with the move in progress."""
+    steer = scene.unit("steer", item.key, scene.units.get(item.key, 0))
+    return steer.step.pods if steer is not None else ()
+
+
 def _reserve(scene: Scene, room: Room, item: Movers) -> None:
     """Take the room of new pods that a running move asked for and that are bound to no node yet."""
     pod, number = _sample(item), scene.units.get(item.key, 0)
@@ -163,7 +188,9 @@ def _reserve(scene: Scene, room: Room, item: Movers) -> None:
         return
     steer, up = scene.unit("steer", item.key, number), scene.unit("surge-up", item.key, number)
     bound = sum(1 for other in item.pods if other.node is not None)
-    if up is not None and not up.lost:
+    if scene.unit("surge-down", item.key, number) is not None:
+        missing = 0  # all have come, or none would leave
+    elif up is not None and not up.lost:
         missing = max(0, up.step.replicas_to - bound)
     elif steer is not None and up is None and not scene.done(unit_id("evict", item.key, number)):
         missing = len(steer.step.pods)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 
-from kinema_core.events import Amounts, Node, Pod
+from kinema_core.events import EMPTY, Amounts, Node, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident, resident_requests
 from kinema_core.model.derived import derived
@@ -29,11 +29,21 @@ def _free_room(cluster: Cluster) -> Mapping[str, Amounts]:
 class Room:
     """Room that is handed out during one decision: what one move takes, the next does not see."""
 
-    def __init__(self, cluster: Cluster, open_nodes: Sequence[str], reserved: Container[str] = ()) -> None:
-        """`open_nodes` may take pods; the order given breaks ties. `reserved` ones take nobody but who prefers them."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        open_nodes: Sequence[str],
+        reserved: Container[str] = (),
+        promised: Mapping[str, Amounts] = MappingProxyType({}),
+    ) -> None:
+        """`open_nodes` may take pods; the order given breaks ties. `reserved` ones take nobody but who prefers them.
+
+        `promised` is what pods that have yet to come will use, by node: nobody who prefers another node gets it.
+        """
         free = free_room(cluster)
         self._cluster = cluster
         self._reserved = reserved
+        self._promised = promised
         self._free = {name: free[name] for name in open_nodes if name in free}
 
     def take(
@@ -51,7 +61,8 @@ class Room:
         for node in nodes:
             if not _admits(node, pod):
                 continue
-            while len(placed) < count and fits(requests, self._free[node.name]):
+            kept = EMPTY if node.name == preferred else self._promised.get(node.name, EMPTY)
+            while len(placed) < count and fits(add(requests, kept), self._free[node.name]):
                 self._free[node.name] = subtract(self._free[node.name], requests)
                 placed.append(node.name)
         return tuple(placed)

@@ -1,0 +1,79 @@
+"""Who gets which room: nobody takes the place that the plan gives to another."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from tests.rescheduler.harness import World
+from tests.support.builders import NOW, cluster, deployed, node, offers, pod
+from tests.support.plans import plan_for
+
+from kinema_core.events import ExecutionFinished, Plan
+from kinema_core.model.cluster import Cluster, all_objects, from_objects
+from kinema_rescheduler.logic.limits import Limits
+
+NAMES = ("a", "b", "c")
+
+
+def tight() -> tuple[Cluster, Plan]:
+    """Three workloads leave a node each for one that they fill; a fourth node, last by name, has room for all."""
+    leaving = [item for name in NAMES for item in (node(f"old-{name}"), *deployed(name, [f"old-{name}"], cpu=1000))]
+    before = cluster(leaving, [node(f"to-{name}", cpu=1000) for name in NAMES], node("to-z"))
+    to = {f"shop/{name}-0": f"to-{name}" for name in NAMES}
+    return before, plan_for(before, offers(), to=to, delete=[f"old-{name}" for name in NAMES])
+
+
+def homes(world: World) -> dict[str, str | None]:
+    """Node of each workload's pod."""
+    alive = [item for item in world.memory.pods.values() if item.owner is not None and not item.terminating]
+    return {item.name.split("-")[0]: item.node for item in alive}
+
+
+class SeesLate(World):
+    """An observer that hears up to 20 s late that a workload was scaled down, of its pods at once: two watches."""
+
+    late = "Deployment/shop/a"
+
+    def view(self, version: int) -> Cluster:
+        """The cluster, with that workload as it was last heard of."""
+        now = super().view(version)
+        known, real = self._seen.workload(self.late) if self._seen else None, now.workload(self.late)
+        if known is None or real is None or known.replicas <= real.replicas or self.clock.now().second % 20 == 0:
+            return now
+        return from_objects([known if item.key == self.late else item for item in all_objects(now)], version)
+
+
+@pytest.mark.parametrize("world_type", [World, SeesLate])
+async def test_pods_come_where_the_plan_says(world_type: type[World]) -> None:
+    """On a full cluster too, and where a workload's end is seen long after its pods have moved."""
+    before, plan = tight()
+    world = world_type(before, limits=Limits(max_parallel_moves=2))
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert homes(world) == {name: f"to-{name}" for name in NAMES}
+    assert end.figures["placement_misses"] == 0
+
+
+async def test_a_pod_whose_place_was_taken_takes_nobody_elses() -> None:
+    """A stranger sits on the first pod's node: it goes to the one that the plan gives to nobody, not to the next."""
+    before, plan = tight()
+    world = World(before)
+    world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert homes(world) == {"a": "to-z", "b": "to-b", "c": "to-c"}
+
+
+async def test_where_all_room_is_given_away_one_pod_stays() -> None:
+    """Without the fourth node only the pod stays whose place was taken, after a wait; the others move as planned."""
+    before, plan = tight()
+    world = World(before, limits=Limits(blocked_seconds=30))
+    world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
+    world.memory.nodes["to-z"] = replace(world.memory.nodes["to-z"], unschedulable=True)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert homes(world) == {"a": "old-a", "b": "to-b", "c": "to-c"}
+    assert sorted(world.memory.nodes) == ["old-a", "to-a", "to-b", "to-c", "to-z"]
