@@ -9,17 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.rescheduler.sim_world import sim_world
 
 from kinema_cli.broker import settings_for
 from kinema_cli.holding import held
 from kinema_cli.inputs import InputError
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.service_settings import read_service_settings
-from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, run_up
+from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, _run, run_up
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
+from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.settings import Settings as ReschedulerSettings
 from kinema_sim.front.kubeconfig import write_kubeconfig
+from kinema_sim.scenarios.registry import SCENARIOS
 
 
 @pytest.fixture
@@ -172,6 +176,29 @@ def test_services_go_to_a_given_broker(tmp_path: Path) -> None:
     optimizer = load(OptimizerSettings, tmp_path / "settings/optimizer.json")
     assert (optimizer.runtime.nats_url, optimizer.runtime.nats_user) == ("nats://broker:4222", "all")
     assert not optimizer.solver.share
+
+
+@pytest.mark.connected
+async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 4 and one line that names the other one; no service and no policy comes to be."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig))
+        other = ClusterClaim(api, "other", process="elsewhere-7", seconds=3)
+        await other.take()
+        keeping = asyncio.create_task(other.keep(lambda _: None))
+        options = PipelineOptions(
+            directory=tmp_path / "up",
+            cluster="c1",
+            kubeconfig=world.kubeconfig,
+            provider={"kind": "sim", "url": world.url},
+            settings={"rescheduler": {"steering": True}},
+        )
+        assert await _run(options) == 4
+        keeping.cancel()
+        await api.close()
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("nothing was started: another Kinema acts on this cluster: other (process elsewhere-7)")
+    assert not (tmp_path / "up" / "logs").exists()
 
 
 @pytest.mark.connected

@@ -13,7 +13,9 @@ from typing import Any
 from kinema_core.events import FrozenMap, Step, StepDone, StepKind
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.adapters.cluster import Made, Order
-from kinema_rescheduler.adapters.kubernetes_api import Json, KubernetesApi, pod_ready, uid
+from kinema_rescheduler.adapters.kubernetes_api import Json, KubernetesApi, NotFoundError, pod_ready, uid
+from kinema_rescheduler.adapters.kubernetes_claim import PATH as CLAIM
+from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.errors import FinalError, PassingError
@@ -172,6 +174,10 @@ async def _tell(ground: Ground) -> None:
         raise FinalError("denied", "nothing was told")  # an execution goes on without
 
 
+async def _claim(ground: Ground) -> None:
+    await ClusterClaim(ground.api, "tests", process="test").take()
+
+
 CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
     "mark a node": _mark,
     "steer new pods": _steer,
@@ -182,6 +188,7 @@ CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
     "roll a Deployment": _roll,
     "evict from a StatefulSet": _evict,
     "tell people": _tell,
+    "claim the cluster": _claim,
 }
 """Each raises FinalError `denied` where a right is missing."""
 
@@ -191,6 +198,8 @@ async def prepare(admin: KubernetesApi) -> None:
     await admin.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
 
 
-async def forget_steering(admin: KubernetesApi) -> None:
-    """Take the ConfigMap away, so that steering begins with its creation."""
-    await admin._request("DELETE", f"{CONFIG_MAPS}/{STEERING_NAME}")
+async def forget_all(admin: KubernetesApi) -> None:
+    """Take away the objects that are ours alone, so that their creation comes first again."""
+    for path in (f"{CONFIG_MAPS}/{STEERING_NAME}", CLAIM):
+        with suppress(NotFoundError):
+            await admin._request("DELETE", path)

@@ -34,6 +34,7 @@ from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.kubernetes import decode_object
 from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
+from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.adapters.provider import Provider
@@ -100,6 +101,8 @@ class ApiWorld(ABC):
         """Of the cluster, in events."""
         self.offers: tuple[Offer, ...] = ()
         self.crashes = 0
+        self.claim: ClusterClaim | None = None
+        """Without one, nobody disputes the cluster."""
         self._seen: Cluster | None = None
         self._running: asyncio.Task[None]
 
@@ -149,10 +152,11 @@ class ApiWorld(ABC):
 
         `provided` makes the provider of each process; the world's own by default.
         """
-        fence = Fence()
+        fence = Fence(self.claim.check) if self.claim is not None else Fence()
         api = await connect(str(self.kubeconfig), fence=fence)
         own = self.provider(api, fence)
         events = KubernetesEvents(api, "test")
+        claim = {"claim": self.claim} if self.claim is not None else {}
 
         def fault(name: str) -> None:
             if name == crash_at and not self.crashes:
@@ -167,7 +171,7 @@ class ApiWorld(ABC):
                 health=Health("rescheduler", NAME),
                 writer=KubernetesWriter(api),
                 provider=provided(api) if provided is not None else own,
-                ties=Ties(fence=fence, tell=events.tell, fault=fault),
+                ties=Ties(fence=fence, tell=events.tell, fault=fault, **claim),
             )
             return asyncio.create_task(service.run())
 

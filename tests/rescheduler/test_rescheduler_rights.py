@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rescheduler.capabilities import CAPABILITIES, Ground, forget_steering, prepare
+from tests.rescheduler.capabilities import CAPABILITIES, Ground, forget_all, prepare
 from tests.rescheduler.guarded import Guarded
 from tests.rescheduler.sim_world import sim_world
 from tests.support.kube_requests import single
@@ -16,7 +15,7 @@ from tests.support.kube_requests import single
 from kinema_core.events import Step
 from kinema_core.runtime.kubernetes_rights import Right, Rule, covers
 from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.kubernetes_api import Json, NotFoundError, connect
+from kinema_rescheduler.adapters.kubernetes_api import Json, connect
 from kinema_rescheduler.adapters.kubernetes_pods import surge_up
 from kinema_rescheduler.errors import FinalError
 from kinema_rescheduler.rights import RULES
@@ -68,8 +67,7 @@ async def used_by(ground: Ground, name: str, rules: Sequence[Rule]) -> set[Right
         await surge_up(guarded, Order(step=step, plan="p", iteration="i"))
         return guarded.used
     guarded = Guarded(ground.admin, rules)
-    with suppress(NotFoundError):
-        await forget_steering(ground.admin)
+    await forget_all(ground.admin)
     await CAPABILITIES[name](Ground(ground.admin, guarded, ground.node))
     return guarded.used
 
@@ -103,9 +101,9 @@ async def any_denied(ground: Ground, names: Sequence[str], rules: Sequence[Rule]
 
 
 def test_writes_are_narrow() -> None:
-    """Only evictions, Events and the steering ConfigMap are made, only ReplicaSets deleted; secrets are closed."""
+    """Only evictions, Events, steering and the claim are made, only ReplicaSets deleted; secrets are closed."""
     written = {resource for rule in RULES if {"create", "delete"} & {*rule.verbs} for resource in rule.resources}
-    assert written == {"pods/eviction", "configmaps", "events", "replicasets"}
+    assert written == {"pods/eviction", "configmaps", "events", "leases", "replicasets"}
     assert not {"secrets", "*"} & {resource for rule in RULES for resource in rule.resources}
     deleted = {resource for rule in RULES if "delete" in rule.verbs for resource in rule.resources}
     assert deleted == {"replicasets"}

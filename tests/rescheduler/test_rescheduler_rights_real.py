@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +11,13 @@ import pytest
 from tests.controlplane.access import Access
 from tests.controlplane.nodes import node, nodes_for_a_while
 from tests.controlplane.plane import ControlPlane
-from tests.rescheduler.capabilities import CAPABILITIES, NAMESPACE, Ground, forget_steering, prepare
+from tests.rescheduler.capabilities import CAPABILITIES, NAMESPACE, Ground, forget_all, prepare
 from tests.support.kube_requests import single
 
 from kinema_cli.checkup.cluster import rights
 from kinema_core.runtime.kubernetes_rights import Rule, account, covers, manifests, rights_of
 from kinema_observer.adapters.kubernetes import Api
-from kinema_rescheduler.adapters.kubernetes_api import NotFoundError, connect
+from kinema_rescheduler.adapters.kubernetes_api import connect
 from kinema_rescheduler.rights import rules
 
 pytestmark = pytest.mark.cluster
@@ -80,8 +79,7 @@ async def ground(service: Account, tmp_path: Path) -> AsyncIterator[Ground]:
         admin = await connect(str(admin_access.write_kubeconfig(tmp_path / "admin")))
         mine = await connect(str(service.kubeconfig))
         await prepare(admin)
-        with suppress(NotFoundError):
-            await forget_steering(admin)
+        await forget_all(admin)
         yield Ground(admin, mine, "rights-1")
         await mine.close()
         await admin.close()

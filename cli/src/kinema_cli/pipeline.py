@@ -51,7 +51,7 @@ class PipelineOptions:
 
 
 class LocalPipeline:
-    """A broker and five services. `start` returns when all are started; `stop` ends what it started."""
+    """A broker and five services. `start` returns when all are started; `stop` ends what was started."""
 
     def __init__(self, options: PipelineOptions) -> None:
         self.options = options
@@ -65,9 +65,9 @@ class LocalPipeline:
 
     @property
     def bus(self) -> Bus:
-        """The operator's connection; raises RuntimeError before `start`."""
+        """The operator's connection; raises RuntimeError before `open`."""
         if self._bus is None:
-            message = "the pipeline was not started"
+            message = "the pipeline was not opened"
             raise RuntimeError(message)
         return self._bus
 
@@ -88,14 +88,19 @@ class LocalPipeline:
         )
 
     async def start(self) -> None:
-        """Start the broker, make streams and consumers, start the services. A given broker is left as it is."""
+        """Open it, and start the services."""
+        if self._bus is None:
+            await self.open()
+        for service in SERVICES:
+            self._write_settings(service)
+        await self.supervisor.start()
+
+    async def open(self) -> None:
+        """Start the broker, make streams and consumers, and connect. A given broker is left as it is."""
         if self.options.nats is None:
             await asyncio.to_thread(self.server.start)
             await setup(self.runtime("admin"), Layout(clusters=(self.options.cluster,)))
-        for service in SERVICES:
-            self._write_settings(service)
         self._bus = await connect(self.runtime("operator"))
-        await self.supervisor.start()
 
     async def stop(self) -> None:
         """End services, connection and broker, in this order."""

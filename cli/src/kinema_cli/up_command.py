@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from dataclasses import dataclass
+from os import getpid
 from pathlib import Path
+from socket import gethostname
 
 from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.checkup.run import Subject, examine
@@ -19,8 +21,12 @@ from kinema_cli.service_settings import read_service_settings
 from kinema_cli.setup_command import Steering, steer
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.embedded import ServerError
+from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.errors import EffectError
+from kinema_rescheduler.logic.names import CLAIMED
 
+CONFLICT = 4
 LOOK_SECONDS = 2.0
 
 
@@ -44,7 +50,7 @@ class UpOptions:
 
 
 def run_up(options: UpOptions) -> int:
-    """Run until interrupted; 0 then, 1 when something cannot run, 2 for wrong arguments."""
+    """Run until interrupted; 0 then, 1 when it cannot, 2 for wrong arguments, 4 where another Kinema acts."""
     try:
         pipeline = _pipeline_options(options)
     except (UsageError, AddressError) as error:
@@ -90,11 +96,13 @@ async def _up(options: PipelineOptions) -> int:
 async def _run(options: PipelineOptions) -> int:
     """Start everything, look after it until interrupted, and end it."""
     shutil.rmtree(options.directory / "settings", ignore_errors=True)
-    if options.settings["rescheduler"]["steering"]:
-        complain(await _steered(options.kubeconfig))
     pipeline = LocalPipeline(options)
     stopping = stop_event()
     try:
+        await pipeline.open()
+        await _claim(options, await pipeline.bus.identity())
+        if options.settings["rescheduler"]["steering"]:
+            complain(await _steered(options.kubeconfig))
         await pipeline.start()
         complain(
             f"{len(pipeline.supervisor.children)} processes run; logs in {options.directory / 'logs'}; Ctrl-C ends them"
@@ -112,9 +120,22 @@ async def _run(options: PipelineOptions) -> int:
             except TimeoutError:
                 continue
         complain("ended; `kinema setup --kubeconfig FILE --no-steering` takes the admission policy out of the cluster")
+    except EffectError as error:
+        complain(f"nothing was started: {error.detail}")
+        return CONFLICT if error.reason == CLAIMED else 1
+    else:
         return 0
     finally:
         await pipeline.stop()
+
+
+async def _claim(options: PipelineOptions, holder: str) -> None:
+    """Claim the cluster for the rescheduler to come, which keeps it; raises EffectError where it cannot be had."""
+    api = await connect(str(options.kubeconfig))
+    try:
+        await ClusterClaim(api, holder, process=f"kinema-up-{gethostname()}-{getpid()}").take()
+    finally:
+        await api.close()
 
 
 async def _keep_broker(pipeline: LocalPipeline) -> None:

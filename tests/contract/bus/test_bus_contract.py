@@ -22,6 +22,7 @@ from kinema_core.runtime.bus import (
     StreamName,
 )
 from kinema_core.runtime.framing import HEADER_ENCODING, frame
+from kinema_core.runtime.memory_bus import MemoryBus
 
 
 async def everything(bus: Bus, stream: StreamName, start: int = 1, kinds: tuple[str, ...] = ()) -> list[Event]:
@@ -53,6 +54,14 @@ class TestPublish:
         assert await bus.head("LOG") == 0
         assert [await bus.publish(iteration(n, CLUSTER)) for n in (1, 2, 3)] == [1, 2, 3]
         assert await bus.head("LOG") == 3
+
+    async def test_the_streams_have_a_name_of_their_own(self, pipeline: Pipeline) -> None:
+        """Every connection and every restart tells the same one; other streams have another."""
+        one, other = await pipeline.open(), await pipeline.open()
+        name = await one.identity()
+        await one.publish(iteration(1, CLUSTER))
+        assert await other.identity() == name
+        assert await MemoryBus().identity() != name
 
     async def test_families_share_the_log(self, pipeline: Pipeline) -> None:
         """Plan and control events have one order, state events one of their own."""

@@ -171,6 +171,9 @@ class Bus(Protocol):
     async def acquire(self, name: str, ttl: float) -> Lease | None:
         """Take the lease `name` for `ttl` real seconds, or None while somebody else holds it."""
 
+    async def identity(self) -> str:
+        """A name of these streams that no others have, the same as long as they exist."""
+
     def connected(self) -> bool:
         """Whether the broker can be reached just now."""
 

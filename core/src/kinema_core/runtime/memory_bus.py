@@ -255,6 +255,10 @@ class MemoryBus:
         held = self._leases[name] = _Held(revision=self._revision, until=self.monotonic() + ttl)
         return MemoryLease(self, name, held, ttl)
 
+    async def identity(self) -> str:
+        """A name of these streams that no others in this process have."""
+        return f"memory/{id(self)}"
+
     def connected(self) -> bool:
         """Whether the bus is open and was not cut off."""
         return self._open and self._reachable

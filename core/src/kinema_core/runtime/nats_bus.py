@@ -63,6 +63,10 @@ class NatsBus:
         """Take the lease `name` for `ttl` real seconds, or None while somebody else holds it."""
         return await self._leases.acquire(name, ttl)
 
+    async def identity(self) -> str:
+        """The cluster's name, and when LOG was made, to the nanosecond."""
+        return f"{self._cluster}/{await self._reader.made(STREAMS['LOG'])}"
+
     def connected(self) -> bool:
         """Whether the broker can be reached just now."""
         return self._connection.connected

@@ -54,11 +54,12 @@ class _GotAnswer(msgspec.Struct, frozen=True):
 
 
 class _State(msgspec.Struct, frozen=True):
-    last_seq: int
+    last_seq: int = 0
 
 
 class _InfoAnswer(msgspec.Struct, frozen=True):
-    state: _State | None = None
+    state: _State = _State()
+    created: str = ""
 
 
 class Reader:
@@ -70,13 +71,19 @@ class Reader:
 
     async def head(self, stream: str) -> int:
         """The last sequence as the leader knows it, 0 for an empty stream."""
+        return (await self._info(stream)).state.last_seq
+
+    async def made(self, stream: str) -> str:
+        """When the stream was made, as the broker writes it."""
+        return (await self._info(stream)).created
+
+    async def _info(self, stream: str) -> _InfoAnswer:
         what = f"STREAM.INFO.{stream}"
         data = await self._connection.api(what)
         fault = fault_of(data, what)
         if fault is not None:
             raise fault_error(fault, f"stream {stream}")
-        state = msgspec.json.decode(data, type=_InfoAnswer).state
-        return state.last_seq if state is not None else 0
+        return msgspec.json.decode(data, type=_InfoAnswer)
 
     async def from_leader(self, stream: str, query: Mapping[str, str | int]) -> Raw | None:
         """One message, read from the leader: never stale. None where there is none."""

@@ -8,6 +8,7 @@ from socket import gethostname
 
 from kinema_core.runtime.run import Runtime, ServiceError, run_service
 from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.adapters.providers import open_provider
@@ -21,14 +22,19 @@ from kinema_rescheduler.settings import Settings
 async def start(settings: Settings, runtime: Runtime) -> None:
     """Carry out accepted plans until told to stop."""
     async with AsyncExitStack() as stack:
-        fence = Fence()
+        process = f"{NAME}-{gethostname()}-{getpid()}"
         try:
+            unfenced = await connect(settings.kubeconfig, timeout_seconds=settings.claim_seconds / 3)
+            stack.push_async_callback(unfenced.close)
+            holder = await runtime.bus.identity()
+            claim = ClusterClaim(unfenced, holder, process=process, seconds=settings.claim_seconds)
+            fence = Fence(claim.check)
             api = await connect(settings.kubeconfig, timeout_seconds=settings.request_seconds, fence=fence)
             stack.push_async_callback(api.close)
             provider = await open_provider(settings, api, clock=runtime.clock, fence=fence, stack=stack)
         except FinalError as error:
             raise ServiceError(error.detail) from error
-        events = KubernetesEvents(api, f"{NAME}-{gethostname()}-{getpid()}")
+        events = KubernetesEvents(api, process)
         stack.push_async_callback(events.close)
         rescheduler = Rescheduler(
             settings=settings,
@@ -37,7 +43,7 @@ async def start(settings: Settings, runtime: Runtime) -> None:
             health=runtime.health,
             writer=KubernetesWriter(api, steering=settings.steering),
             provider=provider,
-            ties=Ties(fence=fence, tell=events.tell),
+            ties=Ties(fence=fence, claim=claim, tell=events.tell),
         )
         await rescheduler.run()
 

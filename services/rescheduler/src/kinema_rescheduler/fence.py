@@ -1,6 +1,11 @@
-"""The fence: nothing is written to a cluster or a provider by a process whose lease has run out or passed on."""
+"""The fence: nothing is written to a cluster or a provider by a process whose lease has run out or passed on.
+
+Nor where another Kinema acts: that is the claim's to say, where one is kept.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from kinema_core.runtime.bus import Lease
 from kinema_rescheduler.errors import PassingError
@@ -13,7 +18,9 @@ class Fence:
     clock stood still with it, the revision that a later holder has left on the object does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, claim: Callable[[], None] = lambda: None) -> None:
+        """`claim` raises an EffectError where the cluster is not ours to write to."""
+        self._claim = claim
         self._lease: Lease | None = None
 
     def hold(self, lease: Lease) -> None:
@@ -29,11 +36,10 @@ class Fence:
         """Let a write pass; `written` is the revision that stands on the object, if one does.
 
         Raises:
-            PassingError: `fenced`, it is not ours to write any more.
+            PassingError: `fenced`, it is not ours to write any more. EffectError: what the claim says.
         """
-        if self._lease is None:
-            return
-        if self._lease.left() <= 0:
+        if self._lease is not None and self._lease.left() <= 0:
             raise PassingError("fenced", f"the lease of revision {self.revision} has run out: nothing is written")
-        if written.isdecimal() and int(written) > self.revision:
+        if self._lease is not None and written.isdecimal() and int(written) > self.revision:
             raise PassingError("fenced", f"revision {written} has written there after our {self.revision}")
+        self._claim()

@@ -8,9 +8,26 @@ from typing import Final
 from kinema_core.runtime.kubernetes_rights import Rule
 from kinema_rescheduler.adapters.kwok_provider import LEDGER as KWOK_LEDGER
 from kinema_rescheduler.adapters.static_provider import LEDGER as STATIC_LEDGER
-from kinema_rescheduler.logic.names import STEERING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.logic.names import CLAIM_NAME, STEERING_NAME, STEERING_NAMESPACE
 
 _UNSTEERED: Final = "new pods go where the scheduler puts them"
+
+
+def _kept(purpose: str, resource: str, name: str, *, group: str = "", without: str = "") -> tuple[Rule, ...]:
+    """Making, reading and changing one object of ours; a right to create cannot be bound to its name."""
+    return tuple(
+        Rule(
+            purpose=purpose,
+            group=group,
+            resources=(resource,),
+            verbs=verbs,
+            names=names,
+            namespace=STEERING_NAMESPACE,
+            without=without,
+        )
+        for verbs, names in ((("get", "patch"), (name,)), (("create",), ()))
+    )
+
 
 RULES: Final = (
     Rule(purpose="marks nodes that stay and nodes that go", resources=("nodes",), verbs=("get", "patch")),
@@ -57,22 +74,8 @@ RULES: Final = (
         verbs=("list", "get", "patch"),
         without="autoscalers may take a surge back, which is then tried again",
     ),
-    Rule(
-        purpose="says where new pods shall go",
-        resources=("configmaps",),
-        verbs=("get", "patch"),
-        names=(STEERING_NAME,),
-        namespace=STEERING_NAMESPACE,
-        without=_UNSTEERED,
-    ),
-    Rule(
-        # A right to create cannot be bound to a name.
-        purpose="begins to say where new pods shall go",
-        resources=("configmaps",),
-        verbs=("create",),
-        namespace=STEERING_NAMESPACE,
-        without=_UNSTEERED,
-    ),
+    *_kept("says where new pods shall go", "configmaps", STEERING_NAME, without=_UNSTEERED),
+    *_kept("keeps two Kinemas from acting on one cluster", "leases", CLAIM_NAME, group="coordination.k8s.io"),
     Rule(
         purpose="tells on nodes and workloads what is done to them and why",
         group="events.k8s.io",
@@ -85,16 +88,7 @@ RULES: Final = (
 
 
 def _ledger(name: str) -> tuple[Rule, ...]:
-    return tuple(
-        Rule(
-            purpose="remembers which nodes were ordered",
-            resources=("configmaps",),
-            verbs=verbs,
-            names=names,
-            namespace=STEERING_NAMESPACE,
-        )
-        for verbs, names in ((("get", "patch"), (name,)), (("create",), ()))
-    )
+    return _kept("remembers which nodes were ordered", "configmaps", name)
 
 
 OF_PROVIDER: Final[Mapping[str, tuple[Rule, ...]]] = {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias, get_args
+from typing import Final, Protocol, TypeAlias, get_args
 
 import structlog
 
@@ -70,12 +70,34 @@ def _nobody(event: Event, step: Step | None) -> None:
     """Tell nobody."""
 
 
+class Claim(Protocol):
+    """The right of this Kinema to act on the cluster; held while a process leads."""
+
+    async def keep(self, report: Callable[[str | None], None]) -> None:
+        """Hold it for ever, or try to; `report` is told what is wrong, and None when nothing."""
+
+    async def release(self) -> None:
+        """Give it up at once; raises EffectError where that cannot be said."""
+
+
+class _Undisputed:
+    """Nobody else acts here."""
+
+    async def keep(self, report: Callable[[str | None], None]) -> None:
+        """There is nothing to hold."""
+
+    async def release(self) -> None:
+        """There is nothing to give up."""
+
+
 @dataclass(frozen=True)
 class Ties:
     """What else hears of the rescheduler's work."""
 
     fence: Fence = field(default_factory=Fence)
     """Learns which lease is held."""
+    claim: Claim = field(default_factory=_Undisputed)
+    """Kept while a lease is held, so that no other Kinema acts on the cluster."""
     tell: Tell = _nobody
     """Is told each event of ours."""
     fault: Callable[[str], None] = faultpoint
@@ -105,6 +127,7 @@ class Rescheduler:
         self._provider = provider
         self._fault = ties.fault
         self._fence = ties.fence
+        self._claim = ties.claim
         self._tell = ties.tell
         self._reading = Reading(bus, clock, health, max_state_age_seconds=settings.max_state_age_seconds)
         self._effects = Effects(
@@ -133,6 +156,7 @@ class Rescheduler:
     async def _lead(self, lease: Lease) -> None:
         """Act until the lease is lost."""
         renewing = asyncio.create_task(self._renew(lease))
+        claiming = asyncio.create_task(self._claim.keep(lambda problem: self._health.report("claim", problem)))
         try:
             while not renewing.done() and lease.left() > 0:
                 try:
@@ -150,9 +174,13 @@ class Rescheduler:
             raise
         finally:
             renewing.cancel()
+            claiming.cancel()
             await self._drop_tasks()
             with suppress(BusError):
                 await lease.release()
+            if self._reading.journal.active is None:  # else nobody but us shall come between two steps of a plan
+                with suppress(EffectError):
+                    await self._claim.release()
 
     async def _renew(self, lease: Lease) -> None:
         """Renew until somebody else has it or its time has run out; then no effect that it covered goes on."""

@@ -70,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Real seconds for one request to the cluster or the provider."""
     lease_seconds: float = 9.0
     """Real seconds after which another process may take over; whole seconds, at least 3."""
+    claim_seconds: float = 15.0
+    """Real seconds after which a Kinema that is dead is taken for it by another one on the same cluster."""
     tick_seconds: float = 0.2
     """Real seconds between two looks at the streams."""
     grace_seconds: float = 5.0
@@ -82,9 +84,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        if self.lease_seconds < 3:
-            message = f"lease_seconds is {self.lease_seconds}: give 3 or more"
-            raise ValueError(message)
+        for name in ("lease_seconds", "claim_seconds"):
+            if getattr(self, name) < 3:
+                message = f"{name} is {getattr(self, name)}: give 3 or more"
+                raise ValueError(message)
         for name in ("request_seconds", "tick_seconds", "catalog_seconds", "max_state_age_seconds"):
             if getattr(self, name) <= 0:
                 message = f"{name} is {getattr(self, name)}: it must be above 0"

@@ -69,6 +69,7 @@ PDB = Kind(
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short=("sc",))
 PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short=("pc",))
 EVENT = Kind("events.k8s.io", "v1", "events", "Event", short=("ev",))
+LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 
 ALL_KINDS: tuple[Kind, ...] = (
     NAMESPACE,
@@ -88,4 +89,5 @@ ALL_KINDS: tuple[Kind, ...] = (
     STORAGE_CLASS,
     PRIORITY_CLASS,
     EVENT,
+    LEASE,
 )

@@ -32,6 +32,13 @@ STEERING_NAMESPACE: Final = "kube-system"
 STEERING_NAME: Final = "kinema-steering"
 """The ConfigMap that the admission policy reads: controller uid → names of the nodes that its new pods prefer."""
 
+CLAIM_NAME: Final = "kinema"
+"""The Lease, in the same namespace, that names the Kinema which acts on the cluster."""
+CLAIMED: Final = "claimed"
+"""Why nothing was written: another Kinema acts on the cluster."""
+PROCESS: Final = "kinema.io/process"
+"""Annotation of that Lease: the process that renewed it last, for people."""
+
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 NODE: Final = "node"

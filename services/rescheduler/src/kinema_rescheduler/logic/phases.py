@@ -8,7 +8,7 @@ from kinema_core.events import Node, Step, StepFailed
 from kinema_core.model.daemons import resident_requests
 from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.logic.moves import restored, surges_left
-from kinema_rescheduler.logic.names import EXPIRY, PLAN, expire_id, keep_id, optimize_id
+from kinema_rescheduler.logic.names import CLAIMED, EXPIRY, PLAN, expire_id, keep_id, optimize_id
 from kinema_rescheduler.logic.scene import Decision, Scene, intents
 
 
@@ -184,7 +184,8 @@ def _unmarks(scene: Scene) -> list[Step]:
     found: dict[str, Step] = {}
     for progress in scene.execution.steps.values():
         step = progress.step
-        if step.kind != "mark" or step.target in found:
+        never_made = progress.result == CLAIMED and progress.attempt == 1
+        if step.kind != "mark" or step.target in found or never_made:
             continue
         before = scene.progress(f"unmark/{step.target}")
         if before is not None:

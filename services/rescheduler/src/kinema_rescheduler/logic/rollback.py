@@ -8,11 +8,11 @@ from __future__ import annotations
 from kinema_core.events import Node, Step
 from kinema_rescheduler.logic.execution import Progress, Verdict
 from kinema_rescheduler.logic.moves import abandon
-from kinema_rescheduler.logic.names import ABORT, expire_id
+from kinema_rescheduler.logic.names import ABORT, CLAIMED, expire_id
 from kinema_rescheduler.logic.phases import Phase, clean
 from kinema_rescheduler.logic.scene import Decision, Scene
 
-_NEVER_MADE = frozenset({"stock-out", "quota", "permission", "denied", "invalid", "conflict"})
+_NEVER_MADE = frozenset({"stock-out", "quota", "permission", "denied", "invalid", "conflict", CLAIMED})
 """Refusals of a provider that mean that we made no node; with `conflict`, one of that name is somebody else's."""
 
 

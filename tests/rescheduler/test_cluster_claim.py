@@ -1,0 +1,152 @@
+"""Of two Kinemas on one cluster, each with a broker of its own, one acts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.controlplane.plane import ControlPlane
+from tests.rescheduler.sim_world import sim_world
+from tests.support.plans import plan_for
+
+from kinema_core.events import ExecutionAborted, Offer, Plan
+from kinema_core.model.cluster import Cluster
+from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, NotFoundError, connect
+from kinema_rescheduler.adapters.kubernetes_claim import PATH, ClusterClaim
+from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.fence import Fence
+from kinema_sim.engine.kinds import LEASE
+from kinema_sim.scenarios.registry import SCENARIOS
+
+SECONDS = 3.0
+
+
+@pytest.fixture(params=["simulated", pytest.param("real", marks=pytest.mark.cluster)])
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KubernetesApi]:
+    """Each API server in turn; nobody has claimed it."""
+    if request.param == "real":
+        plane: ControlPlane = request.getfixturevalue("control_plane")
+        found = await connect(str(plane.admin.write_kubeconfig(tmp_path / "kubeconfig")))
+        with suppress(NotFoundError):
+            await found._request("DELETE", PATH)
+        yield found
+        with suppress(NotFoundError):
+            await found._request("DELETE", PATH)
+        await found.close()
+        return
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        found = await connect(str(world.kubeconfig))
+        yield found
+        await found.close()
+
+
+def claim(api: KubernetesApi, holder: str) -> ClusterClaim:
+    """The claim of a Kinema, as one process sees it."""
+    return ClusterClaim(api, holder, process=f"{holder}-1", seconds=SECONDS)
+
+
+def refusal(of: ClusterClaim) -> EffectError | None:
+    """Why nothing may be written; None where it may."""
+    try:
+        of.check()
+    except EffectError as error:
+        return error
+    return None
+
+
+async def test_the_second_is_told_who_acts(api: KubernetesApi) -> None:
+    """While the first one renews its claim, the second one's writes are refused for good, with the other's name."""
+    first, second = claim(api, "first"), claim(api, "second")
+    assert isinstance(refusal(first), PassingError)
+    await first.take()
+    assert refusal(first) is None
+    keeping = asyncio.create_task(first.keep(lambda _: None))
+    with pytest.raises(FinalError, match=r"another Kinema acts on this cluster: first \(process first-1\)") as told:
+        await second.take()
+    assert told.value.reason == "claimed"
+    assert isinstance(refusal(second), FinalError)
+    assert refusal(first) is None
+    keeping.cancel()
+
+
+async def test_a_process_of_the_same_kinema_goes_on_at_once(api: KubernetesApi) -> None:
+    """After a crash the next process need not wait: the name is the broker's, not the process's."""
+    await claim(api, "first").take()
+    heir = claim(api, "first")
+    await heir._turn()
+    assert refusal(heir) is None
+
+
+async def test_a_silent_holder_is_outlived(api: KubernetesApi) -> None:
+    """A crashed holder's claim ends when its time has passed under our eyes; woken up, it writes nothing more."""
+    first, second = claim(api, "first"), claim(api, "second")
+    await first.take()
+    await second.take()
+    assert refusal(second) is None
+    assert isinstance(refusal(first), PassingError)
+    keeping = asyncio.create_task(second.keep(lambda _: None))
+    with pytest.raises(FinalError, match="another Kinema acts"):
+        await claim(api, "first").take()
+    keeping.cancel()
+
+
+async def test_a_released_claim_is_free(api: KubernetesApi) -> None:
+    """Who ends in order leaves nobody waiting, and gives up nothing of another's."""
+    first, second = claim(api, "first"), claim(api, "second")
+    await first.take()
+    await second.release()
+    assert (await api.get(PATH))["spec"]["holderIdentity"] == "first"
+    await first.release()
+    await second._turn()
+    assert refusal(second) is None
+    assert isinstance(refusal(first), PassingError)
+
+
+def test_the_fence_asks_the_claim(tmp_path: Path) -> None:
+    """A write waits for the claim even under a lease that runs."""
+
+    def refuse() -> None:
+        raise FinalError("claimed", "another Kinema acts")
+
+    with pytest.raises(FinalError, match="claimed"):
+        Fence(refuse).check()
+
+
+def emptied(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+    """Empty the last node onto the others and delete it; nothing is booted."""
+    to = {pod.key: "tiny-1" for pod in cluster.pods if pod.node == "tiny-3"}
+    return plan_for(cluster, offers, to=to, delete=["tiny-3"])
+
+
+async def test_a_plan_on_somebody_elses_cluster_is_given_up(tmp_path: Path) -> None:
+    """An accepted plan ends with the reason and nothing left behind, as nothing was written."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig))
+        other = claim(api, "other")
+        await other.take()
+        keeping = asyncio.create_task(other.keep(lambda _: None))
+        world.claim = claim(api, "ours")
+        before = {kind: item for kind, item in world.objects() if kind in {"Node", "Deployment"}}
+        end = await world.carry_out(emptied)
+        keeping.cancel()
+        await api.close()
+        assert isinstance(end, ExecutionAborted)
+        assert (end.reason, end.leftovers) == ("claimed", ())
+        assert "another Kinema acts on this cluster: other (process other-1)" in end.detail
+        assert {kind: item for kind, item in world.objects() if kind in {"Node", "Deployment"}} == before
+        assert [item["spec"]["holderIdentity"] for item in world.sim.store.sorted(LEASE)] == ["other"]
+
+
+async def test_a_plan_on_our_cluster_is_carried_out_under_the_claim(tmp_path: Path) -> None:
+    """The claim is taken before the first write, and free again once the service has ended."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig))
+        world.claim = claim(api, "ours")
+        end = await world.carry_out(emptied)
+        assert end.figures["deleted"] == 1, world.failures()
+        (left,) = world.sim.store.sorted(LEASE)
+        assert left["spec"].get("holderIdentity") is None
+        await api.close()
