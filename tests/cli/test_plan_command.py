@@ -83,7 +83,7 @@ def test_bare_pod_holds_its_node_and_is_named(bench: Bench) -> None:
     result = bench.run()
     row = next(line for line in result.stdout.splitlines() if "shop/lonely" in line)
     assert "What blocks more" in result.stdout
-    assert [cell.strip() for cell in row.split("│")[1:6]] == ["bare-pod", "1", "1", "1", "124.10"]
+    assert [cell.strip() for cell in row.split("│")[1:6]] == ["pods without a controller", "1", "1", "1", "124.10"]
     found = json.loads(bench.run("-o", "json").stdout)
     assert [item["pod"] for item in found["held"]] == ["shop/lonely"]
     assert {"name": "n1", "action": "keep"}.items() <= next(n for n in found["nodes"] if n["name"] == "n1").items()

@@ -79,16 +79,23 @@ def shown(plan: Plan, of: Cluster | None = None) -> str:
 def test_a_rule_blocks_at_most_what_stays_for_it_alone() -> None:
     """A node that two rules hold is neither's alone, and one that goes anyway is nobody's."""
     plan = planned(held=(held("a", "bare-pod"), held("b", "job"), held("c", "job"), held("d", "job")))
-    found = {row.code: (row.pods, row.nodes, row.alone, row.usd_per_hour) for row in blocked(plan, state())}
-    assert found == {"job": (3, 2, 1, 0.17), "bare-pod": (1, 1, 0, 0.0)}
+    found = {row.rule: (row.pods, row.nodes, row.alone, row.usd_per_hour) for row in blocked(plan, state())}
+    assert found == {"pods of jobs": (3, 2, 1, 0.17), "pods without a controller": (1, 1, 0, 0.0)}
+
+
+def test_a_rule_that_holds_pods_for_two_reasons_is_one() -> None:
+    """What is told of budgets counts the same pods as the price of all budgets, under the same name."""
+    plan = planned(held=(held("a", "pdb-never"), held("b", "two-budgets")))
+    (row,) = blocked(plan, state())
+    assert (row.rule, row.pods, row.nodes, row.alone, row.usd_per_hour) == ("pdb *", 2, 1, 1, 0.17)
 
 
 def test_node_rules_count_where_no_pod_is_held() -> None:
     """A node's own reason is told only for nodes that no held pod explains."""
     why = {"n0": "pod shop/a may not move: job", "n1": "it is a control-plane node", "n2": None}
     found = blocked(planned(held=(held("a", "job"),)), state(), why)
-    assert [(row.code, row.nodes, row.example) for row in found] == [
-        ("job", 1, "shop/a: for a reason"),
+    assert [(row.rule, row.nodes, row.example) for row in found] == [
+        ("pods of jobs", 1, "shop/a: for a reason"),
         ("node rule", 1, "n1: it is a control-plane node"),
     ]
 

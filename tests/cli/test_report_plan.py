@@ -76,7 +76,7 @@ def test_report_tells_what_a_rule_blocks_in_a_month(tmp_path: Path) -> None:
     plan, state = large(5)
     path = build_report(plan_report(plan, state, (), title="t", subtitle="s"), tmp_path / "r.html")
     html = path.read_text(encoding="utf-8")
-    assert '<th scope="row">job</th><td class="n">1</td><td class="n">1</td>' in html
+    assert '<th scope="row">pods of jobs</th><td class="n">1</td><td class="n">1</td>' in html
     assert '<td class="n">124</td>' in html
     assert "<b>job</b>" not in html
 

@@ -16,7 +16,7 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
 from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.logic.binding import constraint_relaxations, prices_of
+from kinema_optimizer.logic.binding import class_of, constraint_relaxations, prices_of
 from kinema_optimizer.logic.compiled import Question
 from kinema_optimizer.logic.headroom import ROOM, USABLE, placeholders, with_placeholders
 from kinema_optimizer.logic.limits import NodeLimit, floor_pods
@@ -84,10 +84,10 @@ UNSAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
     ],
 )
 def test_rule_that_holds_a_pod_can_be_taken_away(more: object, name: str) -> None:
-    """Without it nothing is held, and the node that stayed for it can go."""
+    """Without it nothing is held, and the node that stayed for it can go; what is held has its class's name."""
     objects = more if isinstance(more, tuple | list) else (more,)
     question = asked(held_cluster(*objects))
-    assert held(question)
+    assert {class_of(code) for code in held(question).values()} == {name.replace("shop/db", "*")}
     free = without(question, name)
     assert held(free) == {}
     assert least(free) < least(question)

@@ -205,9 +205,11 @@ def _names(names: Iterable[str]) -> str:
 
 def _blocked(plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None]) -> Table:
     columns = ("rule", "pods", "nodes", "it alone", "USD a month, at most", "for example")
-    table = _table("What blocks more: nodes that stay for pods that may not move", *columns, numbers=_NUMBERS)
+    table = _table(
+        "What blocks more: the price of nodes that stay for pods that may not move", *columns, numbers=_NUMBERS
+    )
     rows = [
-        (row.code, *(f"{n:,}" for n in (row.pods, row.nodes, row.alone)), _a_month(row), row.example)
+        (row.rule, *(f"{n:,}" for n in (row.pods, row.nodes, row.alone)), _a_month(row), row.example)
         for row in blocked(plan, cluster, deletable)
     ]
     return _fill(table, rows)
@@ -242,7 +244,13 @@ _GIVEN: Final = ("weight", "pods", "worth USD/h", "worth W")
 
 
 def _binding(plan: Plan) -> Table:
-    table = _table("What rules cost", "rule", "USD/h", "USD a month", numbers=_NUMBERS)
+    table = _table(
+        "What rules cost: the saving without one of them, so they do not add up",
+        "rule",
+        "USD/h",
+        "USD a month",
+        numbers=_NUMBERS,
+    )
     dearest = sorted(plan.binding, key=lambda item: (-item.usd_per_hour, item.constraint))
     rows = [
         (item.constraint, f"{item.usd_per_hour:.4f}", f"{item.usd_per_hour * HOURS_PER_MONTH:,.2f}") for item in dearest

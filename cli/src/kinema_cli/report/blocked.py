@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 from kinema_cli.report.data import Blocked
 from kinema_core.events import Plan
 from kinema_core.model.cluster import Cluster
+from kinema_optimizer.logic.binding import class_of
+
+_NODE_RULE: Final = "node rule"
 
 
 @dataclass
@@ -27,7 +31,7 @@ class _Rule:
 def blocked(
     plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None] = MappingProxyType({})
 ) -> tuple[Blocked, ...]:
-    """The rules behind the nodes that stay; the one whose nodes cost most comes first.
+    """The rules behind the nodes that stay, named as in the plan's `binding`; the one whose nodes cost most first.
 
     Args:
         plan: names the pods that may not move.
@@ -37,29 +41,28 @@ def blocked(
     rules: dict[str, _Rule] = {}
     by_node: dict[str, set[str]] = {}
     for item in plan.held:
-        pod = cluster.pod(item.pod)
+        pod, rule = cluster.pod(item.pod), class_of(item.code)
         node = None if pod is None else pod.node
-        rules.setdefault(item.code, _Rule()).add(f"{item.pod}: {item.reason}", node, pods=1)
-        by_node.setdefault(node or "", set()).add(item.code)
+        rules.setdefault(rule, _Rule()).add(f"{item.pod}: {item.reason}", node, pods=1)
+        by_node.setdefault(node or "", set()).add(rule)
     for name in sorted(deletable):
         reason = deletable[name]
         if reason is not None and name not in by_node:
-            code = "node rule"
-            rules.setdefault(code, _Rule()).add(f"{name}: {reason}", name, pods=0)
-            by_node[name] = {code}
+            rules.setdefault(_NODE_RULE, _Rule()).add(f"{name}: {reason}", name, pods=0)
+            by_node[name] = {_NODE_RULE}
     price = {node.name: node.usd_per_hour for node in plan.nodes if node.action == "keep"}
-    rows = [_row(code, rule, by_node=by_node, price=price) for code, rule in rules.items()]
-    return tuple(sorted(rows, key=lambda row: (-row.usd_per_hour, -row.pods, row.code)))
+    rows = [_row(name, rule, by_node=by_node, price=price) for name, rule in rules.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.usd_per_hour, -row.pods, row.rule)))
 
 
-def _row(code: str, rule: _Rule, *, by_node: Mapping[str, set[str]], price: Mapping[str, float]) -> Blocked:
+def _row(name: str, rule: _Rule, *, by_node: Mapping[str, set[str]], price: Mapping[str, float]) -> Blocked:
     nodes = sorted(rule.nodes & price.keys())
-    alone = [name for name in nodes if by_node[name] == {code}]
+    alone = [node for node in nodes if by_node[node] == {name}]
     return Blocked(
-        code=code,
+        rule=name,
         example=rule.example,
         pods=rule.pods,
         nodes=len(nodes),
         alone=len(alone),
-        usd_per_hour=round(sum(price[name] for name in alone), 6),
+        usd_per_hour=round(sum(price[node] for node in alone), 6),
     )

@@ -133,7 +133,7 @@ class Headline:
 class Blocked:
     """What a rule keeps from being saved: pods that it holds, and the nodes that stay for them."""
 
-    code: str
+    rule: str
     example: str
     pods: int
     nodes: int

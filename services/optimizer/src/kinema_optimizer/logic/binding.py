@@ -49,6 +49,16 @@ _CONTROLLERS: Final = {
     "unknown-controller": "controllers that Kinema does not know",
     "single-replica": "single replicas",
 }
+_BUDGETS: Final = "pdb *"
+_CLASSES: Final[Mapping[str, str]] = {
+    **{code: f"annotation {key}" for code, key in _ANNOTATIONS.items()},
+    **_CONTROLLERS,
+    "host-path": "host paths",
+    "job": "pods of jobs",
+    "pdb-never": _BUDGETS,
+    "two-budgets": _BUDGETS,
+}
+"""Code of a held pod → the class of constraints that holds it."""
 _PLACEHOLDERS: Final = {FLOOR: "minimum nodes", ROOM: "headroom", USABLE: "usable resources"}
 _PARTS: Final[Mapping[str, Callable[[PlacementRules], PlacementRules]]] = {
     "host ports": relaxing.no_host_ports,
@@ -68,6 +78,11 @@ class Relaxation:
     name: str
     make: Callable[[], Question]
     """Costs time and memory in the size of the cluster: call it for one relaxation after the other."""
+
+
+def class_of(code: str) -> str:
+    """The class of constraints that holds a pod, as prices name it; the code itself where that is no class."""
+    return _CLASSES.get(code, code)
 
 
 def constraint_relaxations(question: Question, *, singles: int = SINGLES) -> tuple[Relaxation, ...]:
@@ -123,19 +138,21 @@ def _held(question: Question, facts: Mobility) -> Iterator[Relaxation]:
     by_code: dict[str, list[str]] = {}
     for held in facts.held.values():
         by_code.setdefault(held.code, []).append(held.pod)
-    for key in sorted({key for code, key in _ANNOTATIONS.items() if code in by_code}):
-        yield Relaxation(f"annotation {key}", _on(question, partial(relaxing.without_annotation, key=key)))
-    for code, name in _CONTROLLERS.items():
+    for key, code in sorted({key: code for code, key in _ANNOTATIONS.items() if code in by_code}.items()):
+        yield Relaxation(class_of(code), _on(question, partial(relaxing.without_annotation, key=key)))
+    for code in _CONTROLLERS:
         if code in by_code:
-            yield Relaxation(name, _on(question, partial(relaxing.replaceable, keys=by_code[code])))
+            yield Relaxation(class_of(code), _on(question, partial(relaxing.replaceable, keys=by_code[code])))
     if "host-path" in by_code:
-        yield Relaxation("host paths", _on(question, partial(relaxing.without_host_paths, keys=by_code["host-path"])))
+        yield Relaxation(
+            class_of("host-path"), _on(question, partial(relaxing.without_host_paths, keys=by_code["host-path"]))
+        )
     if "job" in by_code:
         options = replace(question.options, move_jobs=True)
-        yield Relaxation("pods of jobs", lambda: replace(question, options=options))
+        yield Relaxation(class_of("job"), lambda: replace(question, options=options))
     if {"pdb-never", "two-budgets"} & by_code.keys():
         keys = [budget.key for budget in question.cluster.budgets]
-        yield Relaxation("pdb *", _on(question, partial(relaxing.without_budgets, keys=keys)))
+        yield Relaxation(_BUDGETS, _on(question, partial(relaxing.without_budgets, keys=keys)))
     nodes = [node.name for node in question.cluster.nodes if any(key in node.annotations for key in _NODE_KEYS)]
     if nodes:
         change = partial(relaxing.without_node_annotations, keys=_NODE_KEYS, names=frozenset(nodes))
