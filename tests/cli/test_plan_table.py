@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ from tests.support.builders import cluster, deployed, node, pod
 
 from kinema_cli.plan_table import MOST_ROWS, plan_tables
 from kinema_cli.report.blocked import blocked
+from kinema_cli.report.from_plan import facts_of
+from kinema_cli.report.resizes import told_requests
 from kinema_core.events import (
     Binding,
     Cost,
@@ -20,6 +23,7 @@ from kinema_core.events import (
     Placement,
     Plan,
     PlanNode,
+    Resize,
     Solve,
     Strategy,
     Unplaced,
@@ -98,6 +102,54 @@ def test_node_rules_count_where_no_pod_is_held() -> None:
         ("pods of jobs", 1, "shop/a: for a reason"),
         ("node rule", 1, "n1: it is a control-plane node"),
     ]
+
+
+def resized(name: str, before: Mapping[str, int], after: Mapping[str, int]) -> Resize:
+    """New requests of a Deployment of the shop."""
+    return Resize(
+        workload=f"Deployment/shop/{name}", requests_before=FrozenMap(before), requests_after=FrozenMap(after)
+    )
+
+
+def test_a_plan_that_costs_more_for_its_requests_says_so() -> None:
+    """One line names what rises in all, then the workloads that rise most, with figures and pods."""
+    names = [f"{name}-5d4f-x{n}" for name in ("web", "api") for n in range(3)]
+    placements = [
+        Placement(pod=f"shop/{name}", uid=name, source="n0", to="n0", strategy="rolling", requests=FrozenMap())
+        for name in names
+    ]
+    plan = planned(
+        cost=Cost(before=0.34, after=0.51, lower_bound=0.5, gap=0.02),
+        resizes=(
+            resized("api", {"cpu": 100}, {"cpu": 50}),
+            resized("web", {"cpu": 100, "memory": 2**29}, {"cpu": 300, "memory": 2**30}),
+        ),
+        placements=tuple(placements),
+    )
+    ((heading, said),) = told_requests(plan, Cluster())
+    assert heading == "costs more"
+    assert said == (
+        "as requests rise, by +450m cpu, +1536Mi memory in all: "
+        "Deployment/shop/web cpu 100m → 300m, memory 512Mi → 1Gi (3 pods); "
+        "Deployment/shop/api cpu 100m → 50m (3 pods)"
+    )
+    assert "as requests rise" in " ".join(shown(plan, Cluster()).split())
+    assert (heading, said) in facts_of(plan, Cluster())
+
+
+def test_new_requests_are_told_where_a_plan_costs_less_too() -> None:
+    """A saving is not called a rise; a cluster that knows the workload says how many pods there are."""
+    plan = planned(resizes=(resized("web", {"cpu": 300}, {"cpu": 200}),))
+    known = cluster(node("n0"), *deployed("web", ["n0", "n0"], cpu=300))
+    assert told_requests(plan, known) == (
+        ("requests", "change by -200m cpu in all: Deployment/shop/web cpu 300m → 200m (2 pods)"),
+    )
+
+
+def test_of_many_resized_workloads_few_are_named() -> None:
+    """The line stays one line."""
+    plan = planned(resizes=tuple(resized(f"w{n}", {"cpu": 100}, {"cpu": 200}) for n in range(5)))
+    assert told_requests(plan, Cluster())[0][1].endswith("; and 2 workloads more")
 
 
 def test_status_gap_and_limits_are_in_words() -> None:

@@ -14,6 +14,7 @@ from kinema_cli.output import cell, counted
 from kinema_cli.report.blocked import blocked
 from kinema_cli.report.data import HOURS_PER_MONTH, Blocked, Headline
 from kinema_cli.report.from_plan import fate_of, headline_of
+from kinema_cli.report.resizes import told_requests
 from kinema_core.events import Placement, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.risk import ORDINARY, restart_risk
@@ -33,7 +34,7 @@ def plan_tables(
     plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None] = MappingProxyType({})
 ) -> RenderableType:
     """Everything about a plan that fits a terminal; `deletable` as in `blocked`."""
-    parts: list[RenderableType] = [_summary(plan)]
+    parts: list[RenderableType] = [_summary(plan, cluster)]
     if plan.status != "infeasible":
         parts += [_machines(plan), *_some(_moves(plan, cluster))]
     parts += [
@@ -65,17 +66,17 @@ def _fill(table: Table, rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def _summary(plan: Plan) -> Table:
+def _summary(plan: Plan, cluster: Cluster) -> Table:
     head = headline_of(plan)
     table = Table(title="Plan", title_justify="left", show_header=False)
     table.add_column("what", style="bold")
     table.add_column("value")
-    for what, value in _summary_rows(plan, head):
+    for what, value in _summary_rows(plan, head, told_requests(plan, cluster)):
         table.add_row(what, cell(value))
     return table
 
 
-def _summary_rows(plan: Plan, head: Headline) -> Iterable[tuple[str, str]]:
+def _summary_rows(plan: Plan, head: Headline, requests: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
     proven = plan.status == "nothing-better" and plan.cost.gap == 0
     yield "status", "nothing better: proven, nothing costs less" if proven else _STATUS.get(plan.status, plan.status)
     if plan.objective != "cost":
@@ -90,6 +91,7 @@ def _summary_rows(plan: Plan, head: Headline) -> Iterable[tuple[str, str]]:
         month = HOURS_PER_MONTH
         yield "a month", f"{head.usd_before * month:,.2f} → {head.usd_after * month:,.2f} USD"
         yield "saves", _saving(head)
+        yield from requests
         yield "bound", _bound(head)
         yield "moves", _how_many(head)
         if plan.steps:

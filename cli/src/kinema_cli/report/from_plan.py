@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 from kinema_cli.report.blocked import blocked
 from kinema_cli.report.boxes import MOST_NODES
 from kinema_cli.report.data import Headline, NodeBox, PodBox, ReportData
+from kinema_cli.report.resizes import told_requests
 from kinema_core.events import EMPTY, Amounts, Offer, Placement, Plan, PlanNode
 from kinema_core.model.catalog import new_node_labels
 from kinema_core.model.cluster import Cluster
@@ -31,7 +32,7 @@ def plan_report(plan: Plan, cluster: Cluster, offers: Sequence[Offer], *, title:
         blocked=blocked(plan, cluster),
         unplaced=tuple((item.pod, item.code, item.reason) for item in plan.unplaced),
         quarantined=tuple((item.object, item.path, item.reason) for item in plan.quarantined),
-        facts=facts_of(plan),
+        facts=facts_of(plan, cluster),
     )
 
 
@@ -74,8 +75,8 @@ def fate_of(placement: Placement) -> Fate:
     return "restart" if placement.strategy == "rolling" else "stay"
 
 
-def facts_of(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """How the plan was found."""
+def facts_of(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
+    """What the plan does to requests, and how it was found."""
     solve = plan.solve
     first = "" if solve.first_feasible_seconds is None else f", first plan after {solve.first_feasible_seconds:.2f} s"
     stops = "; ".join(f"{stop.phase}: {stop.reason} at {stop.iteration}" for stop in solve.stops)
@@ -89,7 +90,7 @@ def facts_of(plan: Plan) -> tuple[tuple[str, str], ...]:
         *((name.replace("_", " "), f"{value:g}") for name, value in sorted(plan.figures.items())),
         *((f"cost of {item.constraint}", f"{item.usd_per_hour:.2f} USD/h") for item in plan.binding),
     ]
-    return tuple((name, value) for name, value in rows if value)
+    return (*told_requests(plan, cluster), *((name, value) for name, value in rows if value))
 
 
 def boxes_of(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> tuple[tuple[NodeBox, ...], tuple[NodeBox, ...]]:

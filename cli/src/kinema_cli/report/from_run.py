@@ -150,7 +150,7 @@ def _with_plans(
         blocked=blocked(plan, cluster),
         unplaced=tuple((item.pod, item.code, item.reason) for item in plan.unplaced),
         quarantined=tuple((item.object, item.path, item.reason) for item in plan.quarantined),
-        facts=(*facts_of(plan), *data.facts),
+        facts=(*facts_of(plan, cluster), *data.facts),
     )
 
 

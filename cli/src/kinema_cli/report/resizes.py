@@ -1,0 +1,67 @@
+"""What new requests do to a plan: which workloads, and by how much."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from kinema_cli.output import counted
+from kinema_core.events import Plan, Resize
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.quantity import in_words
+
+_MOST: Final = 3
+"""Workloads that are named; the rest is counted."""
+
+
+def told_requests(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
+    """A heading and a line about the requests that a plan changes; it says so where the plan costs more for them.
+
+    Args:
+        plan: tells old and new requests of a pod of each workload.
+        cluster: tells how many pods those are; of workloads that it does not know, the plan's pods do by their names.
+    """
+    if not plan.resizes:
+        return ()
+    changes = {one.workload: _change(one, _pods(one.workload, plan, cluster)) for one in plan.resizes}
+    total, rises = Counter[str](), Counter[str]()
+    for change in changes.values():
+        total.update(change)
+        rises.update({name: amount for name, amount in change.items() if amount > 0})
+
+    def share(one: Resize) -> float:
+        """The workload's part in what rises, of the resource of which that is most."""
+        return max((amount / rises[name] for name, amount in changes[one.workload].items() if amount > 0), default=0.0)
+
+    first = sorted(plan.resizes, key=lambda one: (-share(one), one.workload))
+    named = "; ".join(_named(one, _pods(one.workload, plan, cluster)) for one in first[:_MOST])
+    more = f"; and {counted(len(first) - _MOST, 'workload')} more" if len(first) > _MOST else ""
+    in_all = ", ".join(_signed(name, amount) for name, amount in sorted(total.items()) if amount) or "nothing"
+    said = f"{in_all} in all: {named}{more}"
+    dearer = plan.cost.after > plan.cost.before and any(amount > 0 for amount in total.values())
+    return (("costs more", f"as requests rise, by {said}") if dearer else ("requests", f"change by {said}"),)
+
+
+def _pods(workload: str, plan: Plan, cluster: Cluster) -> int:
+    """How many pods get the new requests; a Deployment's are named after it, its replica set and themselves."""
+    known = sum(not pod.terminating for pod in cluster.pods_by_workload.get(workload, ()))
+    _, _, deployment = workload.partition("/")
+    return known or sum(one.pod.rsplit("-", 2)[0] == deployment for one in plan.placements)
+
+
+def _change(one: Resize, pods: int) -> dict[str, int]:
+    names = one.requests_before.keys() | one.requests_after.keys()
+    return {name: (one.requests_after.get(name, 0) - one.requests_before.get(name, 0)) * pods for name in names}
+
+
+def _named(one: Resize, pods: int) -> str:
+    before, after = one.requests_before, one.requests_after
+    changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name, 0) != after.get(name, 0)]
+    told = ", ".join(
+        f"{name} {in_words(name, before.get(name, 0))} → {in_words(name, after.get(name, 0))}" for name in changed
+    )
+    return f"{one.workload} {told} ({counted(pods, 'pod')})"
+
+
+def _signed(name: str, amount: int) -> str:
+    return f"{'+' if amount > 0 else '-'}{in_words(name, abs(amount))} {name}"
