@@ -10,12 +10,13 @@ from typing import Any
 from tests.rescheduler.sim_world import sim_world
 from tests.support.plans import plan_for
 
-from kinema_core.events import FrozenMap, Offer, Plan, Step, StepDone, StepFailed
+from kinema_core.events import ExecutionAborted, FrozenMap, Offer, Plan, Step, StepDone, StepFailed
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.adapters.kubernetes_api import connect
 from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
-from kinema_sim.engine.kinds import DEPLOYMENT, EVENT
+from kinema_rescheduler.logic.limits import Limits
+from kinema_sim.engine.kinds import DEPLOYMENT, EVENT, NODE
 from kinema_sim.scenarios.registry import SCENARIOS
 
 NOW = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
@@ -55,6 +56,47 @@ async def test_a_whole_plan_tells_its_story(tmp_path: Path) -> None:
         assert ("Node", "tiny-1", "KinemaKeeping") in about
         assert all("iteration it-1, plan plan-1" in item["note"] for item in told)
         assert all(item["type"] == "Normal" for item in told)
+
+
+async def test_a_roll_that_is_taken_back_is_not_told_as_made(tmp_path: Path) -> None:
+    """After the warning, what was begun is said to be as before, and nothing says that it was carried out."""
+
+    def resized(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+        resizes = {"Deployment/shop/web": {"cpu": 150}}
+        return plan_for(cluster, offers, to={pod.key: "tiny-1" for pod in cluster.pods}, resizes=resizes)
+
+    sim = SCENARIOS["tiny"](0)
+    async with sim_world(sim, tmp_path) as world:
+        sim.kubelets.never_ready.add(("shop", "web"))
+        end = await world.carry_out(resized, limits=Limits(roll_seconds=30))
+        await asyncio.sleep(0.1)
+        told = [item for item in sim.store.sorted(EVENT) if item["regarding"]["name"] == "web"]
+    assert isinstance(end, ExecutionAborted)
+    notes = {item["reason"]: item["note"].partition(" (iteration")[0] for item in told}
+    assert notes == {
+        "KinemaRolling": "a rolling update moves its pods; each requests cpu 150m from now on",
+        "KinemaRestored": "an unfinished move was taken back: replicas and requests are as before it",
+        "KinemaRollEnded": "no rolling update goes on; its strategy is as before",
+    }
+
+
+async def test_of_a_node_that_stays_no_pods_are_promised(tmp_path: Path) -> None:
+    """Its owner may have cordoned it: it stays, and that is all."""
+
+    def emptied(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+        to = {pod.key: "tiny-1" for pod in cluster.pods if pod.node == "tiny-3"}
+        return plan_for(cluster, offers, to=to, delete=["tiny-3"])
+
+    sim = SCENARIOS["tiny"](0)
+    async with sim_world(sim, tmp_path) as world:
+        sim.store.edit(NODE, ("", "tiny-2"), lambda node: node["spec"].update(unschedulable=True))
+        await world.carry_out(emptied)
+        (kept,) = [
+            item
+            for item in sim.store.sorted(EVENT)
+            if (item["regarding"]["name"], item["reason"]) == ("tiny-2", "KinemaKeeping")
+        ]
+    assert kept["note"].startswith("stays: this plan does not give it back (iteration")
 
 
 async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:

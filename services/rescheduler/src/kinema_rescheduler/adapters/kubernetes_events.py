@@ -59,7 +59,7 @@ def _plural(count: int, what: str) -> str:
 def _mark(step: Step) -> _Told:
     if expires(step.id):
         return _Told("KinemaEmptying", "Mark", "is given back: its pods move away, then it is deleted")
-    return _Told("KinemaKeeping", "Mark", "stays; pods of other nodes may come here")
+    return _Told("KinemaKeeping", "Mark", "stays: this plan does not give it back")
 
 
 def _up(step: Step) -> _Told:
@@ -88,8 +88,11 @@ _DONE: Final[Mapping[StepKind, Callable[[Step], _Told]]] = {
     "surge-down": _down,
     "evict": lambda _: _Told("KinemaEvicted", "Evict", "a pod was evicted: its node is given back"),
     "roll": _roll,
-    "roll-finish": lambda _: _Told("KinemaRolled", "Roll", "the rolling update is over; its strategy is as before"),
-    "restore": lambda _: _Told("KinemaRestored", "Restore", "an unfinished move was taken back"),
+    # It ends the way back to the old template, too: what came of the update is told by what stands before it.
+    "roll-finish": lambda _: _Told("KinemaRollEnded", "Roll", "no rolling update goes on; its strategy is as before"),
+    "restore": lambda _: _Told(
+        "KinemaRestored", "Restore", "an unfinished move was taken back: replicas and requests are as before it"
+    ),
     "unmark": lambda _: _Told("KinemaDone", "Unmark", "carries no mark of Kinema any more"),
     "delete": lambda _: _Told("KinemaDeleted", "Delete", "is empty and was deleted"),
 }
