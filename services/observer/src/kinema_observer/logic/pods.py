@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from kinema_core.events import EMPTY, NO_RULES, Amounts, HostPort, Labels, PlacementRules, Pod
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic import wire_pods as wire
 from kinema_observer.logic.reading import (
     annotations_of,
-    condition_holds,
     controller_of,
     fault_of,
     labels_of,
-    mentions,
     name_of,
     namespace_of,
     text_of,
@@ -34,19 +33,6 @@ Phase: TypeAlias = Literal["Pending", "Running", "Unknown"]
 _PORTS: Final = msgspec.json.Decoder(list[wire.Port])
 _VOLUMES: Final = msgspec.json.Decoder(list[wire.PodVolume])
 _TEMPLATE_SPECS: Final = msgspec.json.Decoder(wire.PodSpec)
-_PLACING: Final = (
-    b'"persistentVolumeClaim"',
-    b'"ephemeral"',
-    b'"hostPath"',
-    b'"gcePersistentDisk"',
-    b'"awsElasticBlockStore"',
-    b'"azureDisk"',
-    b'"iscsi"',
-    b'"rbd"',
-)
-"""Volume sources that bind a pod to a place; most pods have none of them and their volumes are not parsed."""
-
-
 _DISKS: Final[Mapping[str, Callable[[wire.PodVolume], msgspec.Raw]]] = {
     "gcePersistentDisk": attrgetter("gce_persistent_disk"),
     "awsElasticBlockStore": attrgetter("aws_elastic_block_store"),
@@ -70,6 +56,11 @@ class _Volumes(NamedTuple):
     unmodelled: tuple[str, ...] = ()
 
 
+_NO_VOLUMES: Final = _Volumes()
+_PLACELESS: Final = wire.PodVolume()
+"""A volume that binds a pod to no place, but for its name: a config map, a secret, a token, scratch space."""
+
+
 def pod_of(found: wire.Pod) -> Pod | None:
     """The pod; None when it has finished: then it is no part of the state.
 
@@ -84,7 +75,7 @@ def pod_of(found: wire.Pod) -> Pod | None:
     annotations, mirror = annotations_of(meta.annotations)
     volumes = _volumes(text_of(spec.volumes), name)
     statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    scheduled = _condition(status.conditions, "PodScheduled")
+    ready, unschedulable = _standing(status.conditions)
     return Pod(
         name=name,
         namespace=namespace_of(meta),
@@ -103,15 +94,15 @@ def pod_of(found: wire.Pod) -> Pod | None:
             unmodelled=(*volumes.unmodelled, *_unmodelled(spec)),
         ),
         priority=spec.priority or 0,
-        ready=condition_holds(status.conditions, "Ready"),
-        unschedulable=scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable",
+        ready=ready,
+        unschedulable=unschedulable,
         terminating=meta.deletion_timestamp is not None,
         mirror=mirror or (owner is not None and owner.kind == "Node"),
         host_path=volumes.host_path,
         created=meta.creation_timestamp,
         started=status.start_time,
-        restarts=sum(item.restart_count or 0 for item in statuses),
-        last_restart=max(_abnormal_ends(statuses), default=None),
+        restarts=sum([item.restart_count or 0 for item in statuses]),
+        last_restart=_last_restart(statuses),
     )
 
 
@@ -158,23 +149,34 @@ def _phase(phase: str | None) -> Phase:
             return "Unknown"
 
 
-def _condition(conditions: Sequence[Condition] | None, type_: str) -> Condition | None:
-    return next((item for item in conditions or () if item.type == type_), None)
+def _standing(conditions: Sequence[Condition] | None) -> tuple[bool, bool]:
+    """Whether the pod is Ready, and whether its scheduler found no node for it."""
+    ready = unschedulable = False
+    for item in conditions or ():
+        if item.type == "Ready":
+            ready = item.status == "True"
+        elif item.type == "PodScheduled":
+            unschedulable = item.status == "False" and item.reason == "Unschedulable"
+    return ready, unschedulable
 
 
-def _abnormal_ends(statuses: Sequence[wire.ContainerStatus]) -> Iterator[datetime]:
-    for status in statuses:
-        for state in (status.state, status.last_state):
-            end = state.terminated if state is not None else None
-            if end is not None and end.finished_at is not None and (end.exit_code or end.reason == "OOMKilled"):
-                yield end.finished_at
+def _last_restart(statuses: Sequence[wire.ContainerStatus]) -> datetime | None:
+    """When a container last ended with an error."""
+    ends = [
+        end.finished_at
+        for status in statuses
+        for state in (status.state, status.last_state)
+        if state is not None and (end := state.terminated) is not None
+        if end.finished_at is not None and (end.exit_code or end.reason == "OOMKilled")
+    ]
+    return max(ends, default=None)
 
 
 def _host_ports(spec: wire.PodSpec) -> tuple[HostPort, ...]:
     """Ports taken on the node, of containers and sidecars; on the host's network every port is one."""
     found = []
-    sidecars = (item for item in spec.init_containers or () if item.restart_policy == "Always")
-    for index, container in enumerate((*(spec.containers or ()), *sidecars)):
+    sidecars = [item for item in spec.init_containers or () if item.restart_policy == "Always"]
+    for index, container in enumerate([*(spec.containers or ()), *sidecars]):
         text = text_of(container.ports)
         if not text or not (spec.host_network or b"hostPort" in text):
             continue
@@ -195,12 +197,14 @@ def _host_ports(spec: wire.PodSpec) -> tuple[HostPort, ...]:
 
 def _volumes(text: bytes, pod: str) -> _Volumes:
     """Claims, host paths, and disks named in the pod itself, whose zone and exclusiveness we do not model."""
-    if not text or not mentions(text, _PLACING):
-        return _Volumes()
+    if not text:
+        return _NO_VOLUMES
     try:
-        volumes = _VOLUMES.decode(text)
+        volumes = [item for item in _VOLUMES.decode(text) if structs.replace(item, name="") != _PLACELESS]
     except msgspec.DecodeError as error:
         raise fault_of(error).under("spec.volumes") from error
+    if not volumes:
+        return _NO_VOLUMES
     claims = [item.persistent_volume_claim.claim_name for item in volumes if item.persistent_volume_claim is not None]
     # The claim of an ephemeral volume is named after its pod and the volume.
     claims += [f"{pod}-{item.name}" for item in volumes if text_of(item.ephemeral)]
@@ -215,14 +219,13 @@ def _volumes(text: bytes, pod: str) -> _Volumes:
 
 def _unmodelled(spec: wire.PodSpec) -> tuple[str, ...]:
     """Fields that restrict placement beyond what we model."""
-    system = spec.os.name if spec.os is not None else None
-    return tuple(
-        path
-        for path, there in (
-            ("spec.resourceClaims", bool(spec.resource_claims)),
-            ("spec.schedulingGroup", bool(text_of(spec.scheduling_group))),
-            ("spec.workloadRef", bool(text_of(spec.workload_ref))),
-            ("spec.os", system not in (None, "", "linux")),
-        )
-        if there
-    )
+    found = []
+    if spec.resource_claims:
+        found.append("spec.resourceClaims")
+    if text_of(spec.scheduling_group):
+        found.append("spec.schedulingGroup")
+    if text_of(spec.workload_ref):
+        found.append("spec.workloadRef")
+    if spec.os is not None and spec.os.name not in (None, "", "linux"):
+        found.append("spec.os")
+    return tuple(found)

@@ -30,8 +30,9 @@ DROPPED_ANNOTATIONS: Final = ("cloud.google.com/cluster_autoscaler_unhelpable",)
 """Written again and again by an autoscaler, about its own thoughts."""
 
 MIRROR: Final = "kubernetes.io/config.mirror"
-_MARKS: Final = tuple(mark.encode() for mark in (*KEPT_ANNOTATIONS, MIRROR))
 _TEXTS: Final = msgspec.json.Decoder(dict[str, str])
+_PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT: Final = msgspec.json.Decoder(str)
 _CACHED: Final = 65536
 """Distinct texts kept parsed: enough for the labels of the largest clusters' workloads, a few ten MB."""
 
@@ -43,16 +44,10 @@ def meaning(text: bytes) -> bytes:
 
 def text_of(raw: msgspec.Raw) -> bytes:
     """The JSON text of a raw part; empty for what is missing or null."""
-    return b"" if raw is NOTHING else meaning(bytes(raw))
-
-
-def mentions(text: bytes, marks: Iterable[bytes]) -> bool:
-    """Whether one of the marks may be in the text; where a backslash may hide one, it is taken to be."""
-    # A generator would cost as much as the search itself.
-    for mark in marks:
-        if mark in text:
-            return True
-    return b"\\" in text
+    if raw is NOTHING:
+        return b""
+    text = bytes(raw)
+    return b"" if text in EMPTY_TEXTS else text
 
 
 def fault_of(error: msgspec.DecodeError | UnicodeDecodeError) -> UnreadableFieldError:
@@ -88,18 +83,14 @@ def annotations_of(raw: msgspec.Raw) -> tuple[Labels, bool]:
         UnreadableFieldError: a value is no text.
     """
     text = text_of(raw)
-    # Most objects have none of ours: look before parsing.
-    if not text or not mentions(text, _MARKS):
+    if not text:
         return EMPTY, False
     try:
-        found = _TEXTS.decode(text)
+        found = _PARTS.decode(text)
+        ours = [key for key in found if key.startswith(KEPT_ANNOTATIONS) and not key.startswith(DROPPED_ANNOTATIONS)]
+        kept = {key: _TEXT.decode(found[key]) for key in sorted(ours)}
     except msgspec.DecodeError as error:
         raise fault_of(error).under("metadata.annotations") from error
-    kept = {
-        key: value
-        for key, value in sorted(found.items())
-        if key.startswith(KEPT_ANNOTATIONS) and not key.startswith(DROPPED_ANNOTATIONS)
-    }
     return (FrozenMap(kept) if kept else EMPTY), MIRROR in found
 
 
