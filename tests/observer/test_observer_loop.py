@@ -21,7 +21,7 @@ from tests.support.builders import (
     unreadable,
 )
 
-from kinema_core.events import Autoscaler, AutoscalerMetric, IterationSkipped, PlacementRules, Pod, Workload
+from kinema_core.events import Autoscaler, AutoscalerMetric, IterationSkipped, Mode, PlacementRules, Pod, Workload
 from kinema_core.model.cluster import Cluster
 from kinema_observer.logic.logview import LogView
 from kinema_observer.logic.loop import EXPIRY, Decision, Memory, tick
@@ -235,8 +235,23 @@ def test_an_untimely_autoscale_plan_is_asked_for_again_after_the_settle_time(rul
     assert slow.start is not None, "never longer than after any other end"
 
 
+@pytest.mark.parametrize("mode", ["reschedule", "autoscale"])
+def test_nothing_is_solved_for_pods_that_wait_while_a_plan_is_carried_out(mode: Mode) -> None:
+    """Their plan would be refused for it. They are told to wait, and are next as soon as it has ended."""
+    running = ((0.0, "it-5", log.started(mode, 5)), (1.0, "it-5", log.accepted()))
+    assert decide(with_pending("a"), view(*running[:1]), now=at(1)).start is not None
+    decision = decide(with_pending("a"), view(*running), now=at(64))
+    assert refusal(decision) == "iteration-running"
+    assert decision.skip is not None
+    assert decision.skip.figures["phase"] == "executing"
+    for end in (log.finished(), log.aborted()):
+        after = decide(with_pending("a"), view(*running, (64.0, "it-5", end)), now=at(64), memory=Memory())
+        assert after.start is not None
+        assert after.start.mode == "autoscale"
+
+
 def test_an_untimely_autoscale_plan_waits_while_another_is_carried_out() -> None:
-    """The next one would be refused for it: no storm of solves for the hours that an execution may take."""
+    """No storm of solves for the hours that an execution may take; after it no time is lost."""
     other = ((0.0, "it-5", log.started("reschedule", 5)), (1.0, "it-5", log.accepted()))
     refused = ((2.0, "it-6", log.started("autoscale", 6, "shop/a")), (5.0, "it-6", log.refused("executing")))
     running = view(*other, *refused)

@@ -133,9 +133,12 @@ def _deletions(moment: _Moment, nodes: tuple[Node, ...]) -> tuple[NodeDeletionRe
 
 
 def _autoscale(moment: _Moment) -> IterationStarted | None:
-    """An autoscale iteration for the unschedulable pods that none covers, nor has covered a moment ago."""
+    """An autoscale iteration for the unschedulable pods that none covers, nor has covered a moment ago.
+
+    None while a plan is being carried out: one plan at a time is, and this one's would be refused after its solve.
+    """
     waiting = derived(moment.cluster, _unschedulable)
-    if not waiting:
+    if not waiting or any(item.phase == "executing" for item in moment.running):
         return None
     covered = {pod for item in moment.running if item.mode == "autoscale" for pod in item.pods}
     recent = {pod for item in moment.view.autoscaled if moment.now - item.at < _rest(moment, item) for pod in item.pods}
@@ -155,14 +158,11 @@ def _autoscale(moment: _Moment) -> IterationStarted | None:
 def _rest(moment: _Moment, item: Ended) -> timedelta:
     """How long pods wait after an iteration for them ended.
 
-    An untimely plan brought them nothing, and what came first soon shows its effect: there the settle time is enough,
-    unless a plan is still being carried out and the next one would be refused for it.
+    An untimely plan brought them nothing, and what came first soon shows its effect: there the settle time is enough.
     """
     settings = moment.settings
-    busy = any(other.phase == "executing" for other in moment.running)
     longest = settings.autoscale_retry_seconds
-    soon = item.untimely and not busy
-    return timedelta(seconds=min(longest, settings.settle_seconds) if soon else longest)
+    return timedelta(seconds=min(longest, settings.settle_seconds) if item.untimely else longest)
 
 
 def _unschedulable(cluster: Cluster) -> tuple[str, ...]:
