@@ -35,7 +35,7 @@ def doctor(
     """Check rights, versions, metrics, prices, clocks and the broker; exit 1 when something would not work."""
     from kinema_cli.broker import AddressError, settings_for
     from kinema_cli.checkup.run import Subject
-    from kinema_cli.inputs import UsageError, kubeconfig_file
+    from kinema_cli.inputs import InputError, UsageError, kubeconfig_file
     from kinema_cli.providers import provider_setting
 
     try:
@@ -49,6 +49,9 @@ def doctor(
     except (AddressError, UsageError) as error:
         complain(str(error))
         raise typer.Exit(2) from error
+    except InputError as error:
+        complain(str(error))
+        raise typer.Exit(1) from error
     raise typer.Exit(run_doctor(subject, output))
 
 

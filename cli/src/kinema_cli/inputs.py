@@ -21,10 +21,10 @@ class InputError(Exception):
 
 
 def kubeconfig_file(given: Path | None) -> Path:
-    """The file that was named, else kubectl's own place; raises UsageError where there is none."""
+    """The file that was named, else kubectl's own place; raises InputError where there is none."""
     path = given if given is not None else Path("~/.kube/config").expanduser()
     if not path.is_file():
-        raise UsageError(f"{path}: no such file: name the kubeconfig of one cluster with --kubeconfig")
+        raise InputError(f"{path}: no such file: name the kubeconfig of one cluster with --kubeconfig")
     return path
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from kinema_cli.inputs import UsageError
+from kinema_cli.inputs import InputError, UsageError
 
 _PLACES: Final = {"sim": "url", "kwok": "catalog", "delegate": "catalog", "static": "inventory"}
 """What each kind of provider must be told."""
 
 
 def provider_setting(text: str) -> dict[str, object]:
-    """The rescheduler's setting for `KIND=WHERE`; raises UsageError."""
+    """The rescheduler's setting for `KIND=WHERE`; raises UsageError, and InputError where there is no such file."""
     kind, equals, where = text.partition("=")
     if kind not in _PLACES or not equals or not where:
         forms = ", ".join(f"{kind}={place.upper()}" for kind, place in _PLACES.items())
@@ -24,5 +24,5 @@ def provider_setting(text: str) -> dict[str, object]:
             raise UsageError(f"--provider {text!r}: {where!r} is no http or https address")
         return {"kind": kind, "url": where}
     if not Path(where).is_file():
-        raise UsageError(f"--provider {text!r}: there is no file {where}")
+        raise InputError(f"--provider {text!r}: there is no file {where}")
     return {"kind": kind, _PLACES[kind]: str(Path(where).resolve())}
