@@ -15,8 +15,10 @@ from kinema_cli.broker import settings_for
 from kinema_cli.holding import held
 from kinema_cli.inputs import InputError
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
+from kinema_cli.processes import Child, Supervisor
 from kinema_cli.service_settings import read_service_settings
 from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, _run, run_up
+from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_rescheduler.adapters.kubernetes_api import connect
@@ -38,9 +40,7 @@ def options(tmp_path: Path) -> UpOptions:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"kubeconfig": Path("/nowhere/kubeconfig")},
         {"provider": "sim=127.0.0.1"},
-        {"provider": "kwok=/nowhere/prices.csv"},
         {"provider": "gke"},
         {"workers": -1},
         {"nats": "http://host"},
@@ -108,6 +108,43 @@ def test_a_settings_file_that_is_not_there(options: UpOptions, capsys: pytest.Ca
     """Exit 1 and one line with the path."""
     assert run_up(replace(options, settings=Path("/nowhere/settings.json"))) == 1
     assert capsys.readouterr().err == "/nowhere/settings.json: No such file or directory\n"
+
+
+async def test_a_broker_that_dies_again_and_again_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Five new starts within minutes are tried, then one error names its log; long lives in between count for it."""
+    pipeline = LocalPipeline(
+        PipelineOptions(directory=tmp_path, cluster="c1", kubeconfig=tmp_path / "kubeconfig", provider={"kind": "sim"})
+    )
+    now = [0.0]
+    monkeypatch.setattr(pipeline.server, "start", lambda: None)
+    monkeypatch.setattr("kinema_cli.processes.time.monotonic", lambda: now[0])
+    for _ in range(12):
+        await _keep_broker(pipeline)
+        now[0] += 100
+    assert capsys.readouterr().err.count("was started again") == 12
+    now[0] += 1000
+    for _ in range(5):
+        await _keep_broker(pipeline)
+        now[0] += 2
+    with pytest.raises(ServerError, match=r"has ended 6 times within 5 minutes: its log .*nats-server\.log says why"):
+        await _keep_broker(pipeline)
+
+
+def test_a_service_that_dies_now_and_then_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only many starts within a short time say that another one does not help."""
+    child = Child(name="observer", arguments=(), log=tmp_path / "log")
+    supervisor = Supervisor([child])
+    now = [0.0]
+    monkeypatch.setattr("kinema_cli.processes.time.monotonic", lambda: now[0])
+    for _ in range(20):
+        child.starts.add()
+        assert supervisor.crash_looping() is None
+        now[0] += 100
+    for _ in range(6):
+        child.starts.add()
+    assert supervisor.crash_looping() is child
 
 
 def written(options: PipelineOptions) -> LocalPipeline:

@@ -17,9 +17,9 @@ from typing import Final
 
 import msgspec
 
-from kinema_cli.processes import Child, Supervisor
+from kinema_cli.processes import MOST_RESTARTS, WITHIN_SECONDS, Child, Starts, Supervisor
 from kinema_core.runtime.bus import Bus
-from kinema_core.runtime.embedded import NatsServer
+from kinema_core.runtime.embedded import NatsServer, ServerError
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.rights import USERS, authorization
 from kinema_core.runtime.settings import RuntimeSettings
@@ -59,6 +59,7 @@ class LocalPipeline:
         self.server = NatsServer(
             options.directory / "nats", authorization=authorization(self._passwords, [options.cluster])
         )
+        self.server_starts = Starts()
         self._bus: Bus | None = None
         workers = [self._child(f"worker-{n + 1}", "optimizer.worker", "optimizer") for n in range(options.workers)]
         self.supervisor = Supervisor([*(self._child(name, name, name) for name in SERVICES), *workers])
@@ -98,9 +99,17 @@ class LocalPipeline:
     async def open(self) -> None:
         """Start the broker, make streams and consumers, and connect. A given broker is left as it is."""
         if self.options.nats is None:
-            await asyncio.to_thread(self.server.start)
+            await self.start_server()
             await setup(self.runtime("admin"), Layout(clusters=(self.options.cluster,)))
         self._bus = await connect(self.runtime("operator"))
+
+    async def start_server(self) -> None:
+        """Start our own broker, or start it again; raises ServerError where it cannot be, or ends time after time."""
+        self.server_starts.add()
+        if self.server_starts.vain:
+            often = f"{MOST_RESTARTS + 1} times within {WITHIN_SECONDS / 60:.0f} minutes"
+            raise ServerError(f"the nats-server has ended {often}: its log {self.server.log} says why")
+        await asyncio.to_thread(self.server.start)
 
     async def stop(self) -> None:
         """End services, connection and broker, in this order."""

@@ -7,16 +7,37 @@ import contextlib
 import os
 import signal
 import sys
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 STOP_SECONDS = 10.0
 RESTART_SECONDS = 1.0
+MOST_RESTARTS = 5
+WITHIN_SECONDS = 300.0
+"""A process that is started again more often than that within this time is not helped by it."""
 
 
 class ChildError(Exception):
     """A child process could not be started or ended at once; the text names it and its log."""
+
+
+class Starts:
+    """When a process was started of late."""
+
+    def __init__(self) -> None:
+        self._at: deque[float] = deque(maxlen=MOST_RESTARTS + 1)
+
+    def add(self) -> None:
+        """It is started now."""
+        self._at.append(time.monotonic())
+
+    @property
+    def vain(self) -> bool:
+        """Whether it has ended so often within a short time that starting it again does not help."""
+        return len(self._at) > MOST_RESTARTS and self._at[-1] - self._at[0] < WITHIN_SECONDS
 
 
 @dataclass
@@ -27,7 +48,7 @@ class Child:
     arguments: Sequence[str]
     log: Path
     environment: Mapping[str, str] = field(default_factory=dict)
-    starts: int = 0
+    starts: Starts = field(default_factory=Starts)
     process: asyncio.subprocess.Process | None = None
 
     async def start(self, *, read_output: bool = False) -> None:
@@ -43,7 +64,7 @@ class Child:
                 env={**os.environ, **self.environment},
                 start_new_session=True,
             )
-        self.starts += 1
+        self.starts.add()
 
     @property
     def running(self) -> bool:
@@ -122,9 +143,9 @@ class Supervisor:
             if not self._stopping:
                 await child.start()
 
-    def crash_looping(self, limit: int = 5) -> Child | None:
-        """A child that was started more than `limit` times, if any: restarting does not help it."""
-        return next((child for child in self.children.values() if child.starts > limit), None)
+    def crash_looping(self) -> Child | None:
+        """A child that restarting does not help, if any."""
+        return next((child for child in self.children.values() if child.starts.vain), None)
 
     async def stop(self) -> None:
         """End all children, together."""

@@ -139,10 +139,10 @@ async def _claim(options: PipelineOptions, holder: str) -> None:
 
 
 async def _keep_broker(pipeline: LocalPipeline) -> None:
-    """Start a broker of our own that has died again, on its port and files; raises ServerError when it cannot be."""
+    """Start a broker of our own that has died again, on its port and files; raises ServerError where that is vain."""
     if pipeline.options.nats is not None or pipeline.server.pid is not None:
         return
-    await asyncio.to_thread(pipeline.server.start)
+    await pipeline.start_server()
     complain(
         f"the nats-server had ended and was started again at {pipeline.server.url}; its log: {pipeline.server.log}"
     )
