@@ -19,6 +19,7 @@ from kinema_core.model.catalog import node_prices
 from kinema_core.model.mobility import mobility
 from kinema_core.model.resources import lacking
 from kinema_optimizer.logic.admission import Admission, node_site, offer_site, taint_keys
+from kinema_optimizer.logic.company import is_sociable
 from kinema_optimizer.logic.dense import Dense, biggest
 from kinema_optimizer.logic.draft import Draft, Question, Sites
 from kinema_optimizer.logic.liking import Liking
@@ -109,6 +110,12 @@ class Compiled:
         """Pods that could go somewhere and prefer some nodes, with their class, by key."""
         movers = ((c, mover.pod) for c, members in enumerate(self.draft.members) for mover in members)
         return {pod.key: (c, pod) for c, pod in movers if self.liking.points(pod) is not None}
+
+    @cached_property
+    def sociable(self) -> Mapping[str, tuple[int, Pod]]:
+        """Pods that could go somewhere and prefer the company of some pods, or none of it, with their class, by key."""
+        movers = ((c, mover.pod) for c, members in enumerate(self.draft.members) for mover in members)
+        return {pod.key: (c, pod) for c, pod in movers if is_sociable(pod.rules)}
 
     @property
     def restricted(self) -> Mapping[str, Held]:

@@ -1,9 +1,9 @@
-"""Preferences about nodes in a plan of the search: what they decide where the cost leaves a choice, and what they cost.
+"""Preferences in a plan of the search: what they decide where the cost leaves a choice, and what they cost.
 
 The search decides how many pods of a class go where, at the least cost; its classes know nothing of preferences, so
-that only pods that have some cost any time. Who of a class takes which seat, which of equal offers a new node is of,
-and who takes room that is left over costs nothing: preferences decide that. And a node that was to be deleted stays
-when its pods give up more by leaving it than it costs.
+that only pods that have some cost any time. Who of a class takes which seat and who takes room that is left over costs
+nothing: preferences about nodes and about other pods decide that. Which of equal offers a new node is of is up to those
+about nodes; and a node that was to be deleted stays when its pods like it more than it costs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kinema_core.model.catalog import new_node_labels
 from kinema_core.model.checks.rules import Spot, World
 from kinema_core.model.match import parse_taints
 from kinema_core.model.preferences import unmet
+from kinema_optimizer.logic.company import Company
 from kinema_optimizer.logic.compiled import Compiled
 from kinema_optimizer.logic.movers import Mover
 from kinema_optimizer.logic.outcome import Outcome, new_names, without_moves
@@ -29,20 +30,28 @@ from kinema_optimizer.logic.ties import FREE, UNMARKED
 
 _TRIED: Final = 32
 """Seats that are looked at for somebody to change places with."""
+_ASKED: Final = 10_000
+"""Pods that are asked for what they prefer: a bound on the time that takes beside the search."""
 
 
 def preferred(problem: Compiled, outcome: Outcome) -> Outcome:
-    """The outcome with preferences about nodes minded. Room that pods are to leave is given to nobody here.
+    """The outcome with preferences minded. Room that pods are to leave is given to nobody here.
 
-    Whom rules between pods concern, and whoever is replaced by a rolling update, is left where it goes.
+    Whom required rules between pods concern, and whoever is replaced by a rolling update, is left where it goes.
     """
-    if problem.resizes or problem.updates or not problem.choosy:
+    if problem.resizes or problem.updates or not (problem.choosy or problem.sociable):
         return outcome
     outcome = _kept(problem, outcome)
-    hall = _Hall(problem, replace(outcome, boots=_chosen(problem, outcome)))
-    for key in sorted(outcome.targets.keys() & problem.choosy.keys()):
+    outcome = replace(outcome, boots=_chosen(problem, outcome))
+    asking = outcome.targets.keys() & {**problem.choosy, **problem.sociable}.keys()
+    hall = _Hall(problem, outcome)
+    for key in sorted(asking)[:_ASKED]:
         hall.better(key)
-    return replace(hall.outcome, targets=hall.targets)
+    better = replace(outcome, targets=hall.targets)
+    # Whoever moves minds its own company only: that others are no worse off for it is to be seen.
+    if problem.sociable and points_given_up(problem, better) > points_given_up(problem, outcome):
+        return outcome
+    return better
 
 
 def points_given_up(problem: Compiled, outcome: Outcome) -> int:
@@ -50,6 +59,12 @@ def points_given_up(problem: Compiled, outcome: Outcome) -> int:
     asking = [mover.pod for mover in _movers(problem) if problem.liking.asks(mover.pod)]
     if not asking:
         return 0
+    after = _after(problem, outcome)
+    return sum(one.weight for pod in asking for one in unmet(after, pod))
+
+
+def _after(problem: Compiled, outcome: Outcome) -> World:
+    """Where everybody would be."""
     cluster = problem.question.cluster
     kept = [node for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep]
     nodes = {node.name: Spot(node.labels, node.taints) for node in kept}
@@ -57,8 +72,7 @@ def points_given_up(problem: Compiled, outcome: Outcome) -> int:
         nodes[name] = Spot(new_node_labels(alike[0], name), parse_taints(alike[0].taints))
     pods = cluster.pods_by_key.items()
     where = {key: pod.node for key, pod in pods if pod.node in nodes and not pod.terminating}
-    after = World(cluster, nodes, {**where, **outcome.targets})
-    return sum(one.weight for pod in asking for one in unmet(after, pod))
+    return World(cluster, nodes, {**where, **outcome.targets})
 
 
 def _movers(problem: Compiled) -> Iterator[Mover]:
@@ -132,6 +146,7 @@ class _Hall:
     _arrivals: Counter[str] = field(init=False)
     _seated: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     _admits: dict[int, Flags] = field(default_factory=dict)
+    _company: Company = field(init=False)
 
     def __post_init__(self) -> None:
         """Count the room that newcomers leave."""
@@ -150,6 +165,8 @@ class _Hall:
             rooms[at] -= draft.requests[c]
             self._seated.setdefault((c, at), []).append(key)
         self._rooms = rooms
+        sociable = [pod for key, (_, pod) in problem.sociable.items() if key in self.targets]
+        self._company = Company(_after(problem, outcome), self._names, sociable)
 
     def _arriving(self) -> Iterator[tuple[int, str]]:
         for c, members in enumerate(self.problem.draft.members):
@@ -157,9 +174,8 @@ class _Hall:
 
     def better(self, key: str) -> None:
         """Let the pod go where it gives up least, if there is room, or somebody to change places with."""
-        c, pod = self.problem.choosy[key]
-        at = self._numbers[self.targets[key]]
-        liked = _points(self.problem, pod)[self._sites]
+        c, at = self._class(key), self._numbers[self.targets[key]]
+        liked = self._liked(key, at)
         wanted = (liked < liked[at]) & self._open
         if not wanted.any() or not self._unconcerned(key):
             return
@@ -185,10 +201,18 @@ class _Hall:
         """Whether the two together give up less in each other's places."""
         if not self._unconcerned(other):
             return False
-        mine = _points(self.problem, self.problem.choosy[key][1])
-        theirs = _points(self.problem, self.problem.choosy[other][1]) if other in self.problem.choosy else 0 * mine
-        here, there = self._sites[at], self._sites[to]
-        return bool(mine[there] + theirs[here] < mine[here] + theirs[there])
+        mine, theirs = self._liked(key, at), self._liked(other, to)
+        return bool(mine[to] + theirs[at] < mine[at] + theirs[to])
+
+    def _class(self, key: str) -> int:
+        return (self.problem.choosy.get(key) or self.problem.sociable[key])[0]
+
+    def _liked(self, key: str, at: int) -> Ints:
+        """(N,): weight points that the pod at a node gives up there, and would at each other."""
+        found = self._company.points(key, at)
+        if key in self.problem.choosy:
+            found += _points(self.problem, self.problem.choosy[key][1])[self._sites]
+        return found
 
     def _unconcerned(self, key: str) -> bool:
         ties = self.problem.sites.ties
@@ -212,3 +236,4 @@ class _Hall:
         self._arrivals[self._names[at]] -= 1
         self._arrivals[self._names[to]] += 1
         self.targets[key] = self._names[to]
+        self._company.move(key, at, to)
