@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,10 +14,16 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionAborted, Offer, Plan
 from kinema_core.model.cluster import Cluster
+from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.health import Health
+from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, NotFoundError, connect
 from kinema_rescheduler.adapters.kubernetes_claim import PATH, ClusterClaim
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
 from kinema_rescheduler.fence import Fence
+from kinema_rescheduler.service import Rescheduler, Ties
+from kinema_rescheduler.settings import Settings
 from kinema_sim.engine.kinds import LEASE
 from kinema_sim.scenarios.registry import SCENARIOS
 
@@ -105,7 +111,33 @@ async def test_a_released_claim_is_free(api: KubernetesApi) -> None:
     assert isinstance(refusal(first), PassingError)
 
 
-def test_the_fence_asks_the_claim(tmp_path: Path) -> None:
+class Broken:
+    """A claim that cannot be kept for a reason that nobody thought of."""
+
+    async def keep(self, report: Callable[[str | None], None]) -> None:
+        """Fail."""
+        raise KeyError("spec")
+
+    async def release(self) -> None:
+        """There is nothing to give up."""
+
+
+async def test_a_bug_in_the_claim_ends_the_service() -> None:
+    """It is started again and tells of it, instead of writing nothing for ever without a word."""
+    service = Rescheduler(
+        settings=Settings(runtime=RuntimeSettings(cluster="c")),
+        bus=MemoryBus(),
+        clock=SystemClock(),
+        health=Health("rescheduler", "c"),
+        writer=NotImplemented,
+        provider=NotImplemented,
+        ties=Ties(claim=Broken()),
+    )
+    with pytest.raises(KeyError, match="spec"):
+        await asyncio.wait_for(service.run(), 20)
+
+
+def test_the_fence_asks_the_claim() -> None:
     """A write waits for the claim even under a lease that runs."""
 
     def refuse() -> None:

@@ -159,6 +159,8 @@ class Rescheduler:
         claiming = asyncio.create_task(self._claim.keep(lambda problem: self._health.report("claim", problem)))
         try:
             while not renewing.done() and lease.left() > 0:
+                if claiming.done():
+                    claiming.result()  # a bug in it is ours to die of: without a claim nothing would be written again
                 try:
                     await self.tick(lease)
                 except BusUnavailableError as error:
