@@ -84,9 +84,10 @@ def points(found: tuple[World, Pod]) -> int:
     return sum(one.weight for one in unmet(*found))
 
 
-def kept(name: str, **more: str) -> Node:
+def kept(name: str, zone: str = "a") -> Node:
     """A node that stays."""
-    return node(name, annotations={"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}, price="0", **more)
+    stays = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    return node(name, annotations=stays, price="0", zone=zone)
 
 
 def homes(found: Plan, app: str) -> list[str]:
