@@ -384,9 +384,10 @@ def flaky_world(kind: str, error: PassingError | FinalError, times: int, **limit
     return world
 
 
-async def test_unreachable_cluster_is_asked_again_without_a_new_attempt() -> None:
-    """A time-out is no refusal: the same intent is tried until it works."""
-    world = flaky_world("mark", PassingError("unavailable", "no route"), 3)
+@pytest.mark.parametrize("error", [PassingError("unavailable", "no route"), FinalError("denied", "forbidden")])
+async def test_unreachable_cluster_is_asked_again_without_a_new_attempt(error: PassingError | FinalError) -> None:
+    """A time-out is no refusal, nor is what an API server says that has yet to read its roles: it is asked again."""
+    world = flaky_world("mark", error, 3)
     await world.accept(booted_plan()[1])
     end = await world.run()
     assert isinstance(end, ExecutionFinished), world.told()
@@ -403,7 +404,7 @@ async def test_conflict_is_tried_again_with_a_pause() -> None:
 
 
 async def test_missing_right_ends_the_plan_without_a_storm() -> None:
-    """A refused right is not tried again and again: the plan is given up at once."""
+    """A refused right is not tried again and again: the plan is given up after seconds."""
     world = flaky_world("surge-up", FinalError("denied", "forbidden"), 100)
     await world.accept(booted_plan()[1])
     end = await world.run()

@@ -12,10 +12,12 @@ from kinema_core.events import EMPTY, FrozenMap, Offer
 from kinema_core.runtime.clock import Clock
 from kinema_rescheduler.adapters.cluster import ClusterWriter, Made, Order
 from kinema_rescheduler.adapters.provider import Operation, Provider
-from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.errors import EffectError, FinalError, PassingError
 from kinema_rescheduler.logic.names import NODE
 
 _UNREACHABLE: Final = frozenset({"unavailable", "throttled"})
+_DENIED_SECONDS: Final = 15.0
+"""An API server that has just started denies what it will allow: it has yet to read its roles. In cluster time."""
 _POLL_SECONDS: Final = 2.0
 """Pause between two looks at a provider's operation, in cluster time."""
 
@@ -40,20 +42,26 @@ class Effects:
     async def perform(self, order: Order, deadline: datetime, offers: Mapping[str, Offer]) -> Made:
         """Make a step's effect, waiting for the provider where it takes time.
 
-        While the other side cannot be reached it is asked again until the deadline: that costs no attempt.
+        While the other side cannot be reached it is asked again until the deadline: that costs no attempt. What it
+        denies is asked again for a moment.
 
         Raises:
             PassingError, FinalError: it was not made.
         """
-        tries = 0
+        tries, unreached = 0, self._clock.now()
         while True:
             tries += 1
             try:
                 made = await self._once(order, deadline, offers)
-            except PassingError as error:
-                pause = min(30.0, 2.0**tries)
-                out_of_time = self._clock.now() + timedelta(seconds=pause) > deadline
-                if error.reason not in _UNREACHABLE or out_of_time:
+            except EffectError as error:
+                pause, now = min(30.0, 2.0**tries), self._clock.now()
+                if error.reason in _UNREACHABLE:
+                    unreached, until = now, deadline
+                elif error.reason == "denied":
+                    until = min(deadline, unreached + timedelta(seconds=_DENIED_SECONDS))
+                else:
+                    raise
+                if now + timedelta(seconds=pause) > until:
                     raise
                 self._report(str(error))
             else:
