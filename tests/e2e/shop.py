@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tests.controlplane.access import Access
-from tests.controlplane.nodes import add_nodes, node
+from tests.controlplane.nodes import QUICK, add_nodes, node
 
 from kinema_core.model.catalog import gke_allocatable
 from kinema_sim.load.apps import Service, load_application
@@ -39,12 +39,6 @@ _BUDGETS: Final[Mapping[str, Mapping[str, int | str]]] = {
 }
 _SCALED: Final = ("frontend", "currencyservice")
 """Services with an autoscaler."""
-_QUICK: Final = {
-    f"pod-{stage}.stage.kwok.x-k8s.io/{part}": delay
-    for stage, delay in (("create", "300ms"), ("ready", "1s"), ("delete", "300ms"))
-    for part in ("delay", "jitter-delay")
-}
-"""Pods start and end as quickly as those of a small Go program."""
 UNTOUCHABLE: Final = ("bare", "ledger", "vault")
 """Beginnings of the names of pods that stay where they are, whatever it costs."""
 
@@ -118,7 +112,7 @@ def quick(made: JSON) -> JSON:
         "kwok.x-k8s.io/usage-cpu": f"{int(asked['cpu'][:-1]) * 6 // 10}m",
         "kwok.x-k8s.io/usage-memory": f"{int(asked['memory'][:-2]) * 6 // 10}Mi",
     }
-    template["metadata"]["annotations"] = {**template["metadata"].get("annotations", {}), **_QUICK, **used}
+    template["metadata"]["annotations"] = {**template["metadata"].get("annotations", {}), **QUICK, **used}
     return made
 
 

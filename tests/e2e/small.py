@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -20,7 +21,18 @@ from kinema_sim.scenarios.objects import App, daemon_set, deployment, namespace,
 SPACE: Final = "small"
 OLD_NODES: Final = 5
 _FIXED: Final = {"kinema.io/adjustment": "0"}
-_STORE: Final = App("store", SPACE, "example/store:1", cpu_m=200, memory_mi=300, replicas=2, annotations=_FIXED)
+_GRACE_SECONDS: Final = 5
+"""Within which KWOK ends a pod, at random."""
+_STORE: Final = App(
+    "store",
+    SPACE,
+    "example/store:1",
+    cpu_m=200,
+    memory_mi=300,
+    replicas=2,
+    annotations=_FIXED,
+    grace_seconds=_GRACE_SECONDS,
+)
 
 
 @contextmanager
@@ -48,7 +60,7 @@ def objects() -> Iterator[Placed]:
     """Deployments, a StatefulSet with a budget, and a DaemonSet."""
     yield "/api/v1/namespaces", namespace(SPACE)
     for name, replicas, cpu_m in (("web", 4, 250), ("api", 3, 150)):
-        app = App(name, SPACE, f"example/{name}:1", cpu_m=cpu_m, memory_mi=300, replicas=replicas, annotations=_FIXED)
+        app = replace(_STORE, name=name, image=f"example/{name}:1", cpu_m=cpu_m, replicas=replicas)
         yield at("apps/v1", "deployments", quick(deployment(app)))
     yield at("apps/v1", "statefulsets", quick(stateful_set(_STORE)))
     yield at("policy/v1", "poddisruptionbudgets", budget("store", maxUnavailable=1))

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from tests.controlplane.nodes import QUICK
+
 from kinema_core.events import FrozenMap, Step, StepDone, StepKind
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.adapters.cluster import Made, Order
@@ -65,7 +67,10 @@ class Ground:
         spec: Json = {
             "replicas": 2,
             "selector": labels if kind == "ReplicationController" else {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            "template": {
+                "metadata": {"labels": labels, "annotations": dict(QUICK)},
+                "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+            },
             **({"serviceName": name} if kind == "StatefulSet" else {}),
         }
         version = "v1" if kind == "ReplicationController" else "apps/v1"

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.controlplane.nodes import node, nodes_for_a_while
+from tests.controlplane.nodes import QUICK, node, nodes_for_a_while
 from tests.controlplane.plane import ControlPlane
 
 from kinema_sim.front.server import Server
@@ -92,7 +92,10 @@ class Kube:
         spec = {
             "replicas": replicas,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            "template": {
+                "metadata": {"labels": labels, "annotations": dict(QUICK)},
+                "spec": {"containers": [container]},
+            },
         }
         await self.done("POST", f"{self.apps}/deployments", {"metadata": {"name": name}, "spec": spec})
         path = f"{self.apps}/deployments/{name}"
