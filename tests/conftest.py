@@ -13,12 +13,17 @@ import pytest
 from hypothesis import settings
 from tests.controlplane.build import VERSIONS, BuildError, built
 from tests.controlplane.plane import ControlPlane, Options, running
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # A busy machine must not fail a property for being slow.
 settings.register_profile("kinema", deadline=None)
 settings.load_profile("kinema")
 
 NEEDS_BROKER = ("connected", "pipeline")
+LONGEST = "tests/e2e/"
+APART = ("tests/pipeline/test_kill_services.py",)
+"""Modules of which each test starts all that it needs."""
 
 
 def _broker() -> str | None:
@@ -47,11 +52,9 @@ def _missing() -> dict[str, str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what this machine lacks the servers for; CI (KINEMA_REQUIRE_ALL=1) fails instead.
 
-    Tests of one module that share a control plane, or a run of all services, stay in one process (`--dist loadgroup`).
+    The longest come first, and last what fills the gaps: no process works alone at the end.
     """
-    for item in items:
-        if item.get_closest_marker("cluster") or "outcome" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
+    items.sort(key=lambda item: (not item.nodeid.startswith(LONGEST), item.nodeid.startswith(APART)))
     if os.environ.get("KINEMA_REQUIRE_ALL") == "1":
         return
     missing = _missing()
@@ -59,6 +62,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name, reason in missing.items():
             if item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+class _Modules(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist publishes no types
+    """A module keeps to one process, as its tests share a control plane or a run of all services; not those `APART`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module: str = super()._split_scope(nodeid)
+        return nodeid if module in APART else module
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """Share tests out by module where `--dist loadscope` asks for it.
+
+    Marks of groups would not do: pytest-xdist 3.8 overlooks them since pytest 9.2 (its issue 1386).
+    """
+    return _Modules(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")
