@@ -9,6 +9,8 @@ UV := $(if $(SYSTEM_UV),$(SYSTEM_UV),.tools/bin/uv)
 # One thread per process: scikit-learn's OpenMP fits vary from 0.2 s to 45 s when the count is left open.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
+# Tests start hundreds of processes: where compiled modules are not kept, each compiles all it imports, 1.5 s every time.
+unexport PYTHONDONTWRITEBYTECODE
 MEMBERS := $(wildcard core/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
 .PHONY: help demo test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale
@@ -29,7 +31,7 @@ demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/
 
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
 	.venv/bin/python -m pytest -q -m "not pipeline and not cluster" -n 2
-	.venv/bin/python -m pytest -q -m "pipeline or cluster and not faults and not long" -n 2 --dist loadgroup
+	.venv/bin/python -m pytest -q -m "pipeline or cluster and not faults and not long" -n 3 --dist loadscope --no-loadscope-reorder
 	@echo "left out: tests marked faults or long, which take minutes each on a real control plane: make faults"
 
 e2e: .venv/.ready controlplane ## all services on a real control plane, audited from outside; leaves out/e2e/result.json
