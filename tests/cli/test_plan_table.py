@@ -138,11 +138,15 @@ def test_a_plan_that_costs_more_for_its_requests_says_so() -> None:
 
 
 def test_new_requests_are_told_where_a_plan_costs_less_too() -> None:
-    """A saving is not called a rise; a cluster that knows the workload says how many pods there are."""
-    plan = planned(resizes=(resized("web", {"cpu": 300}, {"cpu": 200}),))
+    """A saving is not called a rise; a cluster that knows the workload says how many pods there are; bytes are none."""
+    plan = planned(resizes=(resized("web", {"cpu": 300, "memory": 2**29}, {"cpu": 200, "memory": 398249165}),))
     known = cluster(node("n0"), *deployed("web", ["n0", "n0"], cpu=300))
     assert told_requests(plan, known) == (
-        ("requests", "change by -200m cpu in all: Deployment/shop/web cpu 300m → 200m (2 pods)"),
+        (
+            "requests",
+            "change by -200m cpu, -264Mi memory in all: "
+            "Deployment/shop/web cpu 300m → 200m, memory 512Mi → 380Mi (2 pods)",
+        ),
     )
 
 
