@@ -147,7 +147,7 @@ async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
             await asyncio.sleep(0.005)
 
 
-async def eventually(probe: Callable[[], Awaitable[object]], seconds: float = 60.0) -> None:
+async def eventually(probe: Callable[[], Awaitable[object]], seconds: float = 120.0) -> None:
     """Wait for a question to be answered with yes; fails after `seconds`."""
     async with asyncio.timeout(seconds):
         while not await probe():  # noqa: ASYNC110 - what is waited for knows nothing of tests

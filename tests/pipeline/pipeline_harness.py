@@ -39,8 +39,8 @@ _STRIKE_SECONDS: Final = 0.05
 """A dead process has to be seen before the next one is started."""
 _STRIKES_A_LOOK: Final = 5
 """To look is to read the log, which costs the broker a consumer."""
-SECONDS: Final = 150.0
-"""Real seconds until a run counts as stuck."""
+SECONDS: Final = 300.0
+"""Real seconds until a run counts as stuck: ten times what it takes, as it may get a tenth of a processor."""
 MARKS: Final = "kinema.io/"
 CAPACITY_TYPE: Final = "kinema.io/capacity-type"
 OWNERS_MARKS: Final = ("kinema.io/adjustment", "kinema.io/strategy")
