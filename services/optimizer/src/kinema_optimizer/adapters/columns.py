@@ -1,8 +1,8 @@
 """Column generation: the cheapest set of fillings for some places and some pods.
 
 A column is one place with what it takes. The master program chooses columns in fractions so that every pod is covered;
-its duals price the pods; for every place the best filling at these prices (`knapsack.fill`) is a new column if it is
-worth more than it costs. When nothing is, or the rounds are used up, a dive makes the choice whole: columns that the
+its duals price the pods; for every place the best filling at these prices (`pricing`) is a new column if it is worth
+more than it costs. When nothing is, or the rounds are used up, a dive makes the choice whole: columns that the
 program uses fully are fixed, the most used of the others with them, and the rest is priced and solved again.
 
 Pods that stay on an existing node are part of its column, so that "keep it with its pods" and "delete it and place its
@@ -12,17 +12,16 @@ they are worth their price there, newcomers that less the price of their move.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
-from kinema_optimizer.adapters.knapsack import fill, worth_at_most
 from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram, LpSolution
+from kinema_optimizer.adapters.pricing import Job, filling, priced
 from kinema_optimizer.adapters.stops import StopReason
-from kinema_optimizer.logic.packing import UNLIMITED, among
+from kinema_optimizer.logic.packing import UNLIMITED
 from kinema_optimizer.logic.problem import Ints
 
 _SMOOTHING = 0.6
@@ -67,6 +66,8 @@ class Task:
     """Places that share a limit, and the limit."""
     guess: Floats
     """(n,) prices of the pods to begin with."""
+    existing: int = 0
+    """How many of the places are existing nodes: these come first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,18 +94,17 @@ class ColumnGeneration:
         """Build the master program with slacks that cost more than any place."""
         task = self.task
         self._n = len(task.demand)
-        limited = [i for i, place in enumerate(task.places) if place.limit < UNLIMITED]
-        self._limit_row = {place: self._n + row for row, place in enumerate(limited)}
-        self._pool_rows: dict[int, list[int]] = {}
+        self._job = job_of(task)
+        limited = np.flatnonzero(self._job.limit < UNLIMITED)
+        self._counted = np.zeros((len(task.places), len(limited) + len(task.pools)))
+        self._counted[limited, np.arange(len(limited))] = 1.0
         for p, (members, _) in enumerate(task.pools):
-            for place in members:
-                self._pool_rows.setdefault(place, []).append(self._n + len(limited) + p)
-        uppers = [task.places[i].limit for i in limited] + [limit for _, limit in task.pools]
-        self._upper = np.array(uppers, dtype=np.float64)
+            self._counted[list(members), len(limited) + p] = 1.0
+        self._upper = np.concatenate([self._job.limit[limited], [limit for _, limit in task.pools]])
         self._left = task.demand.copy()
         dearest = max((place.price for place in task.places), default=1.0) + float(task.move_price.sum())
         self._lp = LinearProgram(
-            np.concatenate([task.demand.astype(np.float64), np.full(len(uppers), -INFINITY)]),
+            np.concatenate([task.demand.astype(np.float64), np.full(len(self._upper), -INFINITY)]),
             np.concatenate([np.full(self._n, INFINITY), self._upper]),
             unit=max(dearest, 1.0),
         )
@@ -113,12 +113,7 @@ class ColumnGeneration:
         self._lp.add(np.full(self._n, self._dear), np.full(self._n, INFINITY), (slack, slack, np.ones(self._n)))
         self._price = np.minimum(task.guess, self._dear)
         self._known: set[tuple[int, bytes]] = set()
-        self._prices: dict[int, Floats] = {}
-        self._offers = [offered(task.requests, place) for place in task.places]
-
-    def cost_of(self, column: Column) -> float:
-        """Price of the place and of the moves to it."""
-        return cost_of(self.task, column)
+        self._shadow = np.full(self._job.room.shape, np.nan)
 
     def add(self, columns: list[Column]) -> int:
         """Let columns in that are not yet; returns how many."""
@@ -130,21 +125,16 @@ class ColumnGeneration:
                 fresh.append(column)
         if not fresh:
             return 0
-        starts: list[int] = []
-        index: list[int] = []
-        value: list[float] = []
-        for column in fresh:
-            starts.append(len(index))
-            covers = column.counts + self.task.places[column.place].base
-            rows = np.flatnonzero(covers)
-            extra = [self._limit_row[column.place]] if column.place in self._limit_row else []
-            extra += self._pool_rows.get(column.place, [])
-            index += [*rows.tolist(), *extra]
-            value += [*covers[rows].tolist(), *[1] * len(extra)]
+        place = np.array([column.place for column in fresh])
+        counts = np.stack([column.counts for column in fresh])
+        rows = np.hstack([counts + self._job.base[place], self._counted[place]])
+        which, row = np.nonzero(rows)
+        starts = np.searchsorted(which, np.arange(len(fresh)))
+        moves = np.maximum(counts - self._job.own[place], 0) @ self.task.move_price
         self._lp.add(
-            np.array([self.cost_of(column) for column in fresh]),
+            self._job.price[place] + moves,
             np.full(len(fresh), INFINITY),
-            (np.array(starts, dtype=np.int32), np.array(index, dtype=np.int32), np.array(value, dtype=np.float64)),
+            (starts.astype(np.int32), row.astype(np.int32), rows[which, row]),
         )
         self.columns += fresh
         return len(fresh)
@@ -163,7 +153,7 @@ class ColumnGeneration:
                 if 4 * self.width > widest:
                     return turn, None
                 self.width *= 4
-                self._prices.clear()
+                self._shadow[:] = np.nan
             reason = ends(turn)
             if reason is not None:
                 return turn, reason
@@ -179,34 +169,18 @@ class ColumnGeneration:
         return added
 
     def _priced(self, prices: Floats, found: LpSolution) -> list[Column]:
-        """For each place the best column at these prices, if it is worth more than it costs."""
-        one = partial(self._best_of, prices, found)
-        places = range(len(self.task.places))
-        priced = map(one, places) if self.pool is None else self.pool.map(one, places)
-        return [column for columns in priced for column in columns]
+        """For each place the best columns at these prices, if they are worth more than they cost."""
+        job, duals = self._job, found.duals[self._n :]
+        needed = job.price - job.base @ prices - self._counted @ duals + _CHEAPER * np.maximum(job.price, 1.0)
 
-    def _best_of(self, prices: Floats, found: LpSolution, i: int) -> list[Column]:
-        """Columns of place `i` that are worth more than they cost, the best first."""
-        task, place, made = self.task, self.task.places[i], list[Column]()
-        needed = place.price - float(prices @ place.base) - sum(float(found.duals[row]) for row in self._rows(i))
-        needed += _CHEAPER * max(place.price, 1.0)
-        offer, left = self._offers[i], self._left
-        if i in self._prices and offer.worth_at_most(prices, task.move_price, left, self._prices[i]) <= needed:
-            return made
-        for turn in range(self.per_place):
-            counts, worth, shadow = filled(offer, prices, task.move_price, left=left, width=self.width, floor=needed)
-            if turn == 0:
-                self._prices[i] = shadow
-            if worth <= needed:
-                break
-            made.append(Column(i, counts))
-            used = counts > 0
-            if place.limit == 1 or not used.any():
-                break
-            # The next filling of this place comes from what would be left after using this one while it lasts.
-            times = max(1, int((self._left[used] // counts[used]).min()))
-            left = np.where(used, np.maximum(self._left - counts * times, 0), left)
-        return made
+        def of(places: Ints) -> list[Column]:
+            made = priced(job, prices, needed, self._shadow, self._left, places, self.width, self.per_place)
+            return [Column(place, counts) for place, counts in zip(made[0].tolist(), made[1], strict=True)]
+
+        places = np.arange(len(job.price))
+        if self.pool is None:
+            return of(places)
+        return [column for columns in self.pool.map(of, places[:, None]) for column in columns]
 
     def dive(self, rounds: int) -> list[Column] | None:
         """Whole columns that cover every pod, or None where no choice was found; the program is used up by this.
@@ -250,19 +224,13 @@ class ColumnGeneration:
                 continue
             while times > 1 and (covers * times > left + covers).any():
                 times -= 1
-            if not self._available(column.place, uppers, times):
+            if (self._counted[column.place] * times > uppers).any():
                 continue
             found.append((column, times))
-            uppers[[row - self._n for row in self._rows(column.place)]] -= times
+            uppers -= self._counted[column.place] * times
             left = np.maximum(left - covers * times, 0)
             parts -= not whole[i]
         return found
-
-    def _available(self, place: int, uppers: Floats, times: int) -> bool:
-        return all(uppers[row - self._n] >= times for row in self._rows(place))
-
-    def _rows(self, place: int) -> list[int]:
-        return ([self._limit_row[place]] if place in self._limit_row else []) + self._pool_rows.get(place, [])
 
     def _use(self, column: Column, times: int, uppers: Floats) -> None:
         """Fix a column: less is left to cover, and less of its place."""
@@ -270,10 +238,9 @@ class ColumnGeneration:
         touched = np.flatnonzero((covers > 0) & (self._left > 0)).astype(np.int32)
         self._left = np.maximum(self._left - covers, 0)
         self._lp.bound_rows(touched, self._left[touched].astype(np.float64), np.full(len(touched), INFINITY))
-        rows = np.array(self._rows(column.place), dtype=np.int32)
-        for row in rows.tolist():
-            uppers[row - self._n] -= times
-        self._lp.bound_rows(rows, np.full(len(rows), -INFINITY), uppers[rows - self._n])
+        uppers -= self._counted[column.place] * times
+        shared = np.flatnonzero(self._counted[column.place])
+        self._lp.bound_rows((self._n + shared).astype(np.int32), np.full(len(shared), -INFINITY), uppers[shared])
 
 
 def cost_of(task: Task, column: Column) -> float:
@@ -302,83 +269,35 @@ def exactly(task: Task, chosen: list[Column]) -> list[Column] | None:
     return None if over.any() else found
 
 
-def part(place: Place, classes: Ints) -> Place:
-    """The place for some of the classes (m,), ascending; those that may not join its base are barred."""
-    most, enemies = place.most[classes], place.enemies
-    if enemies:
-        most[[any(place.base[d] for d in enemies.get(c, ())) for c in classes.tolist()]] = 0
-        enemies = among(enemies, classes)
-    return Place(place.price, place.room, most, place.base[classes], place.own[classes], place.limit, enemies)
+def job_of(task: Task) -> Job:
+    """The task as arrays."""
+    classes = range(len(task.demand))
+    apart = next((place.enemies for place in task.places if place.enemies), {})  # the same for all places
+    others = [apart.get(c, ()) for c in classes]
+    most = np.stack([place.most for place in task.places])
+    base = np.stack([place.base for place in task.places])
+    for c, enemies in apart.items():
+        most[base[:, list(enemies)].any(axis=1), c] = 0
+    return Job(
+        requests=task.requests,
+        guess=task.guess,
+        move_price=task.move_price,
+        price=np.array([place.price for place in task.places]),
+        room=np.stack([place.room for place in task.places]),
+        most=most,
+        base=base,
+        own=np.stack([place.own for place in task.places]),
+        limit=np.array([place.limit for place in task.places], dtype=np.int64),
+        existing=task.existing,
+        enemy_start=np.concatenate([[0], np.cumsum([len(one) for one in others])]).astype(np.int64),
+        enemies=np.array([d for one in others for d in one], dtype=np.int64),
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class Offer:
-    """A place as a knapsack: newcomers of each class, then those of its own pods that may leave."""
-
-    place: Place
-    mine: Ints
-    """Classes of which it has pods of its own."""
-    requests: Ints
-    """(n + own classes, R)"""
-    weights: Floats
-    """(n + own classes, R): as shares of its room."""
-
-    def values(self, prices: Floats, move_price: Floats) -> Floats:
-        """What one pod of each is worth there at these prices (n,)."""
-        return np.concatenate([prices - move_price, prices[self.mine]]) if self.mine.size else prices - move_price
-
-    def most(self, left: Ints) -> Ints:
-        """Most pods of each when so many (n,) are to be had; own ones are had first."""
-        if not self.mine.size:
-            return np.minimum(self.place.most, left)
-        staying = np.minimum(self.place.own, left)
-        return np.concatenate([np.minimum(self.place.most, left - staying), staying[self.mine]])
-
-    def worth_at_most(self, prices: Floats, move_price: Floats, left: Ints, room_price: Floats) -> float:
-        """What no filling is worth more than, by any prices (R,) of its room."""
-        return float(worth_at_most(self.values(prices, move_price), self.weights, room_price, self.most(left)))
-
-
-def offered(requests: Ints, place: Place) -> Offer:
-    """The place as a knapsack for classes that request this (n, R)."""
-    mine = np.flatnonzero(place.own)
-    wanted = np.concatenate([requests, requests[mine]]) if mine.size else requests
-    return Offer(place, mine, wanted, wanted / np.maximum(place.room, 1))
-
-
-def filled(
-    offer: Offer, prices: Floats, move_price: Floats, *, left: Ints, width: int, floor: float = 0.0
-) -> tuple[Ints, float, Floats]:
-    """A nearly best filling of a place from so many pods: (n,) pods on it, their worth, and prices (R,) of its room.
-
-    Nothing, of worth 0, where none is found that is worth more than `floor`.
-
-    Classes that may not meet: the one that is worth less there is left out, and the filling made anew.
-    """
-    place, n = offer.place, len(prices)
-    values, most = offer.values(prices, move_price), offer.most(left)
-    for c, others in place.enemies.items():
-        if any(place.base[d] for d in others):
-            most[c] = 0
-    kept = dict(zip(offer.mine.tolist(), range(n, len(values)), strict=True))
-    for _ in range(4):
-        found, worth, room_price = fill(values, offer.requests, place.room, most, width, max(floor, 0.0))
-        clash = list(_clashes(place, kept, found))
-        if not clash:
-            counts = found[:n].copy()
-            counts[offer.mine] += found[n:]
-            return counts, float(worth), room_price
-        for a, b in clash:
-            most[b if values[b] * found[b] < values[a] * found[a] else a] = 0
-    staying = np.minimum(place.own, left)
-    return staying, float(staying @ prices), room_price
-
-
-def _clashes(place: Place, kept: Mapping[int, int], found: Ints) -> Iterator[tuple[int, int]]:
-    """Entries of a knapsack that may not meet: newcomers with each other, and with pods that were there before."""
-    for c, others in place.enemies.items():
-        for d in others if found[c] else ():
-            if found[d] and c < d:
-                yield c, d
-            if d in kept and found[kept[d]]:
-                yield c, kept[d]
+def filled(requests: Ints, prices: Floats, place: Place, width: int) -> tuple[Ints, float]:
+    """((n,) pods, their worth): a nearly best filling of a new node with classes that request this (n, R)."""
+    free = np.zeros(len(prices))
+    job = job_of(Task(requests, place.most, free, (place,), (), prices))
+    nothing = np.full(requests.shape[1], np.nan)
+    counts, worth = filling(job, prices, 0, place.most, np.flatnonzero(place.most), width, 0.0, nothing)
+    return counts, float(worth)

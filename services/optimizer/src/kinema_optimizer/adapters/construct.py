@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_optimizer.adapters.assignment import Relaxation
-from kinema_optimizer.adapters.columns import Place, filled, offered
+from kinema_optimizer.adapters.columns import Place, filled
 from kinema_optimizer.adapters.dealing import best_fit, deal
 from kinema_optimizer.adapters.lp import Floats
 from kinema_optimizer.logic.kinds import Kinds
@@ -122,8 +122,8 @@ def refill(
     if not others.size and not left[own].any():
         return
     most = np.minimum(fits[mine], row[mine] + left[mine])
-    offer = offered(requests[mine], _place(room, most, among(enemies, mine)))
-    counts, worth, _ = filled(offer, pod_price[mine], np.zeros(len(mine)), left=most, width=_REFILLING_WIDTH)
+    place = _place(room, most, among(enemies, mine))
+    counts, worth = filled(requests[mine], pod_price[mine], place, _REFILLING_WIDTH)
     if worth > float(pod_price[own] @ row[own]) * (1 + 1e-9):
         left[mine] += row[mine] - counts
         row[mine] = counts
@@ -169,8 +169,8 @@ def finish(
             if used[k] >= kinds.available[k] or _pool_full(kinds, used, k) or not most.any():
                 paid[k] = 0.0
                 continue
-            offer, prices = offered(requests[mine], _place(kinds.room[k], most, apart)), relaxation.guiding_price[mine]
-            filling, worth, _ = filled(offer, prices, np.zeros(len(mine)), left=most, width=_FINISHING_WIDTH)
+            place, prices = _place(kinds.room[k], most, apart), relaxation.guiding_price[mine]
+            filling, worth = filled(requests[mine], prices, place, _FINISHING_WIDTH)
             paid[k] = worth / max(1.0, float(kinds.price[k]))
             if filling.any() and (best < 0 or paid[k] > paid[best] * (1 + 1e-9)):
                 best, counts = k, filling

@@ -208,6 +208,7 @@ def view_of(guide: Guide, step: Step) -> View:
         places=tuple(places),
         pools=(),
         guess=guide.pod_price[mine] + guide.move_price[mine],
+        existing=len(existing),
     )
     return View(guide, step, task, mine, existing, machines)
 

@@ -1,20 +1,16 @@
 """Compiled ruin and recreate: what `ruin` does with a step, without the interpreter.
 
-numba tells by this file alone whether what it kept of these loops is up to date: after a change of `knapsack.fill`,
-which is compiled into them, touch this file too.
+numba tells by this file alone whether what it kept of these loops is up to date: after a change of `pricing` or
+`knapsack`, which are compiled into them, touch this file too.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
-from kinema_optimizer.adapters.knapsack import fill
-from kinema_optimizer.adapters.lp import Floats
+from kinema_optimizer.adapters.pricing import filling
 from kinema_optimizer.logic.packing import UNLIMITED
-from kinema_optimizer.logic.problem import Ints
 
 _WIDTH = 10
 _NOISE = 0.03
@@ -30,35 +26,6 @@ _HEAT = 0.1
 
 A node is saved in several exchanges of which the first only make room on it.
 """
-
-
-class Job(NamedTuple):
-    """A step's task as arrays, for `recreate`; P places, existing nodes first."""
-
-    requests: Ints
-    """(n, R)"""
-    guess: Floats
-    """(n,) what a pod is worth."""
-    move_price: Floats
-    """(n,) of a newcomer."""
-    price: Floats
-    """(P,)"""
-    room: Ints
-    """(P, R)"""
-    most: Ints
-    """(P, n) newcomers; 0 also where one may not join the pods that are there."""
-    base: Ints
-    """(P, n) pods that are there and stay."""
-    own: Ints
-    """(P, n) pods that are there and may leave: those that do not have not moved."""
-    limit: Ints
-    """(P,) how many there are."""
-    existing: int
-    """How many of the places are existing nodes."""
-    enemy_start: Ints
-    """(n + 1,) enemies of class c are `enemies[enemy_start[c]:enemy_start[c + 1]]`."""
-    enemies: Ints
-    """Classes that may not share a place."""
 
 
 @njit(cache=True, nogil=True)
@@ -80,59 +47,18 @@ def _shuffle(items, most, state):  # type: ignore[no-untyped-def]  # noqa: ANN00
 
 
 @njit(cache=True, nogil=True)
-def _apart(job, mine, new, counts, worth, allowed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
-    """Whether no newcomers meet enemies; where they do, the entry worth less is barred in `allowed`.
-
-    Entries are pods of classes `mine`: the first `new` of them newcomers, the others have been there before.
-    """
-    if len(job.enemies) == 0:
-        return True
-    where = np.full((2, len(job.guess)), -1, np.int64)
-    for i in range(len(mine)):
-        if counts[i] > 0:
-            where[int(i >= new), mine[i]] = i
-    clear = True
-    for i in range(new):
-        if counts[i] <= 0:
-            continue
-        for k in range(job.enemy_start[mine[i]], job.enemy_start[mine[i] + 1]):
-            for before in range(2):
-                other = where[before, job.enemies[k]]
-                if other > i:
-                    clear = False
-                    allowed[other if worth[other] * counts[other] < worth[i] * counts[i] else i] = 0
-    return clear
-
-
-@njit(cache=True, nogil=True)
 def _take(job, values, place, held, pool, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(n,) what a place holds of its pods and of a sample of the pool; the same as now where nothing is better."""
     free = np.flatnonzero((pool > 0) & (job.most[place] > 0) & (held == 0))
     _shuffle(free, _SAMPLE, state)
     fresh = np.concatenate((np.flatnonzero(held), free[:_SAMPLE]))
-    new = len(fresh)
-    if new == 0:
+    if len(fresh) == 0:
         return held.copy()
-    left = held + pool
-    staying = np.minimum(job.own[place], left)
-    old = fresh[staying[fresh] > 0]
-    mine = np.concatenate((fresh, old))
-    worth = values[mine]
-    worth[:new] -= job.move_price[fresh]
-    allowed = np.concatenate((np.minimum(job.most[place][fresh], left[fresh] - staying[fresh]), staying[old]))
     same = np.minimum(held, job.own[place])
-    floor = (same * values + (held - same) * (values - job.move_price)).sum()
-    requests = job.requests[mine]
-    for _ in range(4):
-        counts, total, _ = fill(worth, requests, job.room[place], allowed, _WIDTH, max(floor, 0.0))
-        if total <= floor:
-            break
-        if _apart(job, mine, new, counts, worth, allowed):
-            found = np.zeros_like(held)
-            found[fresh] = counts[:new]
-            found[old] += counts[new:]
-            return found
-    return held.copy()
+    floor = max((same * values + (held - same) * (values - job.move_price)).sum(), 0.0)
+    unknown = np.full(job.room.shape[1], np.nan)
+    found, worth = filling(job, values, place, held + pool, fresh, _WIDTH, floor, unknown)
+    return found if worth > floor else held.copy()
 
 
 @njit(cache=True, nogil=True)
