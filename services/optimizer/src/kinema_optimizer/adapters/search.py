@@ -55,8 +55,11 @@ _QUICK: Final = 24
 """Rounds before columns are generated: a good plan soon, and columns to begin with."""
 _ENOUGH: Final = 8
 """Nodes that a step by column generation has at least."""
-SHARE_OF_ALL: Final = "last"
-"""Phase that takes all the time left."""
+_LAST: Final = "last"
+"""Phase that takes the time left; after it come tries alone, for as long as nothing else fits."""
+_TAIL: Final = "tail"
+_SOON: Final = "quick"
+"""Phase of a few tries for a plan that need not be the best known."""
 _SMALL: Final = 0.05
 """Price of a move, in mean costs of a pod, at which nearly all the saving is still had."""
 _FIRST: Final = 0.2
@@ -169,7 +172,7 @@ class _Search:
         if self._over("start", 0):
             best = now
         elif not problem.stays.totals(len(problem.pending), ~problem.node_fixed).any():
-            best = self._cheapest(guide, kinds, now, SHARE_OF_ALL)
+            best = self._to_the_end(*self._cheapest(guide, kinds, now, _LAST))
         else:
             selection = Selection(problem, on_sale(kinds, len(problem.machines)), relaxation)
             best = self._of_running(guide, kinds, now, selection)
@@ -202,9 +205,10 @@ class _Search:
         kept = selection.keep(priced.move_price, self.most)
         first = min((now, start(kept)), key=lambda one: self._worth(priced, one))
         if self.most is None:
-            return self._rounds(priced, first, SHARE_OF_ALL)
+            return self._to_the_end(*self._rounds(priced, first, _LAST))
         priced = self._at(guide, max(price + kept.move_price, _FIRST * self._mean()))
-        return self._rounds(priced, first, SHARE_OF_ALL, self._allowed, steered=True)
+        last = self._rounds(priced, first, _LAST, self._allowed, steered=True)
+        return self._to_the_end(*last, self._allowed, steered=True)
 
     def _most(self, now: State) -> int | None:
         """The limit on moves, where it is one: not where all pods may move; and no fewer than must in any case."""
@@ -218,14 +222,14 @@ class _Search:
     def _moves(self, state: State) -> int:
         return int(moved(self.problem, state).sum())
 
-    def _cheapest(self, guide: Guide, kinds: Kinds, now: State, phase: str) -> State:
-        """Least cost, whatever moves."""
+    def _cheapest(self, guide: Guide, kinds: Kinds, now: State, phase: str) -> tuple[Guide, State]:
+        """Least cost, whatever moves; and the guide."""
         problem = self.problem
         fresh = anew(problem, kinds, guide.enemies, self.prices) if problem.nodes else now
         best = now
         if fresh.unplaced.sum() <= now.unplaced.sum():
             if len(problem.pending) <= _GLOBAL_CLASSES and fresh.boots:
-                fresh = self._rounds(guide, fresh, "quick", quick=True)
+                _, fresh = self._rounds(guide, fresh, _SOON, deep=False, most=_QUICK)
                 fresh, ended = generated(guide, fresh, kinds, self.stop, self.pool)
                 self.stops.append(ended)
             best = min((now, fresh), key=lambda state: cost_of(problem, state))
@@ -247,7 +251,7 @@ class _Search:
         Two ways lead there: nodes selected with moves at a small price, and a plan made anew. On the largest clusters
         the first takes seconds: it is taken as far as time allows.
         """
-        cheapest = with_reused(self.problem, self._cheapest(guide, kinds, now, "search"))
+        cheapest = with_reused(self.problem, self._cheapest(guide, kinds, now, "search")[1])
         self.stop.begin("selection")
         if self._over("selection", 0):
             return cheapest
@@ -255,7 +259,7 @@ class _Search:
         chosen = selection.keep(small.move_price)
         if self._over("selection", 1):
             return cheapest
-        near = self._rounds(small, start(chosen), "near")
+        _, near = self._rounds(small, start(chosen), "near")
         self.least = min(cost_of(self.problem, one) for one in (cheapest, near))
         most = self.least + int(self.least * self.wish.slack)
 
@@ -263,7 +267,13 @@ class _Search:
             return cost_of(self.problem, state) <= most
 
         best = min((one for one in (near, cheapest) if affordable(one)), key=self._moves)
-        return self._rounds(self._at(guide, self._mean()), best, SHARE_OF_ALL, affordable)
+        return self._to_the_end(*self._rounds(self._at(guide, self._mean()), best, _LAST, affordable), affordable)
+
+    def _to_the_end(
+        self, guide: Guide, state: State, allowed: Allowed = lambda _: True, *, steered: bool = False
+    ) -> State:
+        """Tries in the time in which nothing longer fits."""
+        return self._rounds(guide, state, _TAIL, allowed, deep=False, steered=steered)[1]
 
     def _over(self, phase: str, turn: int, coming: str = "") -> bool:
         """Whether a phase ends at this callback; notes it down."""
@@ -298,52 +308,55 @@ class _Search:
         phase: str,
         allowed: Allowed = lambda _: True,
         *,
-        quick: bool = False,
+        deep: bool = True,
         steered: bool = False,
-    ) -> State:
-        """Rounds of steps until the stop rule ends the phase, or nothing has been found for long.
+        most: int = _ROUNDS,
+    ) -> tuple[Guide, State]:
+        """Rounds of steps until the stop rule ends the phase, or nothing has been found for long; and the last guide.
+
+        Tries come first: how long they take tells how long columns will.
 
         Steered: the price of moves follows what is allowed, and the cheapest state counts.
-        Quick: a few rounds of tries alone, for a plan that need not be the best known.
+        Not deep: tries alone.
         """
         self.stop.begin(phase)
         if (cost := cost_of(self.problem, state)) < self.least:
             self.least = cost
             self._tell(phase, cost, state)
+        if self._over(phase, 0, _WAYS[False]):
+            return guide, state
         idle, best = 0, state
-        gains = {True: np.inf, False: np.inf}
-        deep = not quick
-        if self._over(phase, 0, _WAYS[deep]):
-            return state
-        for turn in range(1, _ROUNDS):
-            steps, deep = self._steps(guide, state, turn, deep=deep)
-            errands = [Errand(step, deep, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
+        gains = {True: np.inf, False: 0.0}
+        columns = False
+        for turn in range(1, most + 1):
+            asked, (steps, columns) = columns, self._steps(guide, state, turn, deep=columns)
+            errands = [Errand(step, columns, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
             found = (self.wish.crew or Threads(self.pool)).improve(guide, errands)
             before, refused = state, False
-            gains[deep] = 0.0
+            gains[asked] = gains[columns] = 0.0
             for step, exchange in zip(steps, found, strict=True):
                 after = state if exchange is None else carried_out(state, step, exchange)
                 if exchange is not None and allowed(after):
                     state = after
-                    gains[deep] += exchange.saving
+                    gains[columns] += exchange.saving
                 refused |= exchange is not None and state is not after
             idle = idle + 1 if state is before else 0
             if state is not before:
                 cost = cost_of(self.problem, state)
-                if not quick or cost < self.least:
+                if phase != _SOON or cost < self.least:
                     self._tell(phase, cost, state)
                 self.least = min(self.least, cost)
             if steered:
                 best = min(best, state, key=lambda one: cost_of(self.problem, one))
                 guide = self._steered(guide, dearer=refused)
-            done = idle >= _IDLE or not steps or (quick and turn == _QUICK)
+            done = idle >= _IDLE or not steps or turn == most
             # The way that gained more when it was last tried, and now and then the other.
-            deep = not quick and (gains[True] >= gains[False]) != ((turn + 1) % _OTHER == 0)
-            reason = self.stop.ends(turn, _WAYS[deep]) or ("optimal" if done else None)
+            columns = deep and (gains[True] >= gains[False]) != ((turn + 1) % _OTHER == 0)
+            reason = self.stop.ends(turn, _WAYS[columns]) or ("optimal" if done else None)
             if reason is not None:
                 self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
                 break
-        return best if steered else state
+        return guide, best if steered else state
 
     def _steps(self, guide: Guide, state: State, turn: int, *, deep: bool) -> tuple[list[Step], bool]:
         """Steps of a round, and whether by column generation: not where few nodes have too many classes for it."""

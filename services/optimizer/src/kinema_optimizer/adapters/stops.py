@@ -35,6 +35,8 @@ SHARES = {
     "exact-cost-of-most": 0.4,
 }
 """Part of the time left that a phase may take; the last phase takes all."""
+SLOWER = {"columns of a step": (12.0, "tries")}
+"""Kinds of steps: as so many times the last one of another kind they are taken until one of them was done."""
 
 
 class StopRule(Protocol):
@@ -80,8 +82,8 @@ class ClockStop(_Rule):
     """Ends after `seconds` in all; every phase gets its share of what is left when it begins.
 
     A phase that takes too long costs the next ones time, so it may end a little late. Nothing is begun of which the
-    last of its kind took longer than there is left in all. A new kind is taken for half as long again as the longest
-    that came before without being of a kind, such as the first plan.
+    last of its kind took longer than there is left in all. A new kind is taken for what `SLOWER` says, or else for half
+    as long again as the longest that came before without being of a kind, such as the first plan.
 
     Args:
         seconds: real seconds from now.
@@ -114,7 +116,9 @@ class ClockStop(_Rule):
         if self._coming == self._phase:
             self._longest = max(self._longest, now - self._began)
         self._began, self._coming = now, coming or self._phase
-        took = self._took.get(self._coming, 1.5 * self._longest if coming else 0.0)
+        times, other = SLOWER.get(coming, (1.5, ""))
+        unknown = times * self._took.get(other, self._longest) if coming else 0.0
+        took = self._took.get(self._coming, unknown)
         over = now + took / 2 >= self._phase_deadline or now + took >= self._limit
         return "time-limit" if self._cancelled or over else None
 
