@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 
 from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Place, Task
+from kinema_optimizer.adapters.stops import StopReason
 from kinema_optimizer.logic.packing import UNLIMITED
 
 GROUPS, SIZE = 3, 20
@@ -39,8 +40,27 @@ def test_two_columns_of_one_node_are_not_fixed_together() -> None:
     task, columns = half_used()
     generation = ColumnGeneration(task)
     generation.add(columns)
-    chosen = generation.dive(1)
+    chosen, *_ = generation.dive()
     assert chosen is not None
     used = Counter(one.place for one in chosen)
     assert all(used[place] <= one.limit for place, one in enumerate(task.places))
     assert (sum(one.counts for one in chosen) >= task.demand).all()
+
+
+def test_a_dive_whose_time_is_up_ends_with_the_columns_there_are() -> None:
+    """Told to hurry it generates nothing more, and still covers every pod."""
+    task, columns = half_used()
+    generation = ColumnGeneration(task)
+    generation.add(columns)
+    generation.add([Column(len(task.places) - 1, one) for one in np.eye(len(task.demand), dtype=np.int64)])
+    known: list[int] = []
+
+    def ends(_: int) -> StopReason:
+        known.append(len(generation.columns))
+        return "time-limit"
+
+    chosen, _, reason = generation.dive(ends)
+    assert chosen is not None
+    assert (sum(one.counts for one in chosen) >= task.demand).all()
+    assert reason == "time-limit"
+    assert known == [len(generation.columns)]

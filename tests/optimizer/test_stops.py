@@ -131,6 +131,16 @@ def test_a_step_of_a_new_kind_is_taken_to_be_longer_than_the_first_plan(clock: C
     assert late.ends(0) == "time-limit"
 
 
+def test_columns_are_not_begun_before_tries_tell_that_they_fit(clock: Clock) -> None:
+    """Twelve times as long as tries: after tries of 0.2 s columns are begun with 3 s left, and not with 2 s."""
+    for left, begun in ((3.0, None), (2.0, "time-limit")):
+        stop = ClockStop(left + 0.2)
+        stop.begin("last")
+        assert stop.ends(0, "tries") is None
+        clock.now += 0.2
+        assert stop.ends(1, "columns of a step") == begun
+
+
 def test_time_is_left_to_price_rules() -> None:
     """The search may use up all that it is given: what rules cost is still worked out."""
     stop = ClockStop(3600, pricing=1.0)

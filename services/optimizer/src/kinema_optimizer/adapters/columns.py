@@ -3,7 +3,7 @@
 A column is one place with what it takes. The master program chooses columns in fractions so that every pod is covered;
 its duals price the pods; for every place the best filling at these prices (`pricing`) is a new column if it is worth
 more than it costs. When nothing is, or the rounds are used up, a dive makes the choice whole: columns that the
-program uses fully are fixed, the most used of the others with them, and the rest is priced and solved again.
+program uses fully are fixed, or the most used of the others, and the rest is priced and solved again.
 
 Pods that stay on an existing node are part of its column, so that "keep it with its pods" and "delete it and place its
 pods elsewhere" compete at the same prices. Pods of its own that it may give up enter its filling beside the newcomers:
@@ -86,6 +86,8 @@ class ColumnGeneration:
     task: Task
     width: int = 48
     per_place: int = 4
+    every: int = 1
+    """Of so many rounds one prices all places; the others those that gave columns last, where any still does."""
     pool: Executor | None = None
     """Where places are priced side by side; not one that this runs in itself."""
     columns: list[Column] = field(default_factory=list)
@@ -114,6 +116,8 @@ class ColumnGeneration:
         self._price = np.minimum(task.guess, self._dear)
         self._known: set[tuple[int, bytes]] = set()
         self._shadow = np.full(self._job.room.shape, np.nan)
+        self._all = np.arange(len(task.places))
+        self._paying, self._turn = self._all, 0
 
     def add(self, columns: list[Column]) -> int:
         """Let columns in that are not yet; returns how many."""
@@ -130,7 +134,7 @@ class ColumnGeneration:
         rows = np.hstack([counts + self._job.base[place], self._counted[place]])
         which, row = np.nonzero(rows)
         starts = np.searchsorted(which, np.arange(len(fresh)))
-        moves = np.maximum(counts - self._job.own[place], 0) @ self.task.move_price
+        moves = (np.maximum(counts - self._job.own[place], 0) * self.task.move_price).sum(axis=1)
         self._lp.add(
             self._job.price[place] + moves,
             np.full(len(fresh), INFINITY),
@@ -162,48 +166,69 @@ class ColumnGeneration:
     def _generate(self, found: LpSolution) -> int:
         exact = np.maximum(found.duals[: self._n], 0.0)
         self._price = _SMOOTHING * self._price + (1 - _SMOOTHING) * exact
-        added = self.add(self._priced(self._price, found))
-        if not added:
-            self._price = exact
-            added = self.add(self._priced(exact, found))
-        return added
+        self._turn += 1
+        asked = [(self._price, self._all), (exact, self._all)]
+        if self._turn % self.every:
+            asked.insert(0, (self._price, self._paying))
+        for prices, places in asked:
+            made = self._priced(prices, found, places)
+            self._paying = np.unique([column.place for column in made]).astype(np.int64)
+            self._price = prices
+            if added := self.add(made):
+                return added
+        return 0
 
-    def _priced(self, prices: Floats, found: LpSolution) -> list[Column]:
-        """For each place the best columns at these prices, if they are worth more than they cost."""
-        job, duals = self._job, found.duals[self._n :]
-        needed = job.price - job.base @ prices - self._counted @ duals + _CHEAPER * np.maximum(job.price, 1.0)
+    def _priced(self, prices: Floats, found: LpSolution, places: Ints) -> list[Column]:
+        """For each of these places the best columns at these prices, if they are worth more than they cost."""
+        job, limits = self._job, (self._counted * found.duals[self._n :]).sum(axis=1)
+        # Sums, no matrix products: those are shared out to threads, and rounded by how many there are.
+        needed = job.price - (job.base * prices).sum(axis=1) - limits + _CHEAPER * np.maximum(job.price, 1.0)
 
         def of(places: Ints) -> list[Column]:
             made = priced(job, prices, needed, self._shadow, self._left, places, self.width, self.per_place)
             return [Column(place, counts) for place, counts in zip(made[0].tolist(), made[1], strict=True)]
 
-        places = np.arange(len(job.price))
         if self.pool is None:
             return of(places)
         return [column for columns in self.pool.map(of, places[:, None]) for column in columns]
 
-    def dive(self, rounds: int) -> list[Column] | None:
-        """Whole columns that cover every pod, or None where no choice was found; the program is used up by this.
+    def prices(self) -> Floats:
+        """(n,) what the program pays for a pod."""
+        return np.maximum(self._lp.solve().duals[: self._n], 0.0)
 
-        `rounds`: of new columns after each time that some are fixed.
+    def dive(
+        self, ends: Callable[[int], StopReason | None] = lambda _: None
+    ) -> tuple[list[Column] | None, int, StopReason | None]:
+        """Whole columns that cover every pod, or None where none are found; the rounds it took, and why it hurried.
+
+        After each round new columns are generated for what is left, until `ends`, told the round, says that time is up.
+        The program is used up by this.
         """
         chosen: list[Column] = []
-        uppers = self._upper.copy()
-        for _ in range(4 * self._n + 4 * len(self.task.places) + 10):
-            if not self._left.any():
-                return chosen
+        uppers, reason = self._upper.copy(), None
+        for turn in range(1, 4 * self._n + 4 * len(self.task.places) + 10):
             found = self._lp.solve()
-            for _ in range(rounds):
-                if not self._generate(found):
-                    break
+            if reason is None and self._generate(found):
                 found = self._lp.solve()
             fixed = self._fixed(found.values[self._n :], uppers)
             if not fixed:
-                return None
+                break
             for column, times in fixed:
-                self._use(column, times, uppers)
+                covers = (column.counts + self.task.places[column.place].base) * times
+                self._left = np.maximum(self._left - covers, 0)
+                uppers -= self._counted[column.place] * times
                 chosen += [column] * times
-        return None
+            if not self._left.any():
+                return chosen, turn, reason
+            self._bound(uppers)
+            reason = reason or ends(turn)
+        return None, turn, reason
+
+    def _bound(self, uppers: Floats) -> None:
+        """Let the program cover what is left, within these limits of places."""
+        rows = np.arange(self._n + len(uppers), dtype=np.int32)
+        lower = np.concatenate([self._left, np.full(len(uppers), -INFINITY)])
+        self._lp.bound_rows(rows, lower, np.concatenate([np.full(self._n, INFINITY), uppers]))
 
     def _fixed(self, values: Floats, uppers: Floats) -> list[tuple[Column, int]]:
         """What to fix next: the whole part of every column; where there is none, a tenth of them, those used most."""
@@ -231,16 +256,6 @@ class ColumnGeneration:
             left = np.maximum(left - covers * times, 0)
             parts -= not whole[i]
         return found
-
-    def _use(self, column: Column, times: int, uppers: Floats) -> None:
-        """Fix a column: less is left to cover, and less of its place."""
-        covers = (column.counts + self.task.places[column.place].base) * times
-        touched = np.flatnonzero((covers > 0) & (self._left > 0)).astype(np.int32)
-        self._left = np.maximum(self._left - covers, 0)
-        self._lp.bound_rows(touched, self._left[touched].astype(np.float64), np.full(len(touched), INFINITY))
-        uppers -= self._counted[column.place] * times
-        shared = np.flatnonzero(self._counted[column.place])
-        self._lp.bound_rows((self._n + shared).astype(np.int32), np.full(len(shared), -INFINITY), uppers[shared])
 
 
 def cost_of(task: Task, column: Column) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -50,13 +50,16 @@ class Threads:
 def better(guide: Guide, errand: Errand) -> Exchange | None:
     """A cheaper exchange: by tries, which begin with what column generation makes where that is asked for.
 
-    The master program loses a percent or two where it is made whole; tries win a part of that back.
+    The master program loses a percent or two where it is made whole; tries at its prices win a part of that back, also
+    where nothing is saved yet.
     """
     view = view_of(guide, errand.step)
-    now = found = view.current()
+    now = begun = view.current()
     tries = max(1, _EFFORT // max(1, len(now)))
     if errand.deep and len(view.mine) <= 2 * ALIKE:
-        found, tries = min(now, generated(view) or now, key=view.cost), min(tries, _AFTERWARDS)
-    found = tried(view, found, tries=tries, seed=errand.seed)
+        prices, made = generated(view)
+        view = replace(view, task=replace(view.task, guess=prices))
+        begun, tries = made or now, min(tries, _AFTERWARDS)
+    found = tried(view, begun, tries=tries, seed=errand.seed)
     saving = view.cost(now) - view.cost(found)
     return view.exchange(found, saving) if saving > BETTER else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from kinema_optimizer.adapters.dealing import best_fit, deal
-from kinema_optimizer.adapters.knapsack import fill, multipliers, worth_at_most
+from kinema_optimizer.adapters.knapsack import multipliers, worth_at_most
 from kinema_optimizer.adapters.pricing import Job, filling, priced
 from kinema_optimizer.adapters.recreate import recreate
 from kinema_optimizer.logic.problem import Ints
@@ -18,8 +18,7 @@ def warm(resources: int) -> None:
     """Compile or load everything for this number of resources, outside of any measured time."""
     asked: Ints = np.ones((2, resources), dtype=np.int64)
     room, few = np.full(resources, 3, dtype=np.int64), np.ones(2, dtype=np.int64)
-    _, _, prices = fill(np.ones(2), asked, room, few, 4, 0.0)
-    multipliers(np.ones(2), asked / 3.0, np.ones(resources), np.ones(2))
+    prices = multipliers(np.ones(2), asked / 3.0, np.ones(resources), np.ones(2))
     worth_at_most(np.ones(2), asked / 3.0, prices, few)
     worth_at_most(np.ones(2), asked / 3.0, prices, np.ones(2))
     nodes, content = np.repeat(room[None], 2, axis=0), np.zeros((2, 2), dtype=np.int32)

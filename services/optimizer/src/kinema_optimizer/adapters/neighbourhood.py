@@ -21,6 +21,7 @@ from kinema_optimizer.logic.state import NOTHING, Filling, State
 
 _ROUNDS = 40
 _WIDTH = 32
+_EVERY = 3
 BETTER = 0.5
 """Micro-USD per hour by which an exchange has to be cheaper."""
 
@@ -68,18 +69,19 @@ class Exchange:
     """Micro-USD per hour, moves at their price."""
 
 
-def generated(view: View) -> list[Column] | None:
-    """Nodes for the pods of a step, by column generation; None where no choice of columns covers them."""
-    generation = ColumnGeneration(view.task, width=_WIDTH)
+def generated(view: View) -> tuple[Floats, list[Column] | None]:
+    """What pods are worth by column generation, and nodes for the pods of a step; None where no choice covers them."""
+    generation = ColumnGeneration(view.task, width=_WIDTH, every=_EVERY)
     generation.add(view.current())
     generation.add(view.undisturbed())
     try:
         generation.improve(_ROUNDS)
-        chosen = generation.dive(1)
+        prices = generation.prices()
+        chosen, *_ = generation.dive()
     except LinearProgramError:  # numbers too close to each other for HiGHS
-        return None
+        return view.task.guess, None
     whole = None if chosen is None else exactly(view.task, chosen)
-    return None if whole is None else [view.cheapest(column) for column in whole]
+    return prices, None if whole is None else [view.cheapest(column) for column in whole]
 
 
 def carried_out(state: State, step: Step, exchange: Exchange) -> State:

@@ -231,7 +231,7 @@ class _Search:
             if len(problem.pending) <= _GLOBAL_CLASSES and fresh.boots:
                 _, fresh = self._rounds(guide, fresh, _SOON, deep=False, most=_QUICK)
                 fresh, ended = generated(guide, fresh, kinds, self.stop, self.pool)
-                self.stops.append(ended)
+                self.stops += ended
             best = min((now, fresh), key=lambda state: cost_of(problem, state))
             if cost_of(problem, best) < self.least:
                 self.least = cost_of(problem, best)

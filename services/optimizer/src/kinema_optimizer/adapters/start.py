@@ -26,6 +26,7 @@ Enemies = Mapping[int, tuple[int, ...]]
 _OFFERED: Final = 24
 """Machines that a step may buy."""
 _PHASE: Final = "columns"
+_DIVE: Final = "dive"
 _MOST_ROUNDS: Final = 400
 _WIDEST: Final = 800
 """States of the beam when nothing less finds a column."""
@@ -69,10 +70,10 @@ def keeping(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Pri
     return State(keep, changes, boots, left)
 
 
-def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule, pool: Executor) -> tuple[State, Stop]:
+def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule, pool: Executor) -> tuple[State, list[Stop]]:
     """The state with its new nodes chosen by column generation over all of their pods, if that is cheaper.
 
-    Also where it ended; `stop` is asked after each round. Places are priced side by side in `pool`.
+    Also where its phases ended; `stop` is asked after each round. Places are priced side by side in `pool`.
     """
     stop.begin(_PHASE)
     problem, market = guide.problem, on_sale(kinds, len(guide.problem.machines))
@@ -81,7 +82,7 @@ def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule, pool: Ex
         pods[one.classes] += one.counts
     mine = np.flatnonzero(pods)
     if not mine.size:  # nobody is on a new node: a program without rows and columns has no solution for HiGHS
-        return state, Stop(reason="optimal", phase=_PHASE, iteration=0)
+        return state, []
     column = np.full(len(pods), -1)
     column[mine] = np.arange(len(mine))
     task = _market_task(guide, market, pods, mine)
@@ -93,16 +94,19 @@ def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule, pool: Ex
         known.append(Column(one.machine, counts))
     generation.add(known)
     rounds, reason = generation.improve(_MOST_ROUNDS, widest=_WIDEST, ends=stop.ends)
-    ended = Stop(reason=reason or "optimal", phase=_PHASE, iteration=rounds)
+    stops = [Stop(reason=reason or "optimal", phase=_PHASE, iteration=rounds)]
+    stop.begin(_DIVE)
+    chosen, rounds, reason = generation.dive(ends=stop.ends)
+    stops.append(Stop(reason=reason or "optimal", phase=_DIVE, iteration=rounds))
     boots = [
         Filling(one.place, mine[used], one.counts[used])
-        for one in exactly(task, generation.dive(1) or known) or ()
+        for one in exactly(task, chosen or known) or ()
         if (used := np.flatnonzero(one.counts)).size
     ]
     paid = sum(int(problem.machine_price[one.machine]) for one in boots)
     if boots and paid < sum(int(problem.machine_price[one.machine]) for one in state.boots):
-        return State(state.keep, state.changes, boots, state.unplaced), ended
-    return state, ended
+        return State(state.keep, state.changes, boots, state.unplaced), stops
+    return state, stops
 
 
 def _market_task(guide: Guide, market: Kinds, pool: Ints, mine: Ints) -> Task:
