@@ -102,7 +102,8 @@ class ColumnGeneration:
         self._counted[limited, np.arange(len(limited))] = 1.0
         for p, (members, _) in enumerate(task.pools):
             self._counted[list(members), len(limited) + p] = 1.0
-        self._upper = np.concatenate([self._job.limit[limited], [limit for _, limit in task.pools]])
+        limits = [*self._job.limit[limited].tolist(), *(limit for _, limit in task.pools)]
+        self._upper = np.array(limits, dtype=np.float64)
         self._left = task.demand.copy()
         dearest = max((place.price for place in task.places), default=1.0) + float(task.move_price.sum())
         self._lp = LinearProgram(

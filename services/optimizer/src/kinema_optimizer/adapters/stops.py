@@ -22,7 +22,7 @@ SHARES = {
     "moves": 0.7,
     "quick": 0.1,
     "columns": 0.3,
-    "dive": 0.3,
+    "dive": 0.8,
     "search": 0.15,
     "near": 0.65,
     "selection": 0.6,
