@@ -16,6 +16,7 @@ from kinema_core.runtime.bus import BusDeniedError, BusSetupError, BusUnavailabl
 from kinema_core.runtime.embedded import NatsServer, free_port
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
+from kinema_core.runtime.nats_connection import Connection
 from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.rights import ADMIN, OPERATOR, USERS, authorization, publish_rights
 from kinema_core.runtime.setup import Layout, setup
@@ -197,6 +198,26 @@ class TestOnBroker:
             await asyncio.wait_for(waiting, 15)
         with pytest.raises(BusDeniedError):
             await bus.publish(forecast(1))
+
+    async def test_what_was_closed_stops_reconnecting(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Even if the client overlooks that it is cancelled: else the process could not end."""
+        assert isinstance(broker.server, NatsServer)
+        before = asyncio.all_tasks()
+        connection = Connection("predictor")
+        await connection.open(broker.settings("predictor"))
+        broker.server.kill()
+        async with asyncio.timeout(10):
+            while not connection.client.is_reconnecting:  # noqa: ASYNC110 - the client tells nobody
+                await asyncio.sleep(0.01)
+
+        async def overlooked() -> None:
+            """The client does not end anything."""
+
+        monkeypatch.setattr(connection.client, "close", overlooked)
+        await connection.close()
+        async with asyncio.timeout(10):
+            while asyncio.all_tasks() - before:  # noqa: ASYNC110 - the client tells nobody
+                await asyncio.sleep(0.01)
 
     async def test_nobody_there_is_said_in_time(self, broker: Broker) -> None:
         """An address where nobody listens raises BusUnavailableError within the time allowed."""

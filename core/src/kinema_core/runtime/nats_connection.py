@@ -83,7 +83,8 @@ class Connection:
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._refusal = ""
         self._last_error = ""
-        self._closing = False
+        self._closing: asyncio.Task[object] | None = None
+        """Who closes it."""
         self._wakened: list[asyncio.Queue[Msg | None]] = []
 
     # --- life
@@ -134,7 +135,7 @@ class Connection:
 
     async def close(self) -> None:
         """Disconnect. `drain` would raise while reconnecting, so nothing is drained."""
-        self._closing = True
+        self._closing = asyncio.current_task()
         if not self.client.is_closed:
             await self.client.close()
 
@@ -146,7 +147,7 @@ class Connection:
     @property
     def closed(self) -> bool:
         """Whether the connection was closed, by us or for good by the broker."""
-        return self._closing or self.client.is_closed
+        return self._closing is not None or self.client.is_closed
 
     def on_wake(self, queue: asyncio.Queue[Msg | None]) -> None:
         """Have None put into the queue after every reconnect, and when the connection ends."""
@@ -165,7 +166,7 @@ class Connection:
     def check_ended(self) -> None:
         """Raise BusDeniedError if the connection was ended for good, and not by us."""
         self.check_refused()
-        if self.client.is_closed and not self._closing:
+        if self.client.is_closed and self._closing is None:
             raise BusDeniedError(f"the broker ended the connection for good{self._because()}")
 
     def check(self) -> None:
@@ -249,6 +250,10 @@ class Connection:
     # --- callbacks of the client
 
     async def _on_error(self, error: Exception) -> None:
+        if self._closing not in {None, asyncio.current_task()}:
+            # The client's reconnecting may overlook that it is cancelled (`wait_for` did before Python 3.12), and would
+            # go on for ever: a process could not end.
+            raise asyncio.CancelledError
         text = str(error) or type(error).__name__
         self._last_error = text.removeprefix("nats: ").strip("'")
         if any(sign in text.lower() for sign in _UNAUTHORIZED) and not self._refused.done():
