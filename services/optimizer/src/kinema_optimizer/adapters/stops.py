@@ -21,7 +21,7 @@ SHARES = {
     "bound": 0.4,
     "moves": 0.7,
     "quick": 0.1,
-    "columns": 0.3,
+    "columns": 0.2,
     "dive": 0.8,
     "search": 0.15,
     "near": 0.65,
