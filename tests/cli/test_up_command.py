@@ -5,6 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +76,46 @@ def test_one_process_at_a_time_in_a_directory(tmp_path: Path) -> None:
         pass
     with held(out):
         assert out.is_dir()
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from kinema_cli.holding import held
+from kinema_cli.processes import Child
+from kinema_core.runtime.embedded import NatsServer
+
+async def main(out):
+    child = Child("sleeper", ("-c", "import time; time.sleep(600)"), out / "log")
+    await child.start()
+    server = NatsServer(out / "nats")
+    server.start()
+    print(child.process.pid, server.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with held(out := Path(sys.argv[1])):
+    asyncio.run(main(out))
+"""
+
+
+@pytest.mark.connected
+def test_what_a_killed_one_left_running_holds_the_directory(tmp_path: Path) -> None:
+    """A broker and services that live on would share their files with the next ones: the refusal says what to end."""
+    out = tmp_path / "up"
+    died = subprocess.run([sys.executable, "-c", KILLED, str(out)], capture_output=True, text=True, check=False)
+    left = sorted(int(pid) for pid in died.stdout.split())
+    assert len(left) == 2, died.stderr
+    try:
+        with pytest.raises(InputError, match=f"left running .* \\(`kill {left[0]} {left[1]}`\\)"), held(out):
+            pass
+    finally:
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+    for _ in range(100):
+        with suppress(InputError), held(out):
+            return
+        time.sleep(0.1)
+    pytest.fail("it is held by nobody, and still refused")
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:

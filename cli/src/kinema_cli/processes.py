@@ -63,6 +63,7 @@ class Child:
                 stderr=log,
                 env={**os.environ, **self.environment},
                 start_new_session=True,
+                close_fds=False,  # it holds the directory as long as it runs (`holding`); Python's files do not pass on
             )
         self.starts.add()
 

@@ -134,6 +134,8 @@ class NatsServer:
                 stderr=log,
                 # A Ctrl-C in the terminal is for us: we stop the server when the services are done with it.
                 start_new_session=True,
+                # A lock on a directory around its own holds as long as it runs; Python's other files do not pass on.
+                close_fds=False,
             )
 
     def wait_ready(self) -> None:
