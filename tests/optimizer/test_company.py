@@ -11,8 +11,8 @@ from tests.support.builders import cluster, deployed, node, offer, selector
 
 from kinema_core.events import ClusterObject, FrozenMap, Node, PlacementRules, Plan, Pod, PodTerm, Spread
 from kinema_core.model.checks.rules import Spot, World
-from kinema_core.model.preferences import unmet
-from kinema_optimizer.logic.company import Company, is_sociable
+from kinema_core.model.preferences import is_sociable, unmet
+from kinema_optimizer.logic.company import Company
 
 HOST = "kubernetes.io/hostname"
 NONE_ON_SALE = (offer("m4", available=0),)

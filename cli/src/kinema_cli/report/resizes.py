@@ -23,7 +23,8 @@ def told_requests(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
     """
     if not plan.resizes:
         return ()
-    changes = {one.workload: _change(one, _pods(one.workload, plan, cluster)) for one in plan.resizes}
+    pods = {one.workload: _pods(one.workload, plan, cluster) for one in plan.resizes}
+    changes = {one.workload: _change(one, pods[one.workload]) for one in plan.resizes}
     total, rises = Counter[str](), Counter[str]()
     for change in changes.values():
         total.update(change)
@@ -34,7 +35,7 @@ def told_requests(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
         return max((amount / rises[name] for name, amount in changes[one.workload].items() if amount > 0), default=0.0)
 
     first = sorted(plan.resizes, key=lambda one: (-share(one), one.workload))
-    named = "; ".join(_named(one, _pods(one.workload, plan, cluster)) for one in first[:_MOST])
+    named = "; ".join(_named(one, pods[one.workload]) for one in first[:_MOST])
     more = f"; and {counted(len(first) - _MOST, 'workload')} more" if len(first) > _MOST else ""
     in_all = ", ".join(_signed(name, amount) for name, amount in sorted(total.items()) if amount) or "nothing"
     said = f"{in_all} in all: {named}{more}"

@@ -115,13 +115,15 @@ def given_up(plan: Plan, cluster: Cluster, offers: Mapping[str, Offer], price: i
 
 def has_preferences(rules: PlacementRules) -> bool:
     """Whether a pod with these rules prefers anything, taints of nodes aside."""
-    if not (rules.preferred_nodes or rules.affinity or rules.anti_affinity or rules.spread):  # most pods
+    return bool(rules.preferred_nodes) or is_sociable(rules)
+
+
+def is_sociable(rules: PlacementRules) -> bool:
+    """Whether a pod with these rules prefers to be near other pods, or away from them."""
+    if not (rules.affinity or rules.anti_affinity or rules.spread):  # most pods
         return False
-    return bool(
-        rules.preferred_nodes
-        or any(term.weight for term in (*rules.affinity, *rules.anti_affinity))
-        or any(one.when_unsatisfiable == "ScheduleAnyway" for one in rules.spread)
-    )
+    weighted = any(term.weight for term in (*rules.affinity, *rules.anti_affinity))
+    return weighted or any(one.when_unsatisfiable == "ScheduleAnyway" for one in rules.spread)
 
 
 def _spot(name: str, live: Mapping[str, Spot], offer: Offer | None) -> Spot:

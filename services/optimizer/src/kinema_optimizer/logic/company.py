@@ -9,19 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kinema_core.events import PlacementRules, Pod
+from kinema_core.events import Pod
 from kinema_core.model.checks.rules import Group, World, group_of
 from kinema_core.model.neighbours import Scope, domain, pod_index, selects, term_scope
 from kinema_core.model.preferences import UNWEIGHTED
 from kinema_optimizer.logic.problem import Flags, Ints
-
-
-def is_sociable(rules: PlacementRules) -> bool:
-    """Whether a pod with these rules prefers to be near other pods, or away from them."""
-    if not (rules.affinity or rules.anti_affinity or rules.spread):  # most pods
-        return False
-    weighted = any(term.weight for term in (*rules.affinity, *rules.anti_affinity))
-    return weighted or any(one.when_unsatisfiable == "ScheduleAnyway" for one in rules.spread)
 
 
 @dataclass

@@ -17,9 +17,9 @@ import numpy as np
 from kinema_core.events import Held, Offer, Pod, Resize
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.mobility import mobility
+from kinema_core.model.preferences import is_sociable
 from kinema_core.model.resources import lacking
 from kinema_optimizer.logic.admission import Admission, node_site, offer_site, taint_keys
-from kinema_optimizer.logic.company import is_sociable
 from kinema_optimizer.logic.dense import Dense, biggest
 from kinema_optimizer.logic.draft import Draft, Question, Sites
 from kinema_optimizer.logic.liking import Liking
