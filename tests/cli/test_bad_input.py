@@ -247,6 +247,23 @@ def test_pod_that_owns_itself_is_in_the_plan(bench: Bench) -> None:
     assert [item["pod"] for item in found["held"]] == ["shop/self"]
 
 
+def test_volume_of_a_kind_that_nobody_knows_holds_its_pod(bench: Bench) -> None:
+    """Nobody can tell where a volume of a later Kubernetes can be had: the pod stays, and the field is named."""
+    odd = pod("odd", "n1")
+    odd["spec"]["volumes"] = [{"name": "fast", "rackDisk": {"rack": "7"}}]
+    (held,) = planned(bench, [*spread(), odd])["held"]
+    assert (held["pod"], held["code"]) == ("shop/odd", "unmodelled-field")
+    assert "spec.volumes.rackDisk" in held["reason"]
+
+
+@pytest.mark.parametrize("spec", [None, {"containers": None}, {"containers": []}])
+def test_pod_that_says_nothing_is_named_once(bench: Bench, spec: object) -> None:
+    """A hand-written pod without spec or containers is quarantined, with the path to what is missing."""
+    (item,) = planned(bench, [*spread(), {**pod("odd", "n1"), "spec": spec}])["quarantined"]
+    assert item["object"] == "Pod shop/odd"
+    assert item["path"] == ("spec" if spec is None else "spec.containers")
+
+
 def test_pod_on_a_node_that_is_not_there_is_told(bench: Bench) -> None:
     """A pod whose node is missing from the file is listed and stays."""
     found = planned(bench, [*spread(), pod("ghost", "gone")])

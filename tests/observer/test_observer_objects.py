@@ -188,7 +188,7 @@ def test_a_replication_controller_selects_by_equal_labels() -> None:
 
 def test_what_cannot_be_known_of_a_template_is_named() -> None:
     """A runtime class adds rules to pods at admission, which a template does not show."""
-    spec = {"containers": [], "runtimeClassName": "gvisor"}
+    spec = {"containers": [container()], "runtimeClassName": "gvisor"}
     assert workload("DaemonSet", spec={"template": {"spec": spec}}).template_rules.unmodelled == (
         "spec.runtimeClassName",
     )
@@ -376,6 +376,26 @@ def test_a_vertical_recommendation_is_summed_over_containers() -> None:
     assert isinstance(found, Recommendation)
     assert (found.target, found.upper, found.mode) == ({"cpu": 150}, {"cpu": 150, "memory": 2 * 2**20}, "Off")
     assert found.created == datetime.fromisoformat(CREATED).astimezone(UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (thing("Pod", group="v1", spec=None), "spec"),
+        (thing("Node", group="v1", namespace=None, spec=None), "spec"),
+        (thing("Deployment", spec=None), "spec"),
+        (thing("PersistentVolumeClaim", group="v1", spec=None), "spec"),
+        (thing("Deployment", spec={"template": {"spec": None}}), "spec.template.spec"),
+        (thing("StatefulSet", spec={"template": {}}), "spec.template.spec"),
+        (thing("DaemonSet", spec={"template": {"spec": {"containers": None}}}), "spec.template.spec.containers"),
+        (thing("Job", group="batch/v1", spec={"template": {"spec": {"containers": []}}}), "spec.template.spec.containers"),
+    ],
+)
+def test_an_object_that_says_nothing_is_quarantined(value: JSON, path: str) -> None:
+    """No server makes one without a spec, or a pod without containers: whoever wrote it left something out."""
+    found = read(value)
+    assert isinstance(found, Quarantined), found
+    assert found.path == path
 
 
 @pytest.mark.parametrize(

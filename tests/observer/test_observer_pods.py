@@ -36,6 +36,11 @@ def expression(operator: str) -> dict[str, Any]:
     return {"matchExpressions": [{"key": "a", "operator": operator, "values": ["1"]}]}
 
 
+def by_name(field: str) -> dict[str, Any]:
+    """An expression over a field of nodes."""
+    return {"key": field, "operator": "NotIn", "values": ["n1"]}
+
+
 def test_containers_requests_are_summed_and_the_pod_counts_as_one() -> None:
     """Requests of all containers add up; `pods` is always 1."""
     found = read(containers=[container(cpu="250m", memory="64Mi"), container("b", cpu="0.1", memory="1e6")])
@@ -193,14 +198,30 @@ def test_spread_constraints_take_kubernetes_defaults() -> None:
             {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "z", "labelSelector": expression("Gt")}]}}},
             f"spec.affinity.podAffinity.{REQUIRED}[0].labelSelector.matchExpressions[0].operator",
         ),
+        (
+            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [by_name("spec.rack")]}]}}}},
+            f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchFields[0].key",
+        ),
         ({"tolerations": [{"key": "a"}, {"key": "b", "operator": "Maybe"}]}, "spec.tolerations[1].operator"),
+        ({"tolerations": [{"key": "a", "effect": "NoAdmit"}]}, "spec.tolerations[0].effect"),
         (
             {"topologySpreadConstraints": [{"topologyKey": "z", "maxSkew": 0}]},
             "spec.topologySpreadConstraints[0].maxSkew",
         ),
+        (
+            {"topologySpreadConstraints": [{"topologyKey": "z", "maxSkew": 1, "whenUnsatisfiable": "Wait"}]},
+            "spec.topologySpreadConstraints[0].whenUnsatisfiable",
+        ),
+        (
+            {"topologySpreadConstraints": [{"topologyKey": "z", "maxSkew": 1, "nodeTaintsPolicy": "Some"}]},
+            "spec.topologySpreadConstraints[0].nodeTaintsPolicy",
+        ),
+        ({"initContainers": [container(restartPolicy="Twice")]}, "spec.initContainers[0].restartPolicy"),
         ({"affinity": {"podAffinity": {REQUIRED: "all"}}}, f"spec.affinity.podAffinity.{REQUIRED}"),
         ({"nodeSelector": {"a": 1}}, "spec.nodeSelector[...]"),
         ({"containers": "none"}, "spec.containers"),
+        ({"containers": None}, "spec.containers"),
+        ({"containers": []}, "spec.containers"),
         ({"priority": "high"}, "spec.priority"),
         ({"volumes": [{"name": "v", "persistentVolumeClaim": []}]}, "spec.volumes[0].persistentVolumeClaim"),
     ],
@@ -218,6 +239,8 @@ def test_a_rule_that_cannot_be_understood_quarantines_the_pod(spec: dict[str, An
         ({"workloadRef": {"name": "w"}}, "spec.workloadRef"),
         ({"os": {"name": "windows"}}, "spec.os"),
         ({"volumes": [{"name": "v", "gcePersistentDisk": {"pdName": "d"}}]}, "spec.volumes.gcePersistentDisk"),
+        ({"volumes": [{"name": "v", "cinder": {"volumeID": "7"}}]}, "spec.volumes.cinder"),
+        ({"volumes": [{"name": "t", "emptyDir": {}}, {"name": "v", "rackDisk": {}}]}, "spec.volumes.rackDisk"),
         ({"affinity": {"cellAffinity": {"cell": "7"}}}, "spec.affinity.cellAffinity"),
         ({"affinity": {"nodeAffinity": {"requiredAlways": [{"a": 1}]}}}, "spec.affinity.nodeAffinity.requiredAlways"),
         (
@@ -237,7 +260,9 @@ def test_rules_that_are_not_modelled_are_named_and_never_ignored(spec: dict[str,
 
 def test_unknown_fields_that_say_nothing_restrict_nothing() -> None:
     """A field of a later Kubernetes that is empty is no rule; Linux is what we model."""
-    found = read(affinity={"cellAffinity": {}, "podAffinity": None}, os={"name": "linux"}, schedulingGroup={})
+    volumes = [{"name": "v", "rackDisk": None}, {"name": "w", "nfs": {"server": "s", "path": "/"}}]
+    affinity = {"cellAffinity": {}, "podAffinity": None}
+    found = read(affinity=affinity, os={"name": "linux"}, schedulingGroup={}, volumes=volumes)
     assert found.rules.unmodelled == ()
 
 

@@ -19,7 +19,8 @@ from kinema_core.events import (
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
-_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+"""Of taints."""
 _ANY_ADDRESS: Final = ("", "0.0.0.0", "::")  # noqa: S104 - the words for "any address" in pod specs, nothing is bound
 
 
@@ -120,8 +121,8 @@ def parse_taint(text: str) -> Taint:
     """
     left, _, effect = text.strip().rpartition(":")
     key, _, value = left.partition("=")
-    if not key.strip() or effect not in _EFFECTS:
-        raise ValueError(f"taint {text!r} cannot be read: write key=value:effect, effect one of {', '.join(_EFFECTS)}")
+    if not key.strip() or effect not in EFFECTS:
+        raise ValueError(f"taint {text!r} cannot be read: write key=value:effect, effect one of {', '.join(EFFECTS)}")
     return Taint(key=key.strip(), value=value.strip(), effect=cast("Literal['NoSchedule']", effect))
 
 

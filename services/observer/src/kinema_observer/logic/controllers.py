@@ -48,7 +48,7 @@ def workload_of(type_: WorkloadKind, found: wire.Controller) -> Workload | None:
     Raises:
         UnreadableFieldError: a part cannot be read.
     """
-    meta, spec, status = found.metadata, found.spec or wire.ControllerSpec(), found.status or wire.ControllerStatus()
+    meta, spec, status = found.metadata, found.spec, found.status or wire.ControllerStatus()
     owner = controller_of(meta.owner_references)
     counts = _counts(type_, spec, status)
     if type_ == "ReplicaSet" and owner is not None and counts["replicas"] == counts["current"] == 0:

@@ -15,6 +15,7 @@ from kinema_core.events import (
     Volume,
     VolumeClaim,
 )
+from kinema_core.model.match import EFFECTS
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic import wire
 from kinema_observer.logic.reading import (
@@ -28,8 +29,6 @@ from kinema_observer.logic.reading import (
 )
 from kinema_observer.logic.rules import selector_terms_of
 
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
 
 def node_of(found: wire.Node) -> Node:
     """The node; one that is being deleted takes no more pods, as if cordoned.
@@ -37,7 +36,7 @@ def node_of(found: wire.Node) -> Node:
     Raises:
         UnreadableFieldError: a part cannot be read.
     """
-    meta, spec, status = found.metadata, found.spec or wire.NodeSpec(), found.status or wire.NodeStatus()
+    meta, spec, status = found.metadata, found.spec, found.status or wire.NodeStatus()
     allocatable = (
         amounts_of(status.capacity, "status.capacity")
         if status.allocatable is None
@@ -57,8 +56,8 @@ def node_of(found: wire.Node) -> Node:
 
 
 def _taint(found: wire.Taint, path: str) -> Taint:
-    if found.effect not in _EFFECTS:
-        raise UnreadableFieldError(f"{path}.effect", f"{found.effect!r} is none of {', '.join(_EFFECTS)}")
+    if found.effect not in EFFECTS:
+        raise UnreadableFieldError(f"{path}.effect", f"{found.effect!r} is none of {', '.join(EFFECTS)}")
     return Taint(key=found.key, value=found.value or "", effect=cast("Literal['NoSchedule']", found.effect))
 
 
@@ -86,7 +85,7 @@ def claim_of(found: wire.Claim) -> VolumeClaim:
     Raises:
         UnreadableFieldError: it has no name.
     """
-    meta, spec = found.metadata, found.spec or wire.ClaimSpec()
+    meta, spec = found.metadata, found.spec
     return VolumeClaim(
         name=name_of(meta),
         namespace=namespace_of(meta),

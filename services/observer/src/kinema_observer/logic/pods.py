@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from operator import attrgetter
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec import structs
 
 from kinema_core.events import EMPTY, NO_RULES, Amounts, HostPort, Labels, PlacementRules, Pod
 from kinema_observer.errors import UnreadableFieldError
@@ -31,15 +29,21 @@ from kinema_observer.logic.wire import Condition
 FINISHED: Final = ("Succeeded", "Failed")
 Phase: TypeAlias = Literal["Pending", "Running", "Unknown"]
 _PORTS: Final = msgspec.json.Decoder(list[wire.Port])
-_VOLUMES: Final = msgspec.json.Decoder(list[wire.PodVolume])
+_VOLUMES: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_CLAIM_SOURCES: Final = msgspec.json.Decoder(wire.ClaimSource)
+_NAMES: Final = msgspec.json.Decoder(str)
 _TEMPLATE_SPECS: Final = msgspec.json.Decoder(wire.PodSpec)
-_DISKS: Final[Mapping[str, Callable[[wire.PodVolume], msgspec.Raw]]] = {
-    "gcePersistentDisk": attrgetter("gce_persistent_disk"),
-    "awsElasticBlockStore": attrgetter("aws_elastic_block_store"),
-    "azureDisk": attrgetter("azure_disk"),
-    "iscsi": attrgetter("iscsi"),
-    "rbd": attrgetter("rbd"),
-}
+_PLACELESS: Final = frozenset(
+    {
+        "name",
+        # made for the pod wherever it is
+        *("configMap", "secret", "projected", "downwardAPI", "emptyDir", "gitRepo", "image", "csi"),
+        # shared over the network, by any number of nodes
+        *("nfs", "cephfs", "glusterfs", "azureFile", "quobyte"),
+    }
+)
+"""Fields of a volume that bind its pod to no place."""
+_CLAIMING: Final = ("persistentVolumeClaim", "ephemeral")
 
 
 class Template(NamedTuple):
@@ -57,8 +61,6 @@ class _Volumes(NamedTuple):
 
 
 _NO_VOLUMES: Final = _Volumes()
-_PLACELESS: Final = wire.PodVolume()
-"""A volume that binds a pod to no place, but for its name: a config map, a secret, a token, scratch space."""
 
 
 def pod_of(found: wire.Pod) -> Pod | None:
@@ -115,11 +117,8 @@ def template_of(found: wire.Template | None) -> Template:
     if found is None:
         return Template()
     labels = labels_of(found.metadata.labels, "spec.template.metadata.labels") if found.metadata else EMPTY
-    text = text_of(found.spec)
-    if not text:
-        return Template(labels=labels)
     try:
-        requests, rules = _template(text)
+        requests, rules = _template(bytes(found.spec) or b"null")
     except UnreadableFieldError as error:
         raise error.under("spec.template") from error
     return Template(labels, requests, rules)
@@ -176,7 +175,7 @@ def _host_ports(spec: wire.PodSpec) -> tuple[HostPort, ...]:
     """Ports taken on the node, of containers and sidecars; on the host's network every port is one."""
     found = []
     sidecars = [item for item in spec.init_containers or () if item.restart_policy == "Always"]
-    for index, container in enumerate([*(spec.containers or ()), *sidecars]):
+    for index, container in enumerate([*spec.containers, *sidecars]):
         text = text_of(container.ports)
         if not text or not (spec.host_network or b"hostPort" in text):
             continue
@@ -196,25 +195,37 @@ def _host_ports(spec: wire.PodSpec) -> tuple[HostPort, ...]:
 
 
 def _volumes(text: bytes, pod: str) -> _Volumes:
-    """Claims, host paths, and disks named in the pod itself, whose zone and exclusiveness we do not model."""
+    """Claims and host paths; any other volume that may bind a pod to a place is not modelled, whether known or not."""
     if not text:
         return _NO_VOLUMES
     try:
-        volumes = [item for item in _VOLUMES.decode(text) if structs.replace(item, name="") != _PLACELESS]
+        volumes = _VOLUMES.decode(text)
     except msgspec.DecodeError as error:
         raise fault_of(error).under("spec.volumes") from error
-    if not volumes:
-        return _NO_VOLUMES
-    claims = [item.persistent_volume_claim.claim_name for item in volumes if item.persistent_volume_claim is not None]
-    # The claim of an ephemeral volume is named after its pod and the volume.
-    claims += [f"{pod}-{item.name}" for item in volumes if text_of(item.ephemeral)]
-    named = sorted(name for name, raw in _DISKS.items() if any(text_of(raw(item)) for item in volumes))
-    return _Volumes(
-        claims=tuple(claims),
-        # An empty hostPath is still one; only null is none.
-        host_path=any(bytes(item.host_path) not in (b"", b"null") for item in volumes),
-        unmodelled=tuple(f"spec.volumes.{name}" for name in named),
-    )
+    claims, others = [], set()
+    for index, volume in enumerate(volumes):
+        if _PLACELESS.issuperset(volume):  # spares most of them the rest
+            continue
+        for source, raw in volume.items():
+            if source in _PLACELESS or bytes(raw) == b"null":  # an empty one is still one
+                continue
+            if source in _CLAIMING:
+                claims.append(_claim(volume, source, pod=pod, path=f"spec.volumes[{index}]"))
+            else:
+                others.add(source)
+    unmodelled = tuple(f"spec.volumes.{name}" for name in sorted(others - {"hostPath"}))
+    return _Volumes(tuple(claims), host_path="hostPath" in others, unmodelled=unmodelled)
+
+
+def _claim(volume: Mapping[str, msgspec.Raw], source: str, *, pod: str, path: str) -> str:
+    """The claim of a volume; that of an ephemeral one is named after its pod and the volume."""
+    field = "name" if source == "ephemeral" else source
+    try:
+        if field == "name":
+            return f"{pod}-{_NAMES.decode(volume.get('name', b''))}"
+        return _CLAIM_SOURCES.decode(volume[source]).claim_name
+    except msgspec.DecodeError as error:
+        raise fault_of(error).under(f"{path}.{field}") from error
 
 
 def _unmodelled(spec: wire.PodSpec) -> tuple[str, ...]:

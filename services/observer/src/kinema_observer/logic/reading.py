@@ -111,6 +111,19 @@ def amounts_of(found: Mapping[str, Scalar] | None, path: str) -> Amounts:
     return FrozenMap(amounts) if amounts else EMPTY
 
 
+def one_of(value: str | None, allowed: tuple[str, ...], path: str) -> str:
+    """The value; the first one allowed is what a missing value means.
+
+    Raises:
+        UnreadableFieldError: it is another one.
+    """
+    if value is None or value == "":
+        return allowed[0]
+    if value not in allowed:
+        raise UnreadableFieldError(path, f"{value!r} is none of {', '.join(filter(None, allowed))}")
+    return value
+
+
 def controller_of(references: Iterable[OwnerReference] | None) -> Owner | None:
     """The controlling owner."""
     for reference in references or ():

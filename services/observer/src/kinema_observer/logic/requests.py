@@ -10,11 +10,12 @@ import msgspec
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap
 from kinema_observer.errors import UnreadableFieldError
-from kinema_observer.logic.reading import amounts_of, fault_of, meaning
+from kinema_observer.logic.reading import amounts_of, fault_of, meaning, one_of
 from kinema_observer.logic.wire import Scalar
 from kinema_observer.logic.wire_pods import ContainerStatus, PodSpec, Resources
 
 _RESOURCES: Final = msgspec.json.Decoder(Resources)
+_RESTARTS: Final = ("Never", "OnFailure", "Always")
 _AMOUNTS: Final = msgspec.json.Decoder(dict[str, Scalar])
 
 
@@ -29,10 +30,8 @@ def requests_of(spec: PodSpec, statuses: Sequence[ContainerStatus] = ()) -> Amou
         UnreadableFieldError: a quantity cannot be read; its path begins at `spec` or `status`.
     """
     return _counted(
-        tuple([(item.name, bytes(item.resources)) for item in spec.containers or ()]),
-        tuple(
-            [(item.name, bytes(item.resources), item.restart_policy == "Always") for item in spec.init_containers or ()]
-        ),
+        tuple([(item.name, bytes(item.resources)) for item in spec.containers]),
+        tuple([(item.name, bytes(item.resources), item.restart_policy) for item in spec.init_containers or ()]),
         (bytes(spec.resources), bytes(spec.overhead)),
         tuple([(item.name, bytes(item.allocated_resources), bytes(item.resources)) for item in statuses]),
     )
@@ -41,7 +40,7 @@ def requests_of(spec: PodSpec, statuses: Sequence[ContainerStatus] = ()) -> Amou
 @lru_cache(maxsize=32768)
 def _counted(
     containers: tuple[tuple[str, bytes], ...],
-    inits: tuple[tuple[str, bytes, bool], ...],
+    inits: tuple[tuple[str, bytes, str | None], ...],
     whole: tuple[bytes, bytes],
     statuses: tuple[tuple[str, bytes, bytes], ...],
 ) -> Amounts:
@@ -51,9 +50,10 @@ def _counted(
         _add(running, _container(text, f"spec.containers[{index}]", live.get(name)))
     peak: dict[str, int] = {}
     sidecars: dict[str, int] = {}
-    for index, (name, text, sidecar) in enumerate(inits):
-        requests = _container(text, f"spec.initContainers[{index}]", live.get(name))
-        if sidecar:
+    for index, (name, text, policy) in enumerate(inits):
+        path = f"spec.initContainers[{index}]"
+        requests = _container(text, path, live.get(name))
+        if one_of(policy, _RESTARTS, f"{path}.restartPolicy") == "Always":
             _add(running, requests)
             _add(sidecars, requests)
             _raise(peak, sidecars)

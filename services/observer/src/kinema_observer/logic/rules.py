@@ -22,6 +22,7 @@ from kinema_core.events import (
     Spread,
     Toleration,
 )
+from kinema_core.model.match import EFFECTS
 from kinema_core.model.vocabulary import OURS
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic.reading import (
@@ -29,6 +30,7 @@ from kinema_observer.logic.reading import (
     SelectorIn,
     fault_of,
     labels_of,
+    one_of,
     requirements_of,
     selector_from,
     text_of,
@@ -219,7 +221,7 @@ def node_terms(found: NodeSelectorIn | None, path: str) -> tuple[NodeTerm, ...] 
     """Alternatives of a required node selector; a term without any expression matches no node and is left out.
 
     Raises:
-        UnreadableFieldError: an operator is not known.
+        UnreadableFieldError: an operator or a field of nodes is not known.
     """
     if found is None:
         return None
@@ -230,6 +232,8 @@ def node_terms(found: NodeSelectorIn | None, path: str) -> tuple[NodeTerm, ...] 
 
 
 def _node_term(term: NodeTermIn, path: str) -> NodeTerm:
+    for index, item in enumerate(term.match_fields or ()):
+        one_of(item.key, ("metadata.name",), f"{path}.matchFields[{index}].key")
     return NodeTerm(
         expressions=requirements_of(term.match_expressions, f"{path}.matchExpressions", node=True),
         fields=requirements_of(term.match_fields, f"{path}.matchFields", node=True),
@@ -284,10 +288,10 @@ def _tolerations(text: bytes) -> tuple[Toleration, ...]:
             key=item.key or "",
             operator=cast(
                 "Literal['Equal']",
-                _one_of(item.operator, ("Equal", "Exists", "Gt", "Lt"), f"{path}[{index}].operator"),
+                one_of(item.operator, ("Equal", "Exists", "Gt", "Lt"), f"{path}[{index}].operator"),
             ),
             value=item.value or "",
-            effect=item.effect or "",
+            effect=one_of(item.effect, ("", *EFFECTS), f"{path}[{index}].effect"),
         )
         for index, item in enumerate(found)
     )
@@ -307,9 +311,9 @@ def _spread(text: bytes) -> tuple[tuple[Spread, ...], tuple[str, ...]]:
 def _one_spread(item: SpreadIn, path: str) -> Spread:
     if item.max_skew < 1:
         raise UnreadableFieldError(f"{path}.maxSkew", f"is {item.max_skew}, must be 1 or more")
-    when = _one_of(item.when_unsatisfiable, ("DoNotSchedule", "ScheduleAnyway"), f"{path}.whenUnsatisfiable")
-    affinity = _one_of(item.node_affinity_policy, _POLICIES, f"{path}.nodeAffinityPolicy")
-    taints = _one_of(item.node_taints_policy, _POLICIES[::-1], f"{path}.nodeTaintsPolicy")
+    when = one_of(item.when_unsatisfiable, ("DoNotSchedule", "ScheduleAnyway"), f"{path}.whenUnsatisfiable")
+    affinity = one_of(item.node_affinity_policy, _POLICIES, f"{path}.nodeAffinityPolicy")
+    taints = one_of(item.node_taints_policy, _POLICIES[::-1], f"{path}.nodeTaintsPolicy")
     return Spread(
         topology_key=item.topology_key,
         max_skew=item.max_skew,
@@ -320,15 +324,6 @@ def _one_spread(item: SpreadIn, path: str) -> Spread:
         node_affinity_policy=cast("Literal['Honor']", affinity),
         node_taints_policy=cast("Literal['Ignore']", taints),
     )
-
-
-def _one_of(value: str | None, allowed: tuple[str, ...], path: str) -> str:
-    """The value; the first one allowed is what a missing value means."""
-    if value is None or value == "":
-        return allowed[0]
-    if value not in allowed:
-        raise UnreadableFieldError(path, f"{value!r} is none of {', '.join(allowed)}")
-    return value
 
 
 def selector_terms_of(raw: msgspec.Raw, path: str) -> tuple[NodeTerm, ...] | None:

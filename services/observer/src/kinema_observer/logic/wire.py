@@ -1,8 +1,9 @@
 """Partial structs of Kubernetes JSON: the fields that we use and no others.
 
-The API server leaves out what is empty, and may send `null` where the models want a list or a number. So every field
-has a default and takes null; what is missing is given its Kubernetes default where it is converted. Parts that many
-objects share (labels, affinity, resources …) stay raw: they are parsed once per distinct text.
+The API server leaves out what is empty, and may send `null` where the models want a list or a number. So every
+field has a default and takes null, but for those without which an object says nothing (`spec`, a pod's `containers`);
+what is missing is given its Kubernetes default where it is converted. Parts that many objects share (labels, affinity,
+resources …) stay raw: they are parsed once per distinct text.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class NodeStatus(Wire):
 class Node(Object):
     """A node."""
 
-    spec: NodeSpec | None = None
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus | None = None
 
 
@@ -141,7 +142,7 @@ class ClaimSpec(Wire):
 class Claim(Object):
     """A PersistentVolumeClaim."""
 
-    spec: ClaimSpec | None = None
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
 
 
 class TopologyExpression(Wire):

@@ -54,7 +54,7 @@ class ControllerStatus(Wire):
 class Controller(Object):
     """A Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet or Job."""
 
-    spec: ControllerSpec | None = None
+    spec: ControllerSpec
     status: ControllerStatus | None = None
 
 

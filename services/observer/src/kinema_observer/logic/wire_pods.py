@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from kinema_observer.logic.wire import NOTHING, Condition, Object, Scalar, Time, Wire
@@ -38,20 +40,6 @@ class ClaimSource(Wire):
     claim_name: str = ""
 
 
-class PodVolume(Wire):
-    """A pod's volume: only the sources that bind a pod to a place."""
-
-    name: str = ""
-    persistent_volume_claim: ClaimSource | None = None
-    ephemeral: msgspec.Raw = NOTHING
-    host_path: msgspec.Raw = NOTHING
-    gce_persistent_disk: msgspec.Raw = NOTHING
-    aws_elastic_block_store: msgspec.Raw = NOTHING
-    azure_disk: msgspec.Raw = NOTHING
-    iscsi: msgspec.Raw = NOTHING
-    rbd: msgspec.Raw = NOTHING
-
-
 class PodSystem(Wire):
     """`spec.os`."""
 
@@ -61,7 +49,7 @@ class PodSystem(Wire):
 class PodSpec(Wire):
     """`spec` of a pod or a pod template."""
 
-    containers: list[Container] | None = None
+    containers: Annotated[list[Container], msgspec.Meta(min_length=1)]
     init_containers: list[Container] | None = None
     node_name: str | None = None
     node_selector: msgspec.Raw = NOTHING
