@@ -189,7 +189,9 @@ def test_the_pods_own_annotation_is_nearest() -> None:
         ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, None),
         ({"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""}, "prefer-no-eviction"),
         ({"kinema.io/do-not-move": "true"}, "do-not-move"),
-        ({"kinema.io/do-not-move": "false"}, None),
+        ({"kinema.io/do-not-move": "False "}, None),
+        ({"kinema.io/do-not-move": "yes"}, "do-not-move"),
+        ({"kinema.io/do-not-move": ""}, "do-not-move"),
     ],
 )
 def test_annotations_of_pods(annotations: dict[str, str], expected: str | None) -> None:
@@ -216,6 +218,26 @@ def test_a_protection_ends_with_time() -> None:
 def test_do_not_move_may_stand_on_the_deployment() -> None:
     """Kinema's own word counts on pod, set and Deployment."""
     assert code("shop/web-0", deployed("web", ["n1"], annotations={"kinema.io/do-not-move": "true"})) == "do-not-move"
+
+
+@pytest.mark.parametrize(
+    ("on_pod", "on_deployment", "said"),
+    [
+        ({"kinema.io/do-not-move": "yes"}, {}, "kinema.io/do-not-move is 'yes'"),
+        ({}, {"kinema.io/do-not-move": "on"}, "kinema.io/do-not-move of Deployment/shop/web is 'on'"),
+        (
+            {"cluster-autoscaler.kubernetes.io/safe-to-evict": "no"},
+            {},
+            "cluster-autoscaler.kubernetes.io/safe-to-evict is 'no'",
+        ),
+    ],
+)
+def test_a_mark_that_is_neither_true_nor_false_is_told(
+    on_pod: dict[str, str], on_deployment: dict[str, str], said: str
+) -> None:
+    """Whoever wrote it meant something: the pod is held, and the reason names the object, the key and the value."""
+    objects = deployed("web", ["n1"], pod_annotations=on_pod, annotations=on_deployment)
+    assert judged(objects).held["shop/web-0"].reason == f"{said}, neither true nor false: correct or remove it"
 
 
 @pytest.mark.parametrize(
@@ -251,6 +273,7 @@ def test_host_paths_hold_unless_the_pod_is_safe() -> None:
         ({}, None),
         ({"annotations": {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}}, "scale-down-disabled"),
         ({"annotations": {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "false"}}, None),
+        ({"annotations": {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "yes"}}, "is 'yes', neither"),
         ({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, "do-not-disrupt"),
         ({"annotations": {"karpenter.sh/do-not-disrupt": "72h"}}, "do-not-disrupt"),
         ({"annotations": {"karpenter.sh/do-not-disrupt": "1h"}}, None),

@@ -32,7 +32,7 @@ from kinema_core.model.vocabulary import (
     CONTROL_PLANE,
     DO_NOT_DISRUPT,
     SCALE_DOWN_DISABLED,
-    is_true,
+    forbids,
     protection,
 )
 
@@ -137,8 +137,9 @@ def _kept(facts: Facts, node: Node) -> str | None:
     """The rule of the node's own by which it may not be deleted."""
     if node.name in facts.quarantine.nodes:
         return f"{facts.quarantine.nodes[node.name]} could not be read"
-    if is_true(node.annotations, SCALE_DOWN_DISABLED):
-        return f"{SCALE_DOWN_DISABLED} is true"
+    disabled = forbids(node.annotations, SCALE_DOWN_DISABLED)
+    if disabled is not None:
+        return disabled
     protected = protection(node.annotations.get(DO_NOT_DISRUPT), start=node.created, now=facts.now)
     if protected is not None:
         return protected

@@ -31,6 +31,7 @@ from kinema_core.model.vocabulary import (
     PREFER_NO_EVICTION,
     SAFE_TO_EVICT,
     STRATEGY,
+    forbids,
     is_true,
     protection,
 )
@@ -211,11 +212,17 @@ def _annotated(facts: Facts, pod: Pod) -> Verdict | None:
     protected = protection(pod.annotations.get(DO_NOT_DISRUPT), start=pod.started, now=facts.now)
     if protected is not None:
         return "do-not-disrupt", protected
-    if any(is_true(annotations, DO_NOT_MOVE) for annotations in annotations_of(facts.cluster, pod)):
-        return "do-not-move", f"{DO_NOT_MOVE} is true"
-    safe = pod.annotations.get(SAFE_TO_EVICT)
-    if safe is not None and not is_true(pod.annotations, SAFE_TO_EVICT):
-        return "safe-to-evict", f"{SAFE_TO_EVICT} is {safe}"
+    above = chain_of(facts.cluster, pod).workloads
+    marks = (
+        forbids(pod.annotations, DO_NOT_MOVE),
+        *(forbids(one.annotations, DO_NOT_MOVE, of=one.key) for one in above),
+    )
+    fixed = next(filter(None, marks), None)
+    if fixed is not None:
+        return "do-not-move", fixed
+    unsafe = forbids(pod.annotations, SAFE_TO_EVICT, when="false")
+    if unsafe is not None:
+        return "safe-to-evict", unsafe
     if PREFER_NO_EVICTION in pod.annotations:
         return "prefer-no-eviction", f"{PREFER_NO_EVICTION} is set"
     return None

@@ -67,6 +67,26 @@ def is_true(annotations: Labels, key: str) -> bool:
     return annotations.get(key, "").strip().lower() == "true"
 
 
+def forbids(annotations: Labels, key: str, *, when: str = "true", of: str = "") -> str | None:
+    """Why an annotation that is true or false forbids; None when it does not.
+
+    A value that is neither forbids: whoever wrote it meant something.
+
+    Args:
+        annotations: those of one object.
+        key: the annotation.
+        when: which of the two values forbids.
+        of: names the object in the reason, where it is not the one that the reason is about.
+    """
+    value = annotations.get(key)
+    if value is None:
+        return None
+    said, where = value.strip().lower(), f"{key} of {of}" if of else key
+    if said not in ("true", "false"):
+        return f"{where} is {value!r}, neither true nor false: correct or remove it"
+    return f"{where} is {said}" if said == when else None
+
+
 def parse_duration(text: str) -> timedelta | None:
     """A duration in Go's notation (`90s`, `1h30m`, `1.5h`), rounded up to microseconds; None when it is none."""
     if len(text) > 64 or not _DURATION.fullmatch(text):
