@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kinema_cli import live
-from kinema_cli.inputs import snapshot_of
+from kinema_cli.inputs import InputError, snapshot_of
 from kinema_cli.live import live_snapshot
 from kinema_cli.main import app
 from kinema_cli.snapshot import SnapshotError
@@ -59,6 +59,28 @@ def test_a_kubeconfig_beside_a_snapshot_is_a_wrong_argument(arguments: list[str]
     said = CliRunner().invoke(app, [*arguments, *beside])
     assert said.exit_code == 2
     assert "give either --snapshot" in said.stderr
+
+
+NAMELESS = '{"current-context": "c", "clusters": [], "contexts": [{"name": "c", "context": {"cluster": "k"}}]}'
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "this is no kubeconfig: it has no clusters, users and contexts"),
+        ("clusters: {", "line 2, column 1: did not find expected node content"),
+        ("contexts: [{name: one}, {name: two}]", "it names no current-context; there are: one, two"),
+        ("contexts: 3", "it names no current-context; there are: none"),
+        (NAMELESS, "Expected object with name k in its clusters list"),
+    ],
+)
+def test_what_a_kubeconfig_lacks_is_one_line(content: str, said: str, tmp_path: Path) -> None:
+    """It names the option and the file once, and begins with them."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(content)
+    with pytest.raises(InputError) as caught:
+        snapshot_of(None, None, path)
+    assert str(caught.value) == f"--kubeconfig {path}: {said}"
 
 
 @pytest.mark.usefixtures("simulated")

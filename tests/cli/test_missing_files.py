@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.cli.plan_bench import spread, text
 from typer.testing import CliRunner
 
 from kinema_cli.main import app
 
 COMMANDS = (
+    "plan --catalog {none} --snapshot {state}",
     "plan --catalog {here} --snapshot {none}",
     "plan --catalog {here} --kubeconfig {none}",
+    "explain n1 --catalog {none} --snapshot {state}",
     "explain n1 --catalog {here} --snapshot {none}",
     "explain n1 --catalog {here} --kubeconfig {none}",
     "doctor --kubeconfig {none}",
@@ -25,10 +28,14 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_missing_file_fails(command: str, tmp_path: Path) -> None:
-    """Exit code 1, as for a file that cannot be read, and one line that names it; 2 is for wrong arguments."""
-    here, none = tmp_path / "here", tmp_path / "none"
+    """Exit code 1 and one line that names it once, with the option that it was given by; 2 is for wrong arguments."""
+    here, none, state = tmp_path / "here", tmp_path / "none", tmp_path / "state"
     here.write_text("")
-    result = CliRunner().invoke(app, command.format(here=here, none=none).split())
+    state.write_bytes(text(spread()))
+    words = command.format(here=here, none=none, state=state).split()
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 1, result.output
-    assert str(none) in result.stderr
+    option, given = next((words[at - 1], word) for at, word in enumerate(words) if str(none) in word)
+    assert result.stderr.startswith(f"{given}: " if option == "replay" else f"{option} {given}: ")
+    assert result.stderr.count(str(none)) == 1
     assert len(result.stderr.strip().splitlines()) == 1

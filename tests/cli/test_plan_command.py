@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 import zstandard
-from tests.cli.plan_bench import Bench, controllers, node, pod, spread, text
+from tests.cli.plan_bench import Bench, controllers, meta, node, pod, spread, text
 
 from kinema_core.events import Cost, Plan, Solve, Unplaced
 from kinema_optimizer import planner
@@ -159,6 +159,17 @@ def test_an_unreadable_pod_is_a_pod(bench: Bench) -> None:
     assert "1 object could not be read" in said
 
 
+def test_kinds_of_which_nothing_could_be_read_are_not_called_absent(bench: Bench) -> None:
+    """There they are, and may forbid anything; of other kinds the file holds none."""
+    budgets = [
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta(name, "shop")} for name in "ab"
+    ]
+    bench.snapshot.write_bytes(text([*spread(), *budgets]))
+    said = bench.run().stderr
+    assert "there, but none of them could be read: poddisruptionbudgets (2)\n" in said
+    assert "none in the file: namespaces;" in said
+
+
 def test_pods_on_absent_nodes_are_no_quiet_saving(bench: Bench) -> None:
     """Pods whose nodes are not in the file are counted before the plan."""
     bench.snapshot.write_bytes(text([node("n0"), *controllers(2), pod("web-1", "n8"), pod("web-2", "n9")]))
@@ -215,13 +226,21 @@ def test_energy_without_watts_lists_all_types(bench: Bench) -> None:
 
 def test_html_report_is_written(bench: Bench) -> None:
     """The report holds the plan's pictures and no section without content."""
-    path = bench.directory / "out" / "plan.html"
+    path = bench.directory / "plan.html"
     result = bench.run("--html", str(path))
     assert result.exit_code == 0
     html = path.read_text(encoding="utf-8")
     assert html.count("<svg") == 2
     assert "leaves: n0" in html
     assert "Disruption audit" not in html
+
+
+def test_report_that_cannot_be_written_is_told_before_anything_is_solved(bench: Bench) -> None:
+    """A directory that is not there is one line with the option, and is not made."""
+    missing = bench.directory / "nope"
+    said = bench.fails("--html", str(missing / "plan.html"))
+    assert said == f"--html {missing / 'plan.html'}: there is no directory {missing}: make it, or name another\n"
+    assert not missing.exists()
 
 
 def test_infeasible_exits_1_and_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +282,8 @@ def test_node_without_a_price_lists_all_of_them(bench: Bench) -> None:
         (text(spread()), "s.json.gz", "is not compressed as its name says"),
         (b"no json", "s.json", "no JSON list"),
         (b"[]", "s.json", "no JSON list"),
+        (b"", "s.json", "is empty: take it again"),
+        (b"", "s.json.gz", "is empty: take it again"),
         (text([]), "s.json", "no node in it"),
         (text([*controllers(1)]), "s.json", "no node in it"),
     ],
@@ -273,7 +294,7 @@ def test_bad_snapshot_is_one_clear_line(bench: Bench, content: bytes | None, nam
     if content is not None:
         path.write_bytes(content)
     message = bench.fails(snapshot=path)
-    assert str(path) in message
+    assert message.startswith(f"--snapshot {path}: ")
     assert said in message
     assert len(message.strip().splitlines()) == 1
 
@@ -290,15 +311,15 @@ def test_bad_catalog_is_one_clear_line(bench: Bench, content: str, said: str) ->
     """A catalog that cannot be used is named with the line and the column."""
     bench.catalog.write_text(content)
     message = bench.fails()
-    assert str(bench.catalog) in message
+    assert message.startswith(f"--catalog {bench.catalog}: ")
     assert said in message
     assert len(message.strip().splitlines()) == 1
 
 
 def test_missing_catalog_is_one_clear_line(bench: Bench) -> None:
-    """A catalog that does not exist is named."""
+    """A catalog that does not exist is named with its option."""
     bench.catalog.unlink()
-    assert str(bench.catalog) in bench.fails()
+    assert bench.fails() == f"--catalog {bench.catalog}: No such file or directory\n"
 
 
 @pytest.mark.parametrize(

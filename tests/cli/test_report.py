@@ -51,7 +51,7 @@ class Checker(HTMLParser):
 
 def written(data: ReportData, directory: Path) -> str:
     """The report's HTML."""
-    return build_report(data, directory / "deep" / "report.html").read_text(encoding="utf-8")
+    return build_report(data, directory / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

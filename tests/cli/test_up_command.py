@@ -136,7 +136,8 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         ("observer: {runtime: {nats_user: 7}}", "$.runtime.nats_user"),
         ("scheduler: {}", "'scheduler' is no service: there are observer, "),
         ("[1, 2]", "write settings by service"),
-        ("decider: {", "write settings by service"),
+        ("decider: {", "did not find expected node content: write settings by service"),
+        ("decider:\n  limits: {}\n\tmin: 1\n", "line 3, column 1: found character that cannot start any token: write"),
     ],
 )
 def test_settings_that_no_service_would_take(text: str, said: str, tmp_path: Path) -> None:
@@ -145,14 +146,15 @@ def test_settings_that_no_service_would_take(text: str, said: str, tmp_path: Pat
     path.write_text(text)
     with pytest.raises(InputError) as caught:
         read_service_settings(path, {})
-    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).startswith(f"--settings {path}: ")
     assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_settings_file_that_is_not_there(options: UpOptions, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 1 and one line with the path."""
     assert run_up(replace(options, settings=Path("/nowhere/settings.json"))) == 1
-    assert capsys.readouterr().err == "/nowhere/settings.json: No such file or directory\n"
+    assert capsys.readouterr().err == "--settings /nowhere/settings.json: No such file or directory\n"
 
 
 async def test_a_broker_that_dies_again_and_again_is_given_up(

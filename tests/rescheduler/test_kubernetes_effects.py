@@ -482,7 +482,11 @@ async def test_cloud_out_of_reach_passes() -> None:
 
 
 async def test_unusable_kubeconfig_is_one_clear_error(tmp_path: Path) -> None:
-    """A missing or empty kubeconfig is named."""
+    """A missing or damaged kubeconfig is named, in one line."""
+    damaged = tmp_path / "damaged"
+    damaged.write_text("clusters: {")
+    with pytest.raises(FinalError, match=r"^[^\n]*damaged: line 2, column 1: [^\n]*$"):
+        await connect(str(damaged))
     with pytest.raises(FinalError, match="nowhere"):
         await connect(str(tmp_path / "nowhere"))
     with pytest.raises(FinalError, match="service account"):

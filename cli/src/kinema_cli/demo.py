@@ -107,17 +107,19 @@ def _prepare(options: DemoOptions) -> None:
     marker = out / MARKER
     try:
         if out.exists() and not out.is_dir():
-            raise DemoError(f"{out} is a file: name a directory")
+            raise DemoError(f"--out {out} is a file: name a directory")
         if out.is_dir() and any(out.iterdir()):
             if not marker.is_file():
-                raise DemoError(f"{out} holds something that is not a demo's: name another directory, or empty it")
+                raise DemoError(
+                    f"--out {out} holds something that is not a demo's: name another directory, or empty it"
+                )
             if _alive(marker.read_text(encoding="utf-8")):
-                raise DemoError(f"another demo is using {out}: wait for it, or name another directory")
+                raise DemoError(f"--out {out} is in use by another demo: wait for it, or name another directory")
             shutil.rmtree(out)
         out.mkdir(parents=True, exist_ok=True)
         marker.write_text(str(os.getpid()), encoding="utf-8")
     except OSError as error:
-        raise DemoError(f"{out}: {error.strerror}") from error
+        raise DemoError(f"--out {out}: {error.strerror}") from error
 
 
 def _alive(pid: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,25 +25,42 @@ class InputError(Exception):
 def kubeconfig_file(given: Path | None) -> Path:
     """The file that was named, else kubectl's own place; raises InputError where there is none."""
     path = given if given is not None else Path("~/.kube/config").expanduser()
-    if not path.is_file():
-        raise InputError(f"{path}: no such file: name the kubeconfig of one cluster with --kubeconfig")
-    return path
+    if path.is_file():
+        return path
+    if given is not None:
+        raise InputError(f"--kubeconfig {path}: no such file: name the kubeconfig of one cluster")
+    raise InputError(f"{path}: no such file: name the kubeconfig of one cluster with --kubeconfig")
+
+
+def check_output(path: Path | None, option: str) -> None:
+    """See before any work is done for it that a file can be written; makes nothing, raises InputError."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise InputError(f"{option} {path}: is a directory: name a file in it")
+    if not path.parent.is_dir():
+        raise InputError(f"{option} {path}: there is no directory {path.parent}: make it, or name another")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{option} {path}: may not be written: name another place")
 
 
 def snapshot_of(file: Path | None, context: str | None, kubeconfig: Path | None = None) -> Snapshot:
     """The cluster of a file, or a live one by context, kubeconfig or both; raises UsageError, InputError."""
     from kinema_cli.snapshot import SnapshotError, load_snapshot
 
-    try:
-        live = context is not None or kubeconfig is not None
-        if file is not None and not live:
+    live = context is not None or kubeconfig is not None
+    if file is not None and not live:
+        try:
             return load_snapshot(file)
-        if live and file is None:
-            from kinema_cli.live import live_snapshot
+        except SnapshotError as error:
+            raise InputError(f"--snapshot {error}") from error
+    if live and file is None:
+        from kinema_cli.live import live_snapshot
 
+        try:
             return live_snapshot(context or "", None if kubeconfig is None else kubeconfig_file(kubeconfig))
-    except SnapshotError as error:
-        raise InputError(str(error)) from error
+        except SnapshotError as error:
+            raise InputError(str(error)) from error
     raise UsageError("give either --snapshot FILE, or --context NAME or --kubeconfig FILE: for which cluster?")
 
 
@@ -52,19 +71,24 @@ def offers_of(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:
     try:
         return offers_from(parse_catalog(path.read_text(encoding="utf-8-sig")), snapshot.cluster)
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise InputError(f"--catalog {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is no text in UTF-8: {error.reason} at byte {error.start}") from error
+        raise InputError(f"--catalog {path}: is no text in UTF-8: {error.reason} at byte {error.start}") from error
     except CatalogError as error:
-        raise InputError(f"{path}: {error}") from error
+        raise InputError(f"--catalog {path}: {error}") from error
 
 
 _EXPECTED: Final = {
-    "controllers (replicasets, deployments, …)": "Workload",
-    "poddisruptionbudgets": "DisruptionBudget",
-    "namespaces": "Namespace",
+    "nodes": ("Node", ("Node",)),
+    "pods": ("Pod", ("Pod",)),
+    "controllers (replicasets, deployments, …)": (
+        "Workload",
+        ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "ReplicationController"),
+    ),
+    "poddisruptionbudgets": ("DisruptionBudget", ("PodDisruptionBudget",)),
+    "namespaces": ("Namespace", ("Namespace",)),
 }
-"""What a whole snapshot nearly always holds, and whose absence makes a plan bolder."""
+"""What a whole snapshot nearly always holds, and makes a plan bolder where it lacks: our kind, those of Kubernetes."""
 
 
 def say_what_is_left_out(snapshot: Snapshot) -> None:
@@ -72,17 +96,32 @@ def say_what_is_left_out(snapshot: Snapshot) -> None:
     if snapshot.ignored:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(snapshot.ignored.items()))
         complain(f"not read, as planning needs none of them: {kinds}")
-    unreadable = any(item.object.startswith("Pod ") for item in snapshot.cluster.quarantined)
-    if not snapshot.cluster.objects.get("Pod") and not unreadable and not snapshot.live:
-        complain("no pod in the file: every node looks empty, and the plan means nothing if the cluster runs any")
+    _say_what_there_is_none_of(snapshot)
     lost = sum(pod.node is not None and snapshot.cluster.node(pod.node) is None for pod in snapshot.cluster.pods)
     if lost:
         complain(
             f"{counted(lost, 'pod')} on nodes that are missing or unreadable: the plan makes no room for such pods"
         )
-    absent = [name for name, kind in _EXPECTED.items() if not snapshot.cluster.objects.get(kind)]
-    if absent and not snapshot.live:
-        complain(f"none in the file: {', '.join(absent)}; if the cluster has any, their rules are missing in this plan")
     count = len(snapshot.cluster.quarantined)
     if count:
         complain(f"{counted(count, 'object')} could not be read; what that might forbid is taken as forbidden")
+
+
+def _say_what_there_is_none_of(snapshot: Snapshot) -> None:
+    """Tell apart kinds of which the file has no object, and those of which none could be read."""
+    unreadable = Counter(item.object.partition(" ")[0] for item in snapshot.cluster.quarantined)
+    none = {
+        name: sum(unreadable[kind] for kind in kinds)
+        for name, (ours, kinds) in _EXPECTED.items()
+        if not snapshot.cluster.objects.get(ours)
+    }
+    damaged = ", ".join(f"{name} ({count})" for name, count in none.items() if count)
+    if damaged:
+        complain(f"there, but none of them could be read: {damaged}")
+    if snapshot.live:  # what is absent there does not exist
+        return
+    if none.pop("pods", None) == 0:
+        complain("no pod in the file: every node looks empty, and the plan means nothing if the cluster runs any")
+    absent = ", ".join(name for name, count in none.items() if not count)
+    if absent:
+        complain(f"none in the file: {absent}; if the cluster has any, their rules are missing in this plan")

@@ -19,7 +19,14 @@ from kinema_core.runtime.clock import SystemClock
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.reflector import PAGE, Resource
 from kinema_observer.adapters.source import RESOURCES
-from kinema_observer.errors import ApiDeniedError, ApiError, ApiExpiredError, ApiMissingError, UnreadableListError
+from kinema_observer.errors import (
+    ApiDeniedError,
+    ApiError,
+    ApiExpiredError,
+    ApiMissingError,
+    ApiSetupError,
+    UnreadableListError,
+)
 from kinema_observer.logic.lists import Decoded, decode_list
 
 _ATTEMPTS: Final = 3
@@ -45,9 +52,12 @@ def live_snapshot(context: str, kubeconfig: Path | None = None) -> Snapshot:
         SnapshotError: the context cannot be used, or the server does not give what is needed.
     """
     file = str(kubeconfig or os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser())
-    where = f"context {context!r}" if context else f"the current context of {file}"
+    option = "--kubeconfig" if kubeconfig is not None else "kubeconfig"
+    where = f"--context {context}" if context else f"the current context of {option} {file}"
     try:
         return asyncio.run(_listed(file, context, SystemClock().now()))
+    except ApiSetupError as error:
+        raise SnapshotError(str(error).replace("kubeconfig", option, 1)) from error
     except (ApiError, UnreadableListError, SnapshotError) as error:
         raise SnapshotError(f"{where}: {error}") from error
 

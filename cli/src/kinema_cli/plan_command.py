@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinema_cli.inputs import InputError, UsageError, offers_of, say_what_is_left_out, snapshot_of
+from kinema_cli.inputs import InputError, UsageError, check_output, offers_of, say_what_is_left_out, snapshot_of
 from kinema_cli.options import AllowSpot, ContextName, LiveFile, MoveJobs, Output, SnapshotFile
 from kinema_cli.output import Format, complain, counted
 
@@ -88,6 +88,7 @@ def run_plan(options: PlanOptions) -> int:
 
     try:
         settings = planning_settings(options)
+        check_output(options.html, "--html")
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
         offers = offers_of(options.catalog, found)
         say_what_is_left_out(found)
@@ -183,7 +184,7 @@ def _write_html(made: Plan, snapshot: Snapshot, offers: tuple[Offer, ...], path:
     try:
         build_report(data, path)
     except OSError as error:
-        complain(f"{path}: the report cannot be written: {error.strerror}")
+        complain(f"--html {path}: the report cannot be written: {error.strerror}")
         return False
     complain(f"report written to {path}")
     return True

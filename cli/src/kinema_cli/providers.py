@@ -24,5 +24,5 @@ def provider_setting(text: str) -> dict[str, object]:
             raise UsageError(f"--provider {text!r}: {where!r} is no http or https address")
         return {"kind": kind, "url": where}
     if not Path(where).is_file():
-        raise InputError(f"--provider {text!r}: there is no file {where}")
+        raise InputError(f"--provider {text}: no such file")
     return {"kind": kind, _PLACES[kind]: str(Path(where).resolve())}

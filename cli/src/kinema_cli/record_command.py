@@ -10,6 +10,7 @@ from typing import Final
 from rich.console import Console
 
 from kinema_cli.broker import AddressError, settings_for
+from kinema_cli.inputs import InputError, check_output
 from kinema_cli.recording import Recorded, write
 from kinema_core.runtime.bus import Bus, BusError, Stored, StreamName
 from kinema_core.runtime.nats_bus import connect
@@ -51,15 +52,13 @@ def run_record(*, nats: str, cluster: str, out: Path) -> int:
     except AddressError as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return 2
-    if out.is_dir():
-        errors.print(f"{out}: is a directory: name a file in it", markup=False, soft_wrap=True)
-        return 1
     try:
+        check_output(out, "--out")
         count, damaged = asyncio.run(_record(settings, out))
     except OSError as error:
-        errors.print(f"{out}: cannot be written: {error.strerror or error}", markup=False, soft_wrap=True)
+        errors.print(f"--out {out}: cannot be written: {error.strerror or error}", markup=False, soft_wrap=True)
         return 1
-    except BusError as error:
+    except (BusError, InputError) as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return 1
     if damaged:

@@ -85,7 +85,6 @@ def write(path: Path, *, cluster: str, version: str, events: Iterable[Recorded])
         data = zstandard.ZstdCompressor(level=6).compress(data)
     elif path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".part")
     partial.write_bytes(data)
     partial.replace(path)

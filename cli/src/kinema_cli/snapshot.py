@@ -99,7 +99,7 @@ def _unpacked(path: Path, stack: contextlib.ExitStack) -> Iterator[bytes]:
         source = stack.enter_context(gzip.GzipFile(fileobj=file))
     elif start.startswith(_ZSTD):
         source = stack.enter_context(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
-    elif path.suffix in (".gz", ".zst"):
+    elif start and path.suffix in (".gz", ".zst"):
         raise SnapshotError(f"{path}: is not compressed as its name says: rename it, or write it again")
     while piece := source.read(_PIECE):
         yield piece

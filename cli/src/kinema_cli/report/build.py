@@ -40,7 +40,7 @@ class Plot:
 
 
 def build_report(data: ReportData, out: Path) -> Path:
-    """Write the report to `out`, making its directory, and return `out`. The same data gives the same bytes."""
+    """Write the report to `out` and return `out`. The same data gives the same bytes."""
     environment = Environment(
         loader=PackageLoader("kinema_cli", "report"),
         autoescape=select_autoescape(default=True),
@@ -65,7 +65,6 @@ def build_report(data: ReportData, out: Path) -> Path:
         clock=minutes,
         span=lambda start, end: f"{minutes(start)} to {minutes(end)}",
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(html, encoding="utf-8")
     return out
 

@@ -20,6 +20,7 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
+from kinema_core.runtime.yaml_files import kubeconfig_error, kubeconfig_fault
 from kinema_observer.errors import (
     ApiDeniedError,
     ApiError,
@@ -194,7 +195,7 @@ class Api:
 
 async def _load(configuration: Configuration, kubeconfig: str, context: str) -> None:
     where = f"kubeconfig {kubeconfig}" if kubeconfig else "service account of this pod"
-    if kubeconfig and (complaint := await asyncio.to_thread(_complaint, Path(kubeconfig), context)):
+    if kubeconfig and (complaint := await asyncio.to_thread(kubeconfig_fault, Path(kubeconfig), context)):
         raise ApiSetupError(where, complaint)
     try:
         if kubeconfig:
@@ -210,20 +211,7 @@ async def _load(configuration: Configuration, kubeconfig: str, context: str) -> 
             )
     except Exception as error:  # the client raises whatever its YAML reader, its files or its own checks come upon
         hint = "" if kubeconfig else " (outside a cluster, set `kubeconfig` in the settings)"
-        raise ApiSetupError(where, f"{error or type(error).__name__}{hint}") from error
-
-
-def _complaint(kubeconfig: Path, context: str) -> str:
-    """What is wrong with a file in ways that the client does not say clearly; empty: nothing that we know of."""
-    try:
-        content = msgspec.yaml.decode(kubeconfig.read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return ""  # several files, none, or no YAML: the client says so
-    if not isinstance(content, dict):
-        return "this is no kubeconfig: it has no clusters, users and contexts"
-    names = [str(one.get("name")) for one in content.get("contexts") or () if isinstance(one, dict)]
-    known = ", ".join(names) or "none"
-    return f"no context {context!r} in it; there are: {known}" if context and context not in names else ""
+        raise ApiSetupError(where, f"{kubeconfig_error(error, kubeconfig)}{hint}") from error
 
 
 def _tls(configuration: Configuration) -> ssl.SSLContext:

@@ -179,6 +179,8 @@ def _rest(text: bytes, opening: _Opening, passed: int) -> _Batch:
 
 
 def _whole(text: bytes) -> _Batch:
+    if not text.strip():
+        raise UnreadableListError("is empty: take it again with `kubectl get … -A -o json`, and see what that says")
     found = _LISTS.decode(text)
     if found.kind.endswith("List"):
         return _Batch(found.items or [], found.kind.removesuffix("List"))

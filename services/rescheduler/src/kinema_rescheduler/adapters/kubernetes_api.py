@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ import msgspec
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import OpenApiException
 
+from kinema_core.runtime.yaml_files import kubeconfig_error, kubeconfig_fault
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
 from kinema_rescheduler.fence import Fence
 from kinema_rescheduler.logic.names import FENCING, PLAN
@@ -55,6 +57,9 @@ async def connect(kubeconfig: str, *, timeout_seconds: float = 10.0, fence: Fenc
         FinalError: `invalid`, the configuration cannot be used.
     """
     configuration = client.Configuration()
+    where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
+    if kubeconfig and (fault := await asyncio.to_thread(kubeconfig_fault, Path(kubeconfig))):
+        raise FinalError("invalid", f"{where}: {fault}")
     try:
         if kubeconfig:
             await config.load_kube_config(  # type: ignore[no-untyped-call]  # the client's config part has no types
@@ -63,8 +68,7 @@ async def connect(kubeconfig: str, *, timeout_seconds: float = 10.0, fence: Fenc
         else:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]  # the same
     except (config.ConfigException, OSError, ValueError) as error:
-        where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
-        raise FinalError("invalid", f"{where}: {error}") from error
+        raise FinalError("invalid", f"{where}: {kubeconfig_error(error, kubeconfig)}") from error
     return KubernetesApi(client.ApiClient(configuration), timeout_seconds=timeout_seconds, fence=fence or Fence())
 
 
