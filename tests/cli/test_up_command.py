@@ -22,7 +22,7 @@ from kinema_cli.inputs import InputError
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, Supervisor
 from kinema_cli.service_settings import read_service_settings
-from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, _run, run_up
+from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, _run, known_as, run_up
 from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
@@ -247,6 +247,14 @@ def test_steering_is_what_the_file_says_else_the_option(
     assert made.settings["rescheduler"]["steering"] is steered
 
 
+def test_the_rescheduler_tells_others_where_it_runs(options: UpOptions) -> None:
+    """In its claim stands what a person ends: the directory and the process of `kinema up`, not its own."""
+    told = _pipeline_options(options).settings["rescheduler"]["known_as"]
+    assert told == known_as(options.out)
+    assert f"`kinema up --out {options.out}` on " in told
+    assert f"(process {os.getpid()})" in told
+
+
 def test_services_go_to_a_given_broker(tmp_path: Path) -> None:
     """With --nats every service connects there as that user; alone, the optimizer shares nothing."""
     options = PipelineOptions(
@@ -264,10 +272,11 @@ def test_services_go_to_a_given_broker(tmp_path: Path) -> None:
 
 @pytest.mark.connected
 async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 4 and one line that names the other one; no service and no policy comes to be."""
+    """Exit 4 and one line that says where the other one runs; no service and no policy comes to be."""
+    elsewhere = known_as(tmp_path / "elsewhere")
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         api = await connect(str(world.kubeconfig))
-        other = ClusterClaim(api, "other", process="elsewhere-7", seconds=3)
+        other = ClusterClaim(api, "other", process=elsewhere, seconds=3)
         await other.take()
         keeping = asyncio.create_task(other.keep(lambda _: None))
         options = PipelineOptions(
@@ -281,7 +290,7 @@ async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys:
         keeping.cancel()
         await api.close()
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("nothing was started: another Kinema acts on this cluster: other (process elsewhere-7)")
+    assert said.startswith(f"nothing was started: another Kinema acts on this cluster: {elsewhere}, as Lease ")
     assert not (tmp_path / "up" / "logs").exists()
 
 

@@ -70,7 +70,7 @@ async def test_the_second_is_told_who_acts(api: KubernetesApi) -> None:
     await first.take()
     assert refusal(first) is None
     keeping = asyncio.create_task(first.keep(lambda _: None))
-    with pytest.raises(FinalError, match=r"another Kinema acts on this cluster: first \(process first-1\)") as told:
+    with pytest.raises(FinalError, match="another Kinema acts on this cluster: first-1, as Lease") as told:
         await second.take()
     assert told.value.reason == "claimed"
     assert isinstance(refusal(second), FinalError)
@@ -167,7 +167,7 @@ async def test_a_plan_on_somebody_elses_cluster_is_given_up(tmp_path: Path) -> N
         await api.close()
         assert isinstance(end, ExecutionAborted)
         assert (end.reason, end.leftovers) == ("claimed", ())
-        assert "another Kinema acts on this cluster: other (process other-1)" in end.detail
+        assert "another Kinema acts on this cluster: other-1, as Lease" in end.detail
         assert {kind: item for kind, item in world.objects() if kind in {"Node", "Deployment"}} == before
         assert [item["spec"]["holderIdentity"] for item in world.sim.store.sorted(LEASE)] == ["other"]
 

@@ -73,7 +73,8 @@ def _pipeline_options(options: UpOptions) -> PipelineOptions:
     provider = provider_setting(options.provider)
     supplied: dict[str, dict[str, object]] = {"rescheduler": {"provider": provider, "steering": options.steering}}
     given = read_service_settings(options.settings, supplied) if options.settings is not None else {}
-    rescheduler = {"steering": options.steering, **given.get("rescheduler", {})}
+    own = {"steering": options.steering, "known_as": known_as(options.out)}
+    rescheduler = {**own, **given.get("rescheduler", {})}
     return PipelineOptions(
         directory=options.out,
         cluster=options.cluster,
@@ -83,6 +84,11 @@ def _pipeline_options(options: UpOptions) -> PipelineOptions:
         nats=settings_for(options.nats, options.cluster) if options.nats else None,
         workers=options.workers,
     )
+
+
+def known_as(directory: Path) -> str:
+    """What people are told of where this Kinema runs."""
+    return f"`kinema up --out {directory.resolve()}` on {gethostname()} (process {getpid()})"
 
 
 async def _up(options: PipelineOptions) -> int:
@@ -133,7 +139,7 @@ async def _claim(options: PipelineOptions, holder: str) -> None:
     """Claim the cluster for the rescheduler to come, which keeps it; raises EffectError where it cannot be had."""
     api = await connect(str(options.kubeconfig))
     try:
-        await ClusterClaim(api, holder, process=f"kinema-up-{gethostname()}-{getpid()}").take()
+        await ClusterClaim(api, holder, process=known_as(options.directory)).take()
     finally:
         await api.close()
 

@@ -27,7 +27,8 @@ async def start(settings: Settings, runtime: Runtime) -> None:
             unfenced = await connect(settings.kubeconfig, timeout_seconds=settings.claim_seconds / 3)
             stack.push_async_callback(unfenced.close)
             holder = await runtime.bus.identity()
-            claim = ClusterClaim(unfenced, holder, process=process, seconds=settings.claim_seconds)
+            known_as = settings.known_as or f"the rescheduler on {gethostname()} (process {getpid()})"
+            claim = ClusterClaim(unfenced, holder, process=known_as, seconds=settings.claim_seconds)
             fence = Fence(claim.check)
             api = await connect(settings.kubeconfig, timeout_seconds=settings.request_seconds, fence=fence)
             stack.push_async_callback(api.close)

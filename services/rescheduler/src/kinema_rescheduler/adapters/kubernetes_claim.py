@@ -29,7 +29,7 @@ class ClusterClaim:
     """One Kinema's claim on a cluster, as one of its processes sees it."""
 
     def __init__(self, api: KubernetesApi, holder: str, *, process: str, seconds: float = 15.0) -> None:
-        """`holder` names the Kinema (`Bus.identity`), `process` this process, for people; `seconds` are real ones.
+        """`holder` names the Kinema (`Bus.identity`), `process` tells people where it runs; `seconds` are real ones.
 
         The fence of `api` must not ask this claim.
         """
@@ -114,7 +114,7 @@ class ClusterClaim:
         if said == before:
             return now - since <= (said.get("leaseDurationSeconds") or self._seconds)
         if before is not None:
-            who = f"{holder} (process {annotations_of(found).get(PROCESS, 'unknown')})"
+            who = annotations_of(found).get(PROCESS, holder)
             detail = f"another Kinema acts on this cluster: {who}, as Lease {STEERING_NAMESPACE}/{CLAIM_NAME} says"
             self._refusal = FinalError(CLAIMED, f"{detail}; end one of the two")
         self._seen = (said, now)

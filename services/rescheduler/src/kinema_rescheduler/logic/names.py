@@ -37,7 +37,7 @@ CLAIM_NAME: Final = "kinema"
 CLAIMED: Final = "claimed"
 """Why nothing was written: another Kinema acts on the cluster."""
 PROCESS: Final = "kinema.io/process"
-"""Annotation of that Lease: the process that renewed it last, for people."""
+"""Annotation of that Lease: where the one that renewed it last runs, for people."""
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
