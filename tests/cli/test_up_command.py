@@ -118,6 +118,45 @@ def test_what_a_killed_one_left_running_holds_the_directory(tmp_path: Path) -> N
     pytest.fail("it is held by nobody, and still refused")
 
 
+UP_KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from kinema_cli.holding import held
+from kinema_cli.pipeline import LocalPipeline, PipelineOptions
+
+async def main(out):
+    provider = {"kind": "sim", "url": "http://127.0.0.1:9"}
+    options = PipelineOptions(directory=out, cluster="c1", kubeconfig=out / "kubeconfig", provider=provider)
+    pipeline = LocalPipeline(options)
+    await pipeline.open()
+    pipeline._write_settings("decider")
+    child = pipeline.supervisor.children["decider"]
+    await child.start()
+    while not child.log.exists() or b"connected" not in child.log.read_bytes():
+        await asyncio.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with held(out := Path(sys.argv[1])):
+    asyncio.run(main(out))
+"""
+
+
+@pytest.mark.connected
+def test_what_a_killed_one_started_ends_by_itself(tmp_path: Path) -> None:
+    """A service and the broker end in order, though nobody told them to, and the directory is free again."""
+    out = tmp_path / "up"
+    died = subprocess.run([sys.executable, "-c", UP_KILLED, str(out)], capture_output=True, text=True, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    for _ in range(600):
+        with suppress(InputError), held(out):
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("something lives on")
+    assert '"event":"stopping"' in (out / "logs" / "decider.log").read_text().replace(": ", ":")
+    assert "Server Exiting" in (out / "nats" / "nats-server.log").read_text()
+
+
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     """The option is named, and what to do."""
     there = tmp_path / "file"
@@ -233,6 +272,7 @@ def test_services_are_told_what_the_file_says(tmp_path: Path) -> None:
         "kinema_optimizer.worker",
         "--settings",
         str(tmp_path / "settings/optimizer.json"),
+        "--until-stdin-ends",
     )
 
 

@@ -26,6 +26,7 @@ from kinema_cli.recording import read
 from kinema_cli.report.from_run import RunError
 from kinema_cli.report.history import HistoryError
 from kinema_cli.simulator import Simulator, SimulatorError
+from kinema_core.runtime import starter
 from kinema_core.runtime.bus import BusError, Stored
 from kinema_core.runtime.embedded import ServerError
 
@@ -194,6 +195,7 @@ def simulator_child(options: DemoOptions) -> Child:
             "0",
             "--kubeconfig",
             str(options.out / "kubeconfig"),
+            starter.FLAG,
         ),
         log=options.out / "logs" / "simulator.log",
     )

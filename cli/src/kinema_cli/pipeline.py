@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from kinema_cli.processes import MOST_RESTARTS, WITHIN_SECONDS, Child, Starts, Supervisor
+from kinema_core.runtime import starter
 from kinema_core.runtime.bus import Bus
 from kinema_core.runtime.embedded import NatsServer, ServerError
 from kinema_core.runtime.nats_bus import connect
@@ -51,13 +52,18 @@ class PipelineOptions:
 
 
 class LocalPipeline:
-    """A broker and five services. `start` returns when all are started; `stop` ends what was started."""
+    """A broker and five services. `start` returns when all are started; `stop` ends what was started.
+
+    They also end, by themselves and within seconds, when this process is killed.
+    """
 
     def __init__(self, options: PipelineOptions) -> None:
         self.options = options
         self._passwords = {user: secrets.token_urlsafe(24) for user in USERS}
         self.server = NatsServer(
-            options.directory / "nats", authorization=authorization(self._passwords, [options.cluster])
+            options.directory / "nats",
+            authorization=authorization(self._passwords, [options.cluster]),
+            guarded=True,
         )
         self.server_starts = Starts()
         self._bus: Bus | None = None
@@ -126,7 +132,7 @@ class LocalPipeline:
         added = self.options.environment.get(service, {})
         return Child(
             name=name,
-            arguments=("-m", f"kinema_{module}", "--settings", str(self._settings_path(service))),
+            arguments=("-m", f"kinema_{module}", "--settings", str(self._settings_path(service)), starter.FLAG),
             log=self.options.directory / "logs" / f"{name}.log",
             environment={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **added},
         )

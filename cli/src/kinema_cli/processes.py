@@ -42,7 +42,7 @@ class Starts:
 
 @dataclass
 class Child:
-    """One child process with its log file."""
+    """One child process with its log file. Its standard input ends with us: by that it knows (`starter`)."""
 
     name: str
     arguments: Sequence[str]
@@ -58,7 +58,7 @@ class Child:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *self.arguments,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE if read_output else log,
                 stderr=log,
                 env={**os.environ, **self.environment},
@@ -75,8 +75,14 @@ class Child:
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL when it does not end in time."""
         process = self.process
-        if process is None or process.returncode is not None:
+        if process is None:
             return
+        if process.returncode is None:
+            await self._end(process)
+        if process.stdin is not None:
+            process.stdin.close()
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         try:

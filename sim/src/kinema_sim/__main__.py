@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+from kinema_core.runtime import starter
 from kinema_sim.front.kubeconfig import write_kubeconfig
 from kinema_sim.front.server import Server
 from kinema_sim.scenarios.registry import SCENARIOS
@@ -20,6 +21,7 @@ def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0, help="TCP port, 0 for any free one")
     parser.add_argument("--kubeconfig", type=Path, help="where to write a kubeconfig")
     parser.add_argument("--token", default="", help="bearer token that callers must show")
+    parser.add_argument(starter.FLAG, action="store_true", help=starter.MEANING)
     return parser.parse_args(arguments)
 
 
@@ -27,6 +29,8 @@ async def _serve(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
+    if options.until_stdin_ends:
+        starter.call_when_gone(stop.set)
     cluster = SCENARIOS[options.scenario](options.seed)
     server = Server(cluster, speed=options.speed, token=options.token)
     address = await server.start(options.port)

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kinema_core.runtime import starter
+
 _READY_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
@@ -81,6 +83,7 @@ class NatsServer:
         authorization: the configuration's block of users (`rights.authorization`); None lets everybody in.
         max_file_store: bytes that streams may take on disk.
         member: place in a cluster of servers.
+        guarded: let it end when this process is gone (`starter`).
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class NatsServer:
         authorization: Mapping[str, object] | None = None,
         max_file_store: int = 8 * _GIBIBYTE,
         member: Member | None = None,
+        guarded: bool = False,
     ) -> None:
         self._directory = directory
         self.port = port or free_port()
@@ -98,7 +102,9 @@ class NatsServer:
         self._authorization = authorization
         self._max_file_store = max_file_store
         self._member = member
+        self._guarded = guarded
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -137,6 +143,15 @@ class NatsServer:
                 # A lock on a directory around its own holds as long as it runs; Python's other files do not pass on.
                 close_fds=False,
             )
+            if self._guarded:
+                self._release()  # that of a server that has died
+                self._guard = starter.start_guard(self._process.pid, log)
+
+    def _release(self) -> None:
+        """Let the guard of an ended server end."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.communicate()
 
     def wait_ready(self) -> None:
         """Wait until it answers that it is healthy; raises ServerError."""
@@ -165,14 +180,14 @@ class NatsServer:
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(number)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None and process.poll() is None:
+            process.send_signal(number)
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._release()
 
     def _healthy(self) -> bool:
         try:

@@ -1,7 +1,8 @@
 """Starting a service: settings, logs, probes, connection, signals, exit code.
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 with one line on stderr for what a person must mend (settings, rights, a
-missing stream, a broker that does not answer), 2 for wrong usage. A bug ends with its traceback in the log and code 70.
+Exit codes: 0 after SIGTERM, SIGINT or the end of whoever started it, 1 with one line on stderr for what a person must
+mend (settings, rights, a missing stream, a broker that does not answer), 2 for wrong usage. A bug ends with its
+traceback in the log and code 70.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, NoReturn, Protocol, TypeVar
 import msgspec
 import structlog
 
-from kinema_core.runtime import logs
+from kinema_core.runtime import logs, starter
 from kinema_core.runtime.announce import announce
 from kinema_core.runtime.bus import Bus, BusError
 from kinema_core.runtime.clock import Clock
@@ -79,13 +80,15 @@ def run(name: str, kind: type[T], main: Main[T], arguments: list[str]) -> int:
     spare_the_collector()
     parser = argparse.ArgumentParser(prog=f"kinema-{name}", description=f"Kinema's {name}.")
     parser.add_argument("--settings", default=os.environ.get(VARIABLE), help=f"JSON file; default: ${VARIABLE}")
-    path = parser.parse_args(arguments).settings
+    parser.add_argument(starter.FLAG, action="store_true", help=starter.MEANING)
+    given = parser.parse_args(arguments)
+    path = given.settings
     if not path:
         parser.error(f"--settings FILE is missing, and {VARIABLE} is not set")
     try:
         settings = load(kind, path)
         logs.configure(name, settings.runtime.cluster, settings.runtime.log_format)
-        return asyncio.run(_live(name, settings, main))
+        return asyncio.run(_live(name, settings, main, tied=given.until_stdin_ends))
     except (SettingsError, HealthError, BusError, ServiceError) as error:
         sys.stderr.write(f"kinema-{name}: {' '.join(str(error).split())}\n")
         return EXIT_EXPECTED
@@ -94,12 +97,14 @@ def run(name: str, kind: type[T], main: Main[T], arguments: list[str]) -> int:
         return EXIT_BUG
 
 
-async def _live(name: str, settings: T, main: Main[T]) -> int:
-    """Live until `main` ends or a signal comes."""
+async def _live(name: str, settings: T, main: Main[T], *, tied: bool) -> int:
+    """Live until `main` ends, a signal comes or, if we are tied to them, whoever started us is gone."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    if tied:
+        starter.call_when_gone(stopped.set)
     living = asyncio.ensure_future(_with_runtime(name, settings, main))
     stopping = asyncio.ensure_future(stopped.wait())
     await asyncio.wait([living, stopping], return_when=asyncio.FIRST_COMPLETED)
