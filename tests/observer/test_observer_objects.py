@@ -79,7 +79,7 @@ def test_a_node_heartbeat_changes_nothing() -> None:
 
 def test_a_node_without_conditions_or_on_its_way_out_takes_no_pods() -> None:
     """Not Ready unless it says so; one that is being deleted counts as cordoned; without allocatable, capacity."""
-    bare = read(node(spec=None, status={"conditions": None, "allocatable": None}))
+    bare = read(node(spec={}, status={"conditions": None, "allocatable": None}))
     assert isinstance(bare, Node)
     assert (bare.ready, bare.allocatable["cpu"]) == (False, 4000)
     leaving = read(node(metadata={"deletionTimestamp": "2026-03-02T12:00:00Z"}))
@@ -131,7 +131,7 @@ def test_replicas_default_to_one_and_zero_is_kept() -> None:
     """Missing desired replicas mean 1; a written 0 stays 0."""
     assert workload("StatefulSet", spec={}).replicas == 1
     assert workload("Deployment", spec={"replicas": 0}).replicas == 0
-    assert workload("Deployment", spec=None, status=None).replicas == 1
+    assert workload("Deployment", spec={}, status=None).replicas == 1
 
 
 def test_a_replica_set_points_to_its_deployment_and_old_ones_are_left_out() -> None:
@@ -187,11 +187,13 @@ def test_a_replication_controller_selects_by_equal_labels() -> None:
 
 
 def test_what_cannot_be_known_of_a_template_is_named() -> None:
-    """A runtime class adds rules to pods at admission, which a template does not show."""
+    """A runtime class adds rules to pods at admission, which a template does not show; a later field may be one."""
     spec = {"containers": [container()], "runtimeClassName": "gvisor"}
     assert workload("DaemonSet", spec={"template": {"spec": spec}}).template_rules.unmodelled == (
         "spec.runtimeClassName",
     )
+    later = {"template": {"spec": {"containers": [container()], "rackPolicy": "Same"}}}
+    assert workload("Deployment", spec=later).template_rules.unmodelled == ("spec.rackPolicy",)
 
 
 def test_an_unreadable_workload_freezes_its_namespace() -> None:
@@ -388,7 +390,7 @@ def test_a_vertical_recommendation_is_summed_over_containers() -> None:
         (thing("Deployment", spec={"template": {"spec": None}}), "spec.template.spec"),
         (thing("StatefulSet", spec={"template": {}}), "spec.template.spec"),
         (thing("DaemonSet", spec={"template": {"spec": {"containers": None}}}), "spec.template.spec.containers"),
-        (thing("Job", group="batch/v1", spec={"template": {"spec": {"containers": []}}}), "spec.template.spec.containers"),
+        (thing("ReplicaSet", spec={"template": {"spec": {"containers": []}}}), "spec.template.spec.containers"),
     ],
 )
 def test_an_object_that_says_nothing_is_quarantined(value: JSON, path: str) -> None:

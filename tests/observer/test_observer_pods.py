@@ -199,7 +199,7 @@ def test_spread_constraints_take_kubernetes_defaults() -> None:
             f"spec.affinity.podAffinity.{REQUIRED}[0].labelSelector.matchExpressions[0].operator",
         ),
         (
-            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [by_name("spec.rack")]}]}}}},
+            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [by_name("rack")]}]}}}},
             f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchFields[0].key",
         ),
         ({"tolerations": [{"key": "a"}, {"key": "b", "operator": "Maybe"}]}, "spec.tolerations[1].operator"),
@@ -239,6 +239,7 @@ def test_a_rule_that_cannot_be_understood_quarantines_the_pod(spec: dict[str, An
         ({"workloadRef": {"name": "w"}}, "spec.workloadRef"),
         ({"os": {"name": "windows"}}, "spec.os"),
         ({"volumes": [{"name": "v", "gcePersistentDisk": {"pdName": "d"}}]}, "spec.volumes.gcePersistentDisk"),
+        ({"rackPolicy": "Same"}, "spec.rackPolicy"),
         ({"volumes": [{"name": "v", "cinder": {"volumeID": "7"}}]}, "spec.volumes.cinder"),
         ({"volumes": [{"name": "t", "emptyDir": {}}, {"name": "v", "rackDisk": {}}]}, "spec.volumes.rackDisk"),
         ({"affinity": {"cellAffinity": {"cell": "7"}}}, "spec.affinity.cellAffinity"),
@@ -261,8 +262,9 @@ def test_rules_that_are_not_modelled_are_named_and_never_ignored(spec: dict[str,
 def test_unknown_fields_that_say_nothing_restrict_nothing() -> None:
     """A field of a later Kubernetes that is empty is no rule; Linux is what we model."""
     volumes = [{"name": "v", "rackDisk": None}, {"name": "w", "nfs": {"server": "s", "path": "/"}}]
-    affinity = {"cellAffinity": {}, "podAffinity": None}
-    found = read(affinity=affinity, os={"name": "linux"}, schedulingGroup={}, volumes=volumes)
+    affinity: dict[str, Any] = {"cellAffinity": {}, "podAffinity": None}
+    later: dict[str, Any] = {"rackPolicy": None, "sameRack": False, "rackNames": []}
+    found = read(affinity=affinity, os={"name": "linux"}, schedulingGroup={}, volumes=volumes, **later)
     assert found.rules.unmodelled == ()
 
 

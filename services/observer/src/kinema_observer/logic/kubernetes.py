@@ -65,11 +65,21 @@ class _Reader(NamedTuple):
     page: Callable[[bytes], Page]
 
 
-def _reader(kind: type[W], convert: Callable[[W], ClusterObject | None]) -> _Reader:
+def _reader(
+    kind: type[W],
+    convert: Callable[[W], ClusterObject | None],
+    odd: Callable[[bytes | msgspec.Raw], tuple[wire.Object, ClusterObject | None]] | None = None,
+) -> _Reader:
+    """Of one kind; `odd` reads what is not of its shape."""
     decoder, lists = msgspec.json.Decoder(kind), msgspec.json.Decoder(_List[kind])  # type: ignore[valid-type]  # at run time
 
     def one(raw: bytes | msgspec.Raw) -> tuple[wire.Object, ClusterObject | None]:
-        found = decoder.decode(raw)
+        try:
+            found = decoder.decode(raw)
+        except msgspec.ValidationError:
+            if odd is None:
+                raise
+            return odd(raw)
         return found, convert(found)
 
     def page(body: bytes) -> Page:
@@ -83,7 +93,7 @@ def _reader(kind: type[W], convert: Callable[[W], ClusterObject | None]) -> _Rea
 
 _KINDS: Final[Mapping[str, tuple[str, _Reader]]] = {
     "Node": ("", _reader(wire.Node, infrastructure.node_of)),
-    "Pod": ("", _reader(wire_pods.Pod, pods.pod_of)),
+    "Pod": ("", _reader(wire_pods.KnownPod, pods.pod_of, pods.odd_pod_of)),
     "Deployment": ("apps", _reader(wire_controllers.Controller, partial(controllers.workload_of, "Deployment"))),
     "ReplicaSet": ("apps", _reader(wire_controllers.Controller, partial(controllers.workload_of, "ReplicaSet"))),
     "StatefulSet": ("apps", _reader(wire_controllers.Controller, partial(controllers.workload_of, "StatefulSet"))),

@@ -13,6 +13,7 @@ from kinema_core.events import EMPTY, NO_RULES, Amounts, HostPort, Labels, Place
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic import wire_pods as wire
 from kinema_observer.logic.reading import (
+    EMPTY_TEXTS,
     annotations_of,
     controller_of,
     fault_of,
@@ -32,7 +33,12 @@ _PORTS: Final = msgspec.json.Decoder(list[wire.Port])
 _VOLUMES: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _CLAIM_SOURCES: Final = msgspec.json.Decoder(wire.ClaimSource)
 _NAMES: Final = msgspec.json.Decoder(str)
-_TEMPLATE_SPECS: Final = msgspec.json.Decoder(wire.PodSpec)
+_SPECS: Final = msgspec.json.Decoder(wire.PodSpec)
+_KNOWN_SPECS: Final = msgspec.json.Decoder(wire.KnownSpec)
+_KNOWN_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(wire.KnownSpec))
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SILENT: Final = EMPTY_TEXTS | {b"false", b'""'}
+_PODS: Final = msgspec.json.Decoder(wire.Pod)
 _PLACELESS: Final = frozenset(
     {
         "name",
@@ -63,8 +69,18 @@ class _Volumes(NamedTuple):
 _NO_VOLUMES: Final = _Volumes()
 
 
-def pod_of(found: wire.Pod) -> Pod | None:
-    """The pod; None when it has finished: then it is no part of the state.
+def odd_pod_of(raw: bytes | msgspec.Raw) -> tuple[wire.Pod, Pod | None]:
+    """A pod that cannot be read as a `KnownPod`: what its spec has of a later Kubernetes is named, and not modelled.
+
+    Raises:
+        msgspec.DecodeError, UnreadableFieldError: it cannot be read at all.
+    """
+    found = _PODS.decode(raw)
+    return found, pod_of(found, _later_fields(_FIELDS.decode(raw)["spec"]))
+
+
+def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
+    """The pod; None when it has finished: then it is no part of the state. `later`: paths of fields not modelled.
 
     Raises:
         UnreadableFieldError: a part cannot be read.
@@ -93,7 +109,7 @@ def pod_of(found: wire.Pod) -> Pod | None:
             spec,
             host_ports=_host_ports(spec),
             claims=volumes.claims,
-            unmodelled=(*volumes.unmodelled, *_unmodelled(spec)),
+            unmodelled=(*volumes.unmodelled, *_unmodelled(spec), *later),
         ),
         priority=spec.priority or 0,
         ready=ready,
@@ -127,15 +143,28 @@ def template_of(found: wire.Template | None) -> Template:
 @lru_cache(maxsize=16384)
 def _template(text: bytes) -> tuple[Amounts, PlacementRules]:
     try:
-        spec = _TEMPLATE_SPECS.decode(text)
+        spec, later = _template_spec(text)
     except msgspec.DecodeError as error:
         raise fault_of(error).under("spec") from error
     volumes = _volumes(text_of(spec.volumes), "")
     # The admission of a pod merges its runtime class's node selector into it; a template does not show that yet.
     runtime = ("spec.runtimeClassName",) if spec.runtime_class_name else ()
-    unmodelled = (*volumes.unmodelled, *_unmodelled(spec), *runtime)
+    unmodelled = (*volumes.unmodelled, *_unmodelled(spec), *later, *runtime)
     rules = rules_of(spec, host_ports=_host_ports(spec), claims=volumes.claims, unmodelled=unmodelled)
     return requests_of(spec), rules
+
+
+def _template_spec(text: bytes) -> tuple[wire.PodSpec, tuple[str, ...]]:
+    try:
+        return _KNOWN_SPECS.decode(text), ()
+    except msgspec.ValidationError:
+        return _SPECS.decode(text), _later_fields(text)
+
+
+def _later_fields(text: bytes | msgspec.Raw) -> tuple[str, ...]:
+    """Paths of fields of a spec that came with a later Kubernetes; what is null, empty or false restricts nothing."""
+    found = _FIELDS.decode(text)
+    return tuple(f"spec.{key}" for key in sorted(found.keys() - _KNOWN_FIELDS) if bytes(found[key]) not in _SILENT)
 
 
 def _phase(phase: str | None) -> Phase:
@@ -199,13 +228,13 @@ def _volumes(text: bytes, pod: str) -> _Volumes:
     if not text:
         return _NO_VOLUMES
     try:
-        volumes = _VOLUMES.decode(text)
+        volumes = [item for item in enumerate(_VOLUMES.decode(text)) if not _PLACELESS.issuperset(item[1])]
     except msgspec.DecodeError as error:
         raise fault_of(error).under("spec.volumes") from error
+    if not volumes:  # most pods
+        return _NO_VOLUMES
     claims, others = [], set()
-    for index, volume in enumerate(volumes):
-        if _PLACELESS.issuperset(volume):  # spares most of them the rest
-            continue
+    for index, volume in volumes:
         for source, raw in volume.items():
             if source in _PLACELESS or bytes(raw) == b"null":  # an empty one is still one
                 continue

@@ -70,6 +70,35 @@ class PodSpec(Wire):
     os: PodSystem | None = None
 
 
+class KnownSpec(PodSpec, forbid_unknown_fields=True):
+    """All that `spec` has, as of Kubernetes 1.36: what is added here says nothing about where the pod may be."""
+
+    active_deadline_seconds: msgspec.Raw = NOTHING
+    automount_service_account_token: msgspec.Raw = NOTHING
+    dns_config: msgspec.Raw = NOTHING
+    dns_policy: msgspec.Raw = NOTHING
+    enable_service_links: msgspec.Raw = NOTHING
+    ephemeral_containers: msgspec.Raw = NOTHING
+    host_aliases: msgspec.Raw = NOTHING
+    host_ipc: msgspec.Raw = msgspec.field(name="hostIPC", default=NOTHING)
+    host_pid: msgspec.Raw = msgspec.field(name="hostPID", default=NOTHING)
+    host_users: msgspec.Raw = NOTHING
+    hostname: msgspec.Raw = NOTHING
+    hostname_override: msgspec.Raw = NOTHING
+    image_pull_secrets: msgspec.Raw = NOTHING
+    preemption_policy: msgspec.Raw = NOTHING
+    priority_class_name: msgspec.Raw = NOTHING
+    readiness_gates: msgspec.Raw = NOTHING
+    restart_policy: msgspec.Raw = NOTHING
+    security_context: msgspec.Raw = NOTHING
+    service_account: msgspec.Raw = NOTHING
+    service_account_name: msgspec.Raw = NOTHING
+    set_hostname_as_fqdn: msgspec.Raw = msgspec.field(name="setHostnameAsFQDN", default=NOTHING)
+    share_process_namespace: msgspec.Raw = NOTHING
+    subdomain: msgspec.Raw = NOTHING
+    termination_grace_period_seconds: msgspec.Raw = NOTHING
+
+
 class Terminated(Wire):
     """A container's end."""
 
@@ -112,6 +141,12 @@ class Pod(Object):
 
     spec: PodSpec
     status: PodStatus | None = None
+
+
+class KnownPod(Pod):
+    """A pod without fields of a later Kubernetes: reading it so is how those are found, and costs nothing."""
+
+    spec: KnownSpec
 
 
 class TemplateMeta(Wire):
