@@ -59,6 +59,7 @@ def assemble(
         cap=_ints([one.cap for one in classes]),
         conflicts=_ints([], (0, 2)),
         disruption=np.full(len(classes), 1000, dtype=np.int64),
+        pods=np.ones(len(classes), dtype=np.int64),
         leaves=np.ones(len(classes), dtype=bool),
         admits=np.array([[admitted(one, *kind) for one in classes] for kind in kinds], dtype=np.bool_),
         nodes=tuple(f"node-{index:05d}" for index in range(len(found))),

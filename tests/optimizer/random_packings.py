@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import Plan
 from kinema_optimizer.logic.compiled import Compiled
-from kinema_optimizer.logic.packing import Packing, PackingProblem, content, displaced, enemies_of
+from kinema_optimizer.logic.packing import Content, Packing, PackingProblem, content, displaced, enemies_of
 
 
 @dataclass
@@ -127,6 +128,7 @@ def _let_leave(problem: PackingProblem, rng: random.Random, nodes: Mapping[int, 
 
 def plan_of(compiled: Compiled, packing: Packing) -> Plan:
     """The plan that names pods for a packing's counts: pending, then replaced, then those that leave, by name."""
+    compiled = compiled.grouped
     names = [node.name for node in compiled.question.cluster.nodes]
     boots = {f"new-{i}": compiled.offers[m][0].name for i, m in enumerate(packing.boots.tolist())}
     seats: dict[int, Iterator[str]] = {c: _seats(compiled, packing, c) for c in range(len(compiled.classes))}
@@ -140,7 +142,9 @@ def plan_of(compiled: Compiled, packing: Packing) -> Plan:
         for e in np.flatnonzero(packing.keep).tolist():
             left = -dict(packing.changes.of(e)).get(c, 0)
             gone += [mover for mover in one.stays if mover.pod.node == names[e]][: max(0, left)]
-        to |= {mover.pod.key: next(seats[c]) for mover in (*one.pending[:placed], *one.rolled, *gone)}
+        for mover in (*one.pending[:placed], *one.rolled, *gone):
+            seat = next(seats[c])
+            to |= {pod.key: seat for pod in (mover.pod, *mover.others)}
     held = compiled.sites.mobility.held
     unplaced |= {key: held[key].code for key in held if compiled.question.cluster.pods_by_key[key].node is None}
     return plan_for(
@@ -159,3 +163,35 @@ def _seats(compiled: Compiled, packing: Packing, c: int) -> Iterator[str]:
         yield from [node.name] * max(0, dict(packing.changes.of(e)).get(c, 0))
     for i in range(len(packing.boots)):
         yield from [f"new-{i}"] * dict(packing.booted.of(i)).get(c, 0)
+
+
+def taken_apart(compiled: Compiled, packing: Packing) -> Packing:
+    """A packing of `compiled.packing` as one of `compiled.relaxed`, whose classes know no groups."""
+    grouped, size = compiled.grouped, len(compiled.classes)
+    parts = _parts(compiled)
+    machine = {offer.name: m for m, alike in enumerate(compiled.offers) for offer in alike}
+
+    def rows(given: Content) -> Content:
+        found = []
+        for node in range(given.nodes):
+            row: Counter[int] = Counter()
+            for c, count in given.of(node):
+                row.update({part: count * n for part, n in parts[c].items()})
+            found.append({c: n for c, n in row.items() if n})
+        return content(found)
+
+    return Packing(
+        keep=packing.keep,
+        changes=rows(packing.changes),
+        boots=np.array([machine[grouped.offers[m][0].name] for m in packing.boots.tolist()], dtype=np.int64),
+        booted=rows(packing.booted),
+        unplaced=packing.unplaced[:size],
+    )
+
+
+def _parts(compiled: Compiled) -> list[Counter[int]]:
+    """Of which classes one pod of each class is, groups taken apart."""
+    own = {mover.pod.key: c for c, movers in enumerate(compiled.draft.members) for mover in movers}
+    found = [Counter({c: 1}) for c in range(len(compiled.classes))]
+    groups = (movers[0] for movers in compiled.grouped.draft.members[len(found) :])
+    return [*found, *(Counter(own[pod.key] for pod in (one.pod, *one.others)) for one in groups)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -75,6 +76,7 @@ FEATURES = (
 @dataclass
 class _Making:
     rng: random.Random
+    groups: float = 0.0
     objects: list[ClusterObject] = field(default_factory=list)
     has: set[str] = field(default_factory=set)
 
@@ -98,9 +100,12 @@ class Instance:
     features: frozenset[str]
 
 
-def rule_instance(seed: int, *, pods: int = 8, nodes: int = 4) -> Instance:
-    """One instance. Pods start anywhere they fit: some rules are broken already."""
-    making = _Making(random.Random(seed))
+def rule_instance(seed: int, *, pods: int = 8, nodes: int = 4, groups: float = 0.0) -> Instance:
+    """One instance. Pods start anywhere they fit: some rules are broken already.
+
+    `groups` is the share of workloads whose pods ask for those of an earlier one on their node, and are there.
+    """
+    making = _Making(random.Random(seed), groups)
     names = [f"n{index}" for index in range(making.rng.randint(1, nodes))]
     live = [_node(making, name) for name in names]
     making.objects += live
@@ -174,7 +179,7 @@ def _workload(making: _Making, name: str, replicas: int, free: dict[str, list[in
     annotations: dict[str, str] = {}
     if making.feature("rolling", 0.12):
         annotations["kinema.io/strategy"] = "rolling"
-    elif making.chance(0.1):
+    elif making.chance(0.8 if making.groups else 0.1):  # some way to move is known of pods with this annotation
         annotations["kinema.io/strategy"] = rng.choice(["evict", "surge"])
     if making.feature("do-not-disrupt", 0.06):
         more["pod_annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
@@ -185,6 +190,8 @@ def _workload(making: _Making, name: str, replicas: int, free: dict[str, list[in
     if making.feature("gpu", 0.08):
         more["extra"] = {GPU: 1}
     rules = _rules(making, name)
+    if making.groups and making.chance(making.groups):
+        rules, places = _following(making, rules, places, lambda at: _place(rng, at, cpu, memory), free)
     make = stateful if making.chance(0.3) else deployed
     extra = more.pop("extra", {})
     volumes = making.feature("volume", 0.3) and (make is stateful or replicas == 1)
@@ -204,6 +211,24 @@ def _place(rng: random.Random, free: dict[str, list[int]], cpu: int, memory: int
     free[name][0] -= cpu
     free[name][1] -= memory
     return name
+
+
+def _following(
+    making: _Making,
+    rules: PlacementRules,
+    places: list[str | None],
+    place: Callable[[dict[str, list[int]]], str | None],
+    free: dict[str, list[int]],
+) -> tuple[PlacementRules, list[str | None]]:
+    """The rules with an affinity to an earlier workload, and places beside its pods where there is room."""
+    apps = {one.labels["app"]: one for one in making.objects if isinstance(one, Pod) and one.labels["app"] != "logger"}
+    if not apps:
+        return rules, places
+    app = making.rng.choice(sorted(apps))
+    beside = {one.node for one in making.objects if isinstance(one, Pod) and one.labels["app"] == app}
+    term = PodTerm(topology_key=HOSTNAME, selector=selector(app=app), namespaces=("shop", "bank"))
+    found = [place({name: room for name, room in free.items() if name in beside}) for _ in places]
+    return msgspec.structs.replace(rules, affinity=(*rules.affinity, term)), found
 
 
 def _finished(making: _Making, one: Pod, extra: dict[str, int], *, volumes: bool) -> Pod:

@@ -71,12 +71,20 @@ def test_every_pod_has_an_explanation(seed: int) -> None:
 
 
 def test_pod_kept_by_rules_between_pods_is_named() -> None:
-    """Pods that need each other on one node keep it together."""
-    together = PlacementRules(affinity=(PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="db")),))
-    state = cluster(node("n0"), node("n1"), *deployed("db", ["n1"]), *deployed("web", ["n1", "n1"], rules=together))
-    found = told(state, "n1")
+    """A pod that its rule lets go to some nodes only, none of which has room, keeps its node."""
+    beside = PlacementRules(affinity=(PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="db")),))
+    nodes = [node("n0", cpu=1000), node("n1")]
+    state = cluster(nodes, deployed("db", ["n0"], cpu=900), deployed("web", ["n1"], cpu=500, rules=beside))
+    pair = cluster(nodes, deployed("db", ["n0", "n1"], cpu=900), deployed("web", ["n1", "n1"], cpu=500, rules=beside))
+    assert told(state, "n1").verdict == "held-pods"  # it has no company now
+    assert told(pair, "n1").verdict == "could-go"
+    zoned = PlacementRules(affinity=(PodTerm(topology_key="topology.kubernetes.io/zone", selector=selector(app="db")),))
+    state = cluster(nodes, deployed("db", ["n0"], cpu=900), deployed("web", ["n1"], cpu=500, rules=zoned))
+    there = state.node("n1")
+    assert there is not None
+    found = explain_node(asked(state, (offer("m4", available=0),)), there)
     assert found.verdict == "no-place"
-    assert "shop/web-0: rules between pods keep it in the nodes n1" in found.reason
+    assert "shop/web-0: rules between pods keep it in topology.kubernetes.io/zone a" in found.reason
 
 
 def test_pod_that_only_a_rolling_update_moves_is_named_when_that_is_stuck() -> None:

@@ -212,7 +212,7 @@ class _Search:
 
     def _most(self, now: State) -> int | None:
         """The limit on moves, where it is one: not where all pods may move; and no fewer than must in any case."""
-        if self.wish.max_moves is None or self.wish.max_moves >= self.problem.total.sum():
+        if self.wish.max_moves is None or self.wish.max_moves >= self.problem.everybody:
             return None
         return max(self.wish.max_moves, self._moves(now))
 
@@ -220,7 +220,7 @@ class _Search:
         return self.most is None or self._moves(state) <= self.most
 
     def _moves(self, state: State) -> int:
-        return int(moved(self.problem, state).sum())
+        return int(moved(self.problem, state) @ self.problem.pods)
 
     def _cheapest(self, guide: Guide, kinds: Kinds, now: State, phase: str) -> tuple[Guide, State]:
         """Least cost, whatever moves; and the guide."""
@@ -292,7 +292,7 @@ class _Search:
 
     def _mean(self) -> float:
         """Cost per pod of the cheapest plan known, micro-USD per hour."""
-        return self.least / max(1, int(self.problem.total.sum()))
+        return self.least / max(1, self.problem.everybody)
 
     def _at(self, guide: Guide, price: float) -> Guide:
         weights = self.problem.disruption.astype(np.float64)

@@ -57,7 +57,7 @@ class Selection:
         totals = np.bincount(self._group, weights=problem.total, minlength=groups)
         entry = problem.stays
         group = self._group[entry.classes]
-        self._pods = np.bincount(entry.node_of, weights=entry.counts, minlength=len(problem.nodes))
+        self._pods = _pods(problem)
         self._share = np.zeros((len(problem.nodes), groups))
         np.add.at(self._share, (entry.node_of, group), entry.counts / np.maximum(totals, 1)[group])
         # Free room is of use only to pods that fit in there: nodes of very different room are different sets.
@@ -98,7 +98,7 @@ class Selection:
     def _least(self, most: int | None) -> Floats:
         """(rows,) the right sides: nodes that stay in any case give room and place their pods without a choice."""
         fixed, width = self._problem.node_fixed, len(self._unit)
-        gone = np.inf if most is None else max(0, most - int(self._problem.rolled.sum()))
+        gone = np.inf if most is None else max(0, most - int(self._problem.rolled @ self._problem.pods))
         staying = max(0.0, self._pods[self._free].sum() - gone)
         needed = 1.0 - self._share[fixed].sum(axis=0)
         given = np.zeros((self._sets + len(self._machines), width))
@@ -143,8 +143,8 @@ class Selection:
 
 def sparing(problem: PackingProblem, keep: Flags, most: int) -> Flags:
     """Nodes to keep, (E,), and as many more as it takes that at most so many pods lose theirs; cheap for their pods."""
-    pods = np.bincount(problem.stays.node_of, weights=problem.stays.counts, minlength=len(problem.nodes))
-    over = int(pods[~keep].sum() + problem.rolled.sum()) - most
+    pods = _pods(problem)
+    over = int(pods[~keep].sum() + problem.rolled @ problem.pods) - most
     if over <= 0:
         return keep
     gone = np.flatnonzero(~keep & (pods > 0))
@@ -153,3 +153,10 @@ def sparing(problem: PackingProblem, keep: Flags, most: int) -> Flags:
     kept = keep.copy()
     kept[gone[:needed]] = True
     return kept
+
+
+def _pods(problem: PackingProblem) -> Floats:
+    """(E,): movable pods of each node."""
+    stays = problem.stays
+    weights = (stays.counts * problem.pods[stays.classes]).astype(np.float64)
+    return np.bincount(stays.node_of, weights=weights, minlength=len(problem.nodes)).astype(np.float64)

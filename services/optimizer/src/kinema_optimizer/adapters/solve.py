@@ -64,13 +64,13 @@ def left_out(problem: Compiled) -> int | None:
         given = starts(problem.problem)
         if not given:
             return None
-        lost: Sequence[int] = given[0].unplaced
+        classes, lost = problem.classes, given[0].unplaced
     else:
         state = placed_as_it_is(problem.packing)
         if (state.unplaced > problem.packing.pending).any():
             return None
-        lost = state.unplaced.tolist()
-    waiting = [mover for one, n in zip(problem.classes, lost, strict=True) if n for mover in one.pending[-n:]]
+        classes, lost = problem.grouped.classes, tuple(state.unplaced.tolist())
+    waiting = [mover for one, n in zip(classes, lost, strict=True) if n for mover in one.pending[-n:]]
     waiting += [mover for _, mover in problem.homeless]
     return sum(mover.pod.namespace != NAMESPACE for mover in waiting)
 

@@ -141,10 +141,20 @@ class Compiled:
         return self._dense.unbound(self.problem, self._fixed(None))
 
     @cached_property
+    def grouped(self) -> Compiled:
+        """The same with pods that leave their node only together as one: what the classes of `packing` are."""
+        if not self.sites.ties.groups:
+            return self
+        cluster, fixed = self.question.cluster, self._fixed(self.kept_by_packing)
+        free = {node.name for node, stays in zip(cluster.nodes, fixed.tolist(), strict=True) if not stays}
+        groups = [group for group in self.sites.ties.groups if cluster.pods_by_key[group.pods[0]].node in free]
+        return _finished(self.draft.with_groups(groups)) if groups else self
+
+    @cached_property
     def packing(self) -> PackingProblem:
         """The sparse form."""
-        fixed = self._fixed(self.kept_by_packing)
-        return packing_problem(self.draft, self.classes, self.machines, fixed=fixed, free=False)
+        made, fixed = self.grouped, self._fixed(self.kept_by_packing)
+        return packing_problem(made.draft, made.classes, made.machines, fixed=fixed, free=False)
 
     @cached_property
     def relaxed(self) -> PackingProblem:

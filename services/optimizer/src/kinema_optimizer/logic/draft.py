@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -12,11 +12,12 @@ import numpy as np
 from kinema_core.events import Mode, Offer, Resize, WorkloadForecast
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, MobilityOptions
+from kinema_core.model.resources import total
 from kinema_optimizer.logic.admission import Admission, Site
 from kinema_optimizer.logic.movers import Mover, movers_of, resizes_of
 from kinema_optimizer.logic.problem import Flags, Ints, frozen, most_that_fit
 from kinema_optimizer.logic.rooms import resources_of, room_vector, vector
-from kinema_optimizer.logic.ties import FREE, UNMARKED, Marks, Need, Ties
+from kinema_optimizer.logic.ties import FREE, UNMARKED, Group, Marks, Need, Ties
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,38 @@ class Draft:
             offer_room=_rooms(sites.offers, resources, most),
         )
 
+    def with_groups(self, groups: Sequence[Group]) -> Draft:
+        """The draft with each of these groups as one pod, in classes after all others, whose numbers do not change."""
+        index = {mover.pod.key: (c, mover) for c, members in enumerate(self.members) for mover in members}
+        grouped = {key for group in groups for key in group.pods}
+        kinds: dict[tuple[tuple[int, ...], Need], int] = {}
+        found: dict[tuple[object, ...], list[Mover]] = {}
+        classes: list[tuple[Ints, int, Marks, int]] = []
+        for group in groups:
+            pods = [index[key] for key in group.pods]
+            mine = [c for c, _ in pods]
+            rows = tuple(sorted(set(self.kinds[mine].tolist())))
+            kind = kinds.setdefault((rows, _need_of(self.sites.ties, group)), len(kinds))
+            marks = _marks_of([self.marks[c] for c in mine])
+            requests, risk = self.requests[mine].sum(axis=0), int(self.risks[mine].sum())
+            alike = (requests.tobytes(), kind, marks, risk)
+            if alike not in found:
+                classes.append((requests, len(self.admits) + kind, marks, risk))
+            found.setdefault(alike, []).append(_as_one([mover for _, mover in pods], risk))
+        could = np.array([self.could[list(rows)].all(axis=0) for rows, _ in kinds], dtype=bool)
+        admits = _admitted(could, [need for _, need in kinds], self.sites)
+        alone = tuple(tuple(one for one in members if one.pod.key not in grouped) for members in self.members)
+        return replace(
+            self,
+            members=(*alone, *(tuple(movers) for movers in found.values())),
+            requests=np.concatenate([self.requests, [one[0] for one in classes]]),
+            kinds=np.concatenate([self.kinds, [one[1] for one in classes]]),
+            marks=(*self.marks, *(one[2] for one in classes)),
+            risks=np.concatenate([self.risks, [one[3] for one in classes]]),
+            admits=np.concatenate([self.admits, admits]),
+            could=np.concatenate([self.could, could]),
+        )
+
     @cached_property
     def offer_fits(self) -> Ints:
         """(O, C): most pods of a class that fit into a new node of each offer, rules aside."""
@@ -171,6 +204,28 @@ class Draft:
                 if mover.pod.node is not None:
                     taken[index[mover.pod.node]] += np.array(vector(mover.takes, self.resources), dtype=np.int64)
         return taken
+
+
+def _need_of(ties: Ties, group: Group) -> Need:
+    """Where all of a group's pods may be at once, their company on their node aside."""
+    pins = {pin for key in group.pods for pin in ties.needs.get(key, FREE).pins}
+    return Need(tuple(sorted(pins, key=lambda pin: (pin[0], pin[1] or ""))), group.nodes)
+
+
+def _marks_of(marks: Sequence[Marks]) -> Marks:
+    """Every part of them in a rule. They leave their node only when it is deleted, for each other's sake."""
+    return Marks(
+        keeps_away=frozenset[int]().union(*(one.keeps_away for one in marks)),
+        kept_away=frozenset[int]().union(*(one.kept_away for one in marks)),
+        counted=frozenset[int]().union(*(one.counted for one in marks)),
+        leaned_on=True,
+    )
+
+
+def _as_one(movers: Sequence[Mover], risk: int) -> Mover:
+    """The first of the movers with the others in its train."""
+    requests, takes = (total(one) for one in ([mover.requests for mover in movers], [mover.takes for mover in movers]))
+    return replace(movers[0], requests=requests, takes=takes, risk=risk, others=tuple(one.pod for one in movers[1:]))
 
 
 def _ranks(movers: Sequence[Mover]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
@@ -126,11 +126,12 @@ def explain_node(given: Compiled, node: Node) -> NodeExplanation:
     problem = free.packing
     index = problem.nodes.index(node.name)
     found = without(problem, [index])
-    pods = int(problem.stays.counts[problem.stays.node_of == index].sum())
+    mine = problem.stays.node_of == index
+    pods = int(problem.stays.counts[mine] @ problem.pods[problem.stays.classes[mine]])
     priced = not found.homeless and pods == len(_listed_on(given, node))
     price = given.sites.prices[node.name]
     saves = price - found.price if priced else None
-    lost = _without_place(free, found, node)
+    lost = _without_place(free.grouped, problem, found, node)
     verdict, why = _verdict(own, held, found, pods=pods, lost=lost, saves=saves, price=price)
     machine_type, zone, capacity_type = machine_of(node)
     return NodeExplanation(
@@ -189,8 +190,7 @@ def _verdict(
         named = ", ".join(f"{code}: {codes[code]}" for code in sorted(codes))
         return "held-pods", f"{len(held)} of its pods may not move ({named})"
     if found.homeless:
-        count = sum(pods for _, pods in found.homeless)
-        return "no-place", f"{count} of its pods find no place elsewhere, as {lost}"
+        return "no-place", lost
     if saves is not None and saves > 0:
         where = f"on new machines for {found.price / MICRO:.4f} USD/h" if found.boots else "on nodes that are there"
         return "could-go", f"its pods find a place elsewhere, {where}" if pods else "no pod needs it"
@@ -198,21 +198,31 @@ def _verdict(
     return "as-dear", f"{said}, and it costs {price / MICRO:.4f}"
 
 
-def _without_place(given: Compiled, found: Alternative, node: Node) -> str:
-    """One of the node's pods without another place, and why; empty when all have one."""
+def _without_place(given: Compiled, problem: PackingProblem, found: Alternative, node: Node) -> str:
+    """How many of the node's pods have no other place, and why one of them has none; empty when all have one."""
+    lost = f"{_heads(problem, found.homeless)} of its pods find no place elsewhere, as "
     for c, _ in found.homeless:
         mover = next(one for one in given.draft.members[c] if one.pod.node == node.name)
+        if mover.others:
+            them = f"{mover.pod.key} and {', '.join(one.key for one in mover.others)}"
+            return f"{lost}{them} leave it only together (required affinity), and nothing takes all of them"
         need = given.sites.ties.needs.get(mover.pod.key)
         if need is not None and (need.nodes is not None or need.pins):
             pins = [f"{key} {value}" for key, value in need.pins]
             where = [*pins, *(() if need.nodes is None else (f"the nodes {', '.join(sorted(need.nodes))}",))]
-            return f"{mover.pod.key}: rules between pods keep it in {' and '.join(where)}"
-        return f"{mover.pod.key}: {given.sites.admission.refusal(mover.pod, mover.requests, given.sites.offers)[1]}"
+            return f"{lost}{mover.pod.key}: rules between pods keep it in {' and '.join(where)}"
+        why = given.sites.admission.refusal(mover.pod, mover.requests, given.sites.offers)[1]
+        return f"{lost}{mover.pod.key}: {why}"
     return ""
 
 
+def _heads(problem: PackingProblem, counts: Iterable[tuple[int, int]]) -> int:
+    """How many pods so many of each class are."""
+    return sum(int(problem.pods[c]) * n for c, n in counts)
+
+
 def _elsewhere(problem: PackingProblem, found: Alternative, pods: int) -> Elsewhere:
-    taken = [(sum(found.onto[e].values()), problem.nodes[e]) for e in found.onto]
+    taken = [(_heads(problem, found.onto[e].items()), problem.nodes[e]) for e in found.onto]
     most = sorted(taken, key=lambda one: (-one[0], one[1]))
     boots = Counter(machine for machine, _ in found.boots)
     return Elsewhere(
@@ -221,7 +231,7 @@ def _elsewhere(problem: PackingProblem, found: Alternative, pods: int) -> Elsewh
         onto=tuple(Target(node=name, pods=n) for n, name in most[:MOST_NAMES]),
         onto_nodes=len(most),
         boots=tuple(_bought(problem, machine, boots[machine]) for machine in sorted(boots)),
-        homeless=sum(n for _, n in found.homeless),
+        homeless=_heads(problem, found.homeless),
     )
 
 
@@ -236,7 +246,7 @@ def _bought(problem: PackingProblem, machine: int, count: int) -> Bought:
 def explain_pod(given: Compiled, pod: Pod) -> PodExplanation:
     """Why a pod of the cluster is where it is, or has no place."""
     requests = with_ports(pod.requests, pod, given.question.cluster)
-    c = _class_of(given, pod)
+    c = _class_of(given.grouped, pod)
     rooms, cheapest = ((), None) if c is None else _places(given.packing, c, pod.node)
     verdict, code, reason = _fate(given, pod, requests, placed=bool(rooms or cheapest))
     return PodExplanation(
@@ -264,7 +274,10 @@ def _fate(given: Compiled, pod: Pod, requests: Amounts, *, placed: bool) -> tupl
     if held is not None:
         return ("not-placed" if pod.node is None else "held"), held.code, held.reason
     if pod.node is not None:
-        return "movable", "", "it stays as long as its node is kept, unless a plan gains by moving it"
+        group = next((one.pods for one in given.sites.ties.groups if pod.key in one.pods), ())
+        company = ", ".join(key for key in group if key != pod.key)
+        train = f" together with {company} (required affinity)" if company else ""
+        return "movable", "", f"it stays as long as its node is kept, unless a plan gains by moving it{train}"
     if placed:
         return "placeable", "", "it waits, and a node with room or a machine on sale can take it"
     return "no-place", *_refusal(given, pod, requests)
@@ -282,7 +295,12 @@ def _refusal(given: Compiled, pod: Pod, requests: Amounts) -> tuple[str, str]:
 def _class_of(given: Compiled, pod: Pod) -> int | None:
     """The class of a pod that is pending or may move."""
     return next(
-        (c for c, movers in enumerate(given.draft.members) if any(mover.pod.key == pod.key for mover in movers)), None
+        (
+            c
+            for c, movers in enumerate(given.draft.members)
+            if any(pod.key in (mover.pod.key, *(one.key for one in mover.others)) for mover in movers)
+        ),
+        None,
     )
 
 

@@ -33,6 +33,8 @@ class Mover:
     """What it takes of its node now, likewise."""
     risk: int
     """What its restart counts, in thousandths of an ordinary one."""
+    others: tuple[Pod, ...] = ()
+    """Pods that go wherever it goes, after it: requests, room and risk are those of all together."""
 
 
 @dataclass(frozen=True)

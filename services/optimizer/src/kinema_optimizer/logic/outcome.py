@@ -117,6 +117,7 @@ def of_solution(compiled: Compiled, solution: Solution) -> Outcome:
 
 def of_packing(compiled: Compiled, packing: Packing) -> Outcome:
     """The outcome of a packing."""
+    compiled = compiled.grouped
     cluster = compiled.question.cluster
     boots = tuple(compiled.offers[machine] for machine in packing.boots.tolist())
     seats: list[dict[str, int]] = [{} for _ in compiled.classes]
@@ -132,6 +133,8 @@ def of_packing(compiled: Compiled, packing: Packing) -> Outcome:
     keep = tuple(bool(one) for one in packing.keep)
     leavers = _leavers(compiled, given_up)
     targets, lost = _seated(compiled, seats, keep, tuple(packing.unplaced.tolist()), frozenset(), leavers)
+    trains = (mover for one in compiled.classes for mover in one.stays if mover.others and mover.pod.key in targets)
+    targets |= {other.key: targets[mover.pod.key] for mover in trains for other in mover.others}
     return Outcome(keep, boots, targets, tuple(mover for _, mover in lost))
 
 

@@ -91,6 +91,8 @@ class PackingProblem:
     """(P, 2): pairs of different classes that no node may newly bring together; smaller class first, sorted."""
     disruption: Ints
     """(C,): what moving one pod of the class counts, in thousandths of an ordinary move."""
+    pods: Ints
+    """(C,): how many pods one of the class is: more than one where pods move only together."""
     leaves: Flags
     """(C,): a node that is kept may give pods of the class up: nobody counts on their company there."""
     admits: Flags
@@ -131,6 +133,11 @@ class PackingProblem:
     def total(self) -> Ints:
         """(C,): all pods of the class that are placed or could be."""
         return np.asarray(self.pending + self.rolled + self.stays.totals(len(self.pending)), dtype=np.int64)
+
+    @cached_property
+    def everybody(self) -> int:
+        """How many pods there are."""
+        return int(self.total @ self.pods)
 
     @cached_property
     def price_unit(self) -> int:
@@ -177,7 +184,7 @@ def disruption(problem: PackingProblem, packing: Packing) -> int:
 
 def moves(problem: PackingProblem, packing: Packing) -> int:
     """Pods whose node changes."""
-    return int(_moved(problem, packing).sum())
+    return int(_moved(problem, packing) @ problem.pods)
 
 
 def _moved(problem: PackingProblem, packing: Packing) -> Ints:

@@ -35,6 +35,7 @@ def packing_problem(
         cap=true_caps(draft.marks, _crowds(stays, kinds)) if free else caps(draft.marks, draft.sites.ties.most),
         conflicts=conflict_pairs(draft, classes) if not free else frozen([], (0, 2)),
         disruption=draft.risks,
+        pods=frozen([1 + len(members[0].others) if members else 1 for members in draft.members], (kinds,)),
         # Those who need company of it, and a spread that is even because every node has some, count on where it is.
         leaves=np.array([not (one.leaned_on or one.counted) for one in draft.marks], dtype=bool),
         admits=admits,

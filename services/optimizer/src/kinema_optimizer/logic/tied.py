@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -10,16 +10,17 @@ from types import MappingProxyType
 from kinema_core.events import Held, Mode, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident, residents_of
-from kinema_core.model.match import node_admits
+from kinema_core.model.match import HOSTNAME, node_admits
 from kinema_core.model.mobility import Mobility, listed
 from kinema_core.model.neighbours import required, selects, term_scope
 from kinema_optimizer.logic.admission import Site
-from kinema_optimizer.logic.between import Between, Census, Counted, by_node, rules_between
+from kinema_optimizer.logic.between import Between, Census, Counted, Near, by_node, rules_between
 from kinema_optimizer.logic.kept import kept_in_place
 from kinema_optimizer.logic.movers import stuck_updates
 from kinema_optimizer.logic.pending import Market, Waiting
 from kinema_optimizer.logic.spread import closed_by_spread
 from kinema_optimizer.logic.ties import UNMARKED, Ban, Marks, Need, Ties
+from kinema_optimizer.logic.together import Ask, asking, together
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,18 @@ def ties_of(scene: Scene) -> Ties:
     pending = [pod for pod in listed(scene.cluster) if pod.node is None and pod.key not in scene.facts.held]
     waiting = Waiting(census, between, single, scene.market._replace(closed=closed))
     seats = waiting.seats(pending)
+    asks = asking(between, census, single, waiting.homes)
+    lonely = _lonely(scene, [near for near in between.near if single(near.counted.key)], census)
+    united = together(asks, _able(scene, {**lonely, **kept.pods}, kept.nodes), marking.marks)
+    stays = {**lonely, **united.stuck, **kept.pods}
     return Ties(
-        needs=MappingProxyType({**_needs(waiting), **seats}),
+        needs=MappingProxyType({**_needs(waiting, asks), **seats}),
         marks=MappingProxyType(marking.marks),
         most=MappingProxyType(marking.most),
         bans=MappingProxyType({**_live_bans(scene, marking), **_daemon_bans(scene, marking)}),
-        restricted=MappingProxyType(_restricted(scene, kept.pods)),
+        restricted=MappingProxyType(_restricted(scene, stays)),
         fixed=MappingProxyType(kept.nodes),
+        groups=united.groups,
         closed=closed,
     )
 
@@ -119,7 +125,37 @@ def _rolls(scene: Scene, pod: Pod) -> bool:
     return resized or scene.facts.strategy.get(pod.key) == "rolling"
 
 
-def _needs(waiting: Waiting) -> dict[str, Need]:
+def _lonely(scene: Scene, nears: Iterable[Near], census: Census) -> dict[str, Held]:
+    """Pods that ask for their own kind and are the only ones of it, where a new copy comes before the old one goes.
+
+    Of rules whose domains are nodes.
+    """
+    why = "its required affinity lets a new copy in only beside the old one; one that is evicted first could go"
+    return {
+        pod.key: Held(pod=pod.key, code="affinity-first", reason=why)
+        for near in nears
+        for pod in near.carriers
+        if scene.facts.strategy.get(pod.key) == "surge" and census.known(pod) and census.first(pod, near.counted)
+    }
+
+
+def _able(scene: Scene, kept: Iterable[str], nodes: Collection[str]) -> Callable[[str], bool]:
+    """Tells who may move, and by itself, from a node that may be deleted; `kept` pods and `nodes` stay."""
+    cluster, facts = scene.cluster, scene.facts
+    named = all(HOSTNAME in node.labels for node in scene.nodes)
+    fixed = {pod.node for key in kept if (pod := cluster.pod(key)) is not None}.union(nodes)
+
+    def able(key: str) -> bool:
+        pod = cluster.pod(key)
+        if pod is None or pod.node is None or pod.node in fixed or not named or scene.mode == "autoscale":
+            return False
+        alone = facts.strategy.get(key, "rolling") != "rolling" and not _rolls(scene, pod)
+        return alone and facts.deletable[pod.node] is None
+
+    return able
+
+
+def _needs(waiting: Waiting, asks: Mapping[str, Ask]) -> dict[str, Need]:
     """Bound pods that rules concern, pinned to the domains that they are in, or to nodes with the company they need."""
     census, between, single = waiting.census, waiting.between, waiting.single
     keys: dict[str, set[str]] = {}
@@ -132,18 +168,12 @@ def _needs(waiting: Waiting) -> dict[str, Need]:
     for pod, key in chain(_concerned(between, census, single), asked):
         if census.known(pod) and not is_resident(census.cluster, pod):
             keys.setdefault(pod.key, set()).add(key)
-    beside: dict[str, frozenset[str]] = {}
-    for near in between.near:
-        for pod in near.carriers if single(near.counted.key) else ():
-            if census.known(pod) and not census.first(pod, near.counted):
-                homes = waiting.homes(near)
-                beside[pod.key] = beside.get(pod.key, homes) & homes
     known: dict[Need, Need] = {}
     found: dict[str, Need] = {}
-    for name in sorted(keys.keys() | beside.keys()):
+    for name in sorted(keys.keys() | asks.keys()):
         one = census.cluster.pods_by_key[name]
         pins = tuple((key, census.domain(one, key)) for key in sorted(keys.get(name, ())))
-        need = Need(pins, beside.get(name))
+        need = Need(pins, asks[name].homes if name in asks else None)
         found[name] = known.setdefault(need, need)
     return found
 

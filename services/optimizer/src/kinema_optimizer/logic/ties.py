@@ -53,6 +53,15 @@ class Need(NamedTuple):
 FREE: Final = Need(())
 
 
+class Group(NamedTuple):
+    """Bound pods of one node that leave it together: each asks for company there, or is such company."""
+
+    pods: tuple[str, ...]
+    """Keys, in an order in which they can move: whom one asks for is before it."""
+    nodes: frozenset[str] | None
+    """Only to these live nodes."""
+
+
 @dataclass(frozen=True)
 class Ties:
     """The rules between pods, worked out; pods and nodes without an entry are concerned by none."""
@@ -69,5 +78,7 @@ class Ties:
     """Bound pods that this reduction keeps where they are, though they might move, by key."""
     fixed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Live nodes that it keeps for other reasons, and why."""
+    groups: tuple[Group, ...] = ()
+    """No pod is in two of them."""
     closed: frozenset[str] = frozenset()
     """Offers of which a new node would break an enforced spread."""
