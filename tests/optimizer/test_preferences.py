@@ -15,6 +15,7 @@ from kinema_core.events import (
     PodTerm,
     PreferredNodeTerm,
     Requirement,
+    Spread,
 )
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
@@ -125,10 +126,15 @@ def test_company_is_sought_or_shunned_where_it_costs_nothing(near: bool) -> None
     assert plan(running, (offer(available=0),)).moves == 0
 
 
-def test_company_can_be_paid_for() -> None:
+@pytest.mark.parametrize(("size", "spread"), [(0, False), (FILL, False), (FILL, True)])
+def test_company_can_be_paid_for(size: int, spread: bool) -> None:
     """Two nodes become one though their pods had rather be apart, unless that is worth more than a node."""
-    term = PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="web"), weight=100)
-    state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], rules=PlacementRules(anti_affinity=(term,))))
+    host = "kubernetes.io/hostname"
+    term = PodTerm(topology_key=host, selector=selector(app="web"), weight=100)
+    even = Spread(topology_key=host, max_skew=1, when_unsatisfiable="ScheduleAnyway", selector=selector(app="web"))
+    rules = PlacementRules(spread=(even,)) if spread else PlacementRules(anti_affinity=(term,))
+    there = crowd(size) if size else ()
+    state = cluster(*there, node("n1"), node("n2"), deployed("web", ["n1", "n2"], rules=rules))
     found = plan(state, (offer(available=0),))
     assert (found.cost.after, [(one.weight, one.pods) for one in found.given_up]) == (0.17, [(100, 2)])
     dear = plan(state, (offer(available=0),), price=1000)

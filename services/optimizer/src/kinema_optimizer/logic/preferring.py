@@ -3,24 +3,25 @@
 The search decides how many pods of a class go where, at the least cost; its classes know nothing of preferences, so
 that only pods that have some cost any time. Who of a class takes which seat and who takes room that is left over costs
 nothing: preferences about nodes and about other pods decide that. Which of equal offers a new node is of is up to those
-about nodes; and a node that was to be deleted stays when its pods like it more than it costs.
+about nodes; and a node that was to be deleted stays when that spares its pods more than it costs. No node is bought for
+a preference: the search would have to know of preferences from the beginning.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
 import numpy as np
 
-from kinema_core.events import Offer, Pod
+from kinema_core.events import Offer, PlacementRules, Pod
 from kinema_core.model.catalog import new_node_labels
 from kinema_core.model.checks.rules import Spot, World
 from kinema_core.model.match import parse_taints
-from kinema_core.model.preferences import unmet
+from kinema_core.model.preferences import UNWEIGHTED, unmet
 from kinema_optimizer.logic.company import Company
 from kinema_optimizer.logic.compiled import Compiled
 from kinema_optimizer.logic.movers import Mover
@@ -30,6 +31,8 @@ from kinema_optimizer.logic.ties import FREE, UNMARKED
 
 _TRIED: Final = 32
 """Seats that are looked at for somebody to change places with."""
+_WEIGHED: Final = 200_000
+"""Pods that are asked what they would give up if nodes were kept, all tries together."""
 _ASKED: Final = 10_000
 """Pods that are asked for what they prefer: a bound on the time that takes beside the search."""
 
@@ -115,20 +118,64 @@ def _chosen(problem: Compiled, outcome: Outcome) -> tuple[tuple[Offer, ...], ...
 
 
 def _kept(problem: Compiled, outcome: Outcome) -> Outcome:
-    """The outcome without the deletion of nodes that cost less than their pods would give up by leaving them."""
+    """The outcome without the deletion of nodes that cost less than what pods give up for it.
+
+    Where preferences about nodes alone are worth that, it is certain; with those about other pods it is tried.
+    """
+    sure, maybe = _cherished(problem, outcome)
+    if sure:
+        outcome = without_moves(problem, outcome, _leaving(problem, outcome, sure))
+    paid = _paid(problem, outcome) if maybe else 0
+    for name in maybe[: max(1, _WEIGHED // max(1, len(problem.choosy) + len(problem.sociable)))]:
+        other = without_moves(problem, outcome, _leaving(problem, outcome, (name,)))
+        instead = _paid(problem, other)
+        if instead < paid and len(other.lost) <= len(outcome.lost):
+            outcome, paid = other, instead
+    return outcome
+
+
+def _leaving(problem: Compiled, outcome: Outcome, nodes: Collection[str]) -> frozenset[str]:
+    """Keys of the pods that leave these nodes."""
+    pods = problem.question.cluster.pods_by_key
+    return frozenset(key for key in outcome.targets if pods[key].node in nodes)
+
+
+def _cherished(problem: Compiled, outcome: Outcome) -> tuple[list[str], list[str]]:
+    """Deleted nodes that cost less than their pods give up by leaving them, and others that may, the best first.
+
+    Preferences about other pods count twice: each of the pods may be the company that somebody else minds.
+    """
     sites, nodes = _sites(problem, outcome), _nodes(problem)
     gone = {name for name, keep in zip(nodes, outcome.keep, strict=True) if not keep}
-    worth: Counter[str] = Counter()
-    for key in outcome.targets.keys() & problem.choosy.keys():
-        _, pod = problem.choosy[key]
-        if pod.node in gone:
-            liked = _points(problem, pod)
-            worth[pod.node] += int(liked[sites[outcome.targets[key]]]) - int(liked[nodes[pod.node]])
     price, prices = problem.question.point_price, problem.sites.prices
-    stay = {name for name, points in worth.items() if points * price > prices[name]}
-    pods = problem.question.cluster.pods_by_key
-    back = {key for key in outcome.targets if pods[key].node in stay}
-    return without_moves(problem, outcome, back) if back else outcome
+    sure: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    for key in outcome.targets.keys() & {**problem.choosy, **problem.sociable}.keys() if gone and price else ():
+        pod = problem.question.cluster.pods_by_key[key]
+        if pod.node not in gone:
+            continue
+        if key in problem.choosy:
+            liked = _points(problem, pod)
+            sure[pod.node] += price * int(liked[sites[outcome.targets[key]]] - liked[nodes[pod.node]])
+        most[pod.node] += 2 * price * _weight(pod.rules)
+    certain = sorted(name for name, given in sure.items() if given > prices[name])
+    worth = {name: sure[name] + given - prices[name] for name, given in most.items() if given}
+    maybe = [name for name, more in worth.items() if more > 0 and name not in certain]
+    return certain, sorted(maybe, key=lambda name: (-worth[name], name))
+
+
+def _weight(rules: PlacementRules) -> int:
+    """Points of all preferences about other pods."""
+    anyway = sum(one.when_unsatisfiable == "ScheduleAnyway" for one in rules.spread)
+    return sum(term.weight for term in (*rules.affinity, *rules.anti_affinity)) + UNWEIGHTED * anyway
+
+
+def _paid(problem: Compiled, outcome: Outcome) -> int:
+    """Micro-USD per hour: nodes, and preferences that do not hold at their price."""
+    nodes, prices = problem.question.cluster.nodes, problem.sites.prices
+    paid = sum(prices[node.name] for node, keep in zip(nodes, outcome.keep, strict=True) if keep)
+    paid += sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
+    return paid + problem.question.point_price * points_given_up(problem, outcome)
 
 
 @dataclass
