@@ -53,7 +53,7 @@ def _users(holder: str, lock: Path) -> str:
     if not left:
         return f"process {holder or 'unknown'}: end that one"
     pids = " ".join(str(pid) for pid in left)
-    return f"what process {holder} left running when it was killed: end that (`kill {pids}`)"
+    return f"what process {holder} left running when it was killed: wait some seconds, end what stays (`kill {pids}`)"
 
 
 def _opens(process: Path, lock: Path) -> bool:
