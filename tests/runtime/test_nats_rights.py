@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -181,6 +182,8 @@ class TestOnBroker:
         assert "\n" not in str(caught.value)
         assert "wrong" not in str(caught.value)
 
+    # The client forgets to close the socket of a reconnect that was refused.
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     async def test_a_password_changed_later_ends_deliveries(self, broker: Broker) -> None:
         """Refused at a reconnect, the service is told instead of trying for ever."""
         assert isinstance(broker.server, NatsServer)
@@ -198,6 +201,7 @@ class TestOnBroker:
             await asyncio.wait_for(waiting, 15)
         with pytest.raises(BusDeniedError):
             await bus.publish(forecast(1))
+        gc.collect()  # or another test would be told of that socket
 
     async def test_what_was_closed_stops_reconnecting(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         """Even if the client overlooks that it is cancelled: else the process could not end."""
