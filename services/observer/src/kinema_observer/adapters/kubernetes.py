@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import msgspec
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from zlib_ng import zlib_ng
 
 from kinema_core.runtime.yaml_files import kubeconfig_error, kubeconfig_fault
 from kinema_observer.errors import (
@@ -37,8 +37,10 @@ REQUEST_SECONDS: Final = 60.0
 _LONGEST_LINE: Final = 32 * 1024 * 1024
 """Bytes of one watch event that are taken; etcd refuses objects above a few MiB."""
 _LONGEST_ERROR: Final = 64 * 1024
-_GZIP: Final = zlib.MAX_WBITS | 16
+_GZIP: Final = zlib_ng.MAX_WBITS | 16
 """What zlib takes for a gzip header."""
+_LARGEST_ROOM: Final = 2**26
+"""Bytes that an answer is given at once, whatever it says it needs; a page of a list has some MB."""
 _HEADERS: Final = {"Accept": "application/json"}
 _WHOLE: Final = {"Accept-Encoding": "gzip"}
 """Of answers that end. An API server writes TLS records of 4 KiB: to decrypt one costs more than to unpack its text."""
@@ -225,9 +227,10 @@ def _tls(configuration: Configuration) -> ssl.SSLContext:
 def _unpacked(path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     if headers.get("Content-Encoding") != "gzip":
         return body
+    room = int.from_bytes(body[-4:], "little") + 1  # gzip ends with the size: nothing is copied to make more room
     try:
-        return zlib.decompress(body, wbits=_GZIP)
-    except zlib.error as error:
+        return zlib_ng.decompress(body, wbits=_GZIP, bufsize=min(room, _LARGEST_ROOM))
+    except zlib_ng.error as error:  # type: ignore[misc]  # its types take the class for an instance
         raise ApiProtocolError(path, f"the answer cannot be unpacked: {error}") from error
 
 
