@@ -126,7 +126,7 @@ def test_null_where_a_list_or_a_number_belongs_says_nothing() -> None:
 def test_equal_rules_and_labels_are_one_value() -> None:
     """Pods of a workload share labels, requests and rules, so that 150,000 of them fit into memory."""
     parts: dict[str, Any] = {"nodeSelector": {"disk": "ssd"}, "tolerations": [{"operator": "Exists"}]}
-    one, other = read(name="web-0", **parts), read(name="web-1", **parts)
+    one, other = read(name="web-0", **parts), read(name="web-1", node="n2", hostname="web-1", **parts)
     assert one.rules is other.rules
     assert one.labels is other.labels
     assert one.requests is other.requests

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from kinema_core.events import EMPTY, NO_RULES, Amounts, HostPort, Labels, PlacementRules, Pod
 from kinema_observer.errors import UnreadableFieldError
@@ -23,9 +24,9 @@ from kinema_observer.logic.reading import (
     text_of,
     uid_of,
 )
-from kinema_observer.logic.requests import requests_of
+from kinema_observer.logic.requests import Reported, reported_of, requests_of
 from kinema_observer.logic.rules import rules_of
-from kinema_observer.logic.wire import Condition
+from kinema_observer.logic.wire import NOTHING, Condition
 
 FINISHED: Final = ("Succeeded", "Failed")
 Phase: TypeAlias = Literal["Pending", "Running", "Unknown"]
@@ -33,9 +34,10 @@ _PORTS: Final = msgspec.json.Decoder(list[wire.Port])
 _VOLUMES: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _CLAIM_SOURCES: Final = msgspec.json.Decoder(wire.ClaimSource)
 _NAMES: Final = msgspec.json.Decoder(str)
+_ENCODER: Final = msgspec.json.Encoder()
 _SPECS: Final = msgspec.json.Decoder(wire.PodSpec)
 _KNOWN_SPECS: Final = msgspec.json.Decoder(wire.KnownSpec)
-_KNOWN_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(wire.KnownSpec))
+_KNOWN_FIELDS: Final = frozenset(field.encode_name for field in structs.fields(wire.KnownSpec))
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SILENT: Final = EMPTY_TEXTS | {b"false", b'""'}
 _PODS: Final = msgspec.json.Decoder(wire.Pod)
@@ -94,6 +96,11 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
     volumes = _volumes(text_of(spec.volumes), name)
     statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     ready, unschedulable = _standing(status.conditions)
+    labels = labels_of(meta.labels)
+    own = structs.replace(spec, node_name=None, hostname=NOTHING, volumes=NOTHING)
+    requests, rules = _shared(_ENCODER.encode(own), reported_of(statuses))
+    if volumes.claims or volumes.unmodelled or later:
+        rules = _rules(spec, volumes, later)
     return Pod(
         name=name,
         namespace=namespace_of(meta),
@@ -102,15 +109,10 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
         node=spec.node_name or None,
         nominated=status.nominated_node_name or None,
         owner=owner,
-        labels=labels_of(meta.labels),
+        labels=labels,
         annotations=annotations,
-        requests=requests_of(spec, statuses),
-        rules=rules_of(
-            spec,
-            host_ports=_host_ports(spec),
-            claims=volumes.claims,
-            unmodelled=(*volumes.unmodelled, *_unmodelled(spec), *later),
-        ),
+        requests=requests,
+        rules=rules,
         priority=spec.priority or 0,
         ready=ready,
         unschedulable=unschedulable,
@@ -122,6 +124,18 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
         restarts=sum([item.restart_count or 0 for item in statuses]),
         last_restart=_last_restart(statuses),
     )
+
+
+@lru_cache(maxsize=16384)
+def _shared(text: bytes, reported: Reported) -> tuple[Amounts, PlacementRules]:
+    """What pods of one workload have in common, from their spec without what is each pod's own."""
+    spec = _SPECS.decode(text)
+    return requests_of(spec, reported), _rules(spec, _NO_VOLUMES)
+
+
+def _rules(spec: wire.PodSpec, volumes: _Volumes, later: tuple[str, ...] = ()) -> PlacementRules:
+    unmodelled = (*volumes.unmodelled, *_unmodelled(spec), *later)
+    return rules_of(spec, host_ports=_host_ports(spec), claims=volumes.claims, unmodelled=unmodelled)
 
 
 def template_of(found: wire.Template | None) -> Template:
@@ -149,9 +163,7 @@ def _template(text: bytes) -> tuple[Amounts, PlacementRules]:
     volumes = _volumes(text_of(spec.volumes), "")
     # The admission of a pod merges its runtime class's node selector into it; a template does not show that yet.
     runtime = ("spec.runtimeClassName",) if spec.runtime_class_name else ()
-    unmodelled = (*volumes.unmodelled, *_unmodelled(spec), *later, *runtime)
-    rules = rules_of(spec, host_ports=_host_ports(spec), claims=volumes.claims, unmodelled=unmodelled)
-    return requests_of(spec), rules
+    return requests_of(spec), _rules(spec, volumes, (*later, *runtime))
 
 
 def _template_spec(text: bytes) -> tuple[wire.PodSpec, tuple[str, ...]]:
@@ -190,14 +202,14 @@ def _standing(conditions: Sequence[Condition] | None) -> tuple[bool, bool]:
 
 def _last_restart(statuses: Sequence[wire.ContainerStatus]) -> datetime | None:
     """When a container last ended with an error."""
-    ends = [
-        end.finished_at
-        for status in statuses
-        for state in (status.state, status.last_state)
-        if state is not None and (end := state.terminated) is not None
-        if end.finished_at is not None and (end.exit_code or end.reason == "OOMKilled")
-    ]
-    return max(ends, default=None)
+    last = None
+    for status in statuses:
+        for state in (status.state, status.last_state):
+            end = None if state is None else state.terminated
+            if end is None or end.finished_at is None or not (end.exit_code or end.reason == "OOMKilled"):
+                continue
+            last = end.finished_at if last is None else max(last, end.finished_at)
+    return last
 
 
 def _host_ports(spec: wire.PodSpec) -> tuple[HostPort, ...]:

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic.reading import amounts_of, fault_of, meaning, one_of
-from kinema_observer.logic.wire import Scalar
+from kinema_observer.logic.wire import NOTHING, Scalar
 from kinema_observer.logic.wire_pods import ContainerStatus, PodSpec, Resources
 
 _RESOURCES: Final = msgspec.json.Decoder(Resources)
 _RESTARTS: Final = ("Never", "OnFailure", "Always")
 _AMOUNTS: Final = msgspec.json.Decoder(dict[str, Scalar])
 
+Reported: TypeAlias = tuple[tuple[int, str, bytes, bytes], ...]
+"""Place and name of a container's status, and its texts of what is allocated and actual."""
 
-def requests_of(spec: PodSpec, statuses: Sequence[ContainerStatus] = ()) -> Amounts:
+
+def reported_of(statuses: Sequence[ContainerStatus]) -> Reported:
+    """What the kubelet says of the containers' resources, where it says anything."""
+    return tuple(
+        [
+            (index, item.name, bytes(item.allocated_resources), bytes(item.resources))
+            for index, item in enumerate(statuses)
+            if item.allocated_resources is not NOTHING or item.resources is not NOTHING
+        ]
+    )
+
+
+def requests_of(spec: PodSpec, reported: Reported = ()) -> Amounts:
     """Requests of a whole pod, and `pods: 1`; pods with equal texts share one map.
 
     Containers and sidecars run together; each other init container runs alone beside the sidecars started before it,
@@ -33,7 +47,7 @@ def requests_of(spec: PodSpec, statuses: Sequence[ContainerStatus] = ()) -> Amou
         tuple([(item.name, bytes(item.resources)) for item in spec.containers]),
         tuple([(item.name, bytes(item.resources), item.restart_policy) for item in spec.init_containers or ()]),
         (bytes(spec.resources), bytes(spec.overhead)),
-        tuple([(item.name, bytes(item.allocated_resources), bytes(item.resources)) for item in statuses]),
+        reported,
     )
 
 
@@ -42,9 +56,9 @@ def _counted(
     containers: tuple[tuple[str, bytes], ...],
     inits: tuple[tuple[str, bytes, str | None], ...],
     whole: tuple[bytes, bytes],
-    statuses: tuple[tuple[str, bytes, bytes], ...],
+    reported: Reported,
 ) -> Amounts:
-    live = _live(statuses)
+    live = _live(reported)
     running: dict[str, int] = {}
     for index, (name, text) in enumerate(containers):
         _add(running, _container(text, f"spec.containers[{index}]", live.get(name)))
@@ -112,12 +126,10 @@ def _requests(text: bytes) -> Amounts:
     return FrozenMap({**requests, **unsaid}) if unsaid else requests
 
 
-def _live(statuses: Iterable[tuple[str, bytes, bytes]]) -> Mapping[str, Amounts]:
+def _live(reported: Reported) -> Mapping[str, Amounts]:
     """What the kubelet has allocated and set, by container; where both are told, the larger."""
     found: dict[str, Amounts] = {}
-    for index, (name, allocated, actual) in enumerate(statuses):
-        if not allocated and not actual:
-            continue
+    for index, name, allocated, actual in reported:
         try:
             largest = dict(_requests(meaning(actual)))
             _raise(largest, _amounts(meaning(allocated), "allocatedResources"))

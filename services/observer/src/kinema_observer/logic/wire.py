@@ -19,7 +19,7 @@ Scalar: TypeAlias = str | int | float
 """Quantities are strings; hand-written files also have numbers."""
 
 
-class Wire(msgspec.Struct, rename="camel", gc=False):
+class Wire(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     """Base of the partial structs."""
 
 

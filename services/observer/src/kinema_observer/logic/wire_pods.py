@@ -57,6 +57,7 @@ class PodSpec(Wire):
     tolerations: msgspec.Raw = NOTHING
     topology_spread_constraints: msgspec.Raw = NOTHING
     volumes: msgspec.Raw = NOTHING
+    hostname: msgspec.Raw = NOTHING
     resources: msgspec.Raw = NOTHING
     overhead: msgspec.Raw = NOTHING
     scheduler_name: str | None = None
@@ -83,7 +84,6 @@ class KnownSpec(PodSpec, forbid_unknown_fields=True):
     host_ipc: msgspec.Raw = msgspec.field(name="hostIPC", default=NOTHING)
     host_pid: msgspec.Raw = msgspec.field(name="hostPID", default=NOTHING)
     host_users: msgspec.Raw = NOTHING
-    hostname: msgspec.Raw = NOTHING
     hostname_override: msgspec.Raw = NOTHING
     image_pull_secrets: msgspec.Raw = NOTHING
     preemption_policy: msgspec.Raw = NOTHING
