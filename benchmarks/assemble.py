@@ -67,6 +67,7 @@ def assemble(
         node_room=room - stays.loads(requests),
         node_row=_ints([row[node.machine.label, node.machine.zone] for node in found]),
         node_fixed=np.zeros(len(found), dtype=np.bool_),
+        node_bound=np.zeros(len(found), dtype=np.bool_),
         stays=stays,
         old=content([{} for _ in found]),
         machines=tuple("/".join(filter(None, (m.name, m.zone))) for m in machines),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.optimizer.random_packings import random_packing
 from tests.optimizer.rule_instances import rule_instance
-from tests.support.builders import NOW, cluster, deployed, node, offer
+from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
 from kinema_core.events import Offer, Solve
 from kinema_core.model.check import check_plan
@@ -20,7 +20,7 @@ from kinema_optimizer.logic.compiled import Question, compiled
 from kinema_optimizer.logic.packing import Packing, PackingProblem, content, cost, flaws, given_up, moves
 from kinema_optimizer.logic.progress import Incumbent
 from kinema_optimizer.logic.state import moved, packing_of, state_of
-from kinema_optimizer.planner import plan_from
+from kinema_optimizer.planner import plan_for, plan_from
 from kinema_optimizer.settings import PlanningSettings
 
 SOLD_OUT = (offer(available=0),)
@@ -60,6 +60,20 @@ def test_a_kept_node_gives_a_pod_up_where_only_that_reaches_the_optimum(wish: Wi
     assert flaws(problem, found.packing) == ()
     assert (found.cost, found.moves) == (200_000, 2)
     assert given_up(problem, found.packing).sum() == 1
+
+
+@pytest.mark.parametrize("why", ["pod", "annotation"])
+def test_a_node_that_must_stay_gives_a_pod_up_for_one_that_waits(why: str) -> None:
+    """Where each has a little room, one small pod moves, and no machine is bought for the large one."""
+    keep = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"} if why == "annotation" else {}
+    names = [f"n{n}" for n in range(6)]
+    nodes = [node(name, annotations=keep) for name in names]
+    held = [pod(f"bare-{name}", node=name, cpu=100) for name in names if why == "pod"]
+    there = [deployed("small", [name for name in names for _ in range(6)], cpu=400), deployed("some", names, cpu=800)]
+    state = cluster(nodes, held, *there, deployed("large", [None], cpu=1100))
+    plan = plan_for(state, (offer(price=170_000),), now=NOW, settings=PlanningSettings(), stop=WorkStop(40))
+    assert check_plan(plan, state, (offer(price=170_000),), NOW, ordered=True) == ()
+    assert (plan.cost.after, plan.moves, plan.unplaced) == (plan.cost.before, 1, ())
 
 
 def test_its_plan_moves_the_half_before_the_whole() -> None:
@@ -109,7 +123,7 @@ def test_plans_of_packings_that_give_pods_up_are_ordered_soundly() -> None:
 
 
 def test_what_must_not_be_given_up_is_a_flaw() -> None:
-    """Pods of nodes that stay in any case, pods that others count on, and pods that are not there."""
+    """Pods of nodes that give nobody up, pods that others count on, and pods that are not there."""
     problem = problem_of(crossed())
     half = int(np.flatnonzero(problem.stays.classes == problem.stays.of(problem.nodes.index("a"))[0][0])[0])
     c = int(problem.stays.classes[half])
@@ -117,8 +131,8 @@ def test_what_must_not_be_given_up_is_a_flaw() -> None:
     assert set(flaws(problem, giving(problem, "a", {c: 1}))) == lost
     assert set(flaws(problem, giving(problem, "a", {c: 2}))) == lost | {"a node gives pods up that it does not have"}
     leaned_on = replace(problem, leaves=np.zeros_like(problem.leaves))
-    fixed = replace(problem, node_fixed=np.ones_like(problem.node_fixed))
-    for stiff in (leaned_on, fixed):
+    bound = replace(problem, node_bound=np.ones_like(problem.node_bound))
+    for stiff in (leaned_on, bound):
         assert "a node gives pods up that have to stay" in flaws(stiff, giving(stiff, "a", {c: 1}))
 
 

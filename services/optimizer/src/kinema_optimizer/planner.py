@@ -204,13 +204,19 @@ def _in_waves(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[Answer
 
 
 def _ordered(problem: Compiled, outcome: Outcome) -> Plan:
-    """The plan with its steps in waves; moves for which there is no order are taken out of it."""
+    """The plan with its steps in waves; moves for which there is no order are taken out of it.
+
+    Where that does not help, nobody moves, and only those who wait are seated.
+    """
     for _ in range(_ATTEMPTS):
         plan, stuck = _attempt(problem, outcome)
         if not stuck:
             return plan
+        if outcome.targets.keys().isdisjoint(stuck):  # who was seated last has no order with what the others do
+            break
         outcome = without_moves(problem, outcome, stuck)
-    return build_plan(problem, nothing(problem))
+    plan, stuck = _attempt(problem, nothing(problem))
+    return build_plan(problem, nothing(problem)) if stuck else plan
 
 
 def _attempt(problem: Compiled, outcome: Outcome) -> tuple[Plan, tuple[str, ...]]:

@@ -89,6 +89,7 @@ class PodRules:
         self._spreads: dict[tuple[object, ...], SpreadRule] = {}
         self._counted: dict[tuple[str, PlacementRules, bool], tuple[frozenset[str], frozenset[str]]] = {}
         self._own: dict[str, _Own] = {}
+        self._remaining: frozenset[str] = frozenset()
         self._selected: dict[str, list[Ledger]] = {}
         self._wave: list[_Move] = []
         ruled = [pod for pod in cluster.pods if _has_rules(pod.rules) and not pod.terminating]
@@ -97,6 +98,7 @@ class PodRules:
         targets = {mover.key: mover.to for mover in movers}
         for ground in grounds:
             self.add(ground)
+        self._remaining = frozenset(ground.name for ground in self._grounds)
         self._open(ruled, targets)
         for pod in ruled:
             self._own[pod.key] = self._rules_of(pod, targets)
@@ -107,7 +109,6 @@ class PodRules:
 
     def _open(self, ruled: list[Pod], targets: Mapping[str, str]) -> None:
         """A ledger for every scope and topology key that a rule names."""
-        remaining = {ground.name for ground in self._grounds}
         for pod in ruled:
             for scope, key in _scopes(self._cluster, pod):
                 if (scope, key) in self._ledgers:
@@ -118,7 +119,7 @@ class PodRules:
                 for other in members:
                     here = ledger.domain(other.node)
                     to = targets.get(other.key, other.node)
-                    there = ledger.domain(to) if to in remaining else None
+                    there = ledger.domain(to) if to in self._remaining else None
                     if here is not None:
                         ledger.base[here] += 1
                         ledger.before[here] += 1
@@ -143,6 +144,7 @@ class PodRules:
 
     def _rules_of(self, pod: Pod, targets: Mapping[str, str]) -> _Own:
         to = targets.get(pod.key, pod.node)
+        to = to if to in self._remaining else None  # else it goes with its node
         anti, needs = [], []
         for term in required(pod.rules.anti_affinity):
             scope = term_scope(self._cluster, pod, term)

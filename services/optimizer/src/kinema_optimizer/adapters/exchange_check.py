@@ -74,6 +74,7 @@ def _part(problem: PackingProblem, step: Step, nodes: Sequence[int]) -> PackingP
         node_room=problem.node_room[some],
         node_row=problem.node_row[some],
         node_fixed=problem.node_fixed[some],
+        node_bound=problem.node_bound[some],
         stays=stays,
         old=content([{} for _ in nodes]),
         machine_available=available,

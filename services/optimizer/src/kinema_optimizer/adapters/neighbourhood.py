@@ -156,7 +156,8 @@ class View:
     def exchange(self, chosen: list[Column], saving: float) -> Exchange:
         """The columns in terms of nodes and classes."""
         fixed = self.guide.problem.node_fixed
-        kept: dict[int, Filling] = {e: NOTHING for e in self.existing if fixed[e]}
+        nobody = np.zeros(len(self.mine), dtype=np.int64)  # a fixed node without a column gives up whom it may
+        kept = {e: self._change(e, Column(i, nobody)) for i, e in enumerate(self.existing) if fixed[e]}
         boots = []
         for column in chosen:
             used = np.flatnonzero(column.counts)
@@ -221,9 +222,10 @@ def _pool(problem: PackingProblem, step: Step) -> Ints:
     for one in (*step.changes, *step.boots):
         pool[one.classes] += one.counts
     for e in step.kept:
-        if not problem.node_fixed[e]:
-            row = _staying(problem, e)
-            pool[problem.stays.classes[row]] += problem.stays.counts[row]
+        row = _staying(problem, e)
+        classes = problem.stays.classes[row]
+        loose = problem.leaves[classes] & problem.gives[e] if problem.node_fixed[e] else True
+        pool[classes] += problem.stays.counts[row] * loose
     return pool
 
 

@@ -171,7 +171,7 @@ class _Search:
         self._tell("start", self.least, now)
         if self._over("start", 0):
             best = now
-        elif not problem.stays.totals(len(problem.pending), ~problem.node_fixed).any():
+        elif not problem.stays.totals(len(problem.pending), ~problem.node_fixed | problem.gives).any():
             best = self._to_the_end(*self._cheapest(guide, kinds, now, _LAST))
         else:
             selection = Selection(problem, on_sale(kinds, len(problem.machines)), relaxation)

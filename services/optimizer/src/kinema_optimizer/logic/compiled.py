@@ -24,6 +24,7 @@ from kinema_optimizer.logic.dense import Dense, biggest
 from kinema_optimizer.logic.draft import Draft, Question, Sites
 from kinema_optimizer.logic.liking import Liking
 from kinema_optimizer.logic.machines import Machines, machines_of, sizes_of
+from kinema_optimizer.logic.making_room import giving
 from kinema_optimizer.logic.movers import Mover, PodClass, class_of, stuck_updates
 from kinema_optimizer.logic.packing import PackingProblem
 from kinema_optimizer.logic.pending import Market
@@ -153,13 +154,18 @@ class Compiled:
     @cached_property
     def packing(self) -> PackingProblem:
         """The sparse form."""
-        made, fixed = self.grouped, self._fixed(self.kept_by_packing)
-        return packing_problem(made.draft, made.classes, made.machines, fixed=fixed, free=False)
+        made, kept = self.grouped, self.kept_by_packing
+        fixed = self._fixed(kept)
+        pending = np.array([len(one.pending) for one in made.classes], dtype=np.int64)
+        bound = fixed & ~giving(made.draft, pending, fixed & ~self._pinned(kept))
+        return packing_problem(made.draft, made.classes, made.machines, fixed=fixed, bound=bound, free=False)
 
     @cached_property
     def relaxed(self) -> PackingProblem:
         """The sparse form with rules about nodes only: no plan of any kind costs less than its optimum."""
-        return packing_problem(self.draft, self.classes, self.machines, fixed=self._fixed(None), free=True)
+        fixed = self._fixed(None)
+        nobody = np.zeros_like(fixed)
+        return packing_problem(self.draft, self.classes, self.machines, fixed=fixed, bound=nobody, free=True)
 
     @cached_property
     def _dense(self) -> Dense:
@@ -172,16 +178,22 @@ class Compiled:
         """
         cluster, facts = self.question.cluster, self.sites.mobility
         others = {} if kept is None else self.sites.ties.fixed
-        pinned = {pod.node for key in stuck_updates(cluster, facts) for pod in cluster.pods_by_workload[key]}
-        pinned |= {pod.node for key in kept or () if (pod := cluster.pod(key)) is not None}
         adds_only = self.question.mode == "autoscale"
         return np.array(
             [
-                adds_only or facts.deletable[node.name] is not None or node.name in pinned or node.name in others
-                for node in cluster.nodes
+                adds_only or facts.deletable[node.name] is not None or pinned or node.name in others
+                for node, pinned in zip(cluster.nodes, self._pinned(kept or {}).tolist(), strict=True)
             ],
             dtype=bool,
         )
+
+    def _pinned(self, kept: Mapping[str, Held]) -> Flags:
+        """(E,): nodes of `kept` pods and of pods whose rolling update may not be."""
+        cluster = self.question.cluster
+        stuck = stuck_updates(cluster, self.sites.mobility)
+        pinned = {pod.node for key in stuck for pod in cluster.pods_by_workload[key]}
+        pinned |= {pod.node for key in kept if (pod := cluster.pod(key)) is not None}
+        return np.array([node.name in pinned for node in cluster.nodes], dtype=bool)
 
 
 def compiled(question: Question) -> Compiled:

@@ -107,6 +107,8 @@ class PackingProblem:
     """(E,): its row of `admits`; what held pods on the node rule out is ruled out there."""
     node_fixed: Flags
     """(E,): the node must be kept."""
+    node_bound: Flags
+    """(E,): it gives nobody up. Nodes that must stay and could make no room for anybody who waits are among them."""
     stays: Content
     """Movable pods of each existing node: they need another place when it is deleted, or when it gives them up."""
     old: Content
@@ -126,8 +128,8 @@ class PackingProblem:
 
     @cached_property
     def gives(self) -> Flags:
-        """(E,): the node may give pods up while it is kept: it need not stay in any case, and is not overfull."""
-        return np.asarray(~self.node_fixed & (self.node_room >= 0).all(axis=1))
+        """(E,): the node may give pods up while it is kept: it is not overfull."""
+        return np.asarray(~self.node_bound & (self.node_room >= 0).all(axis=1))
 
     @cached_property
     def total(self) -> Ints:

@@ -15,12 +15,13 @@ from kinema_optimizer.logic.problem import Flags, Ints, frozen
 
 
 def packing_problem(
-    draft: Draft, classes: Sequence[PodClass], machines: Machines, *, fixed: Flags, free: bool
+    draft: Draft, classes: Sequence[PodClass], machines: Machines, *, fixed: Flags, bound: Flags, free: bool
 ) -> PackingProblem:
     """The problem with every rule, or, `free`, one that no plan of any kind can do better than.
 
-    Rolling updates are not in it: nodes with pods that would move by one are to be among `fixed` (E,). Free, only rules
-    about nodes count, and of those between pods how many of one class a node can ever hold.
+    Rolling updates are not in it: nodes with pods that would move by one are to be among `fixed` (E,) and `bound` (E,),
+    which give nobody up. Free, only rules about nodes count, and of those between pods how many of one class a node can
+    ever hold.
     """
     nodes, kinds = draft.question.cluster.nodes, len(classes)
     stays = _content(draft, [(*one.stays, *one.updated) for one in classes])
@@ -44,6 +45,7 @@ def packing_problem(
         node_room=draft.node_room,
         node_row=frozen(rows[: len(nodes)], (len(nodes),)),
         node_fixed=fixed,
+        node_bound=bound,
         stays=stays,
         old=_content(draft, [one.rolled for one in classes]),
         machines=tuple(same[0].name for same in machines.offers),
