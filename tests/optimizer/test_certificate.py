@@ -56,7 +56,7 @@ def test_the_bound_is_near_the_optimum_of_a_large_cluster() -> None:
     problem = compiled(Question(cluster, offers, NOW, "reschedule"))
     bound = lower_bound(problem.relaxed)
     found = search(problem.packing, problem.relaxed, Wish(workers=1), WorkStop(6))
-    assert bound.value == found.bound.value
+    assert bound.value <= found.bound.value
     assert bound.value <= found.cost <= bound.value * 1.02
 
 

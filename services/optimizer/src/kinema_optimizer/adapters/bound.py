@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kinema_optimizer.adapters.assignment import Relaxation, relax
-from kinema_optimizer.logic.certificate import Certificate, certificate, certified_bound
+from kinema_optimizer.adapters.assignment import relax
+from kinema_optimizer.adapters.lp import Floats
+from kinema_optimizer.logic.certificate import Certificate, Worth, by_room, certificate, certified_bound
 from kinema_optimizer.logic.kinds import Kinds, kinds_of
 from kinema_optimizer.logic.packing import PackingProblem
 from kinema_optimizer.logic.problem import Ints
@@ -42,18 +43,29 @@ def lower_bound(problem: PackingProblem, unplaced: Ints | None = None) -> Bound:
     """The certified bound for plans that leave no more than `unplaced` (C,) pods without a place; None: nobody."""
     kinds = kinds_of(problem)
     demand = must_place(problem, kinds, unplaced)
+    free = Bound(kinds.fixed_price, Certificate((), ()), kinds, demand)
     if not demand.any() or not len(kinds.price):
-        return Bound(kinds.fixed_price, Certificate((), ()), kinds, demand)
+        return free
     found = relax(problem.requests, demand, kinds, rounds=_ENTERING)
-    return certified(problem, found, kinds, demand)
+    return certified(problem, found.pod_price, found.room_price, free)
 
 
-def certified(problem: PackingProblem, found: Relaxation, kinds: Kinds, demand: Ints) -> Bound:
-    """The bound that the prices of a relaxation prove; every cost being a multiple of the price unit, raised to one."""
+def certified(
+    problem: PackingProblem, pod_price: Floats, room_price: Floats, known: Bound, worth: Worth = by_room
+) -> Bound:
+    """The bound that prices prove, raised to a whole price unit as every cost is; `known` where that is no less.
+
+    Args:
+        problem: what is bounded.
+        pod_price: (C,) micro-USD per hour.
+        room_price: (K, R) of all room of a node, micro-USD per hour.
+        known: a bound, with the kinds and the demand that it holds for.
+        worth: what a node can hold at most.
+    """
     for margin in _MARGINS:
-        proof = certificate(found.pod_price, found.room_price, kinds, shrink=1.0 - margin)
-        value = certified_bound(proof, problem.requests, demand, kinds)
+        proof = certificate(pod_price, room_price, known.kinds, shrink=1.0 - margin)
+        value = certified_bound(proof, problem.requests, known.demand, known.kinds, worth)
         if value is not None:
             unit = problem.price_unit
-            return Bound(-(-value // unit) * unit, proof, kinds, demand)
-    return Bound(kinds.fixed_price, Certificate((), ()), kinds, demand)
+            return max(known, replace(known, value=-(-value // unit) * unit, proof=proof), key=lambda one: one.value)
+    return known

@@ -29,6 +29,9 @@ _SMOOTHING = 0.6
 _CHEAPER = 1e-7
 """Reduced cost, relative to the price of a place, below which a column enters."""
 _WHOLE = 1e-6
+_USEFUL = 0.9
+"""Part of a column's worth that has to be in pods which are not covered yet, for it to be fixed."""
+_CRUMB = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +214,7 @@ class ColumnGeneration:
             found = self._lp.solve()
             if reason is None and self._generate(found):
                 found = self._lp.solve()
-            fixed = self._fixed(found.values[self._n :], uppers)
+            fixed = self._fixed(found, uppers)
             if not fixed:
                 break
             for column, times in fixed:
@@ -231,32 +234,35 @@ class ColumnGeneration:
         lower = np.concatenate([self._left, np.full(len(uppers), -INFINITY)])
         self._lp.bound_rows(rows, lower, np.concatenate([np.full(self._n, INFINITY), uppers]))
 
-    def _fixed(self, values: Floats, uppers: Floats) -> list[tuple[Column, int]]:
+    def _fixed(self, found: LpSolution, uppers: Floats) -> list[tuple[Column, int]]:
         """What to fix next: the whole part of every column; where there is none, a tenth of them, those used most."""
+        values = found.values[self._n :]
+        # Pods that come along with others for nothing have no price; a crumb of one tells them from nobody.
+        worth = np.maximum(found.duals[: self._n], 0.0) + _CRUMB * self.task.guess
         whole = np.floor(values + _WHOLE).astype(np.int64)
         order = np.argsort(-values, kind="stable")[: int((values > _WHOLE).sum())]
         parts = 1 + len(order) // 10
         least = 0.85 if whole.any() else 0.5
-        found: list[tuple[Column, int]] = []
+        fixed: list[tuple[Column, int]] = []
         left, uppers = self._left.copy(), uppers.copy()
         for i in order.tolist():
-            if not whole[i] and found and (values[i] < least or not parts):
+            if not whole[i] and fixed and (values[i] < least or not parts):
                 break
             column, times = self.columns[i], max(1, int(whole[i]))
             covers = column.counts + self.task.places[column.place].base
-            # Nothing is fixed that would mostly cover pods which are covered already.
-            useful = np.minimum(covers, left).sum()
-            if found and useful < 0.9 * covers.sum():
-                continue
-            while times > 1 and (covers * times > left + covers).any():
+            # Nothing is fixed whose worth is mostly in pods that are covered already.
+            full = _USEFUL * (covers * worth).sum()
+            while times > 1 and (np.minimum(covers * times, left) * worth).sum() < times * full:
                 times -= 1
+            if fixed and (np.minimum(covers, left) * worth).sum() < full:
+                continue
             if (self._counted[column.place] * times > uppers).any():
                 continue
-            found.append((column, times))
+            fixed.append((column, times))
             uppers -= self._counted[column.place] * times
             left = np.maximum(left - covers * times, 0)
             parts -= not whole[i]
-        return found
+        return fixed
 
 
 def cost_of(task: Task, column: Column) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kinema_optimizer.adapters.dealing import best_fit, deal
 from kinema_optimizer.adapters.knapsack import multipliers, worth_at_most
+from kinema_optimizer.adapters.patterns import best_filling
 from kinema_optimizer.adapters.pricing import Job, filling, priced
 from kinema_optimizer.adapters.recreate import recreate
 from kinema_optimizer.logic.problem import Ints
@@ -27,6 +28,7 @@ def warm(resources: int) -> None:
     none, pair = np.zeros((1, 2), dtype=np.int64), few[None].copy()
     given, rooms = (asked, np.ones(2), np.zeros(2), np.ones(1)), (room[None].copy(), pair, none, none, few[:1])
     job = Job(*given, *rooms, 0, none[0], none[0, :0])
+    best_filling(few, asked, room, few, floor=0)
     shadow = np.full((1, resources), np.nan)
     filling(job, np.ones(2), 0, few, few, 4, 0.0, shadow[0])
     priced(job, np.ones(2), np.zeros(1), shadow, few, few[:1] - 1, 4, 1)

@@ -11,7 +11,7 @@ Costs are prices of nodes plus the price of moves. Every packing that leaves her
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -20,7 +20,8 @@ import numpy as np
 
 from kinema_core.events import Stop
 from kinema_optimizer.adapters.assignment import Relaxation, relax
-from kinema_optimizer.adapters.bound import Bound, lower_bound
+from kinema_optimizer.adapters.bound import Bound
+from kinema_optimizer.adapters.bounding import CLASSES, Bounding
 from kinema_optimizer.adapters.errands import ALIKE, Crew, Errand, Threads
 from kinema_optimizer.adapters.neighbourhood import Guide, Step, carried_out
 from kinema_optimizer.adapters.pick import picks
@@ -40,8 +41,6 @@ _WAYS: Final = {True: "columns of a step", False: "tries"}
 """What rounds look for exchanges by."""
 _STEPS: Final = 4
 """Steps of a round."""
-_GLOBAL_CLASSES: Final = 700
-"""Up to so many classes columns are generated for the whole cluster at once."""
 _ROUNDS: Final = 100_000
 _IDLE: Final = 40
 """Rounds without any gain after which a phase has nothing more to find."""
@@ -53,10 +52,12 @@ _PARTS: Final = 25
 """Such steps that would be all nodes together, within those limits."""
 _QUICK: Final = 24
 """Rounds before columns are generated: a good plan soon, and columns to begin with."""
+_AGAIN: Final = 8
+"""Rounds of tries after which it is asked again whether columns fit into the time left."""
 _ENOUGH: Final = 8
 """Nodes that a step by column generation has at least."""
 _LAST: Final = "last"
-"""Phase that takes the time left; after it come tries alone, for as long as nothing else fits."""
+"""Phase that takes the time left; after it come tries alone, while nothing else fits."""
 _TAIL: Final = "tail"
 _SOON: Final = "quick"
 """Phase of a few tries for a plan that need not be the best known."""
@@ -149,23 +150,23 @@ class _Search:
     report: Report
     pool: ThreadPoolExecutor
     least: int = 0
-    bounding: Future[Bound] | None = None
     most: int | None = None
     prices: Prices = field(init=False)
+    bounding: Bounding = field(init=False)
     stops: list[Stop] = field(default_factory=list)
 
     def run(self) -> Found:
         """First plans, then rounds of improvement as the wish asks for."""
         problem = self.problem
         self.stop.begin("start")
-        self.bounding = self.pool.submit(lower_bound, self.relaxed)
+        self.bounding = Bounding(self.relaxed, self.stop, self.pool)
         kinds = kinds_of(problem)
         relaxation = _relaxation(problem, kinds)
         guide = first_guide(problem, kinds, relaxation)
         self.prices = _prices(problem, kinds, relaxation)
         now = as_it_is(problem, kinds, guide.enemies, self.prices)
         if now.unplaced.any():
-            self.bounding = self.pool.submit(lower_bound, self.relaxed, now.unplaced)
+            self.bounding.leave_out(now.unplaced)
         self.least = cost_of(problem, now)
         self.most = self._most(now)
         self._tell("start", self.least, now)
@@ -176,13 +177,14 @@ class _Search:
         else:
             selection = Selection(problem, on_sale(kinds, len(problem.machines)), relaxation)
             best = self._of_running(guide, kinds, now, selection)
+        bound, ended = self.bounding.result()
         return Found(
             packing=packing_of(problem, best),
             cost=cost_of(problem, best),
             least=min(self.least, cost_of(problem, best)),
-            bound=self.bounding.result(),
+            bound=bound,
             moves=self._moves(best),
-            stops=tuple(self.stops),
+            stops=(*self.stops, *ended),
         )
 
     def _of_running(self, guide: Guide, kinds: Kinds, now: State, selection: Selection) -> State:
@@ -201,12 +203,15 @@ class _Search:
         if self.wish.move_price is None and self.most is None:
             return self._cheapest_then_fewest(guide, kinds, now, selection, start)
         price = float(self.wish.move_price or 0)
+        self.bounding.sharpen(lambda: anew(self.problem, kinds, guide.enemies, self.prices).boots)
         priced = self._at(guide, price)
         kept = selection.keep(priced.move_price, self.most)
         first = min((now, start(kept)), key=lambda one: self._worth(priced, one))
         if self.most is None:
             return self._to_the_end(*self._rounds(priced, first, _LAST))
         priced = self._at(guide, max(price + kept.move_price, _FIRST * self._mean()))
+        wary = start(selection.keep(priced.move_price, self.most))
+        first = min((first, wary), key=lambda one: (not self._allowed(one), cost_of(self.problem, one)))
         last = self._rounds(priced, first, _LAST, self._allowed, steered=True)
         return self._to_the_end(*last, self._allowed, steered=True)
 
@@ -228,9 +233,9 @@ class _Search:
         fresh = anew(problem, kinds, guide.enemies, self.prices) if problem.nodes else now
         best = now
         if fresh.unplaced.sum() <= now.unplaced.sum():
-            if len(problem.pending) <= _GLOBAL_CLASSES and fresh.boots:
+            if len(problem.pending) <= CLASSES and fresh.boots:
                 _, fresh = self._rounds(guide, fresh, _SOON, deep=False, most=_QUICK)
-                fresh, ended = generated(guide, fresh, kinds, self.stop, self.pool)
+                fresh, ended = generated(guide, fresh, kinds, self.stop, self.pool, self.bounding.sharpen)
                 self.stops += ended
             best = min((now, fresh), key=lambda state: cost_of(problem, state))
             if cost_of(problem, best) < self.least:
@@ -272,8 +277,16 @@ class _Search:
     def _to_the_end(
         self, guide: Guide, state: State, allowed: Allowed = lambda _: True, *, steered: bool = False
     ) -> State:
-        """Tries in the time in which nothing longer fits."""
-        return self._rounds(guide, state, _TAIL, allowed, deep=False, steered=steered)[1]
+        """Tries where nothing longer seems to fit; after some of them that is asked again: one may have been slow."""
+        for _ in range(_ROUNDS):
+            before = state
+            guide, state = self._rounds(guide, state, _TAIL, allowed, deep=False, steered=steered, most=_AGAIN)
+            if self.stops[-1].reason != "optimal":
+                break
+            guide, state = self._rounds(guide, state, _LAST, allowed, steered=steered)
+            if state is before:
+                break
+        return state
 
     def _over(self, phase: str, turn: int, coming: str = "") -> bool:
         """Whether a phase ends at this callback; notes it down."""
@@ -282,13 +295,9 @@ class _Search:
             self.stops.append(Stop(reason=ended, phase=phase, iteration=turn))
         return ended is not None
 
-    def _known_bound(self) -> int:
-        """For those who watch; 0 until the bound is there."""
-        return self.bounding.result().value if self.bounding is not None and self.bounding.done() else 0
-
     def _tell(self, phase: str, cost: int, state: State) -> None:
         made = partial(packing_of, self.problem, state)
-        self.report(Progress(phase, cost, self._known_bound(), self._moves(state), made, tuple(self.stops)))
+        self.report(Progress(phase, cost, self.bounding.known, self._moves(state), made, tuple(self.stops)))
 
     def _mean(self) -> float:
         """Cost per pod of the cheapest plan known, micro-USD per hour."""

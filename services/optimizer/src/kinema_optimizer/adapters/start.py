@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
@@ -70,10 +70,18 @@ def keeping(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Pri
     return State(keep, changes, boots, left)
 
 
-def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule, pool: Executor) -> tuple[State, list[Stop]]:
+def generated(
+    guide: Guide,
+    state: State,
+    kinds: Kinds,
+    stop: StopRule,
+    pool: Executor,
+    ready: Callable[[Callable[[], list[Filling]]], None],
+) -> tuple[State, list[Stop]]:
     """The state with its new nodes chosen by column generation over all of their pods, if that is cheaper.
 
-    Also where its phases ended; `stop` is asked after each round. Places are priced side by side in `pool`.
+    Also where its phases ended; `stop` is asked after each round. Places are priced side by side in `pool`; `ready` is
+    handed all columns before a choice is made of them.
     """
     stop.begin(_PHASE)
     problem, market = guide.problem, on_sale(kinds, len(guide.problem.machines))
@@ -95,18 +103,21 @@ def generated(guide: Guide, state: State, kinds: Kinds, stop: StopRule, pool: Ex
     generation.add(known)
     rounds, reason = generation.improve(_MOST_ROUNDS, widest=_WIDEST, ends=stop.ends)
     stops = [Stop(reason=reason or "optimal", phase=_PHASE, iteration=rounds)]
+    columns = tuple(generation.columns)
+    ready(lambda: [_filling(mine, one) for one in columns])
     stop.begin(_DIVE)
     chosen, rounds, reason = generation.dive(ends=stop.ends)
     stops.append(Stop(reason=reason or "optimal", phase=_DIVE, iteration=rounds))
-    boots = [
-        Filling(one.place, mine[used], one.counts[used])
-        for one in exactly(task, chosen or known) or ()
-        if (used := np.flatnonzero(one.counts)).size
-    ]
+    boots = [_filling(mine, one) for one in exactly(task, chosen or known) or () if one.counts.any()]
     paid = sum(int(problem.machine_price[one.machine]) for one in boots)
     if boots and paid < sum(int(problem.machine_price[one.machine]) for one in state.boots):
         return State(state.keep, state.changes, boots, state.unplaced), stops
     return state, stops
+
+
+def _filling(mine: Ints, column: Column) -> Filling:
+    used = np.flatnonzero(column.counts)
+    return Filling(column.place, mine[used], column.counts[used])
 
 
 def _market_task(guide: Guide, market: Kinds, pool: Ints, mine: Ints) -> Task:

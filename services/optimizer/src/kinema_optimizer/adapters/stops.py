@@ -8,11 +8,15 @@ callback k without a clock: that is how a replay repeats it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final, Literal, Protocol, TypeAlias
 
 from kinema_core.events import Solve, Stop
 
 StopReason: TypeAlias = Literal["time-limit", "work-limit"]
+
+Ends: TypeAlias = Callable[[int], StopReason | None]
+"""Why something ends at this iteration, or None when it goes on."""
 
 SHARES = {
     "relaxation": 0.3,
@@ -23,6 +27,7 @@ SHARES = {
     "quick": 0.1,
     "columns": 0.2,
     "dive": 0.8,
+    "proof": 0.2,
     "search": 0.15,
     "near": 0.65,
     "selection": 0.6,
@@ -55,6 +60,9 @@ class StopRule(Protocol):
 
         `coming` names what is done until the next callback, where a phase has steps of several kinds.
         """
+
+    def beside(self, phase: str) -> Ends:
+        """When a phase ends that runs beside others: asked after each of its iterations, from any thread."""
 
     def cancel(self) -> None:
         """End everything at the next callback: nobody wants the result any more. May come from another thread."""
@@ -123,6 +131,18 @@ class ClockStop(_Rule):
         over = now + took / 2 >= self._phase_deadline or now + took >= self._limit
         return "time-limit" if self._cancelled or over else None
 
+    def beside(self, phase: str) -> Ends:
+        """See `StopRule`: its share of the time left is its own."""
+        began = time.monotonic()
+        deadline = began + max(0.0, self._deadline - began) * SHARES[phase]
+
+        def ends(iteration: int) -> StopReason | None:
+            now = time.monotonic()
+            over = now + (now - began) / iteration >= deadline
+            return "time-limit" if self._cancelled or over else None
+
+        return ends
+
 
 class WorkStop(_Rule):
     """Ends every phase after this many callbacks: repeatable without a recording."""
@@ -135,6 +155,10 @@ class WorkStop(_Rule):
         """See `StopRule`."""
         return "work-limit" if self._cancelled or iteration >= self._iterations else None
 
+    def beside(self, phase: str) -> Ends:
+        """See `StopRule`."""
+        return self.ends
+
 
 class RecordedStop(_Rule):
     """Ends every phase where a recorded solve ended it, and leaves the others alone."""
@@ -144,19 +168,27 @@ class RecordedStop(_Rule):
         self._stops: dict[str, list[Stop]] = {}
         for stop in recorded.stops:
             self._stops.setdefault(stop.phase, []).append(stop)
-        self._now: Stop | None = None
+        self._now: Ends = lambda _: None
 
     def begin(self, phase: str) -> None:
         """See `StopRule`; a phase that comes again ends where it ended that time."""
         super().begin(phase)
-        left = self._stops.get(phase, [])
-        self._now = left.pop(0) if left else None
+        self._now = self.beside(phase)
 
     def ends(self, iteration: int, coming: str = "") -> StopReason | None:
         """See `StopRule`."""
-        stop = self._now
-        if self._cancelled:
-            return "time-limit"
-        if stop is None or stop.reason in {"optimal", "infeasible"} or iteration < stop.iteration:
-            return None
-        return "time-limit" if stop.reason == "time-limit" else "work-limit"
+        return self._now(iteration)
+
+    def beside(self, phase: str) -> Ends:
+        """See `StopRule`."""
+        left = self._stops.get(phase, [])
+        stop = left.pop(0) if left else None
+
+        def ends(iteration: int) -> StopReason | None:
+            if self._cancelled:
+                return "time-limit"
+            if stop is None or stop.reason in {"optimal", "infeasible"} or iteration < stop.iteration:
+                return None
+            return "time-limit" if stop.reason == "time-limit" else "work-limit"
+
+        return ends

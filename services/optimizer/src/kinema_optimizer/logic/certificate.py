@@ -12,9 +12,10 @@ Nothing here trusts how the prices were found: any certificate gives a true boun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,24 @@ def certificate(
     )
 
 
-def certified_bound(proof: Certificate, requests: Ints, demand: Ints, kinds: Kinds) -> int | None:
+def by_room(proof: Certificate, k: int, requests: Ints, kinds: Kinds, most: Ints) -> int:
+    """`SCALE` times what the pods on one node of kind k can be worth at most: by the prices of its room."""
+    units = proof.unit_price[k]
+    worth = sum(unit * int(room) for unit, room in zip(units, kinds.room[k], strict=True))
+    able = np.flatnonzero(most > 0)
+    pods, asked = np.array(proof.pod_price, dtype=object)[able], requests[able].astype(object)
+    rest = pods - sum(unit * asked[:, r] for r, unit in enumerate(units))
+    above = rest > 0
+    return int(worth + (rest[above] * most[able[above]].astype(object)).sum())
+
+
+Worth: TypeAlias = Callable[[Certificate, int, Ints, Kinds, Ints], int]
+"""`SCALE` times what the pods on one node of a kind can be worth at most; see `by_room`."""
+
+
+def certified_bound(
+    proof: Certificate, requests: Ints, demand: Ints, kinds: Kinds, worth: Worth = by_room
+) -> int | None:
     """Micro-USD per hour that no plan for `demand` (C,) can cost less than; None when the certificate is none.
 
     Args:
@@ -65,12 +83,12 @@ def certified_bound(proof: Certificate, requests: Ints, demand: Ints, kinds: Kin
         requests: (C, R).
         demand: (C,) pods that have to be placed.
         kinds: of nodes that may hold them.
+        worth: what a node of a kind can hold at most.
     """
     pods = np.array(proof.pod_price, dtype=object)
     total = int((pods * demand.astype(object)).sum())
-    asked = requests.astype(object)
     most = np.minimum(kinds.fits, demand[None])
-    excess = [_worth(proof, k, pods, asked, kinds, most[k]) - SCALE * int(price) for k, price in enumerate(kinds.price)]
+    excess = [worth(proof, k, requests, kinds, most[k]) - SCALE * int(price) for k, price in enumerate(kinds.price)]
     pooled = {k for members, _ in kinds.pools for k in members}
     for k, over in enumerate(excess):
         if kinds.fixed[k]:
@@ -85,15 +103,3 @@ def certified_bound(proof: Certificate, requests: Ints, demand: Ints, kinds: Kin
         together = limit * max((0, *(excess[k] for k in members)))
         total -= min(alone, together)
     return kinds.fixed_price + max(0, -(-total // SCALE))
-
-
-def _worth(
-    proof: Certificate, k: int, pods: NDArray[np.object_], requests: NDArray[np.object_], kinds: Kinds, most: Ints
-) -> int:
-    """`SCALE` times what the pods on one node of kind k can be worth at most."""
-    units = proof.unit_price[k]
-    worth = sum(unit * int(room) for unit, room in zip(units, kinds.room[k], strict=True))
-    able = np.flatnonzero(most > 0)
-    rest = pods[able] - sum(unit * requests[able, r] for r, unit in enumerate(units))
-    above = rest > 0
-    return int(worth + (rest[above] * most[able[above]].astype(object)).sum())

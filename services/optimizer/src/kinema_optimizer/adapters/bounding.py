@@ -1,0 +1,51 @@
+"""The bound, looked for beside the search: by shares of room at once, by patterns where there is time for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Final
+
+from kinema_core.events import Stop
+from kinema_optimizer.adapters.bound import Bound, lower_bound
+from kinema_optimizer.adapters.pattern_bound import PHASE, sharpened
+from kinema_optimizer.adapters.stops import StopRule
+from kinema_optimizer.logic.packing import PackingProblem
+from kinema_optimizer.logic.problem import Ints
+from kinema_optimizer.logic.state import Filling
+
+CLASSES: Final = 700
+"""Up to so many classes columns are generated for the whole cluster at once."""
+
+
+class Bounding:
+    """Bounds of one problem, in threads of a pool. What comes out does not depend on who was faster."""
+
+    def __init__(self, problem: PackingProblem, stop: StopRule, pool: Executor) -> None:
+        self._problem, self._stop, self._pool = problem, stop, pool
+        self._rough: Future[Bound] = pool.submit(lower_bound, problem)
+        self._sharp: Future[tuple[Bound, Stop]] | None = None
+
+    def leave_out(self, unplaced: Ints) -> None:
+        """Begin anew for plans that leave so many pods (C,) without a place."""
+        self._rough = self._pool.submit(lower_bound, self._problem, unplaced)
+
+    def sharpen(self, patterns: Callable[[], Sequence[Filling]]) -> None:
+        """Look for a sharper one, beginning with these fillings of machines on sale; not for too many classes."""
+        if len(self._problem.pending) <= CLASSES:
+            rough, ends = self._rough, self._stop.beside(PHASE)
+            self._sharp = self._pool.submit(lambda: sharpened(self._problem, rough.result(), patterns(), ends))
+
+    @property
+    def known(self) -> int:
+        """For those who watch, micro-USD per hour; 0 until there is one."""
+        if self._sharp is not None and self._sharp.done():
+            return self._sharp.result()[0].value
+        return self._rough.result().value if self._rough.done() else 0
+
+    def result(self) -> tuple[Bound, list[Stop]]:
+        """The best one, when all is done; and where the search for it ended."""
+        if self._sharp is None:
+            return self._rough.result(), []
+        bound, stop = self._sharp.result()
+        return bound, [stop]

@@ -1,0 +1,144 @@
+"""The sharper bound: fillings are searched for certain, and no plan undercuts what they prove."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from benchmarks.assemble import PodClass, Running, assemble
+from benchmarks.machine_types import MachineType
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.optimizer.instances import random_cluster
+from tests.optimizer.random_packings import random_packing
+from tests.support.builders import NOW
+
+from kinema_core.events import Solve
+from kinema_optimizer.adapters import patterns
+from kinema_optimizer.adapters.bound import Bound, lower_bound
+from kinema_optimizer.adapters.pattern_bound import by_search, sharpened
+from kinema_optimizer.adapters.patterns import UNIT, best_filling
+from kinema_optimizer.adapters.search import Wish, search
+from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
+from kinema_optimizer.logic.certificate import SCALE, certified_bound
+from kinema_optimizer.logic.compiled import Question, compiled
+from kinema_optimizer.logic.packing import PackingProblem, cost
+from kinema_optimizer.logic.problem import Ints
+
+MACHINES = (
+    MachineType("four", 4_000_003, (32_000, 2**37, 4)),
+    MachineType("eight", 7_900_001, (64_000, 2**38, 8)),
+    MachineType("plain", 1_000_007, (16_000, 2**36, 0)),
+)
+
+
+def of_gpus(threes: int) -> PackingProblem:
+    """Pods of three GPUs for nodes of four and eight, and small ones without."""
+    classes = [PodClass((1000, 2**30, 3), threes), PodClass((3000, 2**33, 0), 40), PodClass((500, 2**29, 1), 3)]
+    return assemble(("cpu", "memory", "gpu"), classes, MACHINES)
+
+
+def sharp(problem: PackingProblem) -> tuple[Bound, Bound]:
+    """The bound by shares of room, and the sharper one."""
+    known = lower_bound(problem)
+    return known, sharpened(problem, known, (), lambda _: None)[0]
+
+
+def by_hand(prices: Ints, requests: Ints, room: Ints, fits: Ints) -> int:
+    """The worth of the best filling, all of them tried."""
+    fillings = (np.array(counts) for counts in product(*(range(most + 1) for most in fits.tolist())))
+    return max(int(one @ prices) for one in fillings if (one @ requests <= room).all())
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 10**6), classes=st.integers(1, 6), alike=st.booleans())
+def test_the_best_filling_is_found_and_nothing_better_than_the_best(seed: int, classes: int, alike: bool) -> None:
+    """Against all fillings: found where one is worth more than asked for, else proven that there is none."""
+    draw = np.random.default_rng(seed)
+    requests = draw.integers(0, 8, (classes, 2)) * (1, 2**30)
+    if alike:  # the same requests at other prices, as of classes that other machines admit
+        requests[: classes // 2 + 1] = requests[0]
+    room, fits = draw.integers(1, 20, 2) * (1, 2**30), draw.integers(0, 4, classes)
+    prices = draw.integers(0, 50 * UNIT, classes)
+    most = by_hand(prices, requests, room, fits)
+    found = best_filling(prices, requests, room, fits, floor=0)
+    assert found.sure
+    assert found.most == most == int(found.counts @ prices)
+    assert (found.counts @ requests <= room).all()
+    assert (found.counts <= fits).all()
+    none = best_filling(prices, requests, room, fits, floor=most)
+    assert none.most == most
+    assert not none.counts.any()
+
+
+def test_a_search_that_was_given_up_claims_no_more_than_the_room_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a single branch the answer is above the truth, and says that it is not sure."""
+    monkeypatch.setattr(patterns, "BRANCHES", 1)
+    prices, requests = np.array([30, 31, 17]) * UNIT, np.array([[3], [3], [2]])
+    found = best_filling(prices, requests, np.array([7]), np.array([2, 2, 2]), floor=0)
+    assert not found.sure
+    assert found.most >= by_hand(prices, requests, np.array([7]), np.array([2, 2, 2]))
+
+
+def test_pods_of_three_gpus_are_not_shared_out_by_room() -> None:
+    """On nodes of four and eight GPUs one and two fit: the rest of a node is no place for a third of a pod."""
+    known, found = sharp(of_gpus(100))
+    problem = of_gpus(100)
+    best = search(problem, problem, Wish(), WorkStop(20))
+    assert known.value < 0.8 * found.value
+    assert found.value <= best.cost <= found.value * 1.01
+    assert best.bound.value == found.value
+
+
+def test_the_proof_is_checked_without_what_found_it() -> None:
+    """Its prices are a certificate where fillings are searched, not by shares of room; a crumb more, and it is none."""
+    classes = [PodClass((1000, 2**30, 3), 40), PodClass((1000, 2**30, 2), 40)]
+    problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES[:1])
+    _, found = sharp(problem)
+    asked = problem.requests, found.demand, found.kinds
+    assert certified_bound(found.proof, *asked, by_search) == pytest.approx(found.value, rel=1e-6)
+    assert certified_bound(found.proof, *asked) is None
+    dear = replace(found.proof, pod_price=tuple(price + SCALE * 10_000 for price in found.proof.pod_price))
+    assert certified_bound(dear, *asked, by_search) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), limited=st.booleans(), few=st.booleans())
+def test_no_packing_costs_less_than_the_sharper_bound(seed: int, limited: bool, few: bool) -> None:
+    """Random clusters, random packings that place everybody; also where most searches are given up."""
+    cluster, offers = random_cluster(seed, pods=14, limited=limited)
+    problem = compiled(Question(cluster, offers, NOW, "reschedule"))
+    with pytest.MonkeyPatch.context() as patch:
+        if few:
+            patch.setattr(patterns, "BRANCHES", 20)
+        known, found = sharp(problem.relaxed)
+    assert found.value >= known.value
+    best = search(problem.packing, problem.relaxed, Wish(workers=1), WorkStop(3))
+    for packing in (best.packing, *(random_packing(problem.packing, seed + i) for i in range(5))):
+        if packing is not None and not packing.unplaced.any():
+            assert found.value <= cost(problem.packing, packing)
+
+
+def test_a_replay_ends_the_proof_where_it_ended() -> None:
+    """Ended after some rounds by the amount of work, it is ended there again: the same bound."""
+    asked = np.random.default_rng(5).integers(5000, 30000, (40, 2)) // (1, 60)
+    classes = [PodClass((int(c), int(m) * 2**28, 0), 20) for c, m in asked]
+    problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES)
+    first = search(problem, problem, Wish(), WorkStop(6))
+    solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=first.stops)
+    again = search(problem, problem, Wish(), RecordedStop(solve))
+    assert [(stop.reason, stop.iteration) for stop in first.stops if stop.phase == "proof"] == [("work-limit", 6)]
+    assert (again.bound.value, again.stops) == (first.bound.value, first.stops)
+    to_the_end = search(problem, problem, Wish(), WorkStop(40)).bound
+    assert lower_bound(problem).value < first.bound.value < to_the_end.value
+
+
+def test_a_running_cluster_gets_the_sharper_bound_too() -> None:
+    """With a limit on moves no columns are made for all nodes: the proof makes its own."""
+    nodes = [Running(MACHINES[1], {0: 1}) for _ in range(30)]
+    classes = [PodClass((1000, 2**30, 3), 30)]
+    problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES, nodes)
+    found = search(problem, problem, Wish(max_moves=20), WorkStop(20))
+    assert lower_bound(problem).value < found.bound.value <= found.cost
