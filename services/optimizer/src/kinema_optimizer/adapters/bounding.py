@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Final
 
+import numpy as np
+
 from kinema_core.events import Stop
 from kinema_optimizer.adapters.bound import Bound, lower_bound
 from kinema_optimizer.adapters.pattern_bound import PHASE, sharpened
@@ -21,9 +23,11 @@ CLASSES: Final = 700
 class Bounding:
     """Bounds of one problem, in threads of a pool. What comes out does not depend on who was faster."""
 
-    def __init__(self, problem: PackingProblem, stop: StopRule, pool: Executor) -> None:
-        self._problem, self._stop, self._pool = problem, stop, pool
-        self._rough: Future[Bound] = pool.submit(lower_bound, problem)
+    def __init__(self, problem: PackingProblem, relaxed: PackingProblem, stop: StopRule, pool: Executor) -> None:
+        """Begin with the bound of `relaxed`. Pods that `problem` takes as one are several there, in other classes."""
+        self._problem, self._stop, self._pool = relaxed, stop, pool
+        self._alike = np.array_equal(problem.requests, relaxed.requests)
+        self._rough: Future[Bound] = pool.submit(lower_bound, relaxed)
         self._sharp: Future[tuple[Bound, Stop]] | None = None
 
     def leave_out(self, unplaced: Ints) -> None:
@@ -34,7 +38,8 @@ class Bounding:
         """Look for a sharper one, beginning with these fillings of machines on sale; not for too many classes."""
         if len(self._problem.pending) <= CLASSES:
             rough, ends = self._rough, self._stop.beside(PHASE)
-            self._sharp = self._pool.submit(lambda: sharpened(self._problem, rough.result(), patterns(), ends))
+            begin = patterns if self._alike else tuple
+            self._sharp = self._pool.submit(lambda: sharpened(self._problem, rough.result(), begin(), ends))
 
     @property
     def known(self) -> int:

@@ -205,11 +205,12 @@ class ColumnGeneration:
     ) -> tuple[list[Column] | None, int, StopReason | None]:
         """Whole columns that cover every pod, or None where none are found; the rounds it took, and why it hurried.
 
+        Where it did, the rounds are those before: a replay hurries after as many.
         After each round new columns are generated for what is left, until `ends`, told the round, says that time is up.
         The program is used up by this.
         """
         chosen: list[Column] = []
-        uppers, reason = self._upper.copy(), None
+        uppers, reason, hurried = self._upper.copy(), None, 0
         for turn in range(1, 4 * self._n + 4 * len(self.task.places) + 10):
             found = self._lp.solve()
             if reason is None and self._generate(found):
@@ -223,10 +224,11 @@ class ColumnGeneration:
                 uppers -= self._counted[column.place] * times
                 chosen += [column] * times
             if not self._left.any():
-                return chosen, turn, reason
+                return chosen, hurried or turn, reason
             self._bound(uppers)
-            reason = reason or ends(turn)
-        return None, turn, reason
+            if reason is None and (reason := ends(turn)):
+                hurried = turn
+        return None, hurried or turn, reason
 
     def _bound(self, uppers: Floats) -> None:
         """Let the program cover what is left, within these limits of places."""

@@ -159,7 +159,7 @@ class _Search:
         """First plans, then rounds of improvement as the wish asks for."""
         problem = self.problem
         self.stop.begin("start")
-        self.bounding = Bounding(self.relaxed, self.stop, self.pool)
+        self.bounding = Bounding(problem, self.relaxed, self.stop, self.pool)
         kinds = kinds_of(problem)
         relaxation = _relaxation(problem, kinds)
         guide = first_guide(problem, kinds, relaxation)
