@@ -46,6 +46,7 @@ def solve_aggregated(
         least_moves: also run `moves` and `size`; an autoscale iteration does not.
     """
     run = _Run(problem, stop, given)
+    run.lower_bound = fixed_price(free)  # nodes that only the reduction of rules keeps bind no other plan
     if unplaced(run.best):
         run.least_unplaced()
     if problem.staying_is_free:
