@@ -157,7 +157,7 @@ async def test_booted_node_that_cannot_be_deleted_is_named() -> None:
 
 
 async def test_stuck_rolling_update_is_taken_back() -> None:
-    """A rolling update that does not get on is put back to the old template at its deadline."""
+    """A rolling update that does not get on is put back at its deadline, and the pods that it waits for are named."""
     before, plan = rolling_plan()
     world = World(before, limits=Limits(roll_seconds=120))
     world.memory.never_ready_workloads.add("Deployment/shop/web")
@@ -165,6 +165,7 @@ async def test_stuck_rolling_update_is_taken_back() -> None:
     end = await world.run()
     assert isinstance(end, ExecutionAborted)
     assert end.reason == "roll-stuck"
+    assert "not Ready: shop/web-" in end.detail
     assert "restore" in intended_kinds(world)
     assert world.marks_left() == []
     assert world.problems == []

@@ -70,9 +70,14 @@ def roll(scene: Scene, movers: Movers) -> Turn:  # noqa: PLR0911 - a state machi
     if refused(scene, workload, patched):
         return skip(scene, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     if scene.passed(patched.ended, scene.limits.roll_seconds):
-        detail = f"{workload.updated} of {workload.replicas} pods are new, {workload.ready} Ready"
-        return Turn(scene.give_up("roll-stuck", f"{movers.key}: {detail}"))
+        return Turn(scene.give_up("roll-stuck", f"{movers.key}: {_stuck(movers, workload)}"))
     return WAIT
+
+
+def _stuck(movers: Movers, workload: Workload) -> str:
+    """Where an update stands. Replicas that are Ready would say nothing: the old ones are among them."""
+    waiting = [f"{pod.key} (fits on no node)" if pod.unschedulable else pod.key for pod in movers.pods if not pod.ready]
+    return f"{workload.updated} of {workload.replicas} pods are new; not Ready: {', '.join(waiting) or 'none'}"
 
 
 def _refused(scene: Scene, movers: Movers, patched: Progress) -> Turn:
