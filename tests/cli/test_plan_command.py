@@ -270,6 +270,9 @@ def test_node_without_a_price_lists_all_of_them(bench: Bench) -> None:
     assert "3 of 6 nodes" in said
     assert "x1, x3 (add odd/a/on-demand to the catalog" in said
     assert "x2 (add strange/a/on-demand to the catalog" in said
+    del odd[0]["metadata"]["labels"]["node.kubernetes.io/instance-type"]
+    bench.snapshot.write_bytes(text([*spread(), odd[0]]))
+    assert "x1 (no label node.kubernetes.io/instance-type tells its machine type" in bench.fails()
 
 
 @pytest.mark.parametrize(
@@ -278,7 +281,7 @@ def test_node_without_a_price_lists_all_of_them(bench: Bench) -> None:
         (None, "gone.json", "No such file"),
         (b"\x1f\x8b\x08broken", "s.json.gz", "cannot be unpacked"),
         (gzip.compress(text(spread()))[:-20], "s.json.gz", "cannot be unpacked"),
-        (zstandard.ZstdCompressor().compress(text(spread()))[:30], "s.json.zst", ""),
+        (zstandard.ZstdCompressor().compress(text(spread()))[:30], "s.json.zst", "the file is damaged or cut off"),
         (text(spread()), "s.json.gz", "is not compressed as its name says"),
         (b"no json", "s.json", "no JSON list"),
         (b"[]", "s.json", "no JSON list"),
@@ -360,3 +363,40 @@ def test_number_out_of_range_is_named_in_one_line(bench: Bench, option: str) -> 
     assert option in said
     assert "-7" in said
     assert len(said.strip().splitlines()) == 1
+
+
+def test_a_file_with_a_byte_order_mark_is_read_and_another_encoding_named(bench: Bench) -> None:
+    """What PowerShell writes: a mark before UTF-8 is no part of the text; UTF-16 is told with the way out."""
+    bench.snapshot.write_bytes(b"\xef\xbb\xbf" + text(spread()))
+    assert bench.run().exit_code == 0
+    bench.snapshot.write_bytes(text(spread()).decode().encode("utf-16"))
+    assert "is in UTF-16: write it again in UTF-8" in bench.fails()
+
+
+def test_nodes_that_are_not_ready_are_told(bench: Bench) -> None:
+    """Their pods are taken to run: whoever knows better has to be reminded of it."""
+    silent = node("n7")
+    silent["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    bench.snapshot.write_bytes(text([*spread(), silent]))
+    assert "1 node not Ready: n7;" in bench.run().stderr
+
+
+def test_a_taint_that_all_nodes_of_a_type_have_and_their_offer_has_not_is_told(bench: Bench) -> None:
+    """The next one may have it too, and then nobody fits there; a taint that tells of a state is none of the type."""
+    nodes = [one for one in spread() if one["kind"] == "Node"]
+    others = [one for one in spread() if one["kind"] != "Node"]
+    for one in nodes:
+        one["spec"] = {
+            "taints": [
+                {"key": "dedicated", "value": "web", "effect": "NoSchedule"},
+                {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"},
+            ]
+        }
+    bench.snapshot.write_bytes(text([*nodes, *others]))
+    said = bench.run().stderr
+    assert "have the taint dedicated=web:NoSchedule, its offer has not:" in said
+    assert "disk-pressure" not in said
+    nodes[0]["spec"] = {}
+    types = {one["metadata"]["labels"]["node.kubernetes.io/instance-type"] for one in nodes}
+    bench.snapshot.write_bytes(text([*nodes, *others]))
+    assert ("its offer has not" in bench.run().stderr) == (len(types) > 1)

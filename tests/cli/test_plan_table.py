@@ -159,7 +159,7 @@ def test_of_many_resized_workloads_few_are_named() -> None:
 def test_status_gap_and_limits_are_in_words() -> None:
     """People are told what the status means, how far from the best the plan may be, and what was asked for."""
     said = shown(planned(objective="cost, at most 3 moves"))
-    assert "the best found in time" in said
+    assert "the best found; the gap" in said
     assert "gap 13.33%" in said
     assert "cost, at most 3 moves" in said
 

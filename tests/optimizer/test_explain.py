@@ -106,3 +106,12 @@ def test_two_rules_on_a_node_are_both_told() -> None:
     objects = [*deployed("db", ["n1", "n1"]), budget("db", max_unavailable="0")]
     found = told(cluster(node("n0"), node("n1", annotations=keep), *objects), "n1")
     assert (found.verdict, len(found.held), found.saves_usd_per_hour) == ("own-rule", 2, 0.17)
+
+
+def test_rooms_of_a_pod_are_those_that_its_company_leaves_it() -> None:
+    """A node with a pod that keeps it away is no room for it, however much is free there."""
+    alone = PlacementRules(anti_affinity=(PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="db")),))
+    nodes = [node(name) for name in ("n0", "n1", "n2")]
+    state = cluster(nodes, deployed("db", ["n0", "n1"], cpu=100, rules=alone))
+    found = explain_pod(asked(state), state.pods[0])
+    assert found.rooms == ("n2",)

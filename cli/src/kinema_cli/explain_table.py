@@ -46,7 +46,7 @@ def explanation_table(told: Explanation) -> RenderableType:
 
 
 def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title=cell(title, "table.title"), title_justify="left", show_header=False)
     table.add_column("what", style="bold")
     table.add_column("value", overflow="fold")
     for what, value in rows:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinema_cli.inputs import InputError, UsageError, check_output, offers_of, say_what_is_left_out, snapshot_of
+from kinema_cli.inputs import (
+    InputError,
+    UsageError,
+    check_output,
+    offers_of,
+    say_what_is_left_out,
+    say_what_offers_lack,
+    snapshot_of,
+)
 from kinema_cli.options import AllowSpot, ContextName, LiveFile, MoveJobs, Output, SnapshotFile
 from kinema_cli.output import Format, complain, counted
 
@@ -92,6 +100,7 @@ def run_plan(options: PlanOptions) -> int:
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
         offers = offers_of(options.catalog, found)
         say_what_is_left_out(found)
+        say_what_offers_lack(found, offers)
         made = _solve(found, offers, settings)
     except UsageError as error:
         complain(str(error))

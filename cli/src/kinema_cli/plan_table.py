@@ -24,7 +24,7 @@ MOST_ROWS: Final = 40
 
 _STATUS: Final = {
     "optimal": "proven best: least cost, and within 0.1 % of it fewest moves",
-    "feasible": "the best found in time; the gap says how much a better one could save at most",
+    "feasible": "the best found; the gap says how much a better one could save at most",
     "nothing-better": "nothing better was found than the cluster as it is",
     "infeasible": "infeasible: the pods that run now do not all fit",
 }
@@ -124,7 +124,7 @@ def _bound(head: Headline) -> str:
         return "none is known, so the gap is not either"
     least = head.lower_bound or 0.0
     said = f"costs less than {least:,.4f} USD/h" if head.watts is None else f"draws less than {least:,.1f} W"
-    return f"no plan {said}; gap {head.gap:.2%}"
+    return f"no plan {said}, whatever it moves; gap {head.gap:.2%}"
 
 
 def _how_many(head: Headline) -> str:
@@ -247,7 +247,7 @@ _GIVEN: Final = ("weight", "pods", "worth USD/h", "worth W")
 
 def _binding(plan: Plan) -> Table:
     table = _table(
-        "What rules cost: the saving without one of them, so they do not add up",
+        "What rules cost: by how much the bound falls without one of them; they do not add up",
         "rule",
         "USD/h",
         "USD a month",

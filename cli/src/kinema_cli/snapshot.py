@@ -22,6 +22,8 @@ from kinema_observer.logic.lists import decode_pieces
 
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _PIECE: Final = 2**20
 STANDARD_INPUT: Final = Path("-")
 
@@ -101,8 +103,16 @@ def _unpacked(path: Path, stack: contextlib.ExitStack) -> Iterator[bytes]:
         source = stack.enter_context(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
     elif start and path.suffix in (".gz", ".zst"):
         raise SnapshotError(f"{path}: is not compressed as its name says: rename it, or write it again")
-    while piece := source.read(_PIECE):
+    elif start.startswith(_UTF_16):
+        raise SnapshotError(f"{path}: is in UTF-16: write it again in UTF-8 (PowerShell: `| Out-File -Encoding utf8`)")
+    elif start.startswith(_BYTE_ORDER_MARK):
+        file.read(len(_BYTE_ORDER_MARK))
+    piece = source.read(_PIECE)
+    if start and not piece:  # of a text that is cut off early, zstandard gives nothing and says nothing
+        raise SnapshotError(f"{path}: cannot be unpacked, the file is damaged or cut off: nothing comes out")
+    while piece:
         yield piece
+        piece = source.read(_PIECE)
 
 
 def _opened(path: Path, stack: contextlib.ExitStack) -> io.BufferedReader:

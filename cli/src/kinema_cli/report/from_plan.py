@@ -88,7 +88,7 @@ def facts_of(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
         ("stops", stops),
         ("state version", str(plan.base_version)),
         *((name.replace("_", " "), f"{value:g}") for name, value in sorted(plan.figures.items())),
-        *((f"cost of {item.constraint}", f"{item.usd_per_hour:.2f} USD/h") for item in plan.binding),
+        *((f"bound without {item.constraint}", f"lower by {item.usd_per_hour:.2f} USD/h") for item in plan.binding),
     ]
     return (*told_requests(plan, cluster), *((name, value) for name, value in rows if value))
 

@@ -230,4 +230,8 @@ def _node_price(
     everywhere = anywhere.get((machine, capacity_type), set())
     if zone == UNKNOWN and len(everywhere) == 1:
         return next(iter(everywhere))
+    if machine == UNKNOWN:
+        raise PriceError(
+            f"no label {INSTANCE_TYPE[0]} tells its machine type: add it, or annotate the nodes with {PRICE}"
+        )
     raise PriceError(f"add {machine}/{zone}/{capacity_type} to the catalog, or annotate the nodes with {PRICE}")

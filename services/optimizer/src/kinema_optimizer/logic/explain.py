@@ -15,8 +15,9 @@ from kinema_core.model.catalog import machine_of
 from kinema_core.model.daemons import is_resident
 from kinema_optimizer.logic.alternative import Alternative, without
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
+from kinema_optimizer.logic.kinds import newly_fits
 from kinema_optimizer.logic.movers import stuck_updates
-from kinema_optimizer.logic.packing import PackingProblem
+from kinema_optimizer.logic.packing import PackingProblem, enemies_of
 from kinema_optimizer.logic.relaxing import released
 from kinema_optimizer.logic.rooms import with_ports
 
@@ -305,9 +306,10 @@ def _class_of(given: Compiled, pod: Pod) -> int | None:
 
 
 def _places(problem: PackingProblem, c: int, here: str | None) -> tuple[tuple[str, ...], Bought | None]:
-    """Other nodes that admit a pod of the class and have room, and the cheapest machine that takes it."""
+    """Other nodes that take a pod of the class beside those who are there, and the cheapest machine that takes it."""
     request = problem.requests[c]
-    free = ((request == 0) | (request <= problem.node_room)).all(axis=1) & problem.admits[problem.node_row, c]
+    nodes = np.arange(len(problem.nodes))
+    free = newly_fits(problem, nodes, np.array([c]), enemies_of(problem))[:, 0] > 0
     rooms = tuple(problem.nodes[e] for e in np.flatnonzero(free) if problem.nodes[e] != here)
     fits = ((request == 0) | (request <= problem.machine_room)).all(axis=1)
     sold = np.flatnonzero(fits & problem.admits[problem.machine_row, c] & (problem.machine_available > 0)).tolist()
