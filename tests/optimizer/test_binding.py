@@ -205,3 +205,22 @@ def test_released_pods_may_move_whatever_held_them() -> None:
     state = held_cluster(*objects)
     free = released(state, ["shop/lone", "shop/db-0"])
     assert held(asked(free)) == {"shop/db-1": "unmodelled-scheduler"}
+
+
+def test_what_a_rule_of_a_small_cluster_costs_is_what_could_be_saved_without_it() -> None:
+    """Differences of relaxations are not: they know nothing of rules between pods, and buy parts of nodes."""
+    apart = PlacementRules(anti_affinity=(PodTerm(topology_key=HOST, selector=selector(app="web")),))
+    picky = {name: PlacementRules(node_selector=labels({"disk": name})) for name in ("ssd", "hdd")}
+    nodes = [node(f"n{i}") for i in range(3)]
+    scenes = {
+        "pod anti-affinity": cluster(*nodes, *deployed("web", ["n0", "n1", "n2"], cpu=100, rules=apart)),
+        "node selectors and node affinity": cluster(
+            *(node(f"n{i}", labels=labels({"disk": name})) for i, name in enumerate(picky)),
+            *(one for i, name in enumerate(picky) for one in deployed(name, [f"n{i}"], cpu=100, rules=picky[name])),
+        ),
+    }
+    for rule, state in scenes.items():
+        made = plan_for(state, ON_SALE[1:], now=NOW, settings=PlanningSettings(), stop=WorkStop(20_000))
+        saved = {one.constraint: one.usd_per_hour for one in made.binding}
+        assert saved == {rule: pytest.approx(made.cost.after - least(without(asked(state, ON_SALE[1:]), rule)))}
+        assert saved[rule] >= 0.17

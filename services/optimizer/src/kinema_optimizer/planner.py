@@ -18,7 +18,7 @@ from kinema_optimizer.adapters.bound import lower_bound
 from kinema_optimizer.adapters.errands import Crew
 from kinema_optimizer.adapters.literal import LiteralResult, solve_literal
 from kinema_optimizer.adapters.search import Wish
-from kinema_optimizer.adapters.solve import Answer, left_out, plainly, solved, without_moves_of
+from kinema_optimizer.adapters.solve import Answer, least_cost, left_out, plainly, solved, without_moves_of
 from kinema_optimizer.adapters.stops import PRICING, ClockStop, StopRule
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.logic.binding import constraint_relaxations, prices_of
@@ -80,7 +80,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     )
     report = _reporting(watch, progress)
     answer = solved(task.problem, wish, stop, report)
-    binding, looked = _binding(task.problem, stop)
+    binding, looked = _binding(task.problem, answer, stop)
     answer, plan = _in_waves(task.problem, answer, stop)
     if plan is None or answer.retried:  # pods wait for each other: is a plan from which moves can be taken out as good?
         plain = plainly(task.problem, wish, stop, report)
@@ -171,18 +171,26 @@ def _rank(plan: Plan) -> tuple[int, float, int]:
     return len(plan.unplaced), plan.cost.after, plan.moves
 
 
-def _binding(problem: Compiled, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:
-    """What constraints cost: by how much the certified bound falls without each, as many as the time allows."""
+def _binding(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:
+    """What constraints cost: by how much the bound falls without each, as many as the time allows.
+
+    Where the exact model has proven the plan the bound is the least cost, which it knows without each constraint too.
+    """
     stop.begin(PRICING)
 
     def bound(question: Question) -> int:
-        return lower_bound(compiled(question).relaxed).value
+        if answer.least is None:
+            return lower_bound(compiled(question).relaxed).value
+        found = least_cost(question)
+        return answer.least if found is None else found
 
     ended = stop.ends(0)
     if ended is not None:
         return (), Stop(reason=ended, phase=PRICING, iteration=0)
     relaxations = constraint_relaxations(problem.question)
-    base = lower_bound(problem.relaxed).value if relaxations else 0
+    base = answer.least
+    if base is None:
+        base = lower_bound(problem.relaxed).value if relaxations else 0
     found, looked = prices_of(relaxations, base=base, value=bound, ends=lambda n: stop.ends(n) is not None)
     ended = None if looked == len(relaxations) else stop.ends(looked + 1)
     return found, Stop(reason=ended or "optimal", phase=PRICING, iteration=looked + 1)

@@ -19,8 +19,8 @@ from kinema_optimizer.adapters.aggregated import MAX_COLUMNS, SLACK, solve_aggre
 from kinema_optimizer.adapters.exact import ExactResult, solve_exact
 from kinema_optimizer.adapters.layout import columns_of
 from kinema_optimizer.adapters.search import Wish, placed_as_it_is, search
-from kinema_optimizer.adapters.stops import StopRule
-from kinema_optimizer.logic.compiled import Compiled
+from kinema_optimizer.adapters.stops import StopRule, WorkStop
+from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.greedy import starts
 from kinema_optimizer.logic.headroom import NAMESPACE
 from kinema_optimizer.logic.outcome import Outcome, in_turn, new_names, of_packing, of_solution
@@ -32,6 +32,8 @@ from kinema_optimizer.logic.tiny import TinyProblem
 from kinema_optimizer.logic.tiny_bars import barred
 from kinema_optimizer.logic.tiny_cluster import tiny_problem
 
+_SOON: Final = 2000
+"""Callbacks of the solver after which a least cost is not waited for any longer."""
 _DENSE: Final = 12_000
 """Nodes and machines times classes up to which the dense form is made."""
 
@@ -51,6 +53,8 @@ class Answer:
     """Pods change places whatever that takes: perhaps no order of the moves is possible, and none can be taken out."""
     retried: bool = False
     """The first answer had no order; this one is the best without some of its moves, and need not be a good one."""
+    least: int | None = None
+    """Micro-USD per hour of the cheapest plan, where the exact model has proven it."""
     exact: tuple[TinyProblem, ExactResult] | None = None
     """What the exact model was asked and said, where the answer is its."""
 
@@ -99,6 +103,7 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
         best,
         lower_bound=sum(problem.sites.prices.values()) if moves else max(one.lower_bound for one in answers),
         proven=not moves and any(one.proven for one in answers),
+        least=None if moves or exact is None or exact.exact is None or not exact.proven else exact.exact[1].least,
         stops=tuple(stop for one in answers for stop in one.stops),
     )
 
@@ -173,6 +178,16 @@ def _exactly(problem: Compiled, stop: StopRule) -> Answer | None:
     tiny = tiny_problem(problem.question, problem.sites)
     found = None if tiny is None else solve_exact(tiny, stop, least_moves=problem.question.mode == "reschedule")
     return None if tiny is None or found is None else _named(problem, tiny, found)
+
+
+def least_cost(question: Question) -> int | None:
+    """Micro-USD per hour of the cheapest plan by the exact model; None where it is too large, or not proven soon."""
+    problem = compiled(question)
+    if problem.resizes or problem.updates:
+        return None
+    tiny = tiny_problem(question, problem.sites)
+    found = None if tiny is None else solve_exact(tiny, WorkStop(_SOON), least_moves=False)
+    return found.least if found is not None and found.proven else None
 
 
 def _named(problem: Compiled, tiny: TinyProblem, found: ExactResult) -> Answer:
