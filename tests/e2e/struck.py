@@ -33,6 +33,7 @@ Settings: TypeAlias = Mapping[str, Mapping[str, object]]
 
 PATIENT: Final[Settings] = {**SETTINGS, "rescheduler": {"lease_seconds": 3.0}}
 _LIMITS: Final = {
+    "node_ready_seconds": 60.0,
     "evict_seconds": 12.0,
     "blocked_seconds": 20.0,
     "pods_ready_seconds": 40.0,
