@@ -224,3 +224,12 @@ def test_what_a_rule_of_a_small_cluster_costs_is_what_could_be_saved_without_it(
         saved = {one.constraint: one.usd_per_hour for one in made.binding}
         assert saved == {rule: pytest.approx(made.cost.after - least(without(asked(state, ON_SALE[1:]), rule)))}
         assert saved[rule] >= 0.17
+
+
+def test_a_spread_over_nodes_proves_nothing_about_fewer_nodes() -> None:
+    """Both pods may be on one node once the other is gone: whatever order allows, the bound is one node's price."""
+    spread = Spread(topology_key=HOST, max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(app="web"))
+    even = PlacementRules(spread=(spread,))
+    state = cluster(node("n0"), node("n1"), *deployed("web", ["n0", "n1"], cpu=100, rules=even))
+    made = plan_for(state, ON_SALE[1:], now=NOW, settings=PlanningSettings(), stop=WorkStop(20_000))
+    assert made.cost.lower_bound <= 0.17

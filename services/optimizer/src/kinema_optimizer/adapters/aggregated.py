@@ -49,7 +49,7 @@ def solve_aggregated(
     run.lower_bound = fixed_price(free)  # nodes that only the reduction of rules keeps bind no other plan
     if unplaced(run.best):
         run.least_unplaced()
-    if problem.staying_is_free:
+    if problem.staying_is_free and _as_strict(problem, free):
         run.least_cost_anew()
     else:
         run.relax(free)
@@ -193,6 +193,16 @@ class _Run:
         if math.isfinite(bound):
             raised = fixed_price(problem) + math.ceil(bound) * problem.price_unit
             self.lower_bound = max(self.lower_bound, raised)
+
+
+def _as_strict(problem: Problem, free: Problem) -> bool:
+    """Whether the reduction of rules keeps no pod from where it could be: what is best for it then bounds all plans."""
+    kept = ~problem.node_replaceable
+    return bool(
+        (problem.machine_limit == free.machine_limit).all()
+        and (problem.node_limit[kept] == free.node_limit[kept]).all()
+        and not problem.conflicts
+    )
 
 
 def _unplaced(_: Problem, solution: Solution) -> tuple[int, ...]:
