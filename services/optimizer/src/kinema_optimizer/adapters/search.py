@@ -50,6 +50,8 @@ _SOME: Final = (40, 100)
 """Nodes of a step by quick tries: so many at least, and at most."""
 _PARTS: Final = 25
 """Such steps that would be all nodes together, within those limits."""
+_MENDING: Final = 4
+"""Rounds of tries for a choice of columns that is dearer than what was known."""
 _QUICK: Final = 24
 """Rounds before columns are generated: a good plan soon, and columns to begin with."""
 _AGAIN: Final = 8
@@ -235,8 +237,12 @@ class _Search:
         if fresh.unplaced.sum() <= now.unplaced.sum():
             if len(problem.pending) <= CLASSES and fresh.boots:
                 _, fresh = self._rounds(guide, fresh, _SOON, deep=False, most=_QUICK)
-                fresh, ended = generated(guide, fresh, kinds, self.stop, self.pool, self.bounding.sharpen)
+                chosen, ended = generated(guide, fresh, kinds, self.stop, self.pool, self.bounding.sharpen)
                 self.stops += ended
+                if cost_of(problem, chosen) >= cost_of(problem, fresh):
+                    # What the last pods cost at the end of a dive is soon won back, and more than that.
+                    _, chosen = self._rounds(guide, chosen, _SOON, deep=False, most=_MENDING)
+                fresh = min((chosen, fresh), key=lambda state: cost_of(problem, state))
             best = min((now, fresh), key=lambda state: cost_of(problem, state))
             if cost_of(problem, best) < self.least:
                 self.least = cost_of(problem, best)

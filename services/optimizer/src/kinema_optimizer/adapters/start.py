@@ -78,7 +78,7 @@ def generated(
     pool: Executor,
     ready: Callable[[Callable[[], list[Filling]]], None],
 ) -> tuple[State, list[Stop]]:
-    """The state with its new nodes chosen by column generation over all of their pods, if that is cheaper.
+    """The state with its new nodes chosen by column generation over all of their pods, cheaper or not.
 
     Also where its phases ended; `stop` is asked after each round. Places are priced side by side in `pool`; `ready` is
     handed all columns before a choice is made of them.
@@ -109,10 +109,7 @@ def generated(
     chosen, rounds, reason = generation.dive(ends=stop.ends)
     stops.append(Stop(reason=reason or "optimal", phase=_DIVE, iteration=rounds))
     boots = [_filling(mine, one) for one in exactly(task, chosen or known) or () if one.counts.any()]
-    paid = sum(int(problem.machine_price[one.machine]) for one in boots)
-    if boots and paid < sum(int(problem.machine_price[one.machine]) for one in state.boots):
-        return State(state.keep, state.changes, boots, state.unplaced), stops
-    return state, stops
+    return (State(state.keep, state.changes, boots, state.unplaced) if boots else state), stops
 
 
 def _filling(mine: Ints, column: Column) -> Filling:
