@@ -142,3 +142,15 @@ def test_a_running_cluster_gets_the_sharper_bound_too() -> None:
     problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES, nodes)
     found = search(problem, problem, Wish(max_moves=20), WorkStop(20))
     assert lower_bound(problem).value < found.bound.value <= found.cost
+
+
+def test_a_node_that_stays_is_worth_what_is_on_it_at_most() -> None:
+    """Its price is paid anyway: to take that for the worth of what it holds would lower the bound."""
+    classes = [PodClass((1000, 2**30, 3), 40), PodClass((500, 2**29, 0), 1)]
+    problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES)
+    nodes = [Running(MACHINES[1], {0: 1}) for _ in range(40)] + [Running(MACHINES[2], {1: 1})]
+    staying = assemble(("cpu", "memory", "gpu"), classes, MACHINES, nodes)
+    fixed = replace(staying, node_fixed=np.arange(41) == 40)
+    _, free = sharp(problem)
+    _, found = sharp(fixed)
+    assert found.value > free.value + 0.9 * int(staying.node_price[40])

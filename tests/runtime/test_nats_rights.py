@@ -183,7 +183,7 @@ class TestOnBroker:
         assert "wrong" not in str(caught.value)
 
     # The client forgets to close the socket of a reconnect that was refused.
-    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    @pytest.mark.filterwarnings("ignore:Exception ignored.*StreamWriter:pytest.PytestUnraisableExceptionWarning")
     async def test_a_password_changed_later_ends_deliveries(self, broker: Broker) -> None:
         """Refused at a reconnect, the service is told instead of trying for ever."""
         assert isinstance(broker.server, NatsServer)

@@ -10,7 +10,7 @@ plan (Gilmore and Gomory 1961; Farley 1990 for prices that are not quite there y
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -22,11 +22,14 @@ from kinema_optimizer.adapters.knapsack import multipliers
 from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram, LinearProgramError
 from kinema_optimizer.adapters.patterns import UNIT, best_filling
 from kinema_optimizer.adapters.stops import Ends, StopReason
-from kinema_optimizer.logic.certificate import SCALE, Certificate, by_room
+from kinema_optimizer.logic.certificate import SCALE, Certificate, Objects, by_room
 from kinema_optimizer.logic.kinds import Kinds
 from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem
 from kinema_optimizer.logic.problem import Ints
 from kinema_optimizer.logic.state import Filling
+
+Pattern: TypeAlias = tuple[int, Ints]
+"""A kind, and how many pods of each class that has to be placed are on one node of it."""
 
 PHASE: Final = "proof"
 _ROUNDS: Final = 400
@@ -51,9 +54,9 @@ def sharpened(problem: PackingProblem, known: Bound, patterns: Sequence[Filling]
     if not known.proof.pod_price or not _unlimited(known.kinds):
         return known, Stop(reason="optimal", phase=PHASE, iteration=turn)
     try:
-        patterns, turn, reason = _generated(problem, known, patterns, ends)
+        found, turn, reason = _generated(problem, known, patterns, ends)
         if reason is None:
-            relaxation = _Relaxation(problem, known, patterns)
+            relaxation = _Relaxation(problem, known, found)
             while reason is None and relaxation.improve():
                 turn += 1
                 reason = ends(turn)
@@ -65,7 +68,7 @@ def sharpened(problem: PackingProblem, known: Bound, patterns: Sequence[Filling]
 
 def _generated(
     problem: PackingProblem, known: Bound, patterns: Sequence[Filling], ends: Ends
-) -> tuple[list[Filling], int, StopReason | None]:
+) -> tuple[list[Pattern], int, StopReason | None]:
     """Patterns by column generation over all that has to be placed; the rounds it took, and why it was ended."""
     kinds, mine = known.kinds, np.flatnonzero(known.demand)
     demand, nobody, free = known.demand[mine], np.zeros(len(mine), dtype=np.int64), _unlimited(kinds)
@@ -93,8 +96,7 @@ def _generated(
             columns.append(Column(place_of[one.machine], counts))
     generation.add(columns)
     rounds, reason = generation.improve(_ROUNDS, ends=ends)
-    used = [(free[one.place], np.flatnonzero(one.counts), one.counts) for one in generation.columns]
-    return [Filling(k, mine[which], counts[which]) for k, which, counts in used if which.size], rounds, reason
+    return [(free[one.place], one.counts) for one in generation.columns if one.counts.any()], rounds, reason
 
 
 def _proven(problem: PackingProblem, known: Bound, prices: Floats) -> Bound:
@@ -112,13 +114,16 @@ def _proven(problem: PackingProblem, known: Bound, prices: Floats) -> Bound:
     return certified(problem, prices, np.array(rooms), known, by_search)
 
 
-def by_search(proof: Certificate, k: int, requests: Ints, kinds: Kinds, most: Ints) -> int:
-    """See `certificate.by_room`: what surely is the most; more where there are too many fillings or kinds."""
-    if kinds.available[k] < UNLIMITED and len(kinds.price) > _FEW:
-        return by_room(proof, k, requests, kinds, most)
+def by_search(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: Kinds, most: Ints) -> int:
+    """See `certificate.by_room`: what surely is the most; more where there are too many fillings or kinds.
+
+    Nodes that stay in any case may hold less than they cost: room tells that, a search above the price does not.
+    """
+    if kinds.fixed[k] or (kinds.available[k] < UNLIMITED and len(kinds.price) > _FEW):
+        return by_room(proof, k, pods, requests, kinds, most)
     coarse = SCALE // UNIT
-    prices = np.array([-(-one // coarse) for one in proof.pod_price], dtype=np.int64)
-    return coarse * best_filling(prices, requests, kinds.room[k], most, floor=int(kinds.price[k]) * UNIT).most
+    prices, asked = np.asarray(-(-pods // coarse), dtype=np.int64), requests.astype(np.int64)
+    return coarse * best_filling(prices, asked, kinds.room[k], most, floor=int(kinds.price[k]) * UNIT).most
 
 
 def _price_by_room(known: Bound) -> Floats:
@@ -136,7 +141,7 @@ def _unlimited(kinds: Kinds) -> list[int]:
 class _Relaxation:
     """The master program: a row per class that has to be placed; patterns, and shares of the room of some kinds."""
 
-    def __init__(self, problem: PackingProblem, known: Bound, patterns: Sequence[Filling]) -> None:
+    def __init__(self, problem: PackingProblem, known: Bound, patterns: Sequence[Pattern]) -> None:
         kinds = known.kinds
         self._searched = _unlimited(kinds)
         self._unsure = dict.fromkeys(self._searched, 0)
@@ -155,30 +160,26 @@ class _Relaxation:
             np.full(rows, INFINITY),
             compressed([[(i, 1.0)] for i in range(rows)]),
         )
-        place = np.full(self._classes, -1)
-        place[self._mine] = np.arange(rows)
-        self._add([(one.machine, place[one.classes], one.counts) for one in patterns])
+        self._add(patterns)
 
-    def _add(self, patterns: Sequence[tuple[int, Ints, Ints]]) -> None:
-        entries = [
-            [(int(i), float(count)) for i, count in zip(rows, counts, strict=True)] for _, rows, counts in patterns
-        ]
-        price = self._price[[k for k, _, _ in patterns]].astype(np.float64)
+    def _add(self, patterns: Sequence[Pattern]) -> None:
+        entries = [[(i, float(counts[i])) for i in np.flatnonzero(counts).tolist()] for _, counts in patterns]
+        price = self._price[[k for k, _ in patterns]].astype(np.float64)
         self._lp.add(price, np.full(len(patterns), INFINITY), compressed(entries))
 
     def improve(self) -> bool:
         """One round of patterns; whether anything is new."""
         prices = (self.prices()[self._mine] * UNIT).astype(np.int64)
-        found: list[tuple[int, Ints, Ints]] = []
+        found: list[Pattern] = []
         wide = []
         for k in self._searched:
             floor = int(self._price[k] * (1 + _MORE) * UNIT)
             best = best_filling(prices, self._requests, self._room[k], self._fits[k], floor=floor)
-            used = np.flatnonzero(best.counts)
-            if used.size:
-                found.append((k, used, best.counts[used]))
+            better = bool(best.counts.any())
+            if better:
+                found.append((k, best.counts))
             self._unsure[k] += not best.sure
-            if not best.sure and (not used.size or self._unsure[k] > _PATIENCE):
+            if not best.sure and (not better or self._unsure[k] > _PATIENCE):
                 wide.append(k)
         self._add(found)
         for k in wide:

@@ -58,18 +58,30 @@ def certificate(
     )
 
 
-def by_room(proof: Certificate, k: int, requests: Ints, kinds: Kinds, most: Ints) -> int:
-    """`SCALE` times what the pods on one node of kind k can be worth at most: by the prices of its room."""
+Objects: TypeAlias = NDArray[np.object_]
+"""Integers of any size."""
+
+
+def by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: Kinds, most: Ints) -> int:
+    """`SCALE` times what the pods on one node of kind k can be worth at most: by the prices of its room.
+
+    Args:
+        proof: prices of pods and room.
+        k: the kind.
+        pods: (C,) their prices once more.
+        requests: (C, R).
+        kinds: of nodes.
+        most: (C,) most pods of each class on one.
+    """
     units = proof.unit_price[k]
     worth = sum(unit * int(room) for unit, room in zip(units, kinds.room[k], strict=True))
     able = np.flatnonzero(most > 0)
-    pods, asked = np.array(proof.pod_price, dtype=object)[able], requests[able].astype(object)
-    rest = pods - sum(unit * asked[:, r] for r, unit in enumerate(units))
+    rest = pods[able] - sum(unit * requests[able, r] for r, unit in enumerate(units))
     above = rest > 0
     return int(worth + (rest[above] * most[able[above]].astype(object)).sum())
 
 
-Worth: TypeAlias = Callable[[Certificate, int, Ints, Kinds, Ints], int]
+Worth: TypeAlias = Callable[[Certificate, int, Objects, Objects, Kinds, Ints], int]
 """`SCALE` times what the pods on one node of a kind can be worth at most; see `by_room`."""
 
 
@@ -87,8 +99,9 @@ def certified_bound(
     """
     pods = np.array(proof.pod_price, dtype=object)
     total = int((pods * demand.astype(object)).sum())
+    asked = requests.astype(object)
     most = np.minimum(kinds.fits, demand[None])
-    excess = [worth(proof, k, requests, kinds, most[k]) - SCALE * int(price) for k, price in enumerate(kinds.price)]
+    excess = [worth(proof, k, pods, asked, kinds, most[k]) - SCALE * int(price) for k, price in enumerate(kinds.price)]
     pooled = {k for members, _ in kinds.pools for k in members}
     for k, over in enumerate(excess):
         if kinds.fixed[k]:
