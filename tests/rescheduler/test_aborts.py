@@ -171,6 +171,31 @@ async def test_stuck_rolling_update_is_taken_back() -> None:
     assert world.problems == []
 
 
+async def test_a_stuck_update_and_its_way_back_take_the_time_of_one() -> None:
+    """New pods have their time to be Ready, there and back: nobody waits for the end of a roll that does not get on."""
+    before, plan = rolling_plan()
+    limits = Limits(roll_seconds=3600, pods_ready_seconds=100)
+    world = World(before, limits=limits)
+    world.memory.never_ready_workloads.add("Deployment/shop/web")
+
+    def crash() -> None:
+        """An old pod is not Ready any more: the way back does not end either."""
+        world.memory.pods = {
+            key: replace(pod, ready=False) if key == "shop/web-0" and "roll" in intended_kinds(world) else pod
+            for key, pod in world.memory.pods.items()
+        }
+
+    world.on_second = crash
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "roll-stuck"
+    [began] = [event.time for event in world.log() if event.id.endswith("/roll/Deployment/shop/web/1-1-intended")]
+    assert world.clock.now() - began < timedelta(seconds=2 * limits.pods_ready_seconds + 30)
+    assert "roll-finish" in intended_kinds(world)
+    assert world.marks_left() == []
+
+
 @pytest.mark.parametrize("second", [5, 34, 38, 44, 60])
 async def test_operator_aborts_at_any_time(second: int) -> None:
     """An abort ends the plan wherever it stands: no marks, no surplus, no node booted for nothing."""

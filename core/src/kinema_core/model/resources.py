@@ -64,6 +64,15 @@ def lacking(request: Amounts, room: Amounts) -> tuple[str, ...]:
     )
 
 
+def times(request: Amounts, room: Amounts, most: int) -> int:
+    """How often the room holds the request, up to `most` times."""
+    found = most
+    for name, amount in request.items():
+        if amount > 0 and (name in room or limited(name)):
+            found = min(found, max(0, room.get(name, 0)) // amount)
+    return found
+
+
 def fits(request: Amounts, room: Amounts) -> bool:
     """Whether the room holds the request in every resource."""
     for name, amount in request.items():

@@ -11,6 +11,7 @@ from kinema_core.model.order.movers import Mover
 from kinema_core.model.order.rules import PodRules
 from kinema_core.model.order.shared import Shared
 from kinema_core.model.order.yard import Ground, Yard
+from kinema_core.model.rolling import why_stuck
 
 
 class Course:
@@ -21,6 +22,7 @@ class Course:
 
     def __init__(self, cluster: Cluster, movers: list[Mover], yard: Yard) -> None:
         self.yard = yard
+        self._cluster = cluster
         self.wave = 1
         self.steps: list[PlanStep] = []
         self.where: dict[str, str | None] = {mover.key: mover.source for mover in movers}
@@ -116,6 +118,8 @@ class Course:
         for workload in sorted(self.rolls):
             begun, rules, shared = len(self._begun), self._rules.begun, self._shared.begun
             movers = self.rolls[workload]
+            if not self._gets_through(movers):
+                continue
             if all(self.try_move(mover, mover.to) for mover in movers):
                 del self.rolls[workload]
                 continue
@@ -125,6 +129,21 @@ class Course:
             self._rules.rewind(rules)
             self._shared.rewind(shared)
         return bool(self._begun)
+
+    def _gets_through(self, movers: list[Mover]) -> bool:
+        """Whether rules among the workload's own pods let all of it be rolled, whatever kube-scheduler does.
+
+        New requests cannot be taken out of a plan: whoever carries it out asks the same, and leaves them alone then.
+        """
+        pod, requests = movers[0].pod, movers[0].requests
+        if requests != pod.requests:
+            return True
+
+        def room(name: str) -> int:
+            return self.yard.times(name, requests, len(movers)) if self.yard.admits(name, pod) else 0
+
+        copies = [mover.pod for mover in movers]
+        return why_stuck(self._cluster, copies, tuple(self.yard.grounds.values()), room) is None
 
     def end_wave(self) -> None:
         """Old copies are gone, and what they held is free."""

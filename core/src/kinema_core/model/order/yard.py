@@ -12,7 +12,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests
 from kinema_core.model.match import node_admits, parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, spot_allowed
-from kinema_core.model.resources import add, fits, limited, subtract, total
+from kinema_core.model.resources import add, fits, limited, subtract, times, total
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,10 @@ class Yard:
             if amount > 0 and amount > room.get(resource, 0) and (resource in room or limited(resource)):
                 return False
         return True
+
+    def times(self, name: str, requests: Amounts, most: int) -> int:
+        """How many such pods the node has room for now, up to `most`."""
+        return times(requests, Amounts(self.free(name)), most)
 
     def take(self, name: str, requests: Amounts) -> None:
         """A new copy comes to the node."""

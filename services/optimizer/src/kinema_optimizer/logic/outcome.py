@@ -8,12 +8,12 @@ node in turn, so that the replicas of a workload are spread.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 
 import numpy as np
 
-from kinema_core.events import Offer
+from kinema_core.events import Offer, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.logic.compiled import Compiled
 from kinema_optimizer.logic.movers import Mover
@@ -57,6 +57,7 @@ def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) 
     """
     cluster = compiled.question.cluster
     names, stays = _left_alone(cluster, outcome, stuck)
+    idle = {key for key in outcome.updates if all(pod.key in stays for pod in _replaced(cluster, key))}
     targets = {key: to for key, to in outcome.targets.items() if key not in stays}
     booted = dict(zip(islice(new_names(cluster), len(outcome.boots)), outcome.boots, strict=True))
     used = [name for name in booted if name in set(targets.values())]
@@ -67,8 +68,21 @@ def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) 
         boots=tuple(booted[name] for name in used),
         targets={key: renamed.get(to, to) for key, to in targets.items()},
         lost=(*outcome.lost, *waiting),
-        updates=outcome.updates,
+        updates=outcome.updates - idle,
     )
+
+
+def _replaced(cluster: Cluster, workload: str) -> Iterator[Pod]:
+    """The pods that a rolling update of the workload replaces."""
+    return (pod for pod in cluster.pods_by_workload[workload] if pod.node is not None and not pod.terminating)
+
+
+def keeping(compiled: Compiled, outcome: Outcome, names: Collection[str]) -> Outcome:
+    """The outcome with these live nodes kept, and everybody on them left where they are."""
+    cluster = compiled.question.cluster
+    keep = tuple(one or node.name in names for node, one in zip(cluster.nodes, outcome.keep, strict=True))
+    back = {key for key in outcome.targets if (pod := cluster.pod(key)) is not None and pod.node in names}
+    return without_moves(compiled, replace(outcome, keep=keep), back)
 
 
 def _left_alone(
@@ -80,7 +94,7 @@ def _left_alone(
     for key, to in outcome.targets.items():
         ways.setdefault(where[key], []).append(key)
         ways.setdefault(to, []).append(key)
-    leaving = {node for node in where.values() if node is not None}
+    leaving = {where[key] for key, to in outcome.targets.items() if to != where[key]}
     stays, names = set(stuck), set[str | None]()
     fresh = [where[key] for key in stuck if key in where]
     while fresh:

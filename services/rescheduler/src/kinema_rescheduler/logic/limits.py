@@ -19,12 +19,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     node_ready_seconds: float = 900.0
     """How long a booted node may take until it is Ready."""
     pods_ready_seconds: float = 600.0
-    """How long new pods may take until they are Ready."""
+    """How long new pods may take until they are Ready, those of rolling updates included."""
     refused_seconds: float = 15.0
     """How long a controller may complain that it may create no pods: what passes, as two writers at one quota, is over
     by then."""
     roll_seconds: float = 3600.0
-    """How long a rolling update may take."""
+    """How long a rolling update may take that gets on."""
     evict_seconds: float = 900.0
     """How long an eviction may be refused by a disruption budget."""
     delete_seconds: float = 600.0

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kinema_core.events import Amounts, Pod
+from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod
 from kinema_core.model.resources import total
+from kinema_core.model.rolling import why_stuck
 from kinema_rescheduler.logic.evict import evict
 from kinema_rescheduler.logic.execution import Progress
 from kinema_rescheduler.logic.names import unit_id
@@ -241,9 +242,25 @@ def _begin_roll(scene: Scene, room: Room, item: Movers) -> Turn:
     workload, pod = item.workload, _sample(item)
     if workload is None or workload.type != "Deployment":
         return skip(scene, item, "held", "only a Deployment can be rolled")
+    why = _halfway(scene, room, item)
+    if why is not None:
+        return _blocked(scene, item, "no-room", f"its rolling update might wait half way: {why}")
     if pod is not None and not room.take(pod, item.requests or pod.requests, "", 1):
         return _blocked(scene, item, "no-room", "no open node has room for one more of its pods")
     return begin_roll(scene, item, workload)
+
+
+def _halfway(scene: Scene, room: Room, item: Movers) -> str | None:
+    """Why a roll might not get through by the rules that the workload's pods have among themselves."""
+    if not item.pods:
+        return None
+    pod, remaining = item.pods[0], [node for node in scene.cluster.nodes if node.name not in scene.deletes]
+    requests = FrozenMap({**pod.requests, **(item.requests or EMPTY)})
+
+    def fitting(name: str) -> int:
+        return room.copies(pod, requests, name, len(item.pods))
+
+    return why_stuck(scene.cluster, item.pods, remaining, fitting)
 
 
 def _begin_unit(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:

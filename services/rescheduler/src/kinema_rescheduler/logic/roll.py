@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from kinema_core.events import EMPTY, Amounts, FrozenMap, Step, Workload
+from collections.abc import Iterable
+
+from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod, Step, Workload
 from kinema_rescheduler.logic.execution import Progress
 from kinema_rescheduler.logic.names import unit_id
 from kinema_rescheduler.logic.scene import Scene
 from kinema_rescheduler.logic.surge import refused
 from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, fail, skip
-from kinema_rescheduler.logic.workloads import Movers, settled
+from kinema_rescheduler.logic.workloads import Movers, group_key, settled
 
 
 def begin_roll(scene: Scene, movers: Movers, workload: Workload) -> Turn:
@@ -69,9 +71,18 @@ def roll(scene: Scene, movers: Movers) -> Turn:  # noqa: PLR0911 - a state machi
         return Turn(scene.intend(step))
     if refused(scene, workload, patched):
         return skip(scene, movers, "refused", f"its controller may create no more pods: {workload.refused}")
-    if scene.passed(patched.ended, scene.limits.roll_seconds):
+    if _stalled(scene, patched, movers.pods) or scene.passed(patched.ended, scene.limits.roll_seconds):
         return Turn(scene.give_up("roll-stuck", f"{movers.key}: {_stuck(movers, workload)}"))
     return WAIT
+
+
+def _stalled(scene: Scene, update: Progress, pods: Iterable[Pod]) -> bool:
+    """Whether an update waits for pods that have had their time: none has come since, and not all are Ready."""
+    waiting, came = False, update.ended
+    for pod in pods:
+        waiting = waiting or not pod.ready
+        came = max((time for time in (came, pod.created) if time is not None), default=None)
+    return waiting and scene.passed(came, scene.limits.pods_ready_seconds)
 
 
 def _stuck(movers: Movers, workload: Workload) -> str:
@@ -90,7 +101,7 @@ def rolled(scene: Scene, workload: str) -> bool:
 
 
 def unrolled(scene: Scene, workload: str, back: Progress) -> Turn:
-    """Give the strategy back once the way back to the old template (`back`) has ended or had its time."""
+    """Give the strategy back once the way back to the old template (`back`) has ended or gets no further."""
     finish = scene.unit("roll-finish", workload, 1)
     if finish is not None:
         return OVER if finish.over else Turn(scene.intend(finish.step))
@@ -98,7 +109,9 @@ def unrolled(scene: Scene, workload: str, back: Progress) -> Turn:
     if now is None or back.result != "done":
         return OVER
     there = now.generation >= int(back.figures.get("generation", 0)) and settled(now)
-    if not there and not scene.passed(back.ended, scene.limits.roll_seconds):
+    pods = [pod for pod in scene.alive.values() if group_key(scene.cluster, pod) == workload]
+    late = _stalled(scene, back, pods) or scene.passed(back.ended, scene.limits.roll_seconds)
+    if not there and not late:
         return WAIT
     step = Step(id=unit_id("roll-finish", workload, 1), kind="roll-finish", target=workload, uid=now.uid)
     return Turn(scene.intend(step))

@@ -10,7 +10,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident, resident_requests
 from kinema_core.model.derived import derived
 from kinema_core.model.match import node_admits
-from kinema_core.model.resources import add, fits, subtract, total
+from kinema_core.model.resources import add, fits, subtract, times, total
 
 
 def free_room(cluster: Cluster) -> Mapping[str, Amounts]:
@@ -66,6 +66,13 @@ class Room:
                 self._free[node.name] = subtract(self._free[node.name], requests)
                 placed.append(node.name)
         return tuple(placed)
+
+    def copies(self, pod: Pod, requests: Amounts, name: str, most: int) -> int:
+        """How many pods like `pod`, each with `requests`, fit on a node that is open to everybody, up to `most`."""
+        node = self._cluster.node(name)
+        if node is None or name not in self._free or name in self._reserved or not _admits(node, pod):
+            return 0
+        return times(requests, self._free[name], most)
 
 
 def _admits(node: Node, pod: Pod) -> bool:
