@@ -21,13 +21,14 @@ from kinema_optimizer.adapters.search import Wish
 from kinema_optimizer.adapters.solve import Answer, least_cost, left_out, plainly, solved, without_moves_of
 from kinema_optimizer.adapters.stops import PRICING, ClockStop, StopRule
 from kinema_optimizer.errors import UnsoundPlanError
+from kinema_optimizer.logic.absent import leaned_on
 from kinema_optimizer.logic.binding import constraint_relaxations, prices_of
 from kinema_optimizer.logic.build_plan import build_plan, concluded
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.framing import Frame, framed
 from kinema_optimizer.logic.headroom import without_placeholders_in
 from kinema_optimizer.logic.leftovers import with_leftovers
-from kinema_optimizer.logic.outcome import Outcome, nothing, of_packing, of_solution, without_moves
+from kinema_optimizer.logic.outcome import Outcome, keeping, nothing, of_packing, of_solution, without_moves
 from kinema_optimizer.logic.packing import Packing
 from kinema_optimizer.logic.progress import Incumbent, Progress, Report
 from kinema_optimizer.logic.windows import Objective, objective_at
@@ -235,7 +236,7 @@ def _attempt(problem: Compiled, outcome: Outcome) -> tuple[Plan, tuple[str, ...]
 
 
 def _complete(problem: Compiled, outcome: Outcome) -> Plan:
-    """The plan with those seated whom the solver left out although they have a place.
+    """The plan with those seated whom the solver left out though they have a place, and with nodes that zones need.
 
     Where nodes that were to go are kept for them, everybody else on these stays, if that is no worse.
     """
@@ -246,12 +247,15 @@ def _complete(problem: Compiled, outcome: Outcome) -> Plan:
         return with_leftovers(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
 
     plan = built(outcome)
+    needed = leaned_on(plan, asked.cluster)
+    if needed:
+        outcome = keeping(problem, outcome, needed)
+        plan = built(outcome)
     names = (node.name for node, keep in zip(asked.cluster.nodes, outcome.keep, strict=True) if not keep)
     kept = {node.name for node in plan.nodes if node.action == "keep"}.intersection(names)
     if not kept:
         return plan
-    back = {key for key in outcome.targets if (pod := asked.cluster.pod(key)) is not None and pod.node in kept}
-    return min((plan, built(without_moves(problem, outcome, back))), key=_rank)
+    return min((plan, built(keeping(problem, outcome, kept))), key=_rank)
 
 
 def _reporting(watch: _Watch, progress: Report | None) -> Report:
