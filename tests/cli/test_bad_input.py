@@ -100,6 +100,17 @@ def test_two_catalog_rows_of_one_name_are_two_offers(bench: Bench) -> None:
     assert [item["offer"] for item in found["nodes"] if item["action"] == "boot"] == ["m2/a/on-demand#2"]
 
 
+def test_negative_replicas_are_named_with_what_to_do(bench: Bench) -> None:
+    """Object, field and remedy are told, and nothing of its namespace moves."""
+    broken = controllers(3)
+    broken[0]["spec"] = {**broken[0]["spec"], "replicas": -3}
+    found = planned(bench, [node("n0"), node("n1"), *broken, *(pod(f"web-{n}", f"n{n}") for n in range(2))])
+    [one] = found["quarantined"]
+    assert (one["object"], one["path"]) == ("Deployment shop/web", "spec.replicas")
+    assert one["reason"] == "is -3: a number of pods is 0 or more"
+    assert found["moves"] == 0
+
+
 def test_column_that_is_there_twice_is_named(bench: Bench) -> None:
     """Two prices of one machine in one row cannot both hold."""
     bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour,usd_per_hour\nm4,4,16,0.17,0.2\n")

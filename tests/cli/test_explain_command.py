@@ -139,6 +139,17 @@ def test_object_that_could_not_be_read_is_explained_by_its_fault(bench: Bench) -
     assert told(bench, "broken") == found  # the namespace may be left out
 
 
+def test_finished_pod_is_told_to_be_finished(bench: Bench) -> None:
+    """It is in the snapshot, so it is not unknown; its namespace may be left out."""
+    done = pod("batch-0", "n2", of=None)
+    done["status"]["phase"] = "Succeeded"
+    bench.snapshot.write_bytes(text([*spread(), done]))
+    for name in ("shop/batch-0", "batch-0"):
+        result = bench.explain(name)
+        assert result.exit_code == 3
+        assert "pod shop/batch-0 has ended (Succeeded or Failed)" in result.stderr
+
+
 @pytest.mark.parametrize(("name", "near"), [("web-7", "shop/web-"), ("n", "n0, n1, n2"), ("shop/web", "shop/web-0")])
 def test_unknown_name_exits_3_with_near_ones(bench: Bench, name: str, near: str) -> None:
     """A typing error is answered in one line with what was probably meant."""

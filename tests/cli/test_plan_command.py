@@ -51,6 +51,14 @@ def test_table_tells_cost_per_hour_and_month(bench: Bench) -> None:
     assert "-372.30" in said
 
 
+def test_table_tells_from_when_the_prices_are(bench: Bench) -> None:
+    """The date in the catalog's remarks; without one that of the file, and how to write it down."""
+    said = bench.run("--time-limit", "1").stdout
+    assert "catalog.csv does not date them" in said
+    bench.catalog.write_text("# prices of 2026-02-01\n" + bench.catalog.read_text())
+    assert "of 2026-02-01, as catalog.csv says" in bench.run("--time-limit", "1").stdout
+
+
 def test_table_goes_to_stdout_and_progress_to_stderr(bench: Bench) -> None:
     """What is printed can be piped; what is said on the way cannot get into it."""
     result = bench.run()

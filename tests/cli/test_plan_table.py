@@ -150,6 +150,32 @@ def test_new_requests_are_told_where_a_plan_costs_less_too() -> None:
     )
 
 
+def test_savings_and_what_waiting_pods_cost_are_told_apart() -> None:
+    """A new machine is waiting pods' as far as they request what is requested there; the rest counts as before."""
+    new = msgspec.structs.replace(planned().nodes[0], name="kinema-1", action="boot")
+    places = [("a", "n2", 100), ("b", None, 300)]
+    plan = planned(
+        cost=Cost(before=0.51, after=0.51, lower_bound=0.5, gap=0.02),
+        nodes=(*planned().nodes, new),
+        placements=tuple(
+            Placement(
+                pod=f"shop/{name}",
+                uid=name,
+                source=source,
+                to="kinema-1",
+                strategy="surge" if source else "schedule",
+                requests=FrozenMap(cpu=cpu, memory=cpu * 2**20),
+            )
+            for name, source, cpu in places
+        ),
+    )
+    said = shown(plan)
+    month = 0.17 * 0.75 * 730
+    assert f"{month:,.2f} USD a month (25.0%), without what waiting pods cost" in said
+    assert f"cost {month:,.2f} USD a month: their part of the new machines" in said
+    assert "waiting pods" not in shown(planned())
+
+
 def test_of_many_resized_workloads_few_are_named() -> None:
     """The line stays one line."""
     plan = planned(resizes=tuple(resized(f"w{n}", {"cpu": 100}, {"cpu": 200}) for n in range(5)))

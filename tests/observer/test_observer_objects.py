@@ -205,6 +205,29 @@ def test_an_unreadable_workload_freezes_its_namespace() -> None:
     assert found.path == "spec.template.spec.containers[0].resources.requests.cpu"
 
 
+@pytest.mark.parametrize(
+    ("kind", "group", "spec", "status", "path"),
+    [
+        ("Deployment", "apps/v1", {"replicas": -3}, {}, "spec.replicas"),
+        ("Job", "batch/v1", {"parallelism": -1}, {}, "spec.parallelism"),
+        ("StatefulSet", "apps/v1", {"replicas": 3}, {"readyReplicas": -2}, "status, ready pods"),
+        (
+            HPA,
+            "autoscaling/v2",
+            {"scaleTargetRef": {"kind": "D", "name": "w"}, "minReplicas": -1},
+            {},
+            "spec.minReplicas",
+        ),
+    ],
+)
+def test_a_negative_number_of_pods_is_quarantined(kind: str, group: str, spec: JSON, status: JSON, path: str) -> None:
+    """No cluster has it: a plan that counts with it would count wrong."""
+    found = read(thing(kind, group=group, spec=spec, status=status))
+    assert isinstance(found, Quarantined)
+    assert (found.path, found.namespace) == (path, "shop")
+    assert "a number of pods is 0 or more" in found.reason
+
+
 def test_an_autoscaler_compares_each_metric_in_its_targets_unit() -> None:
     """Utilisation in per mille, amounts in thousandths; a metric without a reading has none."""
     specs = [

@@ -172,6 +172,15 @@ def test_a_pod_that_every_offer_refuses_is_unplaced_with_the_rule() -> None:
     assert "node selector disk=ssd" in lost.reason
 
 
+def test_a_host_port_that_a_daemon_set_has_is_told_in_words() -> None:
+    """A port is no amount: the reason says whose it is."""
+    port = PlacementRules(host_ports=(HostPort(port=8080),))
+    on_nodes = on_every_node("agent", ["n1"], rules=port)
+    (lost,) = plan(cluster(node("n1", cpu=60), on_nodes, deployed("edge", [None], rules=port))).unplaced
+    assert lost.code == "host-port"
+    assert lost.reason.endswith(" has a daemon set's pod on host port 8080/TCP")
+
+
 def test_a_sold_out_offer_leaves_pods_unplaced() -> None:
     """Of three pods that each need a machine, two are placed when there are two machines; higher priority first."""
     low, high = deployed("low", [None, None], cpu=3500), deployed("high", [None], cpu=3500, priority=9)

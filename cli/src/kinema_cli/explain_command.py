@@ -169,6 +169,11 @@ def _pod_named(name: str, snapshot: Snapshot) -> Pod:
     if same:
         keys = ", ".join(pod.key for pod in same[:NEAR])
         raise UnknownNameError(f"{len(same)} pods are named {name!r}: write one of {keys}")
+    ended = sorted(key for key in snapshot.finished if name in (key, key.partition("/")[2]))
+    if ended:
+        raise UnknownNameError(
+            f"pod {ended[0]} has ended (Succeeded or Failed): it has no place, and no plan counts it"
+        )
     known = [*(node.name for node in cluster.nodes), *(pod.key for pod in cluster.pods)]
     near = [one for one in known if name in one][:NEAR] or difflib.get_close_matches(name, known, n=NEAR, cutoff=0.5)
     said = f": near are {', '.join(near)}" if near else ""

@@ -79,6 +79,22 @@ def offers_of(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:
         raise InputError(f"--catalog {path}: {error}") from error
 
 
+def age_of_prices(path: Path) -> str:
+    """From when a catalog's prices are, by its remarks; else how old the file is. For one that was read before."""
+    from datetime import UTC, datetime
+
+    from kinema_core.model.catalog import dated
+
+    try:
+        said = dated(path.read_text(encoding="utf-8-sig"))
+        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        return ""  # a pipe, or gone since
+    if said is not None:
+        return f"of {said:%Y-%m-%d}, as {path.name} says"
+    return f"{path.name} does not date them (`# prices of YYYY-MM-DD`); it was written on {changed:%Y-%m-%d}"
+
+
 _NAMES: Final = 5
 _STATES: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "kinema.io/", "karpenter.sh/")
 _LEAVING: Final = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")

@@ -66,9 +66,12 @@ async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
     api = await Api.connect(kubeconfig=kubeconfig, context=context)
     try:
         objects: list[ClusterObject] = []
+        finished: set[str] = set()
         for resource in RESOURCES:
             try:
-                objects += await objects_of(api, resource)
+                for page in await _consistent(api, resource):
+                    objects += page.objects
+                    finished |= page.finished
             except (ApiMissingError, ApiDeniedError) as error:
                 # A cluster without autoscalers or a user without rights to them can still be planned for.
                 if resource.essential and isinstance(error, ApiDeniedError):
@@ -78,15 +81,19 @@ async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
     cluster = from_objects(objects)
     if not cluster.nodes:
         raise SnapshotError("the cluster has no nodes")
-    return Snapshot(cluster=cluster, now=now, ignored={}, live=True)
+    return Snapshot(cluster=cluster, now=now, ignored={}, finished=frozenset(finished), live=True)
 
 
 async def objects_of(api: Api, resource: Resource) -> list[ClusterObject]:
     """All objects of a kind, in one consistent state; raises ApiError, UnreadableListError."""
+    return [item for page in await _consistent(api, resource) for item in page.objects]
+
+
+async def _consistent(api: Api, resource: Resource) -> list[Decoded]:
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(ApiExpiredError):
-            return [item async for page in _pages(api, resource) for item in page.objects]
-    return [item async for page in _pages(api, resource) for item in page.objects]
+            return [page async for page in _pages(api, resource)]
+    return [page async for page in _pages(api, resource)]
 
 
 async def _pages(api: Api, resource: Resource) -> AsyncIterator[Decoded]:

@@ -11,6 +11,7 @@ import typer
 from kinema_cli.inputs import (
     InputError,
     UsageError,
+    age_of_prices,
     check_output,
     offers_of,
     say_what_is_left_out,
@@ -108,8 +109,9 @@ def run_plan(options: PlanOptions) -> int:
     except (InputError, PriceError, OptimizerError) as error:
         complain(str(error))
         return 1
-    _print(made, found, form=options.output, settings=settings)
-    if options.html is not None and not _write_html(made, found, offers, options.html):
+    prices = age_of_prices(options.catalog)
+    _print(made, found, form=options.output, settings=settings, prices=prices)
+    if options.html is not None and not _write_html(made, found, offers, path=options.html, prices=prices):
         return 1
     return _outcome(made)
 
@@ -167,19 +169,19 @@ def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSett
         return plan_for(snapshot.cluster, offers, now=snapshot.now, settings=settings, progress=progress)
 
 
-def _print(made: Plan, snapshot: Snapshot, *, form: Format, settings: PlanningSettings) -> None:
+def _print(made: Plan, snapshot: Snapshot, *, form: Format, settings: PlanningSettings, prices: str) -> None:
     from kinema_cli.output import console, printed
     from kinema_cli.plan_table import plan_tables
     from kinema_core.model.mobility import mobility
 
     if form is Format.TABLE:
         may = mobility(snapshot.cluster, snapshot.now, settings.mobility)
-        console().print(plan_tables(made, snapshot.cluster, may.deletable))
+        console().print(plan_tables(made, snapshot.cluster, may.deletable, prices))
     else:
         printed(made, form)
 
 
-def _write_html(made: Plan, snapshot: Snapshot, offers: tuple[Offer, ...], path: Path) -> bool:
+def _write_html(made: Plan, snapshot: Snapshot, offers: tuple[Offer, ...], *, path: Path, prices: str) -> bool:
     from kinema_cli.report.build import build_report
     from kinema_cli.report.from_plan import plan_report
 
@@ -188,7 +190,7 @@ def _write_html(made: Plan, snapshot: Snapshot, offers: tuple[Offer, ...], path:
         snapshot.cluster,
         offers,
         title="Kinema: plan",
-        subtitle=f"For the cluster as it was at {snapshot.now:%Y-%m-%d %H:%M:%S} UTC",
+        subtitle=f"For the cluster as it was at {snapshot.now:%Y-%m-%d %H:%M:%S} UTC; prices: {prices or 'undated'}",
     )
     try:
         build_report(data, path)

@@ -31,10 +31,10 @@ _STATUS: Final = {
 
 
 def plan_tables(
-    plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None] = MappingProxyType({})
+    plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None] = MappingProxyType({}), prices: str = ""
 ) -> RenderableType:
-    """Everything about a plan that fits a terminal; `deletable` as in `blocked`."""
-    parts: list[RenderableType] = [_summary(plan, cluster)]
+    """Everything about a plan that fits a terminal; `deletable` as in `blocked`, `prices`: from when they are."""
+    parts: list[RenderableType] = [_summary(plan, cluster, prices)]
     if plan.status != "infeasible":
         parts += [_machines(plan), *_some(_moves(plan, cluster))]
     parts += [
@@ -66,17 +66,19 @@ def _fill(table: Table, rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def _summary(plan: Plan, cluster: Cluster) -> Table:
+def _summary(plan: Plan, cluster: Cluster, prices: str) -> Table:
     head = headline_of(plan)
     table = Table(title="Plan", title_justify="left", show_header=False)
     table.add_column("what", style="bold")
     table.add_column("value")
-    for what, value in _summary_rows(plan, head, told_requests(plan, cluster)):
+    for what, value in _summary_rows(plan, head, told_requests(plan, cluster), prices):
         table.add_row(what, cell(value))
     return table
 
 
-def _summary_rows(plan: Plan, head: Headline, requests: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+def _summary_rows(
+    plan: Plan, head: Headline, requests: Iterable[tuple[str, str]], prices: str
+) -> Iterable[tuple[str, str]]:
     proven = plan.status == "nothing-better" and plan.cost.gap == 0
     yield "status", "nothing better: proven, nothing costs less" if proven else _STATUS.get(plan.status, plan.status)
     if plan.objective != "cost":
@@ -91,6 +93,10 @@ def _summary_rows(plan: Plan, head: Headline, requests: Iterable[tuple[str, str]
         month = HOURS_PER_MONTH
         yield "a month", f"{head.usd_before * month:,.2f} → {head.usd_after * month:,.2f} USD"
         yield "saves", _saving(head)
+        if head.usd_waiting:
+            yield "waiting pods", f"cost {head.usd_waiting * month:,.2f} USD a month: their part of the new machines"
+        if prices:
+            yield "prices", prices
         yield from requests
         yield "bound", _bound(head)
         yield "moves", _how_many(head)
@@ -115,8 +121,9 @@ def _order(plan: Plan) -> str:
 
 
 def _saving(head: Headline) -> str:
-    share = (head.usd_before - head.usd_after) / head.usd_before if head.usd_before else 0.0
-    return f"{head.usd_saved_per_month:,.2f} USD a month ({share:.1%})"
+    share = head.usd_saved / head.usd_before if head.usd_before else 0.0
+    apart = ", without what waiting pods cost" if head.usd_waiting else ""
+    return f"{head.usd_saved_per_month:,.2f} USD a month ({share:.1%}){apart}"
 
 
 def _bound(head: Headline) -> str:

@@ -45,6 +45,8 @@ class Snapshot:
     """The newest timestamp in the file: durations count to it."""
     ignored: Mapping[str, int]
     """Objects of kinds that are not read, by kind."""
+    finished: frozenset[str] = frozenset()
+    """Keys of the pods that have ended."""
     live: bool = False
     """Taken from a cluster, so that what is absent does not exist."""
 
@@ -67,7 +69,7 @@ def load_snapshot(path: Path) -> Snapshot:
         )
     if decoded.newest is None:
         raise SnapshotError(f"{path}: no object in it has a timestamp: take the snapshot with `kubectl get … -o json`")
-    return Snapshot(cluster=cluster, now=decoded.newest, ignored=decoded.ignored)
+    return Snapshot(cluster=cluster, now=decoded.newest, ignored=decoded.ignored, finished=decoded.finished)
 
 
 def _refuse_two_of_a_name(path: Path, objects: Sequence[ClusterObject], cluster: Cluster) -> None:

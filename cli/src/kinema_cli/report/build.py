@@ -80,6 +80,9 @@ def _tiles(data: ReportData) -> list[Tile]:
         Tile("Cost per hour", f"${head.usd_before:.2f} → ${head.usd_after:.2f}", _percent(head)),
         Tile("Saved per month", f"${head.usd_saved_per_month:,.0f}", "at 730 hours", _tone(head.usd_saved_per_month)),
     ]
+    if head.usd_waiting:
+        cost = f"${head.usd_waiting * HOURS_PER_MONTH:,.0f}"
+        tiles.append(Tile("Waiting pods cost per month", cost, "their part of the new machines"))
     if head.lower_bound is not None:
         bound = f"${head.lower_bound:.2f}/h" if head.watts is None else f"{head.lower_bound:,.0f} W"
         tiles.append(Tile("Certified bound", bound, _how_good(head)))

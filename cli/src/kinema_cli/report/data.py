@@ -122,11 +122,18 @@ class Headline:
     """Moved or restarted pods by strategy."""
     watts: tuple[float, float] | None = None
     """Before and after, where energy was made small; the bound is in watts then too."""
+    usd_waiting: float = 0.0
+    """Of `usd_after`, what pods cost that wait now: their part of the new machines."""
+
+    @property
+    def usd_saved(self) -> float:
+        """What the change saves per hour for what runs already."""
+        return self.usd_before - self.usd_after + self.usd_waiting
 
     @property
     def usd_saved_per_month(self) -> float:
-        """What the change saves in a month of 730 hours."""
-        return (self.usd_before - self.usd_after) * HOURS_PER_MONTH
+        """The same in a month of 730 hours."""
+        return self.usd_saved * HOURS_PER_MONTH
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -57,7 +58,26 @@ def headline_of(plan: Plan) -> Headline:
         restarts=plan.restarts,
         strategies=strategies,
         watts=watts,
+        usd_waiting=_waiting(plan),
     )
+
+
+def _waiting(plan: Plan) -> float:
+    """What new machines cost for pods that wait now: by their part of the CPU and memory requested there."""
+    prices = {node.name: node.usd_per_hour for node in plan.nodes if node.action == "boot"}
+    everybody: dict[str, Counter[str]] = {name: Counter() for name in prices}
+    newcomers: dict[str, Counter[str]] = {name: Counter() for name in prices}
+    for placement in plan.placements:
+        if placement.to in prices:
+            everybody[placement.to].update(placement.requests)
+            newcomers[placement.to].update(placement.requests if placement.source is None else ())
+    return round(sum(price * _part(newcomers[name], everybody[name]) for name, price in prices.items()), 6)
+
+
+def _part(some: Counter[str], every: Counter[str]) -> float:
+    """The part of the CPU and memory, each counted alike; of the pods where nobody requests either."""
+    counted = [name for name in ("cpu", "memory") if every[name]] or [name for name in ("pods",) if every[name]]
+    return sum(some[name] / every[name] for name in counted) / len(counted) if counted else 0.0
 
 
 def _money(plan: Plan) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kinema_core.events import Amounts, FrozenMap, Labels, Node, Offer
-from kinema_core.model.catalog_file import GIB, CatalogError, CatalogRow, micro_usd, parse_catalog
+from kinema_core.model.catalog_file import GIB, CatalogError, CatalogRow, dated, micro_usd, parse_catalog
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import HOSTNAME
 from kinema_core.model.resources import limited
@@ -23,6 +23,7 @@ __all__ = [
     "CatalogError",
     "CatalogRow",
     "PriceError",
+    "dated",
     "gke_allocatable",
     "machine_of",
     "new_node_labels",

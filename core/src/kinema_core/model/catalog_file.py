@@ -6,7 +6,9 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final, Literal, TypeVar
 
@@ -33,6 +35,7 @@ OPTIONAL: Final = (
     "available",
     "extended",
 )
+_DATE: Final = re.compile(r"^#.*?\b(\d{4}-\d\d-\d\d)\b", re.MULTILINE)
 _DECIMAL: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}")
 _WHOLE: Final = re.compile(r"[0-9]{1,19}")
 _RESOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
@@ -65,6 +68,14 @@ class CatalogRow:
     watts: float | None = None
     available: int | None = None
     extended: Amounts = EMPTY
+
+
+def dated(text: str) -> datetime | None:
+    """From when the prices are: the first date in a remark, as a copy of a file is newer than what it says."""
+    for found in _DATE.findall(text):
+        with suppress(ValueError):
+            return datetime.fromisoformat(found).replace(tzinfo=UTC)
+    return None
 
 
 def parse_catalog(text: str) -> tuple[CatalogRow, ...]:

@@ -80,6 +80,8 @@ def workload_of(type_: WorkloadKind, found: wire.Controller) -> Workload | None:
 
 
 def _counts(type_: WorkloadKind, spec: wire.ControllerSpec, status: wire.ControllerStatus) -> dict[str, int]:
+    for path, wanted in (("spec.replicas", spec.replicas), ("spec.parallelism", spec.parallelism)):
+        _natural(path, wanted)
     if type_ == "DaemonSet":
         desired, ready = status.desired_number_scheduled, status.number_ready
         updated, current = status.updated_number_scheduled, status.current_number_scheduled
@@ -89,7 +91,15 @@ def _counts(type_: WorkloadKind, spec: wire.ControllerSpec, status: wire.Control
     else:
         desired = 1 if spec.replicas is None else spec.replicas
         ready, updated, current = status.ready_replicas, status.updated_replicas, status.replicas
-    return {"replicas": desired or 0, "ready": ready or 0, "updated": updated or 0, "current": current or 0}
+    counts = {"replicas": desired or 0, "ready": ready or 0, "updated": updated or 0, "current": current or 0}
+    for name, count in counts.items():
+        _natural(f"status, {name} pods", count)
+    return counts
+
+
+def _natural(path: str, count: int | None) -> None:
+    if count is not None and count < 0:
+        raise UnreadableFieldError(path, f"is {count}: a number of pods is 0 or more")
 
 
 def _finished(status: wire.ControllerStatus) -> bool:
@@ -133,6 +143,8 @@ def autoscaler_of(found: wire.Autoscaler) -> Autoscaler:
         UnreadableFieldError: a value cannot be read.
     """
     meta, spec, status = found.metadata, found.spec, found.status or wire.AutoscalerStatus()
+    for path, bound in (("spec.minReplicas", spec.min_replicas), ("spec.maxReplicas", spec.max_replicas)):
+        _natural(path, bound)
     return Autoscaler(
         name=name_of(meta),
         namespace=namespace_of(meta),

@@ -35,6 +35,8 @@ class Decoded:
     newest: datetime | None
     ignored: Mapping[str, int]
     """How many objects of each other kind were passed over."""
+    finished: frozenset[str] = frozenset()
+    """Keys of the pods that have ended: they count for nothing."""
 
     @property
     def quarantined(self) -> tuple[Quarantined, ...]:
@@ -65,7 +67,7 @@ def decode_pieces(pieces: Iterable[bytes], window: int = WINDOW) -> Decoded:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"this is no JSON list of Kubernetes objects, as `kubectl get … -A -o json` prints: {error}"
         raise UnreadableListError(message) from error
-    return Decoded(tuple(found.objects), found.newest, found.ignored)
+    return Decoded(tuple(found.objects), found.newest, found.ignored, frozenset(found.finished))
 
 
 # --- taking the text apart
@@ -74,6 +76,15 @@ def decode_pieces(pieces: Iterable[bytes], window: int = WINDOW) -> Decoded:
 class _Head(msgspec.Struct, rename="camel", gc=False):
     kind: str
     api_version: str = ""
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Named(msgspec.Struct, gc=False):
+    metadata: _Meta
 
 
 class _List(msgspec.Struct, gc=False):
@@ -105,6 +116,7 @@ class _Opening(NamedTuple):
 
 
 _HEADS: Final = msgspec.json.Decoder(_Head)
+_NAMED: Final = msgspec.json.Decoder(_Named)
 _LISTS: Final = msgspec.json.Decoder(_List)
 _PARTS: Final = msgspec.json.Decoder(_Part)
 _ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -196,6 +208,7 @@ class _Found:
 
     objects: list[ClusterObject] = field(default_factory=list)
     ignored: dict[str, int] = field(default_factory=dict)
+    finished: list[str] = field(default_factory=list)
     newest: datetime | None = None
     _seen: int = 0
 
@@ -211,6 +224,9 @@ class _Found:
             self.newest = newest
         if item is not None:
             self.objects.append(item)
+        elif name == "Pod":
+            of = _NAMED.decode(raw).metadata
+            self.finished.append(f"{of.namespace}/{of.name}")
 
 
 def _kind_of(raw: msgspec.Raw, list_kind: str) -> tuple[str, bool]:

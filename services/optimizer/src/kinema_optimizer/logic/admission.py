@@ -19,7 +19,7 @@ from kinema_core.model.resources import lacking, subtract
 from kinema_core.model.volumes import volume_refuses, volume_terms
 from kinema_optimizer.logic.masks import SiteIndex
 from kinema_optimizer.logic.problem import Flags
-from kinema_optimizer.logic.rooms import ceiled, without_ports
+from kinema_optimizer.logic.rooms import ceiled, port_of, without_ports
 
 NEW_NODE: Final = "kinema-new-node"
 """Stands for the name of a node that does not exist yet; no rule can mean it."""
@@ -175,8 +175,8 @@ class Admission:
             excess = sum(requests[name] / max(1, site.room.get(name, 0)) for name in missing)
             code, text = "sold-out", f"{site.name} would hold it and cannot be had"
             if missing:
-                amounts = [_shortage(name, requests[name], site.room.get(name, 0)) for name in missing]
-                code, text = f"resource-{missing[0]}", f"{site.name} lacks {'; '.join(amounts)}"
+                code = "host-port" if port_of(missing[0]) else f"resource-{missing[0]}"
+                text = f"{site.name} {_shortages(requests, site.room, missing)}"
             if rule is not None:
                 code, text = "rule", f"{site.name} refuses it: {rule}"
             rated.append((int(rule is not None), len(missing), excess, site.name, code, text))
@@ -184,6 +184,15 @@ class Admission:
             return "no-offer", "nothing is on sale, and no node has room for it"
         _, _, _, _, code, text = min(rated)
         return code, f"no node has room for it and no offer holds it; nearest: {text}"
+
+
+def _shortages(requests: Amounts, room: Amounts, missing: Iterable[str]) -> str:
+    """What a site has too little of; a host port is there once, and somebody else's."""
+    ports = [port for name in missing if (port := port_of(name)) is not None]
+    amounts = [_shortage(name, requests[name], room.get(name, 0)) for name in missing if port_of(name) is None]
+    parts = [f"lacks {'; '.join(amounts)}"] if amounts else []
+    parts += [f"has a daemon set's pod on host port {', '.join(ports)}"] if ports else []
+    return " and ".join(parts)
 
 
 def _shortage(name: str, requested: int, there: int) -> str:

@@ -21,6 +21,13 @@ def port_name(port: HostPort) -> str:
     return f"port:{port.protocol}/{port.port}"
 
 
+def port_of(resource: str) -> str | None:
+    """The host port that a resource stands for, as people write it; None for any other resource."""
+    kind, _, rest = resource.partition(":")
+    protocol, slash, number = rest.partition("/")
+    return f"{number}/{protocol}" if kind == "port" and slash else None
+
+
 def with_ports(requests: Amounts, pod: Pod, cluster: Cluster) -> Amounts:
     """The requests of one pod; host ports, attachments of volumes and the pod itself are among them."""
     if not pod.rules.host_ports and not pod.rules.claims and requests.get("pods") == 1:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
-from kinema_core.model.catalog import CatalogError, CatalogRow, parse_catalog
+from kinema_core.model.catalog import CatalogError, CatalogRow, dated, parse_catalog
 from kinema_rescheduler.adapters.provider import Catalog
 from kinema_rescheduler.errors import FinalError
-
-_DATE: Final = re.compile(r"^#.*?\b(\d{4}-\d\d-\d\d)\b", re.MULTILINE)
 
 
 async def read_prices(path: str) -> Catalog:
@@ -34,12 +29,4 @@ def _read(path: Path) -> Catalog:
     text = path.read_text(encoding="utf-8")
     rows: tuple[CatalogRow, ...] = parse_catalog(text)
     changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(microsecond=0)
-    return Catalog(source=path.name, priced=_dated(text) or changed, rows=rows)
-
-
-def _dated(text: str) -> datetime | None:
-    """The first date in a remark: a copy of a file is newer than what it says."""
-    for found in _DATE.findall(text):
-        with suppress(ValueError):
-            return datetime.fromisoformat(found).replace(tzinfo=UTC)
-    return None
+    return Catalog(source=path.name, priced=dated(text) or changed, rows=rows)
