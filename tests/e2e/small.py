@@ -20,7 +20,8 @@ from kinema_sim.scenarios.objects import App, daemon_set, deployment, namespace,
 
 SPACE: Final = "small"
 OLD_NODES: Final = 5
-_FIXED: Final = {"kinema.io/adjustment": "0"}
+FIXED: Final = {"kinema.io/adjustment": "0"}
+"""Annotations of workloads that are moved and never resized, however much of their usage is known by then."""
 _GRACE_SECONDS: Final = 5
 """Within which KWOK ends a pod, at random."""
 _STORE: Final = App(
@@ -30,14 +31,14 @@ _STORE: Final = App(
     cpu_m=200,
     memory_mi=300,
     replicas=2,
-    annotations=_FIXED,
+    annotations=FIXED,
     grace_seconds=_GRACE_SECONDS,
 )
 
 
 @contextmanager
 def small_cluster(access: Access, extra: Sequence[Placed] = ()) -> Iterator[None]:
-    """The cluster within the block, with `extra` objects; afterwards there is no node and no pod of it."""
+    """The cluster within the block, with `extra` objects; afterwards there is no node and no namespace of it."""
     cpu, memory = gke_allocatable(Decimal(4), 16 * 2**30)
     nodes = [
         node(f"old-{i}", zone=ZONES[i % len(ZONES)], machine="e2-standard-4", cpu=f"{cpu}m", memory=str(memory))
@@ -50,8 +51,8 @@ def small_cluster(access: Access, extra: Sequence[Placed] = ()) -> Iterator[None
         await_ready(access)
         yield
     finally:
-        access.request("DELETE", f"/api/v1/namespaces/{SPACE}")
-        access.until(f"/api/v1/namespaces/{SPACE}", lambda found: found.get("code") == 404)
+        for name in (SPACE, *(body["metadata"]["name"] for path, body in extra if path == "/api/v1/namespaces")):
+            access.remove_namespace(name)
         for each in access.request("GET", "/api/v1/nodes")["items"]:
             access.request("DELETE", f"/api/v1/nodes/{each['metadata']['name']}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.shop import at, quick
-from tests.e2e.small import OLD_NODES, SPACE, budget, quota
+from tests.e2e.small import FIXED, OLD_NODES, SPACE, budget, quota
 from tests.e2e.struck import HASTY, Scene, check, struck
 
 from kinema_core.events import ExecutionFinished
@@ -51,7 +51,7 @@ async def quota_is_used_up(scene: Scene) -> bool:
 
 
 async def test_a_quota_without_room_ends_surges_at_once(own_control_plane: ControlPlane, tmp_path: Path) -> None:
-    """Deployments stay, with what the quota said; no surge is waited for, and none is left."""
+    """Deployments stay, with what the quota said; no surge is waited for, none is left; no pod is evicted for good."""
     outcome = await struck(own_control_plane, tmp_path / "run", quota_is_used_up, settings=HASTY, goal=False)
     check(outcome)
     assert outcome.ends == {ExecutionFinished}
@@ -61,6 +61,7 @@ async def test_a_quota_without_room_ends_surges_at_once(own_control_plane: Contr
         assert "exceeded quota: tight" in detail
         assert outcome.moved("surge-up", name)
         assert not outcome.moved("surge-down", name)
+    assert not outcome.moved("evict", "store")
 
 
 async def namespace_is_deleted(scene: Scene) -> bool:
@@ -75,7 +76,7 @@ async def namespace_is_deleted(scene: Scene) -> bool:
 
 async def test_a_namespace_that_goes_stops_nothing_else(own_control_plane: ControlPlane, tmp_path: Path) -> None:
     """Its workloads are gone, as their owner wished; everybody else's move goes on to the goal."""
-    app = App("passing", DOOMED, "example/passing:1", cpu_m=100, memory_mi=100, replicas=3)
+    app = App("passing", DOOMED, "example/passing:1", cpu_m=100, memory_mi=100, replicas=3, annotations=FIXED)
     extra = [("/api/v1/namespaces", namespace(DOOMED)), at("apps/v1", "deployments", quick(deployment(app)))]
     outcome = await struck(own_control_plane, tmp_path / "run", namespace_is_deleted, settings=HASTY, extra=extra)
     own_control_plane.admin.until(f"/api/v1/namespaces/{DOOMED}", lambda found: found.get("code") == 404)

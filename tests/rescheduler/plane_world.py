@@ -201,9 +201,8 @@ def plane_world(access: Access, directory: Path, namespace: str, *nodes: str) ->
     finally:
         if world.watcher is not None:
             world.watcher.close()
-        access.request("DELETE", f"/api/v1/namespaces/{namespace}")
+        access.remove_namespace(namespace)
         for item in access.request("GET", "/api/v1/nodes")["items"]:
             access.request("DELETE", f"/api/v1/nodes/{item['metadata']['name']}")
-        access.until(f"/api/v1/namespaces/{namespace}", lambda found: found.get("code") == 404)
         with suppress(RefusedError):  # perhaps nothing was steered
             access.request("DELETE", "/api/v1/namespaces/kube-system/configmaps/kinema-steering")

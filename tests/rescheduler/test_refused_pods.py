@@ -7,6 +7,8 @@ from datetime import datetime
 from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import rolling_plan, small_plan
 from tests.rescheduler.test_aborts import verdicts
+from tests.support.builders import cluster, deployed, node, offers, stateful
+from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished
 from kinema_rescheduler.logic.limits import Limits
@@ -49,6 +51,37 @@ async def test_a_complaint_that_passes_is_waited_out() -> None:
     end = await world.run(seconds=200)
     assert isinstance(end, ExecutionFinished), world.told()
     assert sorted(world.memory.nodes) == ["n1"]
+    assert world.problems == []
+
+
+async def test_nothing_is_evicted_where_a_surge_was_refused() -> None:
+    """A used up quota gives the evicted pod's place to anybody: surges of the namespace ask first, evictions after."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500), stateful("db", ["n1", "n2"]))
+    to = {pod.key: "n1" for pod in before.pods}
+    world = World(before)
+    world.memory.quota = len(before.pods)
+    await world.accept(plan_for(before, offers(), to=to, delete=["n2"]))
+    end = await world.run(seconds=60)
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert verdicts(world)["skip/StatefulSet/shop/db"] == "refused"
+    assert any("might be lost, as with Deployment/shop/web: its controller" in line for line in world.told())
+    assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
+    assert world.problems == []
+    assert world.marks_left() == []
+
+
+async def test_evictions_begin_when_surges_have_their_pods() -> None:
+    """Beside a surge that is not refused they wait for its pods to be there, not for its end; all is done."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500), stateful("db", ["n1", "n2"]))
+    to = {pod.key: "n1" for pod in before.pods}
+    world = World(before)
+    await world.accept(plan_for(before, offers(), to=to, delete=["n2"]))
+    end = await world.run(seconds=200)
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert sorted(world.memory.nodes) == ["n1"]
+    times = {event.id.rpartition("/rescheduler/")[2]: event.time for event in world.log()}
+    evicted = times["evict/StatefulSet/shop/db/1-1-intended"]
+    assert times[f"surge-up/{WEB}/1-1-done"] <= evicted < times[f"surge-down/{WEB}/1-1-done"]
     assert world.problems == []
 
 

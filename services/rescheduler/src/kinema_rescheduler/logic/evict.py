@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from kinema_core.events import Step
+from kinema_core.events import SKIPPED, Step
 from kinema_core.model.budgets import budgets_by_pod
 from kinema_rescheduler.logic.execution import Progress
 from kinema_rescheduler.logic.names import unit_id
 from kinema_rescheduler.logic.scene import Scene
+from kinema_rescheduler.logic.surge import asking
 from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, fail, skip, steered
 from kinema_rescheduler.logic.workloads import Movers
 
@@ -40,6 +41,11 @@ def _begin(scene: Scene, movers: Movers, number: int) -> Turn:
     victim = next((pod for pod in movers.victims if pod.uid in chosen), None)
     if victim is None:
         return OVER
+    why = _refused_beside(scene, victim.namespace)
+    if why:
+        return skip(scene, movers, "refused", why)
+    if asking(scene, victim.namespace):
+        return WAIT
     if not movers.healthy or _paused_until(scene, victim.key) > scene.now:
         return _blocked(scene, movers)
     step = Step(
@@ -52,6 +58,19 @@ def _begin(scene: Scene, movers: Movers, number: int) -> Turn:
         replicas_from=len(movers.pods),
     )
     return Turn(scene.intend(step))
+
+
+def _refused_beside(scene: Scene, namespace: str) -> str:
+    """Why a replacement might never come: the namespace had no room for another workload's pods in this plan.
+
+    A refused surge is taken back with nothing lost. Under a quota that is used up, the place of an evicted pod is
+    anybody's: of a daemon's pod that waits on a new node, say.
+    """
+    for id_, verdict in scene.execution.verdicts.items():
+        workload = id_.removeprefix(SKIPPED)
+        if verdict.reason == "refused" and workload != id_ and workload.split("/")[1] == namespace:
+            return f"the place of an evicted pod might be lost, as with {workload}: {verdict.detail}"
+    return ""
 
 
 def _blocked(scene: Scene, movers: Movers) -> Turn:

@@ -105,6 +105,30 @@ def refused(scene: Scene, workload: Workload, asked: Progress) -> bool:
     return heard and bool(workload.refused) and scene.passed(asked.ended, scene.limits.refused_seconds)
 
 
+def asking(scene: Scene, namespace: str) -> bool:
+    """Whether a surge in the namespace has yet to get its pods: they would take any place that becomes free."""
+    planned = {place.uid for place in scene.plan.placements if place.strategy == "surge"}
+    for key, number in scene.units.items():
+        workload, up = scene.cluster.workload(key), scene.unit("surge-up", key, number)
+        begun = up or scene.unit("steer", key, number)
+        if workload is None or workload.namespace != namespace or scene.skipped(key) or begun is None:
+            continue
+        if scene.passed(begun.intended, scene.limits.observed_seconds):
+            continue  # it came to nothing
+        if up is None and planned.intersection(begun.step.pods) and scene.unit("evict", key, number) is None:
+            return True
+        if up is not None and _lacks(workload, up):
+            return True
+    return False
+
+
+def _lacks(workload: Workload, up: Progress) -> bool:
+    """Whether pods that were asked for do not exist yet, as far as can be seen."""
+    if up.state != "done":
+        return up.state == "open"
+    return not _seen(workload, up) or workload.replicas == up.step.replicas_to > workload.current
+
+
 def _template_changed(workload: Workload, up: Progress) -> bool:
     """A newer generation with our replicas means that something else was written."""
     return "generation" in up.figures and workload.generation > int(up.figures["generation"])
