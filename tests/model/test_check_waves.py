@@ -330,3 +330,36 @@ def test_the_skew_is_kept_in_every_order() -> None:
     to = {"shop/a-0": "n2", "shop/a-1": "n2"}
     assert on_the_way(on, to, {"shop/a-0": 1, "shop/a-1": 1}) == {"wave-spread"}
     assert on_the_way(on, to, {"shop/a-0": 1, "shop/a-1": 2}) == set()
+
+
+def test_what_is_uneven_now_lets_nobody_in() -> None:
+    """kube-scheduler compares the new copy's domain with the emptiest one, however uneven the others are."""
+    rules = PlacementRules(
+        spread=(Spread(topology_key=HOST, max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(app="a")),)
+    )
+    on = cluster([node(f"n{n}") for n in (1, 2, 3, 4)], deployed("a", ["n1", "n1", "n1", "n2"], rules=rules))
+    to = {"shop/a-0": "n3", "shop/a-1": "n3", "shop/a-2": "n4"}
+    assert on_the_way(on, to, {"shop/a-0": 1, "shop/a-1": 2, "shop/a-2": 3}) == {"wave-spread"}
+    assert on_the_way(on, to, {"shop/a-0": 1, "shop/a-1": 3, "shop/a-2": 2}) == set()
+
+
+def test_the_old_copy_of_a_surge_counts_where_it_is() -> None:
+    """A surge empties its node after the new copy has come, an eviction before."""
+    rules = PlacementRules(
+        spread=(Spread(topology_key=HOST, max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(app="a")),)
+    )
+    on = cluster([node("n1"), node("n2")], deployed("a", ["n1", "n2"], rules=rules))
+    to = {"shop/a-0": "n2"}
+    assert on_the_way(on, to, {"shop/a-0": 1}, by="surge") == set()
+    assert on_the_way(on, to, {"shop/a-0": 1}, by="evict") == {"wave-spread"}
+
+
+def test_a_stop_has_the_label_that_a_rule_counts_by() -> None:
+    """A node in no domain takes nobody who is to be spread over domains, or needs company in one."""
+    spread = Spread(topology_key="rack", max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(app="a"))
+    for rules, code in ((PlacementRules(spread=(spread,)), "wave-spread"), (together("rack", "b"), "wave-affinity")):
+        racks = [node(f"n{n}", labels={"rack": "x"}) for n in (1, 2)]
+        on = cluster(racks, node("n3"), deployed("a", ["n1"], rules=rules), deployed("b", ["n1", "n2"]))
+        plan = plan_for(on, offers(), to={"shop/a-0": "n2"})
+        steps = [PlanStep(wave=wave, action="move", node=to, pod="shop/a-0") for wave, to in ((1, "n3"), (2, "n2"))]
+        assert code in wrong(change(plan, steps=tuple(steps)), on)

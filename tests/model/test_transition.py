@@ -238,6 +238,62 @@ def test_a_full_zone_is_left_by_way_of_another_one() -> None:
         assert transition.stuck == (() if expected else ("shop/a-0",))
 
 
+def even(key: str, app: str = "a") -> PlacementRules:
+    """At most one more in a domain than in any other."""
+    spread = Spread(topology_key=key, max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(app=app))
+    return PlacementRules(spread=(spread,))
+
+
+def test_one_stop_lets_all_pods_of_a_full_zone_move() -> None:
+    """While one pod is elsewhere the others come and go; it comes back when all of them have."""
+    nodes = [node("a1"), node("a2"), node("b1", zone="b", price="0.17")]
+    on = cluster(nodes, deployed("a", ["a1", "a1", "a1", "b1", "b1"], rules=even(ZONE)))
+    _, transition = ordered(on, to={f"shop/a-{n}": "a2" for n in range(3)}, delete=["a1"])
+    assert told(transition) == [
+        "1 move shop/a-0 b1",
+        "2 move shop/a-1 a2",
+        "2 move shop/a-2 a2",
+        "3 delete a1",
+        "3 move shop/a-0 a2",
+    ]
+
+
+def test_a_surge_counts_its_own_old_copy_where_that_still_is() -> None:
+    """The old copy leaves after the new one has come: the node that it empties is no empty one until then."""
+    on = cluster(
+        [node(f"n{n}") for n in (1, 2, 3)], deployed("a", [f"n{n}" for n in (1, 1, 2, 2, 3, 3)], rules=even(HOST))
+    )
+    to = {"shop/a-4": "new", "shop/a-5": "new"}
+    _, transition = ordered(on, to=to, boot={"new": "m4/a/on-demand"}, delete=["n3"])
+    assert told(transition) == [
+        "0 boot new",
+        "1 move shop/a-4 new",
+        "1 move shop/a-5 new",
+        "2 delete n3",
+    ]
+
+
+def test_a_node_that_is_gone_is_no_empty_domain() -> None:
+    """Until it is deleted, a node without pods keeps others from getting a second one."""
+    on = cluster([node(f"n{n}") for n in (1, 2, 3)], deployed("a", ["n1", "n2"], rules=even(HOST)))
+    _, transition = ordered(on, to={"shop/a-0": "n3", "shop/a-1": "n3"}, delete=["n1", "n2"])
+    assert told(transition) == ["1 move shop/a-0 n3", "2 delete n1", "3 move shop/a-1 n3", "4 delete n2"]
+
+
+def test_stopped_pods_make_way_once_more() -> None:
+    """Two pods that stopped where the other one is to go: one of them stops again."""
+    nodes = [node(name, cpu=1000) for name in ("a1", "a2", "a3")]
+    nodes += [node(name, cpu=1000, zone="b", price="0.17") for name in ("b1", "b2", "b3")]
+    on = cluster(
+        nodes,
+        deployed("a", ["a1", "a1", "b1"], cpu=300, rules=even(ZONE)),
+        deployed("b", ["b3", "b3", "a3"], cpu=300, rules=even(ZONE, "b")),
+        deployed("c", ["a2", "b2"], cpu=700),
+    )
+    _, transition = ordered(on, to={"shop/a-0": "a2", "shop/b-0": "b2"})
+    assert transition.stuck == ()
+
+
 def test_a_temporary_node_that_is_a_new_domain_is_booted_by_itself() -> None:
     """While pods arrive that count domains, no empty one comes up."""
     rules = PlacementRules(

@@ -6,7 +6,7 @@ in the first wave in which
 - its node holds everybody who is there at the wave's beginning and everybody who comes in it, so that no move of a
   wave waits for another one; a pod that is evicted is counted like one that is not, since others may come or go first,
 - rules between pods let it: kube-scheduler would take the new copy in every order of the wave's moves, and pods that
-  stay keep the company that they require. Nothing counts as broken that is not worse than both before and after,
+  stay keep the company that they require, unless they have none before or after the plan either,
 - it can have its host ports and volumes: the old copy has to have let go of them,
 - the disruption budgets bear one more workload that has a pod away.
 
@@ -20,7 +20,7 @@ is taken. When all moves go into free room, this takes one wave, and time O(n lo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -29,10 +29,10 @@ import msgspec
 
 from kinema_core.events import Offer, Plan, PlanNode, PlanStep
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import MobilityOptions, is_resident, mobility
+from kinema_core.model.mobility import MobilityOptions, mobility
 from kinema_core.model.order.course import Course
 from kinema_core.model.order.detours import Detours
-from kinema_core.model.order.movers import Mover, movers_of
+from kinema_core.model.order.movers import Mover, emptied, movers_of
 from kinema_core.model.order.yard import Yard
 
 _DEFAULTS: Final = MobilityOptions()
@@ -75,14 +75,15 @@ def order_transition(
     """
     sold, facts = tuple(offers), mobility(cluster, now, options)
     movers = movers_of(plan, cluster)
+    left = emptied(plan, cluster, movers)
 
     def attempt(hopeless: Collection[str]) -> tuple[Transition, tuple[str, ...]]:
         yard = Yard(plan, cluster, sold, facts, options)
-        course = Course(cluster, movers, yard)
+        course = Course(cluster, movers, yard, left)
         stalled = _run(course, Detours(course, movers, hopeless))
         if not course.over:
             return Transition((), (), stuck=_waiting(course)), stalled
-        steps = [*course.steps, *_boots(plan, yard, course.steps), *_deletes(plan, cluster, movers, course.steps)]
+        steps = [*course.steps, *_boots(plan, yard, course.steps), *_deletes(left, movers, course.steps)]
         steps.sort(key=lambda step: (step.wave, _RANK[step.action], step.node, step.pod))
         return Transition(tuple(steps), tuple(yard.temporary)), stalled
 
@@ -101,7 +102,7 @@ def _run(course: Course, detours: Detours) -> tuple[str, ...]:
         moved = course.go()
         if moved:
             detours.foresee()
-        elif not course.roll():
+        elif not course.roll() and not course.clearing:
             stalled = stalled or _waiting(course)
             if not detours.take():
                 break
@@ -144,20 +145,13 @@ def _boots(plan: Plan, yard: Yard, moves: list[PlanStep]) -> list[PlanStep]:
     return steps
 
 
-def _deletes(plan: Plan, cluster: Cluster, movers: list[Mover], moves: list[PlanStep]) -> list[PlanStep]:
-    """Nodes go in the wave after their last pod has; one that keeps a pod does not go."""
+def _deletes(emptied: Iterable[str], movers: Iterable[Mover], moves: Iterable[PlanStep]) -> Iterator[PlanStep]:
+    """Nodes go in the wave after their last pod has."""
     left: dict[str, int] = {}
     for step in moves:
         left.setdefault(step.pod, step.wave)  # a stop is never on a node that goes: the first move is what empties it
-    gone = {mover.key: left[mover.key] for mover in movers}
-    steps = []
-    for node in plan.nodes:
-        if node.action != "delete":
-            continue
-        here = [
-            pod for pod in cluster.pods_by_node.get(node.name, ()) if not (pod.terminating or is_resident(cluster, pod))
-        ]
-        if all(pod.key in gone for pod in here):
-            wave = max((gone[pod.key] + 1 for pod in here), default=0)
-            steps.append(PlanStep(wave=wave, action="delete", node=node.name))
-    return steps
+    last: dict[str, int] = {}
+    for mover in movers:
+        last[mover.source or ""] = max(last.get(mover.source or "", 0), left[mover.key] + 1)
+    for name in emptied:
+        yield PlanStep(wave=last.get(name, 0), action="delete", node=name)

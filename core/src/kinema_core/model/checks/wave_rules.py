@@ -1,8 +1,8 @@
 """Rules between pods in every wave: what kube-scheduler would say of each new copy, whatever has moved before it.
 
-Nothing counts as broken that is not worse than both before and after the plan. Pods that have yet to leave ask for no
-company where they are. Pods of a rolling update are placed by kube-scheduler alone, one by one: of them nothing is
-asked but room.
+kube-scheduler asks every new copy, and lets none in because things were no better before. Pods that have yet to leave
+ask for no company where they are, nor do those that have none before or after the plan either. Pods of a rolling update
+are placed by kube-scheduler alone, one by one: of them nothing is asked but room.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class _Replay:
             leg.key: [] for legs in itinerary.legs.values() for leg in legs
         }
         self._eligible: dict[tuple[str, PlacementRules, bool], Mapping[str, str]] = {}
-        self._domains: dict[tuple[int, int], frozenset[str]] = {}
-        self._usual: dict[tuple[Scope, str, int, int], int] = {}
+        self._domains: dict[tuple[int, int], tuple[frozenset[str], frozenset[str]]] = {}
+        self.rented = frozenset(node.name for node in view.plan.temporary)
         self.rules = rules
         for rule in rules:
             self._open(rule.scope, rule.topology_key)
@@ -141,29 +141,26 @@ class _Replay:
             }
         return self._eligible[asked]
 
-    def domains(self, rule: _Rule, wave: int) -> frozenset[str]:
-        """The domains that count in a wave: those of nodes that may be there at some moment of it."""
+    def domains(self, rule: _Rule, wave: int) -> tuple[frozenset[str], frozenset[str]]:
+        """The domains that count in a wave: those of nodes that are there at some moment of it, and all the time.
+
+        A temporary node is never taken to be there all the time.
+        """
         asked = (id(self.eligible(rule)), wave)
         if asked not in self._domains:
-            born, gone = self.itinerary.booted, self.itinerary.deleted
-            self._domains[asked] = frozenset(
-                place
+            born, gone, rented = self.itinerary.booted, self.itinerary.deleted, self.rented
+            there = {
+                name: place
                 for name, place in self.eligible(rule).items()
                 if born.get(name, -1) <= wave <= gone.get(name, wave)
+            }
+            sure = (
+                place
+                for name, place in there.items()
+                if born.get(name, -1) < wave < gone.get(name, wave + 1) and name not in rented
             )
+            self._domains[asked] = frozenset(there.values()), frozenset(sure)
         return self._domains[asked]
-
-    def usual_skew(self, rule: _Rule) -> int:
-        """The larger one of the skews before and after the plan."""
-        assert rule.spread is not None
-        asked = (rule.scope, rule.topology_key, id(self.eligible(rule)), rule.spread.min_domains)
-        if asked not in self._usual:
-            tally, places = self.tallies[rule.scope, rule.topology_key], self.eligible(rule)
-            live = frozenset(place for name, place in places.items() if self.view.cluster.node(name) is not None)
-            remaining = frozenset(place for name, place in places.items() if name in self.view.sites)
-            skews = (_skew(tally.before, rule.spread, live), _skew(tally.after, rule.spread, remaining))
-            self._usual[asked] = max(skews)
-        return self._usual[asked]
 
 
 def check_wave_rules(view: View, itinerary: Itinerary) -> Iterator[Violation]:
@@ -209,19 +206,13 @@ def _broken(replay: _Replay, rule: _Rule, wave: int, legs: Mapping[str, Leg]) ->
 def _crowded(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
     """Somebody comes whom the pod keeps away, or the pod comes to somebody like that."""
     key, tally = rule.topology_key, replay.tallies[rule.scope, rule.topology_key]
-    pod = rule.holder.key
-    here, there = replay.domain(replay.first.get(pod), key), replay.domain(replay.last.get(pod), key)
-    borne = max(
-        tally.before[here] - rule.itself if here is not None else 0,
-        tally.after[there] - rule.itself if there is not None else 0,
-    )
-    for node in (replay.where.get(pod), leg.to if leg is not None else None):
+    for node in (replay.where.get(rule.holder.key), leg.to if leg is not None else None):
         place = replay.domain(node, key)
         arrives = leg is not None and place == replay.domain(leg.to, key)
         if place is None or not (arrives or tally.came[place]):
             continue
         others = tally.most(place) - rule.itself
-        if others > borne:
+        if others > 0:
             return f"{others} pods it keeps away share its {key}"
     return None
 
@@ -229,20 +220,18 @@ def _crowded(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
 def _lonely(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
     """The pod comes where nobody it needs is sure to be, or is left by the last of them."""
     key, tally, pod = rule.topology_key, replay.tallies[rule.scope, rule.topology_key], rule.holder.key
-    alone = _alone(tally.after, replay.domain(replay.last.get(pod), key), rule.itself)
-    if pod in replay.first:
-        alone = alone or _alone(tally.before, replay.domain(replay.first[pod], key), rule.itself)
     if leg is not None:
         place = replay.domain(leg.to, key)
-        if place is None or (alone and leg.to == replay.last.get(pod)) or tally.fewest(place) > 0:
+        if place is not None and (tally.fewest(place) > 0 or (rule.itself and _first(replay, tally, leg, key))):
             return None
-        return (
-            None if rule.itself and _first(replay, tally, leg, key) else f"nobody it needs is sure to share its {key}"
-        )
+        return f"nobody it needs is sure to share its {key}"
     place = replay.domain(replay.where.get(pod), key)
-    if alone or place is None or replay.where.get(pod) != replay.last.get(pod) or not tally.gone[place]:
+    if place is None or replay.where.get(pod) != replay.last.get(pod) or not tally.gone[place]:
         return None
     if tally.fewest(place) > rule.itself or (rule.itself and tally.start.total() == 1):
+        return None
+    alone = _alone(tally.after, replay.domain(replay.last.get(pod), key), rule.itself)
+    if alone or (pod in replay.first and _alone(tally.before, replay.domain(replay.first[pod], key), rule.itself)):
         return None
     return f"nobody it needs is left in its {key}"
 
@@ -262,23 +251,18 @@ def _first(replay: _Replay, tally: _Tally, leg: Leg, key: str) -> bool:
 
 
 def _skewed(replay: _Replay, rule: _Rule, leg: Leg, wave: int) -> str | None:
-    """The pod comes to a domain that has too many already."""
+    """The pod comes to a domain that has too many already. The old copy of a surge is where it was until then."""
     assert rule.spread is not None
-    tally = replay.tallies[rule.scope, rule.topology_key]
-    place = replay.domain(leg.to, rule.topology_key)
-    if place is None or tally.most(place) <= rule.spread.max_skew:
+    key, tally = rule.topology_key, replay.tallies[rule.scope, rule.topology_key]
+    place = replay.domain(leg.to, key)
+    if place is None:
+        return f"it comes to a node without {key}"
+    if tally.most(place) <= rule.spread.max_skew:
         return None
-    domains = replay.domains(rule, wave)
-    fewest = min((tally.fewest(each) for each in domains), default=0) if len(domains) >= rule.spread.min_domains else 0
-    skew = tally.most(place) - fewest
-    if skew > max(rule.spread.max_skew, replay.usual_skew(rule)):
-        return f"skew {skew} over {rule.topology_key} when it comes to {place}"
+    own = replay.domain(leg.source, key) if rule.itself and not leg.evicted else None
+    there, sure = replay.domains(rule, wave)
+    fewest = min((tally.fewest(each) + (each == own) for each in there if each != place), default=tally.most(place) - 1)
+    skew = tally.most(place) - (fewest if len(sure) >= rule.spread.min_domains else 0)
+    if skew > rule.spread.max_skew:
+        return f"skew {skew} over {key} when it comes to {place}"
     return None
-
-
-def _skew(counts: Counter[str], spread: Spread, domains: frozenset[str]) -> int:
-    """Most pods in a domain less fewest; too few domains count as an empty one more."""
-    here = [counts[place] for place in domains]
-    if not here:
-        return 0
-    return max(here) - (0 if len(domains) < spread.min_domains else min(here))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kinema_core.events import Amounts, PlanStep
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.order.floors import Floors
 from kinema_core.model.order.movers import Mover
-from kinema_core.model.order.rules import PodRules
+from kinema_core.model.order.rules import PodRules, Refusal
 from kinema_core.model.order.shared import Shared
 from kinema_core.model.order.yard import Ground, Yard
 from kinema_core.model.rolling import why_stuck
@@ -20,7 +20,8 @@ class Course:
     Room within a wave is counted cautiously: whoever leaves keeps its room until the wave has ended.
     """
 
-    def __init__(self, cluster: Cluster, movers: list[Mover], yard: Yard) -> None:
+    def __init__(self, cluster: Cluster, movers: list[Mover], yard: Yard, emptied: Mapping[str, int]) -> None:
+        """`emptied`: how many pods have to leave each node that is deleted as soon as they have."""
         self.yard = yard
         self._cluster = cluster
         self.wave = 1
@@ -30,10 +31,17 @@ class Course:
         """By the node that they are planned for; whoever helps others by leaving comes first."""
         self.rolls: dict[str, list[Mover]] = {}
         """By workload: all of its pods, which are replaced together."""
+        self._left = dict(emptied)
         self._begun: list[tuple[Mover, str]] = []
+        self.refusal: Refusal | None = None
+        """The rule that was against the move that was tried last; None when there was another reason, or none."""
+        self._refused: dict[str, Refusal] = {}
+        """By pod: the rule that was against going where the plan wants it."""
         self._watched: set[str] = set()
         """Nodes that somebody waits for because of a rule, and not for room."""
         self._rules = PodRules(cluster, movers, list(yard.grounds.values()))
+        for _ in (0, 1):  # nobody is on these: they are gone when the first pod moves
+            self._delete_empty()
         self._shared = Shared(cluster, movers)
         self._floors = Floors(cluster)
         for mover in movers:
@@ -85,10 +93,12 @@ class Course:
     def try_move(self, mover: Mover, to: str) -> bool:
         """Let the pod go to the node in this wave, if there is room and no rule is against it."""
         source = self.where[mover.key]
+        self.refusal = None
         if not self.yard.fits(to, mover.requests) or not self._floors.bears(mover):
             return False
         begun = self._rules.begun
         if not self._rules.begin(mover, source, to):
+            self.refusal = self._rules.refusal()
             return False
         if not self._shared.begin(mover, source, to):
             self._rules.rewind(begun)
@@ -99,9 +109,18 @@ class Course:
         return True
 
     def go(self) -> bool:
-        """Let everybody go who can go where the plan wants it; True when somebody could."""
-        for to in sorted(self._fresh | self._watched):
-            left = [mover for mover in self.waiting.get(to, ()) if not self.try_move(mover, to)]
+        """Let everybody go who can go where the plan wants it; True when somebody could.
+
+        Who made a stop because a rule was against all goes after those who can come now because it is away.
+        """
+        asked = sorted(self._fresh | self._watched)
+        gone: set[str] = set()
+        for at_stop in (False, True):
+            for to in asked:
+                those = (m for m in self.waiting.get(to, ()) if (self.where[m.key] != m.source) == at_stop)
+                gone.update(mover.key for mover in those if self._goes(mover))
+        for to in asked:
+            left = [mover for mover in self.waiting.get(to, ()) if mover.key not in gone]
             if any(self.yard.fits(to, mover.requests) for mover in left):
                 self._watched.add(to)
             else:
@@ -112,6 +131,17 @@ class Course:
                 self.waiting.pop(to, None)
         self._fresh.clear()
         return bool(self._begun)
+
+    def _goes(self, mover: Mover) -> bool:
+        """Let the pod go to its place; who is kept off by a rule is asked again when that counts something else."""
+        before = self._refused.get(mover.key)
+        if before is not None and self._rules.stands(before):
+            return False
+        if self.try_move(mover, mover.to):
+            return True
+        if self.refusal is not None:
+            self._refused[mover.key] = self.refusal
+        return False
 
     def roll(self) -> bool:
         """Replace whole workloads, those that can be; True when one could."""
@@ -150,14 +180,28 @@ class Course:
         for mover, to in self._begun:
             source = self.where[mover.key]
             if source is not None:
-                self.yard.give(source, mover.pod.requests)
+                self.yard.give(source, mover.pod.requests if source == mover.source else mover.requests)
                 self._fresh.add(source)
+            if source in self._left:
+                self._left[source] -= 1
             self.where[mover.key] = to
             self.steps.append(PlanStep(wave=self.wave, action="move", node=to, pod=mover.key))
         self._begun.clear()
         for books in (self._rules, self._shared, self._floors):
             books.settle()
+        self._delete_empty()
         self.wave += 1
+
+    def _delete_empty(self) -> None:
+        gone = [name for name, pods in self._left.items() if not pods]
+        for name in gone:
+            del self._left[name]
+        self._rules.vanish(gone)
+
+    @property
+    def clearing(self) -> bool:
+        """Whether a node is being deleted that is an empty domain as long as it is there."""
+        return self._rules.clearing
 
     def welcome(self, ground: Ground) -> bool:
         """A node is added for a while, if it can be now.

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from kinema_core.events import Offer
+from kinema_core.events import Amounts, Labels, Offer
 from kinema_core.model.catalog import ZONE
 from kinema_core.model.order.course import Course
 from kinema_core.model.order.movers import Mover
 
 _TRIES: Final = 32
 """Nodes with room that one pod is tried on before another pod's turn comes."""
+_STOPS: Final = 3
+"""A pod that has made a stop may be in the way of another one that has: then it makes one more."""
 
 
 class Detours:
-    """Sends pods to stops. Each pod makes one stop at most, so that every circle comes to an end."""
+    """Sends pods to stops. Each pod makes only so many, so that every circle comes to an end."""
 
-    def __init__(self, course: Course, movers: Iterable[Mover], hopeless: Collection[str] = ()) -> None:
+    def __init__(self, course: Course, movers: Sequence[Mover], hopeless: Collection[str] = ()) -> None:
         """`hopeless`: keys of pods that are known to wait for each other in the end."""
         self._course = course
         self._hopeless = hopeless
-        self._stopped: set[str] = set()
+        self._stops_of: Counter[str] = Counter()
         self._closed: set[tuple[str, str]] = set()
         """Workload and node: where pods of the workload come, leave or stop, another one of them would be mistaken."""
         for mover in movers:
             self._closed |= {(mover.workload, mover.to), (mover.workload, mover.source or "")}
+        self._smallest = _smallest([mover.requests for mover in movers if mover.steered])
 
     def take(self) -> bool:
         """Let one pod of every circle make way, on the nodes that are there, else one on a node rented for it."""
@@ -48,8 +51,8 @@ class Detours:
         stops, seen = self._stops(), set[str]()
         for start in sorted(self._course.waiting):
             chain, closed = self._chain(start, leavers, seen)
-            if closed and not self._stop(sorted(chain, key=_lightest), stops):
-                self._rent(sorted(chain, key=_lightest))
+            if closed and not self._stop(sorted(chain, key=self._least), stops):
+                self._rent(sorted(chain, key=self._least))
 
     def _circles(self) -> list[list[Mover]]:
         """Chains of pods each of which waits for the next one's room, without a common node."""
@@ -60,9 +63,9 @@ class Detours:
             chain, _ = self._chain(start, leavers, seen)
             # Nobody has to leave the node: who waits for it is kept off by a rule, and may come from elsewhere.
             waiting = [] if chain else self._course.waiting[start]
-            chain += [mover for mover in waiting if mover.steered and mover.key not in self._stopped]
+            chain += [mover for mover in waiting if mover.steered and not self._stops_of[mover.key]]
             if chain:
-                found.append(sorted(chain, key=_lightest))
+                found.append(sorted(chain, key=self._least))
         return found
 
     def _chain(self, start: str, leavers: Mapping[str, list[Mover]], seen: set[str]) -> tuple[list[Mover], bool]:
@@ -73,40 +76,51 @@ class Detours:
         while node not in seen:
             seen.add(node)
             passed.append(node)
-            ways = [mover for mover in leavers.get(node, ()) if mover.key not in self._stopped]
+            ways = [mover for mover in leavers.get(node, ()) if self._stops_of[mover.key] < _STOPS]
             if not ways:
                 return chain, False
-            mover = min(ways, key=_lightest)
+            mover = min(ways, key=self._least)
             chain.append(mover)
             node = mover.to
         return chain, node in passed
 
     def _stops(self) -> list[str]:
-        """Nodes in the order in which they are tried: rented ones, those that nobody waits for, and zone by zone.
-
-        A rule that keeps a pod off one node of a zone mostly keeps it off all of them.
-        """
+        """Nodes with some room as they are tried: rented ones, those that nobody waits for, and zone by zone."""
         yard, waiting = self._course.yard, self._course.waiting
         rented = {node.name for node in yard.temporary}
         turn: Counter[str] = Counter()
         found: list[tuple[bool, bool, int, str]] = []
         for name in sorted(yard.grounds):
-            zone = next((yard.grounds[name].labels[key] for key in ZONE if key in yard.grounds[name].labels), "")
+            zone = _zone(yard.grounds[name].labels)
             turn[zone] += 1
-            found.append((name not in rented, name in waiting, turn[zone], name))
+            if yard.fits(name, self._smallest):
+                found.append((name not in rented, name in waiting, turn[zone], name))
         return [name for *_, name in sorted(found)]
 
     def _stop(self, circle: list[Mover], stops: list[str]) -> bool:
         """Let the lightest pod that fits on another node stop there."""
-        for mover in circle:
-            could = (name for name in stops if self._could(mover, name))
-            if any(self._try(mover, name) for name in islice(could, _TRIES)):
+        return any(self._try_some(mover, stops) for mover in circle)
+
+    def _try_some(self, mover: Mover, stops: list[str]) -> bool:
+        """Let the pod stop on the first node that takes it. What a rule forbids, it does in the whole domain."""
+        refused: set[tuple[str, str | None]] = set()
+        could = (name for name in stops if self._could(mover, name))
+        hopeful = (name for name in could if not any(self._domain(name, key) == place for key, place in refused))
+        for name in islice(hopeful, _TRIES):
+            if self._try(mover, name):
                 return True
+            refusal = self._course.refusal
+            if refusal is not None:
+                key = refusal.ledger.topology_key
+                refused.add((key, self._domain(name, key)))
         return False
+
+    def _domain(self, name: str, key: str) -> str | None:
+        return self._course.yard.grounds[name].labels.get(key)
 
     def _could(self, mover: Mover, name: str) -> bool:
         """Whether the node has room for the pod and admits it. Volumes are not taken along to a stop."""
-        if mover.key in self._stopped or mover.pod.rules.claims or (mover.workload, name) in self._closed:
+        if self._stops_of[mover.key] >= _STOPS or mover.pod.rules.claims or (mover.workload, name) in self._closed:
             return False
         yard = self._course.yard
         return yard.fits(name, mover.requests) and yard.admits(name, mover.pod)
@@ -114,7 +128,7 @@ class Detours:
     def _try(self, mover: Mover, name: str) -> bool:
         if not self._course.try_move(mover, name):
             return False
-        self._stopped.add(mover.key)
+        self._stops_of[mover.key] += 1
         self._closed.add((mover.workload, name))
         return True
 
@@ -138,8 +152,18 @@ class Detours:
         course.yard.give_back(offer)
         return False
 
+    def _least(self, mover: Mover) -> tuple[int, bool, int, int, str]:
+        """Whoever is least disturbed by one move more: not stopped yet, ready before the old one goes, and small."""
+        requests = mover.requests
+        evicted = mover.strategy == "evict"
+        return (self._stops_of[mover.key], evicted, requests.get("cpu", 0), requests.get("memory", 0), mover.key)
 
-def _lightest(mover: Mover) -> tuple[bool, int, int, str]:
-    """Whoever is least disturbed by moving twice: with a new copy ready before the old one goes, and small."""
-    requests = mover.requests
-    return (mover.strategy == "evict", requests.get("cpu", 0), requests.get("memory", 0), mover.key)
+
+def _smallest(requests: Sequence[Amounts]) -> Amounts:
+    """What any of them asks for at least."""
+    names = sorted({name for one in requests for name in one})
+    return Amounts({name: min(one.get(name, 0) for one in requests) for name in names})
+
+
+def _zone(labels: Labels) -> str:
+    return next((labels[key] for key in ZONE if key in labels), "")

@@ -3,35 +3,51 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from kinema_core.events import Labels
 from kinema_core.model.neighbours import domain
 
 
 @dataclass
+class Places:
+    """How many of the nodes that count for a spread constraint each domain has; domains without any are left out."""
+
+    there: Counter[str]
+    """Nodes that are there at some moment of the wave."""
+    sure: Counter[str]
+    """Nodes that are there all the time, until the end of the last wave."""
+
+
+@dataclass
 class SpreadRule:
     """Spread constraints that count alike: new copies arrive only where kube-scheduler would let them."""
 
-    bound: int
-    """The skew that is allowed: what was asked for, or what is there before or after the plan where that is more."""
-    domains: set[str]
+    max_skew: int
     min_domains: int
-    arrivals: Counter[str] = field(default_factory=Counter)
-    """New copies that ask for it, by domain, in this wave."""
+    places: Places
+    arrivals: Counter[tuple[str | None, str | None]] = field(default_factory=Counter)
+    """New copies that ask for it in this wave: where they come to, and where their own old copy still is then."""
 
     def holds(self, ledger: Ledger) -> bool:
         """Whether every arrival of the wave may come, in any order of its moves."""
-        places = [place for place, count in self.arrivals.items() if count > 0]
-        if not places:
+        high = [
+            (ledger.high(place), place, own) if place is not None else (self.max_skew + 1, None, None)
+            for (place, own), count in self.arrivals.items()
+            if count > 0
+        ]
+        if all(copies <= self.max_skew for copies, _, _ in high):
             return True
-        highest = max(ledger.high(place) for place in places)
-        if highest <= self.bound:
-            return True
-        if len(self.domains) < self.min_domains:
+        if len(self.places.sure) < self.min_domains:
             return False
-        return highest - min(ledger.low(place) for place in self.domains) <= self.bound
+        fewest = nsmallest(3, ((ledger.low(place), place) for place in self.places.there))
+        return all(place is not None and self._bears(copies, place, own, fewest) for copies, place, own in high)
+
+    def _bears(self, copies: int, place: str, own: str | None, fewest: Iterable[tuple[int, str]]) -> bool:
+        """Whether nowhere are too few beside so many; an old copy that waits for the new one is still there."""
+        return all(copies - low - (other == own) <= self.max_skew for low, other in fewest if other != place)
 
 
 class Ledger:
@@ -48,13 +64,17 @@ class Ledger:
         self.base: Counter[str] = Counter()
         self.before: Counter[str] = Counter()
         self.after: Counter[str] = Counter()
-        self.limits: dict[str, Counter[int]] = {}
-        """Most copies that pods with anti-affinity bear in their domain, and how many pods say so."""
+        self.loners: Counter[str] = Counter()
+        """Pods that keep all others in scope out of their domain."""
+        self.strangers: Counter[str] = Counter()
+        """Pods that keep everybody in scope out of their domain, and are not in scope themselves."""
         self.needs: dict[str, Counter[int]] = {}
         """Least copies that pods with affinity need in their domain, and how many pods say so."""
         self.firsts: Counter[int] = Counter()
         """Copies that there may be in this wave, for pods that come because nobody is there whom they could need."""
         self.spreads: list[SpreadRule] = []
+        self.version = 0
+        """Another one after each wave that changed anything."""
         self._labels = labels
         self._came: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
@@ -92,24 +112,29 @@ class Ledger:
 
     def clear(self) -> None:
         """The wave is over."""
+        self.version += 1
         self._came.clear()
         self._lost.clear()
         self.firsts.clear()
         for spread in self.spreads:
             spread.arrivals.clear()
 
-    def holds(self, *places: str | None) -> bool:
-        """Whether every rule about the pods in scope holds in these domains, in any order of the wave's moves."""
+    def holds(self, source: str | None, place: str | None) -> bool:
+        """Whether every rule about the pods in scope holds after a move between these domains, in any order."""
         if any(n > 0 and self.copies > most for most, n in self.firsts.items()):
             return False
-        for place in places:
-            if place is None:
-                continue
-            limits, needs = self.limits.get(place), self.needs.get(place)
-            if limits and self.high(place) > min(
-                (most for most, n in limits.items() if n > 0), default=self.high(place)
-            ):
-                return False
-            if needs and self.low(place) < max((least for least, n in needs.items() if n > 0), default=0):
-                return False
+        if place is not None and not self._lets_in(place):
+            return False
+        if self.needs and not all(self._keeps(each) for each in (source, place) if each is not None):
+            return False
         return all(spread.holds(self) for spread in self.spreads)
+
+    def _lets_in(self, place: str) -> bool:
+        """Whether nobody in the domain keeps somebody out who comes, or comes and keeps out who is there."""
+        copies = self.high(place)
+        return not ((copies > 1 and self.loners[place]) or (copies and self.strangers[place]))
+
+    def _keeps(self, place: str) -> bool:
+        """Whether everybody in the domain keeps the company that it needs."""
+        needs = self.needs.get(place)
+        return not needs or self.low(place) >= max((least for least, n in needs.items() if n > 0), default=0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kinema_core.events import Amounts, Plan, Pod, Strategy
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import is_resident
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,23 @@ def movers_of(plan: Plan, cluster: Cluster) -> list[Mover]:
         if pod is not None and (pod.node != place.to or place.strategy == "rolling"):
             workload = workload_of(cluster, pod)
             found.append(Mover(place.pod, pod, place.to, place.strategy, place.requests, workload))
+    return found
+
+
+def emptied(plan: Plan, cluster: Cluster, movers: Iterable[Mover]) -> dict[str, int]:
+    """The nodes that the plan deletes and that nobody keeps, and how many pods have to leave each before."""
+    moving = {mover.key for mover in movers}
+    found: dict[str, int] = {}
+    for node in plan.nodes:
+        if node.action != "delete":
+            continue
+        here = [
+            pod.key in moving
+            for pod in cluster.pods_by_node.get(node.name, ())
+            if not (pod.terminating or is_resident(cluster, pod))
+        ]
+        if all(here):
+            found[node.name] = len(here)
     return found
 
 

@@ -1,21 +1,21 @@
 """Rules between pods while they move: what kube-scheduler asks of every new copy, in every order of a wave's moves.
 
 A new copy meets everybody who is there at that moment: those who have not left yet, those who have already come, and
-its own old copy unless it was evicted first. What counts as broken is what is worse than both before and after the
-plan.
+its own old copy unless it was evicted first. kube-scheduler lets nobody in because things were no better before. Pods
+that stay keep the company that they need, unless they have none before or after the plan either.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from kinema_core.events import Labels, PlacementRules, Pod, Spread
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_admits
 from kinema_core.model.neighbours import Scope, enforced, pod_index, required, selects, spread_scope, term_scope
-from kinema_core.model.order.ledger import Ledger, SpreadRule
+from kinema_core.model.order.ledger import Ledger, Places, SpreadRule
 from kinema_core.model.order.movers import Mover
 from kinema_core.model.order.yard import Ground
 
@@ -23,8 +23,8 @@ from kinema_core.model.order.yard import Ground
 class _Own(NamedTuple):
     """What a pod's own rules look at."""
 
-    anti: tuple[tuple[Ledger, int], ...]
-    """With the most copies that it bears in its domain."""
+    anti: tuple[tuple[Ledger, bool], ...]
+    """Whether it is in scope itself."""
     needs: tuple[tuple[Ledger, bool, bool], ...]
     """Whether it is in scope itself, and whether it is alone before or after the plan anyway."""
     spreads: tuple[tuple[Ledger, SpreadRule], ...]
@@ -43,30 +43,27 @@ class _Move(NamedTuple):
     """Where it needs none because nobody is there, and the copies that there may be."""
 
 
-class _Eligible(NamedTuple):
-    """A spread rule and the nodes whose domains it counts."""
+class Refusal(NamedTuple):
+    """Whose rule was against a move, and as of when."""
 
-    rule: SpreadRule
+    ledger: Ledger
+    version: int
+    epoch: int
+
+
+class _Eligible(NamedTuple):
+    """Which nodes count for spread constraints, and the domains that they make."""
+
     topology_key: str
     wanted: PlacementRules
     honors_taints: bool
+    places: Places
 
-    def widen(self, ground: Ground) -> bool:
-        """Count the node's domain; True when it is a new one."""
-        place = self._domain(ground)
-        if place is None or place in self.rule.domains:
-            return False
-        self.rule.domains.add(place)
-        return True
-
-    def narrow(self, gone: Ground, left: Iterable[Ground]) -> None:
-        """Count the domain of a node that is gone only if another node is in it."""
-        place = self._domain(gone)
-        if place is not None and all(self._domain(ground) != place for ground in left):
-            self.rule.domains.discard(place)
-
-    def _domain(self, ground: Ground) -> str | None:
+    def domain(self, ground: Ground) -> str | None:
+        """The domain that the node counts for."""
         place = ground.labels.get(self.topology_key)
+        if place is None:
+            return None
         taints = ground.taints if self.honors_taints else ()
         admits = node_admits(self.wanted, name=ground.name, labels=ground.labels, taints=taints) is None
         return place if admits else None
@@ -79,26 +76,29 @@ class PodRules:
         """`grounds`: nodes that take pods."""
         self._cluster = cluster
         self._labels: dict[str, Labels] = {node.name: node.labels for node in cluster.nodes}
-        self._grounds: list[Ground] = []
-        self._live = [
-            Ground(name=node.name, labels=node.labels, taints=node.taints, spot=False, spot_keys=frozenset())
-            for node in cluster.nodes
-        ]
-        self._ledgers: dict[tuple[Scope, str], Ledger] = {}
-        self._eligible: list[_Eligible] = []
-        self._spreads: dict[tuple[object, ...], SpreadRule] = {}
-        self._counted: dict[tuple[str, PlacementRules, bool], tuple[frozenset[str], frozenset[str]]] = {}
-        self._own: dict[str, _Own] = {}
+        self._grounds: dict[str, Ground] = {}
         self._remaining: frozenset[str] = frozenset()
+        self._ledgers: dict[tuple[Scope, str], Ledger] = {}
+        self._eligible: dict[tuple[str, PlacementRules, bool], _Eligible] = {}
+        self._spreads: dict[tuple[object, ...], SpreadRule] = {}
+        self._own: dict[str, _Own] = {}
         self._selected: dict[str, list[Ledger]] = {}
+        self._ledgers_of: dict[str, tuple[Ledger, ...]] = {}
         self._wave: list[_Move] = []
+        self._going: list[Ground] = []
+        self._refusing: Ledger | None = None
+        self._epoch = 0
+        """Another one whenever a spread rule counts other domains than before."""
         ruled = [pod for pod in cluster.pods if _has_rules(pod.rules) and not pod.terminating]
         if not ruled:
             return
         targets = {mover.key: mover.to for mover in movers}
-        for ground in grounds:
-            self.add(ground)
-        self._remaining = frozenset(ground.name for ground in self._grounds)
+        self._grounds = {ground.name: ground for ground in grounds}
+        self._labels |= {ground.name: ground.labels for ground in self._grounds.values()}
+        self._remaining = frozenset(self._grounds)
+        for node in cluster.nodes:
+            live = Ground(name=node.name, labels=node.labels, taints=node.taints, spot=False, spot_keys=frozenset())
+            self._grounds.setdefault(node.name, live)
         self._open(ruled, targets)
         for pod in ruled:
             self._own[pod.key] = self._rules_of(pod, targets)
@@ -129,18 +129,45 @@ class PodRules:
                         self._selected.setdefault(other.key, []).append(ledger)
 
     def add(self, ground: Ground) -> bool:
-        """A node is there from now on; True when a spread rule counts one domain more for it."""
+        """A node is there for a while; True when a spread rule counts one domain more for it."""
         self._labels[ground.name] = ground.labels
-        self._grounds.append(ground)
-        widened = [eligible for eligible in self._eligible if eligible.widen(ground)]
-        return bool(widened)
+        widened = False
+        for eligible in self._eligible.values():
+            place = eligible.domain(ground)
+            if place is not None:
+                eligible.places.there[place] += 1
+                widened = widened or eligible.places.there[place] == 1
+        self._epoch += widened
+        return widened
 
     def drop(self, ground: Ground) -> None:
         """The node that was added last is not there after all."""
         del self._labels[ground.name]
-        self._grounds.remove(ground)
-        for eligible in self._eligible:
-            eligible.narrow(ground, self._live + self._grounds)
+        self._leave((ground,), "there")
+
+    def vanish(self, names: Iterable[str]) -> None:
+        """These nodes are deleted in the wave that comes: they may still be there in it, and are not after it."""
+        self._leave(self._going, "there")
+        self._going = [self._grounds[name] for name in names if name in self._grounds]
+        self._leave(self._going, "sure")
+
+    @property
+    def clearing(self) -> bool:
+        """Whether a domain goes with the nodes that are deleted in this wave."""
+        places = ((one.places, one.domain(ground)) for one in self._eligible.values() for ground in self._going)
+        return any(place in each.there and place not in each.sure for each, place in places if place is not None)
+
+    def _leave(self, gone: Sequence[Ground], book: Literal["there", "sure"]) -> None:
+        for eligible in self._eligible.values() if gone else ():
+            counts = eligible.places.there if book == "there" else eligible.places.sure
+            for ground in gone:
+                place = eligible.domain(ground)
+                if place is None:
+                    continue
+                counts[place] -= 1
+                if not counts[place]:
+                    del counts[place]
+                    self._epoch += 1
 
     def _rules_of(self, pod: Pod, targets: Mapping[str, str]) -> _Own:
         to = targets.get(pod.key, pod.node)
@@ -148,11 +175,7 @@ class PodRules:
         anti, needs = [], []
         for term in required(pod.rules.anti_affinity):
             scope = term_scope(self._cluster, pod, term)
-            ledger, itself = self._ledgers[scope, term.topology_key], selects(scope, pod)
-            here, there = ledger.domain(pod.node), ledger.domain(to)
-            before = 0 if here is None else ledger.before[here] - itself
-            after = 0 if there is None else ledger.after[there] - itself
-            anti.append((ledger, max(before, after) + itself))
+            anti.append((self._ledgers[scope, term.topology_key], selects(scope, pod)))
         for term in required(pod.rules.affinity):
             scope = term_scope(self._cluster, pod, term)
             ledger, itself = self._ledgers[scope, term.topology_key], selects(scope, pod)
@@ -180,36 +203,27 @@ class PodRules:
         name = (scope, key, wanted, honors_taints, spread.max_skew, spread.min_domains)
         if name not in self._spreads:
             ledger = self._ledgers[scope, key]
-            live, remaining = self._domains(key, wanted, honors_taints=honors_taints)
-            rule = SpreadRule(spread.max_skew, set(live), spread.min_domains)
-            rule.bound = max(rule.bound, _skew(ledger.before, rule))
-            rule.bound = max(rule.bound, _skew(ledger.after, SpreadRule(0, set(remaining), spread.min_domains)))
-            rule.domains |= remaining
-            self._eligible.append(_Eligible(rule, key, wanted, honors_taints))
+            rule = SpreadRule(spread.max_skew, spread.min_domains, self._places(key, wanted, honors_taints))
             ledger.spreads.append(rule)
             self._spreads[name] = rule
         return self._spreads[name]
 
-    def _domains(
-        self, key: str, wanted: PlacementRules, *, honors_taints: bool
-    ) -> tuple[frozenset[str], frozenset[str]]:
-        """Domains of the live nodes that count, and of those that take pods; many constraints count the same ones."""
+    def _places(self, key: str, wanted: PlacementRules, honors_taints: bool) -> Places:  # noqa: FBT001 - part of a key
+        """The domains of the nodes that count; many constraints count the same ones."""
         alike = (key, wanted, honors_taints)
-        if alike not in self._counted:
-            found = []
-            for grounds in (self._live, self._grounds):
-                eligible = _Eligible(SpreadRule(0, set(), 1), key, wanted, honors_taints)
-                for ground in grounds:
-                    eligible.widen(ground)
-                found.append(frozenset(eligible.rule.domains))
-            self._counted[alike] = (found[0], found[1])
-        return self._counted[alike]
+        if alike not in self._eligible:
+            places = Places(Counter(), Counter())
+            self._eligible[alike] = eligible = _Eligible(key, wanted, honors_taints, places)
+            found = (eligible.domain(ground) for ground in self._grounds.values())
+            places.there.update(place for place in found if place is not None)
+            places.sure.update(places.there)
+        return self._eligible[alike].places
 
     def _stand(self, pod: Pod, *, moves: bool) -> None:
         """The rules of a pod where it is now. A pod that will move away from its company asks nothing of it."""
         own = self._own[pod.key]
-        for ledger, most in own.anti:
-            _count(ledger.limits, ledger.domain(pod.node), most, 1)
+        for ledger, itself in own.anti:
+            _keep_out(ledger, pod.node, 1, itself=itself)
         for ledger, itself, free in own.needs:
             if not (moves or free or (itself and ledger.base.total() == 1)):
                 _count(ledger.needs, ledger.domain(pod.node), 1 + itself, 1)
@@ -225,17 +239,32 @@ class PodRules:
 
         Pods of a rolling update are placed by kube-scheduler alone, one by one and as their rules let it.
         """
+        self._refusing = None
         if not self.touches(mover):
             return True
         begun = self.begun
         self._wave.append(self._apply(mover, source, to))
         if mover.strategy == "rolling":
             return True
+        for ledger, _, _ in self._own.get(mover.key, _NO_RULES).needs:
+            if ledger.domain(to) is None:
+                self.rewind(begun)
+                return False
         for ledger in self._touched(mover):
             if not ledger.holds(ledger.domain(source), ledger.domain(to)):
+                self._refusing = ledger
                 self.rewind(begun)
                 return False
         return True
+
+    def refusal(self) -> Refusal | None:
+        """The rule that was against the move that was asked for last; None when none was."""
+        ledger = self._refusing
+        return None if ledger is None else Refusal(ledger, ledger.version, self._epoch)
+
+    def stands(self, refusal: Refusal) -> bool:
+        """Whether nothing has changed since that would let the pod move."""
+        return refusal.version == refusal.ledger.version and refusal.epoch == self._epoch
 
     @property
     def begun(self) -> int:
@@ -247,24 +276,26 @@ class PodRules:
         while len(self._wave) > begun:
             self._retract(self._wave.pop())
 
-    def _touched(self, mover: Mover) -> Iterator[Ledger]:
-        own = self._own.get(mover.key, _NO_RULES)
-        found = [*self._selected.get(mover.key, ()), *(item[0] for item in (*own.anti, *own.needs, *own.spreads))]
-        return iter({id(ledger): ledger for ledger in found}.values())
+    def _touched(self, mover: Mover) -> tuple[Ledger, ...]:
+        if mover.key not in self._ledgers_of:
+            own = self._own.get(mover.key, _NO_RULES)
+            found = [*self._selected.get(mover.key, ()), *(item[0] for item in (*own.anti, *own.needs, *own.spreads))]
+            self._ledgers_of[mover.key] = tuple({id(ledger): ledger for ledger in found}.values())
+        return self._ledgers_of[mover.key]
 
     def _apply(self, mover: Mover, source: str | None, to: str) -> _Move:
         evicted = mover.strategy == "evict"
         for ledger in self._selected.get(mover.key, ()):
             ledger.shift(ledger.domain(source), ledger.domain(to), evicted=evicted, by=1)
         own = self._own.get(mover.key, _NO_RULES)
-        for ledger, most in own.anti:
-            _count(ledger.limits, ledger.domain(to), most, 1)
+        for ledger, itself in own.anti:
+            _keep_out(ledger, to, 1, itself=itself)
         for ledger, rule in own.spreads:
-            rule.arrivals[ledger.domain(to) or ""] += 1
+            rule.arrivals[_arrival(ledger, mover, source, to)] += 1
         needs, firsts = [], []
-        for ledger, _, free in own.needs:
+        for ledger, _, _ in own.needs:
             place = ledger.domain(to)
-            if place is None or (free and to == mover.to):
+            if place is None:
                 continue
             if _first(ledger, mover, source, to):
                 ledger.firsts[ledger.copies] += 1
@@ -279,10 +310,10 @@ class PodRules:
         for ledger in self._selected.get(mover.key, ()):
             ledger.shift(ledger.domain(source), ledger.domain(to), evicted=mover.strategy == "evict", by=-1)
         own = self._own.get(mover.key, _NO_RULES)
-        for ledger, most in own.anti:
-            _count(ledger.limits, ledger.domain(to), most, -1)
+        for ledger, itself in own.anti:
+            _keep_out(ledger, to, -1, itself=itself)
         for ledger, rule in own.spreads:
-            rule.arrivals[ledger.domain(to) or ""] -= 1
+            rule.arrivals[_arrival(ledger, mover, source, to)] -= 1
         for ledger, place in move.needs:
             _count(ledger.needs, place, 1, -1)
         for ledger, copies in move.firsts:
@@ -296,8 +327,8 @@ class PodRules:
             touched |= {id(ledger): ledger for ledger in self._touched(mover)}
             for ledger in self._selected.get(mover.key, ()):
                 ledger.settle(ledger.domain(source), ledger.domain(move.to))
-            for ledger, most in self._own.get(mover.key, _NO_RULES).anti:
-                _count(ledger.limits, ledger.domain(source), most, -1)
+            for ledger, itself in self._own.get(mover.key, _NO_RULES).anti:
+                _keep_out(ledger, source, -1, itself=itself)
         for ledger in touched.values():
             ledger.clear()
         for move in self._wave:
@@ -346,8 +377,14 @@ def _count(books: dict[str, Counter[int]], place: str | None, value: int, by: in
         books.setdefault(place, Counter())[value] += by
 
 
-def _skew(counts: Mapping[str, int], rule: SpreadRule) -> int:
-    here = [counts.get(place, 0) for place in sorted(rule.domains)]
-    if not here:
-        return 0
-    return max(here) - (0 if len(here) < rule.min_domains else min(here))
+def _keep_out(ledger: Ledger, node: str | None, by: int, *, itself: bool) -> None:
+    """A pod with anti-affinity is in the node's domain, or is not any more (-1)."""
+    place = ledger.domain(node)
+    if place is not None:
+        (ledger.loners if itself else ledger.strangers)[place] += by
+
+
+def _arrival(ledger: Ledger, mover: Mover, source: str | None, to: str) -> tuple[str | None, str | None]:
+    """Where a new copy comes to, and where its own old copy is counted then."""
+    waits = mover.strategy != "evict" and mover.key in ledger.members
+    return ledger.domain(to), ledger.domain(source) if waits else None
