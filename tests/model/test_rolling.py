@@ -43,7 +43,8 @@ def stuck(rules: PlacementRules, on: Sequence[str], room: dict[str, int], *, lea
         (["a1", "c9"], {"a1": 1, "b1": 0, "c1": 1}, ["c9"], True),  # a's old pod may stay longest
         (["a1", "c9"], {"a1": 0, "b1": 1, "c1": 1}, ["c9"], False),
         (["a1", "b1", "c1"], {"a1": 1, "b1": 1, "c1": 1}, [], False),
-        (["a1", "b1", "c1"], {"a1": 1, "b1": 1, "c1": 0}, [], True),  # all but c's may have been replaced
+        (["a1", "b1", "c1"], {"a1": 1, "b1": 0, "c1": 0}, [], False),  # who must go to b comes after its pod has gone
+        (["a1", "b1", "c1"], {"a1": 0, "b1": 0, "c1": 0}, [], True),
         (["a9", "b9", "c9"], {"a1": 1, "b1": 1, "c1": 1}, ["a9", "b9", "c9"], False),
     ],
 )
@@ -78,17 +79,64 @@ def test_pods_that_keep_apart_need_a_free_place(
     assert stuck(APART, on, room, leaving=leaving) is expected
 
 
+def test_new_pods_that_count_only_each_other_need_more_room_in_a_zone() -> None:
+    """Told apart by their template's hash, they fill all zones evenly from nothing, whoever of the old is there."""
+    nine = [f"{zone}1" for zone in "abc"] * 3
+    hashed = spread(match_label_keys=("pod-template-hash",))
+    assert not stuck(spread(), nine, {"a1": 1, "b1": 1, "c1": 1})
+    assert stuck(hashed, nine, {"a1": 1, "b1": 1, "c1": 1})
+    assert not stuck(hashed, nine, {"a1": 2, "b1": 2, "c1": 2})
+    assert not stuck(hashed, ["a1", "b1", "c1"], {"a1": 1, "b1": 1, "c1": 1})
+    assert stuck(hashed, ["a1", "b1", "c1"], {"a1": 1, "b1": 1, "c1": 0})
+    assert not stuck(hashed, ["a1", "b1"], {"a1": 1, "b1": 1, "c1": 0})
+
+
+@pytest.mark.parametrize(
+    ("on", "room", "expected"),
+    [
+        (["a1", "a2", "a3"], {"a1": 1, "a2": 1, "a3": 1}, False),  # beside an old one of another hash
+        (["a1", "a2", "a3"], {"a4": 1}, False),
+        (["a1", "a2", "a3"], {"a1": 1}, True),  # its own old one may leave first, and frees no place more
+        (["a1", "a2", "a3"], {"a1": 1, "a4": 1}, False),
+    ],
+)
+def test_pods_that_keep_apart_by_their_hash_may_share_with_old_ones(
+    on: list[str], room: dict[str, int], *, expected: bool
+) -> None:
+    """Such a node takes one now, and none more when the old one has gone."""
+    term = PodTerm(topology_key=HOST, selector=MINE, match_label_keys=("pod-template-hash",))
+    assert stuck(PlacementRules(anti_affinity=(term,)), on, room) is expected
+
+
+def test_an_old_pod_keeps_others_out_of_its_zone_until_it_is_gone() -> None:
+    """Also where its node leaves; then the zone is free, if another node of it has room."""
+    zones = PlacementRules(anti_affinity=(PodTerm(topology_key=ZONE, selector=MINE),))
+    assert stuck(zones, ["a9"], {"a1": 1}, leaving=["a9"])
+    assert not stuck(zones, ["a9"], {"b1": 1}, leaving=["a9"])
+    assert not stuck(zones, ["a9", "b9"], {"a1": 1, "c1": 1}, leaving=["a9"])
+
+
+def test_a_zone_whose_nodes_all_leave_counts_for_those_who_count_every_node() -> None:
+    """Nobody can come to it: a spread that ignores affinity finds it emptiest for as long as it is there."""
+    assert not stuck(spread(), ["a1", "c9"], {"a1": 1, "b1": 1}, leaving=["c9"])
+    assert stuck(spread(node_affinity_policy="Ignore"), ["a1", "c9"], {"a1": 1, "b1": 1}, leaving=["c9"])
+
+
 def test_both_rules_together() -> None:
-    """The room in a zone is on nodes that none of their own is on."""
-    assert stuck(BOTH, ["a1", "b1"], {"a1": 9, "a2": 1, "b1": 9})
-    assert not stuck(BOTH, ["a1", "b1"], {"a2": 1, "b2": 1})
+    """Room in a zone is on nodes that none of their own is on, and one pod's on each."""
+    assert stuck(BOTH, ["a1", "b1"], {"a1": 9, "b1": 9})
+    assert not stuck(BOTH, ["a1", "b1"], {"a2": 9})
+    assert stuck(BOTH, ["a1", "b1", "c9", "d9"], {"a1": 9, "a2": 9, "b2": 9, "c1": 0, "d1": 9}, leaving=["c9", "d9"])
 
 
 def test_without_such_rules_room_is_all_that_counts() -> None:
-    """A workload whose pods go anywhere is nothing to look at here; a wish stops nobody."""
+    """One more than those who leave, up to all of them; a wish stops nobody."""
     wish = spread(when_unsatisfiable="ScheduleAnyway")
-    assert not stuck(PlacementRules(), ["a1"], {})
-    assert not stuck(wish, ["a1", "b1"], {"c1": 0})
+    assert not stuck(wish, ["a1", "b1"], {"a1": 1, "c1": 0})
+    assert stuck(PlacementRules(), ["a1", "b1"], {"a1": 0})
+    assert stuck(PlacementRules(), ["a1", "a9"], {"a1": 1}, leaving=["a9"])
+    assert not stuck(PlacementRules(), ["a1", "a9"], {"a1": 2}, leaving=["a9"])
+    assert not stuck(PlacementRules(), ["a9"], {"a1": 1}, leaving=["a9"])
 
 
 @pytest.mark.parametrize("full", [True, False])

@@ -4,21 +4,24 @@ The new pods of an update come one by one, and each must be allowed by the rules
 required anti-affinity. Where a place that these rules point to is full, an update that began well waits for ever half
 way, and so does the way back.
 
-What is asked for is enough, and no more than a check of it: that the emptiest domain of a spread takes one pod more at
-every moment, and that a place without one of its own is free for every pod that leaves none. It is counted for an
-update that never has fewer Ready pods than replicas: when a pod waits, as many old ones have gone as new ones came.
+What is asked for is enough: room for one more than those who leave none to others; in a spread, that the emptiest
+domains are never all full; for pods that keep apart, a free place beside one for each that leaves none. It is counted
+for an update that never has fewer Ready pods than replicas: when a pod waits, as many old ones have gone as new came.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from kinema_core.events import Labels, PlacementRules, Pod, Spread, Taint
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_admits
-from kinema_core.model.neighbours import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
+from kinema_core.model.neighbours import domain, enforced, pod_index, required, selects, spread_scope, term_scope
+
+HASH: Final = "pod-template-hash"
+"""The label by which a Deployment tells its generations apart: new pods have another value."""
 
 
 class Place(Protocol):
@@ -48,11 +51,34 @@ def why_stuck(
         places: every node that remains, also those that are closed: a spread counts them.
         room: how many new pods would fit on a node beside all that is there now; 0 where none may go.
     """
+    crowded = _crowded(copies, places, room)
     rules = copies[0].rules
-    if not (required(rules.anti_affinity) or enforced(rules.spread)):  # most workloads
-        return None
+    if crowded is not None or not (required(rules.anti_affinity) or enforced(rules.spread)):  # most workloads
+        return crowded
     update = _Update(cluster, copies, places, room)
     return next((why for why in (*update.apart(), *update.spread()) if why is not None), None)
+
+
+def _crowded(copies: Sequence[Pod], places: Sequence[Place], room: Callable[[str], int]) -> str | None:
+    """Why they have no room, rules aside: one more than those who leave it on no node that stays."""
+    staying = {place.name for place in places}
+    wanted = min(sum(pod.node not in staying for pod in copies) + 1, len(copies))
+    found = 0
+    for place in places:
+        found += room(place.name)
+        if found >= wanted:
+            return None
+    return f"there is room for {found} of the {wanted} new pods that need some"
+
+
+class _Apart(NamedTuple):
+    """A rule that keeps pods of this kind from each other."""
+
+    key: str
+    taken: Counter[str]
+    """Pods that count for new ones, by domain."""
+    among_new: bool
+    """New pods keep away from new ones only: by the hash of their template."""
 
 
 class _Update:
@@ -64,42 +90,41 @@ class _Update:
         self._pod = copies[0]
         self._places = places
         self._room = room
-        self._labels = {place.name: place.labels for place in places}
-        self._anti = tuple(self._keeping_apart())
+        self._staying = frozenset(place.name for place in places)
+        self._leaving = [node for node in cluster.nodes if node.name not in self._staying]
+        self._labels = {place.name: place.labels for place in (*self._leaving, *places)}
+        self._apart = tuple(self._rules_apart())
 
-    def _keeping_apart(self) -> Iterator[tuple[Scope, str]]:
-        """Anti-affinity that keeps pods of this kind from each other."""
+    def _rules_apart(self) -> Iterator[_Apart]:
         for term in required(self._pod.rules.anti_affinity):
-            scope = term_scope(self._cluster, self._pod, term)
-            if selects(scope, self._pod):
-                yield scope, term.topology_key
-
-    def _holders(self, scope: Scope, key: str) -> Counter[str]:
-        """Pods in scope by domain, of those on nodes that remain."""
-        found = (domain(self._labels.get(pod.node or ""), key) for pod in pod_index(self._cluster).select(scope))
-        return Counter(place for place in found if place is not None)
+            scope, key = term_scope(self._cluster, self._pod, term), term.topology_key
+            if not selects(scope, self._pod):
+                continue
+            among_new = HASH in term.match_label_keys
+            held = () if among_new else pod_index(self._cluster).select(scope)
+            domains = (domain(self._labels.get(pod.node or ""), key) for pod in held)
+            yield _Apart(key, Counter(place for place in domains if place is not None), among_new)
 
     def apart(self) -> Iterator[str | None]:
-        """One place free of their own, beside one for each old pod whose place nobody can have after it."""
-        for scope, key in self._anti:
-            taken = self._holders(scope, key)
+        """One free place, beside one for each old pod that leaves none."""
+        for rule in self._apart:
             roomy = {
                 where
                 for place in self._places
-                if (where := domain(place.labels, key)) is not None and self._room(place.name)
+                if (where := domain(place.labels, rule.key)) is not None and self._room(place.name)
             }
-            lost = sum(
-                pod.node not in self._labels and domain(self._cluster_labels(pod), key) not in roomy
-                for pod in self._copies
-            )
-            wanted = min(lost + 1, len(self._copies))
-            free = len(roomy - taken.keys())
+            freed = sum(self._frees(pod, rule, roomy) for pod in self._copies)
+            wanted = min(len(self._copies) - freed + 1, len(self._copies))
+            free = len(roomy - rule.taken.keys())
             if free < wanted:
-                yield f"its pods keep apart by {key}: {free} of {wanted} places for new ones are free"
+                yield f"its pods keep apart by {rule.key}: {free} of {wanted} places for new ones are free"
 
-    def _cluster_labels(self, pod: Pod) -> Labels | None:
-        node = self._cluster.node(pod.node or "")
-        return None if node is None else node.labels
+    def _frees(self, pod: Pod, rule: _Apart, roomy: Container[str]) -> bool:
+        """Whether a new pod that could go nowhere has a place more once this old one has gone."""
+        where = domain(self._labels.get(pod.node or ""), rule.key)
+        if where in roomy:
+            return not rule.among_new  # it could go there before
+        return pod.node in self._staying and where is not None
 
     def spread(self) -> Iterator[str | None]:
         """Room for one more in each domain that may be the emptiest one."""
@@ -109,25 +134,27 @@ class _Update:
 
     def _uneven(self, spread: Spread) -> str | None:
         key, counted = spread.topology_key, self._counted(spread)
-        here: Counter[str] = Counter()
-        for pod in pod_index(self._cluster).select(spread_scope(self._pod, spread)):
-            if (where := counted.get(pod.node or "")) is not None:
-                here[where] += 1
-        own = sum(pod.node in counted for pod in self._copies)
-        most = here.total() - own + len(self._copies) - (own == 0)  # that are counted while one is still to come
-        domains = sorted(set(counted.values()))
-        if most < spread.max_skew and len(domains) >= spread.min_domains:
+        domains, copies = sorted(set(counted.values())), len(self._copies)
+        own = Counter(counted[pod.node] for pod in self._copies if pod.node in counted)
+        among_new = HASH in spread.match_label_keys
+        scope = () if among_new else pod_index(self._cluster).select(spread_scope(self._pod, spread))
+        here = Counter(counted[pod.node] for pod in scope if pod.node in counted)
+        # Most pods that are counted while one is still to come.
+        most = copies - 1 if among_new else here.total() - own.total() + copies - (own.total() == 0)
+        few = len(domains) < spread.min_domains
+        if most < spread.max_skew and not few:
             return None  # even all in one place would be as good
-        level = most // len(domains) if domains else 0
-        if not domains or (len(domains) < spread.min_domains and level >= spread.max_skew):
+        if not domains or (few and most >= spread.max_skew * len(domains)):
             return f"its pods are spread by {key}: there are too few domains"
-        for where in domains:
-            wanted = level + 1 - here[where]
-            if wanted > 0 and self._space(where, counted) < wanted:
-                return f"its pods are spread by {key}: {where} has no room for {wanted} more"
-        return None
+        space = {where: self._space(where, counted) for where in domains}
+        if among_new:
+            halts = _halts_among_new(copies, own, space)
+        else:
+            stay = Counter(counted[pod.node] for pod in scope if pod.node in counted and pod.node in self._staying)
+            halts = _halts(most, [stay[where] + room for where, room in space.items()])
+        return f"its pods are spread by {key}: where the next one has to go may be full" if halts else None
 
-    def _counted(self, spread: Spread) -> Mapping[str, str]:
+    def _counted(self, spread: Spread) -> Mapping[str | None, str]:
         """The domain of every node that the constraint counts."""
         rules, honored = self._pod.rules, spread.node_affinity_policy == "Honor"
         honors_taints = spread.node_taints_policy == "Honor"
@@ -138,18 +165,47 @@ class _Update:
         )
         return {
             place.name: where
-            for place in self._places
+            # New pods may not go to nodes that leave: their affinity says so, and what it leaves out does not count.
+            for place in (self._places if honored else (*self._places, *self._leaving))
             if (where := domain(place.labels, spread.topology_key)) is not None
             and not node_admits(
                 wanted, name=place.name, labels=place.labels, taints=place.taints if honors_taints else ()
             )
         }
 
-    def _space(self, where: str, counted: Mapping[str, str]) -> int:
+    def _space(self, where: str, counted: Mapping[str | None, str]) -> int:
         """How many new pods a domain takes; one on a node, and none beside their own, where they keep apart."""
-        names = [name for name, each in counted.items() if each == where]
-        if not self._anti:
+        names = [name for name, each in counted.items() if each == where and name is not None]
+        if not self._apart:
             return sum(self._room(name) for name in names)
-        taken = [(key, self._holders(scope, key)) for scope, key in self._anti]
-        alone = (name for name in names if not any(held[domain(self._labels[name], key) or ""] for key, held in taken))
+        alone = (
+            name
+            for name in names
+            if not any(rule.taken[domain(self._labels[name], rule.key) or ""] for rule in self._apart)
+        )
         return sum(min(1, self._room(name)) for name in alone)
+
+
+def _halts(most: int, holds: Sequence[int]) -> bool:
+    """Whether each of the emptiest domains may be full at some time, when up to `most` pods are counted.
+
+    `holds`: pods that there is a place for, by domain. With `k` in each of the emptiest, the others have more: so many
+    have to be there at least.
+    """
+    return any((k + 1) * len(holds) - sum(held <= k for held in holds) <= most for k in set(holds))
+
+
+def _halts_among_new(copies: int, own: Mapping[str, int], space: Mapping[str, int]) -> bool:
+    """The same for new pods that count only each other; `own` old ones of all `copies` are in a domain now.
+
+    As many of these have gone as new ones came, from anywhere. Who has not gone keeps the room of a domain.
+    """
+    for k in range(copies):
+        staying = 0
+        needed = sorted(max(0, own.get(where, 0) + room - k) for where, room in space.items() if room <= k)
+        for full, least in enumerate(needed, 1):
+            staying += least
+            came = (k + 1) * len(space) - full
+            if came < copies and staying <= copies - came:
+                return True
+    return False

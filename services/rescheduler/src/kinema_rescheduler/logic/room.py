@@ -68,11 +68,14 @@ class Room:
         return tuple(placed)
 
     def copies(self, pod: Pod, requests: Amounts, name: str, most: int) -> int:
-        """How many pods like `pod`, each with `requests`, fit on a node that is open to everybody, up to `most`."""
+        """How many pods like `pod`, each with `requests`, fit on a node that is open to everybody, up to `most`.
+
+        What is promised to others is not theirs.
+        """
         node = self._cluster.node(name)
         if node is None or name not in self._free or name in self._reserved or not _admits(node, pod):
             return 0
-        return times(requests, self._free[name], most)
+        return times(requests, subtract(self._free[name], self._promised.get(name, EMPTY)), most)
 
 
 def _admits(node: Node, pod: Pod) -> bool:
