@@ -174,16 +174,21 @@ class _Update:
         }
 
     def _space(self, where: str, counted: Mapping[str | None, str]) -> int:
-        """How many new pods a domain takes; one on a node, and none beside their own, where they keep apart."""
-        names = [name for name, each in counted.items() if each == where and name is not None]
-        if not self._apart:
-            return sum(self._room(name) for name in names)
-        alone = (
-            name
-            for name in names
-            if not any(rule.taken[domain(self._labels[name], rule.key) or ""] for rule in self._apart)
-        )
-        return sum(min(1, self._room(name)) for name in alone)
+        """How many new pods a domain takes, as far as it matters.
+
+        One on a node, and none beside their own, where they keep apart.
+        """
+        found = 0
+        for place in self._places:
+            if counted.get(place.name) == where:
+                found += self._room_beside_their_own(place) if self._apart else self._room(place.name)
+            if found >= len(self._copies):
+                break
+        return found
+
+    def _room_beside_their_own(self, place: Place) -> int:
+        taken = any(rule.taken[domain(place.labels, rule.key) or ""] for rule in self._apart)
+        return 0 if taken else min(1, self._room(place.name))
 
 
 def _halts(most: int, holds: Sequence[int]) -> bool:
