@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Place, Task
 from kinema_optimizer.adapters.stops import StopReason
@@ -64,3 +66,19 @@ def test_a_dive_whose_time_is_up_ends_with_the_columns_there_are() -> None:
     assert (sum(one.counts for one in chosen) >= task.demand).all()
     assert reason == "time-limit"
     assert known == [len(generation.columns)]
+
+
+@pytest.mark.parametrize("times", [0.0, 0.01, 1.0, 3.0])
+def test_wrong_guesses_of_what_pods_are_worth_change_no_optimum(times: float) -> None:
+    """Leaving a pod out costs what was guessed at first; in the end all are covered at the same least cost."""
+    task, columns = half_used()
+    generation = ColumnGeneration(replace(task, guess=times * task.guess), width=400)
+    generation.add(columns)
+    generation.improve(100)
+    covering = ColumnGeneration(task, width=400)
+    covering.add(columns)
+    covering.improve(100)
+    assert generation.prices() @ task.demand == pytest.approx(covering.prices() @ task.demand)
+    chosen, *_ = generation.dive()
+    assert chosen is not None
+    assert (sum(one.counts for one in chosen) >= task.demand).all()

@@ -126,10 +126,10 @@ def test_a_replay_ends_the_proof_where_it_ended() -> None:
     asked = np.random.default_rng(5).integers(5000, 30000, (40, 2)) // (1, 60)
     classes = [PodClass((int(c), int(m) * 2**28, 0), 20) for c, m in asked]
     problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES)
-    first = search(problem, problem, Wish(), WorkStop(6))
+    first = search(problem, problem, Wish(), WorkStop(10))
     solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=first.stops)
     again = search(problem, problem, Wish(), RecordedStop(solve))
-    assert [(stop.reason, stop.iteration) for stop in first.stops if stop.phase == "proof"] == [("work-limit", 6)]
+    assert [(stop.reason, stop.iteration) for stop in first.stops if stop.phase == "proof"] == [("work-limit", 10)]
     assert (again.bound.value, again.stops) == (first.bound.value, first.stops)
     to_the_end = search(problem, problem, Wish(), WorkStop(40)).bound
     assert lower_bound(problem).value < first.bound.value < to_the_end.value

@@ -29,9 +29,14 @@ _SMOOTHING = 0.6
 _CHEAPER = 1e-7
 """Reduced cost, relative to the price of a place, below which a column enters."""
 _WHOLE = 1e-6
-_USEFUL = 0.9
+_STEEP = 1.02
+"""Times its guessed price: what leaving a pod out costs at first. Prices above this are whims of a master program that
+knows too few columns, and columns for such prices are of no use."""
+_USEFUL = 0.98
 """Part of a column's worth that has to be in pods which are not covered yet, for it to be fixed."""
 _CRUMB = 1e-3
+_AGAIN = 2
+"""Times at most that a round of a dive prices all places for what is left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +121,8 @@ class ColumnGeneration:
         )
         self._dear = 20.0 * max(dearest, 1.0)
         slack = np.arange(self._n, dtype=np.int32)
-        self._lp.add(np.full(self._n, self._dear), np.full(self._n, INFINITY), (slack, slack, np.ones(self._n)))
+        self._forgone = np.full(self._n, self._dear)
+        self._lp.add(self._forgone, np.full(self._n, INFINITY), (slack, slack, np.ones(self._n)))
         self._price = np.minimum(task.guess, self._dear)
         self._known: set[tuple[int, bytes]] = set()
         self._shadow = np.full(self._job.room.shape, np.nan)
@@ -154,18 +160,41 @@ class ColumnGeneration:
 
         Returns the rounds, and why it was ended if it was.
 
-        Where no column gains, the beam is widened fourfold, up to `widest`, before that is believed.
+        Meanwhile a pod may be left out for little more than it seems worth. Where no column gains, those that are left
+        out get dearer, and then the beam is widened fourfold, up to `widest`, before that is believed.
         """
-        for turn in range(1, rounds + 1):
-            while not self._generate(self._lp.solve()):
-                if 4 * self.width > widest:
-                    return turn, None
-                self.width *= 4
-                self._shadow[:] = np.nan
-            reason = ends(turn)
-            if reason is not None:
-                return turn, reason
-        return rounds, None
+        turns, reason = 0, None
+        self._forgo(np.minimum(_STEEP * self.task.guess, self._dear))
+        for turns in range(1, rounds + 1):
+            if not self._gains(widest):
+                break
+            if (reason := ends(turns)) is not None:
+                break
+        self._forgo(np.full(self._n, self._dear))
+        return turns, reason
+
+    def _gains(self, widest: int) -> bool:
+        """Whether there are columns that gain, after pods that are left out and the beam have been seen to."""
+        while not self._generate(found := self._lp.solve()):
+            if self._steeper(found):
+                continue
+            if 4 * self.width > widest:
+                return False
+            self.width *= 4
+            self._shadow[:] = np.nan
+        return True
+
+    def _steeper(self, found: LpSolution) -> bool:
+        """Whether pods were still left out; they cost twice as much now."""
+        out = (found.values[: self._n] > _WHOLE) & (self._forgone < self._dear)
+        if out.any():
+            self._forgo(np.where(out, np.minimum(2.0 * self._forgone + _CRUMB * self._dear, self._dear), self._forgone))
+        return bool(out.any())
+
+    def _forgo(self, cost: Floats) -> None:
+        """Let a pod of each class that is left out cost so much, (n,)."""
+        self._forgone = cost
+        self._lp.price(np.arange(self._n, dtype=np.int32), cost)
 
     def _generate(self, found: LpSolution) -> int:
         exact = np.maximum(found.duals[: self._n], 0.0)
@@ -213,7 +242,9 @@ class ColumnGeneration:
         uppers, reason, hurried = self._upper.copy(), None, 0
         for turn in range(1, 4 * self._n + 4 * len(self.task.places) + 10):
             found = self._lp.solve()
-            if reason is None and self._generate(found):
+            for _ in range(_AGAIN if reason is None else 0):
+                if not self._generate(found):
+                    break
                 found = self._lp.solve()
             fixed = self._fixed(found, uppers)
             if not fixed:

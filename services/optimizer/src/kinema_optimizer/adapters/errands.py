@@ -15,7 +15,7 @@ ALIKE: Final = 100
 """Classes of a step up to which column generation is worth its time."""
 _EFFORT: Final = 2400
 """Nodes that the tries of a step fill anew, all together."""
-_AFTERWARDS: Final = 40
+_AFTERWARDS: Final = 80
 """Most tries after column generation: what it lost is soon won back or not at all."""
 
 

@@ -65,6 +65,11 @@ class LinearProgram:
         self._highs.addCols(len(cost), cost / self._unit, np.zeros(len(cost)), upper, len(index), start, index, value)
         self.columns += len(cost)
 
+    def price(self, columns: NDArray[np.int32], cost: Floats) -> None:
+        """Change what columns cost."""
+        self._highs.changeColsCost(len(columns), columns, cost / self._unit)
+        self._strategy = _PRIMAL
+
     def bound_rows(self, rows: NDArray[np.int32], lower: Floats, upper: Floats) -> None:
         """Change the limits of rows."""
         for row, low, high in zip(rows.tolist(), lower.tolist(), upper.tolist(), strict=True):

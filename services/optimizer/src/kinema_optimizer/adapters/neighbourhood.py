@@ -19,7 +19,7 @@ from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem, among
 from kinema_optimizer.logic.problem import Ints
 from kinema_optimizer.logic.state import NOTHING, Filling, State
 
-_ROUNDS = 40
+_ROUNDS = 20
 _WIDTH = 32
 _EVERY = 3
 BETTER = 0.5
