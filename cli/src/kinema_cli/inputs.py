@@ -125,7 +125,10 @@ def say_what_is_left_out(snapshot: Snapshot) -> None:
     absent = [node.name for node in snapshot.cluster.nodes if not node.ready]
     if absent:
         names = ", ".join(absent[:_NAMES]) + (" …" if len(absent) > _NAMES else "")
-        complain(f"{counted(len(absent), 'node')} not Ready: {names}; the plan takes their pods to run, and adds none")
+        complain(
+            f"{counted(len(absent), 'node')} not Ready: {names}; the plan takes their pods to run, adds none, and "
+            "leaves their zones a node that takes pods"
+        )
     count = len(snapshot.cluster.quarantined)
     if count:
         complain(f"{counted(count, 'object')} could not be read; what that might forbid is taken as forbidden")
