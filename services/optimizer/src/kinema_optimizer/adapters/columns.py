@@ -12,7 +12,7 @@ they are worth their price there, newcomers that less the price of their move.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -21,6 +21,7 @@ import numpy as np
 from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram, LpSolution
 from kinema_optimizer.adapters.pricing import Job, filling, priced
 from kinema_optimizer.adapters.stops import StopReason
+from kinema_optimizer.logic.kinds import Kinds
 from kinema_optimizer.logic.packing import UNLIMITED
 from kinema_optimizer.logic.problem import Ints
 
@@ -76,6 +77,25 @@ class Task:
     """(n,) prices of the pods to begin with."""
     existing: int = 0
     """How many of the places are existing nodes: these come first."""
+
+
+def new_nodes(
+    kinds: Kinds, which: Iterable[int], pods: Ints, mine: Ints, enemies: Mapping[int, tuple[int, ...]]
+) -> tuple[Place, ...]:
+    """A place for each of these kinds, empty, for pods (C,) of classes `mine`: those are the classes of the task."""
+    nobody = np.zeros(len(mine), dtype=np.int64)
+    return tuple(
+        Place(
+            price=float(kinds.price[k]),
+            room=kinds.room[k],
+            most=np.minimum(kinds.fits[k, mine], pods[mine]),
+            base=nobody,
+            own=nobody,
+            limit=int(kinds.available[k]),
+            enemies=enemies,
+        )
+        for k in which
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ import numpy as np
 from kinema_core.events import Stop
 from kinema_optimizer.adapters.assignment import compressed
 from kinema_optimizer.adapters.bound import Bound, certified
-from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Place, Task
+from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Task, new_nodes
 from kinema_optimizer.adapters.knapsack import multipliers
 from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram, LinearProgramError
 from kinema_optimizer.adapters.patterns import UNIT, best_filling
@@ -71,20 +71,11 @@ def _generated(
 ) -> tuple[list[Pattern], int, StopReason | None]:
     """Patterns by column generation over all that has to be placed; the rounds it took, and why it was ended."""
     kinds, mine = known.kinds, np.flatnonzero(known.demand)
-    demand, nobody, free = known.demand[mine], np.zeros(len(mine), dtype=np.int64), _unlimited(kinds)
-    places = tuple(
-        Place(
-            price=float(kinds.price[k]),
-            room=kinds.room[k],
-            most=np.minimum(kinds.fits[k, mine], demand),
-            base=nobody,
-            own=nobody,
-            limit=UNLIMITED,
-            enemies={},
-        )
-        for k in free
+    free = _unlimited(kinds)
+    places = new_nodes(kinds, free, known.demand, mine, {})
+    task = Task(
+        problem.requests[mine], known.demand[mine], np.zeros(len(mine)), places, (), _price_by_room(known)[mine]
     )
-    task = Task(problem.requests[mine], demand, np.zeros(len(mine)), places, (), _price_by_room(known)[mine])
     place_of, row = {k: i for i, k in enumerate(free)}, np.full(len(known.demand), -1)
     row[mine] = np.arange(len(mine))
     generation = ColumnGeneration(task)

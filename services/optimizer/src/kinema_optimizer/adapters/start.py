@@ -11,7 +11,7 @@ import numpy as np
 
 from kinema_core.events import Stop
 from kinema_optimizer.adapters.assignment import Relaxation, relax
-from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Place, Task, exactly
+from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Task, exactly, new_nodes
 from kinema_optimizer.adapters.construct import construct, refill
 from kinema_optimizer.adapters.lp import Floats
 from kinema_optimizer.adapters.neighbourhood import Guide
@@ -119,19 +119,7 @@ def _filling(mine: Ints, column: Column) -> Filling:
 
 def _market_task(guide: Guide, market: Kinds, pool: Ints, mine: Ints) -> Task:
     """The classes `mine` of a pool (C,) as a task for machines on sale."""
-    apart, nobody = among(guide.enemies, mine), np.zeros(len(mine), dtype=np.int64)
-    places = tuple(
-        Place(
-            price=float(market.price[m]),
-            room=market.room[m],
-            most=np.minimum(market.fits[m, mine], pool[mine]),
-            base=nobody,
-            own=nobody,
-            limit=int(market.available[m]),
-            enemies=apart,
-        )
-        for m in range(len(market.price))
-    )
+    places = new_nodes(market, range(len(market.price)), pool, mine, among(guide.enemies, mine))
     free = np.zeros(len(mine))
     return Task(guide.problem.requests[mine], pool[mine], free, places, market.pools, guide.pod_price[mine])
 
