@@ -25,6 +25,7 @@ from kinema_core.events import (
     PlanNode,
     Resize,
     Solve,
+    Stop,
     Strategy,
     Unplaced,
 )
@@ -102,6 +103,14 @@ def test_node_rules_count_where_no_pod_is_held() -> None:
         ("pods of jobs", 1, "shop/a: for a reason"),
         ("node rule", 1, "n1: it is a control-plane node"),
     ]
+
+
+def test_a_solve_that_ended_at_once_says_so() -> None:
+    """That nothing better was found tells little where hardly anything was looked at."""
+    as_it_is = planned(status="nothing-better")
+    assert "--time-limit" not in shown(as_it_is)
+    ended = msgspec.structs.replace(as_it_is.solve, stops=(Stop(reason="time-limit", phase="start", iteration=0),))
+    assert "a longer --time-limit may find it" in shown(msgspec.structs.replace(as_it_is, solve=ended))
 
 
 def resized(name: str, before: Mapping[str, int], after: Mapping[str, int]) -> Resize:

@@ -87,6 +87,20 @@ def test_a_search_ends_where_a_recorded_one_ended() -> None:
     assert same(first, again)
 
 
+def test_a_search_without_time_gives_the_plan_that_is_made_anew() -> None:
+    """The half empty cluster as it is would be no answer; wishes are kept all the same, and a replay finds the same."""
+    problem = boutique_problem()
+    before = int(problem.packing.node_price.sum())
+    found = found_for(problem, Wish(), rounds=0)
+    assert [(stop.phase, stop.reason) for stop in found.stops] == [("start", "work-limit")]
+    assert flaws(problem.packing, found.packing) == ()
+    assert found.bound.value <= found.least == found.cost < 0.6 * before
+    for wish in (Wish(max_moves=0), Wish(move_price=10**9)):
+        assert found_for(problem, wish, rounds=0).moves == 0
+    solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=found.stops)
+    assert same(found, search(problem.packing, problem.relaxed, Wish(), RecordedStop(solve)))
+
+
 def test_a_dear_move_is_not_made() -> None:
     """At a price that no saving pays for, everything stays; at none, the plan is cheaper."""
     problem = boutique_problem()

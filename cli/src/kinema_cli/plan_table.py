@@ -76,11 +76,18 @@ def _summary(plan: Plan, cluster: Cluster, prices: str) -> Table:
     return table
 
 
+def _status(plan: Plan) -> str:
+    if plan.status == "nothing-better" and plan.cost.gap == 0:
+        return "nothing better: proven, nothing costs less"
+    if plan.status == "nothing-better" and any(stop.phase == "start" for stop in plan.solve.stops):
+        return "nothing better than the cluster as it is was found so soon: a longer --time-limit may find it"
+    return _STATUS.get(plan.status, plan.status)
+
+
 def _summary_rows(
     plan: Plan, head: Headline, requests: Iterable[tuple[str, str]], prices: str
 ) -> Iterable[tuple[str, str]]:
-    proven = plan.status == "nothing-better" and plan.cost.gap == 0
-    yield "status", "nothing better: proven, nothing costs less" if proven else _STATUS.get(plan.status, plan.status)
+    yield "status", _status(plan)
     if plan.objective != "cost":
         yield "objective", plan.objective
     if plan.status != "infeasible":

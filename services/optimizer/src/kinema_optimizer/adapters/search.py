@@ -173,7 +173,7 @@ class _Search:
         self.most = self._most(now)
         self._tell("start", self.least, now)
         if self._over("start", 0):
-            best = now
+            best = self._at_once(guide, kinds, now)
         elif not problem.stays.totals(len(problem.pending), ~problem.node_fixed | problem.gives).any():
             best = self._to_the_end(*self._cheapest(guide, kinds, now, _LAST))
         else:
@@ -188,6 +188,15 @@ class _Search:
             moves=self._moves(best),
             stops=(*self.stops, *ended),
         )
+
+    def _at_once(self, guide: Guide, kinds: Kinds, now: State) -> State:
+        """Where the time is over already: a plan made anew, if it is better; that takes less than what came before."""
+        made = with_reused(self.problem, anew(self.problem, kinds, guide.enemies, self.prices))
+        if made.unplaced.sum() > now.unplaced.sum() or not self._allowed(made):
+            return now
+        best = min((now, made), key=partial(self._worth, self._at(guide, float(self.wish.move_price or 0))))
+        self.least = min(self.least, cost_of(self.problem, best))
+        return best
 
     def _of_running(self, guide: Guide, kinds: Kinds, now: State, selection: Selection) -> State:
         """The best for a running cluster, whose moves count."""
