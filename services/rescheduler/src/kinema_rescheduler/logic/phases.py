@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kinema_core.events import Node, Step, StepFailed
 from kinema_core.model.daemons import resident_requests
+from kinema_core.model.match import node_admits
 from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.logic.moves import restored, surges_left
 from kinema_rescheduler.logic.names import CLAIMED, EXPIRY, PLAN, expire_id, keep_id, optimize_id
@@ -29,7 +30,7 @@ def boot(scene: Scene) -> Phase:
 
 
 def await_ready(scene: Scene) -> Phase:
-    """Wait until every booted node is Ready and can hold what the plan puts there.
+    """Wait until every booted node is Ready, admits whom the plan puts there and can hold them.
 
     Once nodes are being marked this is behind us: what happens to a node later shows in the moves.
     """
@@ -38,17 +39,35 @@ def await_ready(scene: Scene) -> Phase:
     waiting = False
     for name in scene.boots:
         node = scene.cluster.node(name)
+        why = "is not Ready" if node is None or not node.ready else _refusal(scene, node)
         if node is not None and node.ready:
             missing = _lacking(scene, node)
             if missing:
                 detail = f"node {name} has less {', '.join(missing)} than its offer promised"
                 return Phase(scene.give_up("less-allocatable", detail))
-            continue
-        waiting = True
         booted = scene.progress(f"boot/{name}")
-        if booted is not None and scene.passed(booted.ended, scene.limits.node_ready_seconds):
-            return Phase(scene.give_up("node-never-ready", f"node {name} is not Ready after its boot"))
+        if why and booted is not None and scene.passed(booted.ended, scene.limits.node_ready_seconds):
+            return Phase(scene.give_up("node-never-ready", f"node {name} {why} after its boot"))
+        waiting = waiting or bool(why)
     return Phase(over=not waiting)
+
+
+def _refusal(scene: Scene, node: Node) -> str:
+    """Which planned pod the node does not admit, and why; empty if all.
+
+    A node that has just become Ready has the taint `not-ready` for a moment more, or one that an agent of its own takes
+    off: pods that came now would go elsewhere. A cordon is somebody's wish, and not waited for.
+    """
+    if node.unschedulable:
+        return ""
+    for place in scene.plan.placements:
+        pod = scene.cluster.pods_by_uid.get(place.uid) if place.to == node.name else None
+        if pod is None:
+            continue
+        why = node_admits(pod.rules, name=node.name, labels=node.labels, taints=node.taints)
+        if why is not None:
+            return f"does not admit {pod.key} ({why})"
+    return ""
 
 
 def _lacking(scene: Scene, node: Node) -> tuple[str, ...]:
