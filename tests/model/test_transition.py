@@ -280,6 +280,13 @@ def test_a_node_that_is_gone_is_no_empty_domain() -> None:
     assert told(transition) == ["1 move shop/a-0 n3", "2 delete n1", "3 move shop/a-1 n3", "4 delete n2"]
 
 
+def test_a_pod_moves_once_in_a_wave() -> None:
+    """Whoever is in two pods' way makes one stop: neither of two pods may be doubled on a node before it."""
+    on = cluster([node(f"n{n}") for n in range(4)], deployed("a", ["n0", "n1"], rules=even(HOST)))
+    _, transition = ordered(on, to={"shop/a-0": "n1", "shop/a-1": "n0"})
+    assert told(transition) == ["1 move shop/a-0 n2", "2 move shop/a-1 n0", "3 move shop/a-0 n1"]
+
+
 def test_stopped_pods_make_way_once_more() -> None:
     """Two pods that stopped where the other one is to go: one of them stops again."""
     nodes = [node(name, cpu=1000) for name in ("a1", "a2", "a3")]

@@ -33,6 +33,7 @@ class Course:
         """By workload: all of its pods, which are replaced together."""
         self._left = dict(emptied)
         self._begun: list[tuple[Mover, str]] = []
+        self._moving: set[str] = set()
         self.refusal: Refusal | None = None
         """The rule that was against the move that was tried last; None when there was another reason, or none."""
         self._refused: dict[str, Refusal] = {}
@@ -91,9 +92,11 @@ class Course:
     # --- one wave
 
     def try_move(self, mover: Mover, to: str) -> bool:
-        """Let the pod go to the node in this wave, if there is room and no rule is against it."""
+        """Let the pod go to the node in this wave, if there is room and no rule is against it; one move in a wave."""
         source = self.where[mover.key]
         self.refusal = None
+        if mover.key in self._moving:
+            return False
         if not self.yard.fits(to, mover.requests) or not self._floors.bears(mover):
             return False
         begun = self._rules.begun
@@ -106,6 +109,7 @@ class Course:
         self._floors.begin(mover)
         self.yard.take(to, mover.requests)
         self._begun.append((mover, to))
+        self._moving.add(mover.key)
         return True
 
     def go(self) -> bool:
@@ -155,6 +159,7 @@ class Course:
                 continue
             for mover, to in self._begun[begun:]:
                 self.yard.give(to, mover.requests)
+                self._moving.discard(mover.key)
             del self._begun[begun:]
             self._rules.rewind(rules)
             self._shared.rewind(shared)
@@ -187,6 +192,7 @@ class Course:
             self.where[mover.key] = to
             self.steps.append(PlanStep(wave=self.wave, action="move", node=to, pod=mover.key))
         self._begun.clear()
+        self._moving.clear()
         for books in (self._rules, self._shared, self._floors):
             books.settle()
         self._delete_empty()

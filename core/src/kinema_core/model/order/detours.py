@@ -33,10 +33,17 @@ class Detours:
         self._smallest = _smallest([mover.requests for mover in movers if mover.steered])
 
     def take(self) -> bool:
-        """Let one pod of every circle make way, on the nodes that are there, else one on a node rented for it."""
-        circles, stops = self._circles(), self._stops()
-        made_way = [circle for circle in circles if self._stop(circle, stops)]
-        return bool(made_way) or any(self._rent(circle) for circle in circles)
+        """Let one pod of every circle make way, on the nodes that are there, else one on a node rented for it.
+
+        Where none can, pods at stops go to other ones: a rule may be against going on from where they are.
+        """
+        stops = self._stops()
+        for most in (1, _STOPS):
+            circles = self._circles(most)
+            made_way = [circle for circle in circles if self._stop(circle, stops)]
+            if made_way or any(self._rent(circle) for circle in circles):
+                return True
+        return False
 
     def foresee(self) -> None:
         """Let one pod of every circle of hopeless ones make way while others still move."""
@@ -54,8 +61,11 @@ class Detours:
             if closed and not self._stop(sorted(chain, key=self._least), stops):
                 self._rent(sorted(chain, key=self._least))
 
-    def _circles(self) -> list[list[Mover]]:
-        """Chains of pods each of which waits for the next one's room, without a common node."""
+    def _circles(self, most: int) -> list[list[Mover]]:
+        """Chains of pods each of which waits for the next one's room, without a common node.
+
+        Of those that wait for nobody's room, who has made fewer than `most` stops.
+        """
         leavers = self._course.leavers()
         seen: set[str] = set()
         found: list[list[Mover]] = []
@@ -63,7 +73,7 @@ class Detours:
             chain, _ = self._chain(start, leavers, seen)
             # Nobody has to leave the node: who waits for it is kept off by a rule, and may come from elsewhere.
             waiting = [] if chain else self._course.waiting[start]
-            chain += [mover for mover in waiting if mover.steered and not self._stops_of[mover.key]]
+            chain += [mover for mover in waiting if mover.steered and self._stops_of[mover.key] < most]
             if chain:
                 found.append(sorted(chain, key=self._least))
         return found
