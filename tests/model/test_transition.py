@@ -287,6 +287,17 @@ def test_a_pod_moves_once_in_a_wave() -> None:
     assert told(transition) == ["1 move shop/a-0 n2", "2 move shop/a-1 n0", "3 move shop/a-0 n1"]
 
 
+def test_whom_anti_affinity_does_not_mean_comes_where_it_is_broken() -> None:
+    """Two pods that should be apart share a node: a third one of them is kept out, who looks for them is not."""
+    apart = PlacementRules(anti_affinity=(PodTerm(topology_key=HOST, selector=selector(app="b")),))
+    near = PlacementRules(affinity=(PodTerm(topology_key=HOST, selector=selector(app="b")),))
+    nodes = [node("n1"), node("n2")]
+    on = cluster(nodes, deployed("b", ["n1", "n1", "n2"], rules=apart), deployed("a", ["n2"], rules=near))
+    assert ordered(on, to={"shop/a-0": "n1"})[1].stuck == ()
+    refused = order_transition(plan_for(on, offers(), to={"shop/b-2": "n1"}), on, offers(), now=NOW)
+    assert refused.stuck == ("shop/b-2",)
+
+
 def test_stopped_pods_make_way_once_more() -> None:
     """Two pods that stopped where the other one is to go: one of them stops again."""
     nodes = [node(name, cpu=1000) for name in ("a1", "a2", "a3")]

@@ -119,11 +119,14 @@ class Ledger:
         for spread in self.spreads:
             spread.arrivals.clear()
 
-    def holds(self, source: str | None, place: str | None) -> bool:
-        """Whether every rule about the pods in scope holds after a move between these domains, in any order."""
+    def holds(self, source: str | None, place: str | None, *, keeping_apart: bool) -> bool:
+        """Whether every rule about the pods in scope holds after a move between these domains, in any order.
+
+        `keeping_apart`: anti-affinity asks about whoever moves; where that is broken already, all others may come.
+        """
         if any(n > 0 and self.copies > most for most, n in self.firsts.items()):
             return False
-        if place is not None and not self._lets_in(place):
+        if keeping_apart and place is not None and not self._lets_in(place):
             return False
         if self.needs and not all(self._keeps(each) for each in (source, place) if each is not None):
             return False

@@ -250,8 +250,10 @@ class PodRules:
             if ledger.domain(to) is None:
                 self.rewind(begun)
                 return False
+        apart = [ledger for ledger, _ in self._own.get(mover.key, _NO_RULES).anti]
         for ledger in self._touched(mover):
-            if not ledger.holds(ledger.domain(source), ledger.domain(to)):
+            asked = mover.key in ledger.members or ledger in apart
+            if not ledger.holds(ledger.domain(source), ledger.domain(to), keeping_apart=asked):
                 self._refusing = ledger
                 self.rewind(begun)
                 return False
