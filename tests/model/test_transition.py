@@ -299,17 +299,24 @@ def test_whom_anti_affinity_does_not_mean_comes_where_it_is_broken() -> None:
 
 
 def test_stopped_pods_make_way_once_more() -> None:
-    """Two pods that stopped where the other one is to go: one of them stops again."""
-    nodes = [node(name, cpu=1000) for name in ("a1", "a2", "a3")]
-    nodes += [node(name, cpu=1000, zone="b", price="0.17") for name in ("b1", "b2", "b3")]
+    """Two pods whose zones are full, each at a stop on the node that the other one is to go to: one stops again."""
+    places = ["a1", "a2", "a3", "a4", "b1", "b2", "b3", "b4"]
+    nodes = [node(name, cpu=1000, zone=name[0], price="0.17") for name in places]
     on = cluster(
         nodes,
-        deployed("a", ["a1", "a1", "b1"], cpu=300, rules=even(ZONE)),
-        deployed("b", ["b3", "b3", "a3"], cpu=300, rules=even(ZONE, "b")),
-        deployed("c", ["a2", "b2"], cpu=700),
+        deployed("a", ["a1", "a3", "b3"], cpu=300, rules=even(ZONE)),
+        deployed("b", ["b1", "b4", "a4"], cpu=300, rules=even(ZONE, "b")),
+        deployed("filler", places, cpu=700),
     )
     _, transition = ordered(on, to={"shop/a-0": "a2", "shop/b-0": "b2"})
-    assert transition.stuck == ()
+    assert [line for line in told(transition) if "move" in line] == [
+        "1 move shop/b-0 a2",
+        "1 move shop/a-0 b2",
+        "2 move shop/a-0 kinema-1-way-1",
+        "3 move shop/b-0 b2",
+        "4 move shop/a-0 b1",
+        "5 move shop/a-0 a2",
+    ]
 
 
 def test_a_temporary_node_that_is_a_new_domain_is_booted_by_itself() -> None:
