@@ -7,10 +7,9 @@ session, as its models take a hundred times the time and memory of what we need.
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -42,11 +41,6 @@ _GZIP: Final = zlib_ng.MAX_WBITS | 16
 """What zlib takes for a gzip header."""
 _LARGEST_ROOM: Final = 2**26
 """Bytes that an answer is given at once, whatever it says it needs; a page of a list has some MB."""
-_LULL: Final = 0.01
-_PLENTY: Final = 2**16
-"""What has come of an answer is taken in after so many seconds, or when it is so many bytes."""
-_SLOWER: Final = 1.15
-"""How much longer to wait each time: a slow answer takes few looks, and none is late by much more than a tenth."""
 _HEADERS: Final = {"Accept": "application/json"}
 _WHOLE: Final = {"Accept-Encoding": "gzip"}
 """Of answers that end. An API server writes TLS records of 4 KiB: to decrypt one costs more than to unpack its text."""
@@ -131,7 +125,7 @@ class Api:
         """
         try:
             async with asyncio.timeout(seconds), self._request(path, parameters, question) as response:
-                body = await _body(response)
+                body = await response.read()
                 return Answer(_unpacked(path, body, response.headers), response.headers.get("Date", ""))
         except TimeoutError as error:
             raise ApiUnavailableError(path, f"no answer from {self.host} within {seconds:g} s") from error
@@ -228,40 +222,6 @@ def _tls(configuration: Configuration) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise ApiSetupError("TLS certificates", str(error)) from error
     return context
-
-
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """The whole body.
-
-    An API server sends a list in records of 4 KiB, as it makes them: to wake up for each of them took a quarter to a
-    half of the CPU that the transport of a list took.
-    """
-    content, parts, lull = response.content, list[bytes](), _LULL
-    while not content.is_eof():
-        await _gather(response.connection, lull)
-        lull *= _SLOWER
-        parts.append(content.read_nowait())  # raises what befell the connection
-    return b"".join((*parts, content.read_nowait()))
-
-
-async def _gather(connection: aiohttp.connector.Connection | None, lull: float) -> None:
-    """Let the operating system keep what arrives until it is much, or `lull` seconds have passed; then take it in."""
-    transport = connection.transport if connection is not None else None
-    receiver = transport.get_extra_info("socket") if transport is not None else None
-    _wake_at(receiver, _PLENTY)
-    try:
-        await asyncio.sleep(lull)
-    finally:
-        _wake_at(receiver, 1)  # here, and for whoever uses the connection next
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)  # the first one ends before what has arrived is read
-
-
-def _wake_at(receiver: socket.socket | None, size: int) -> None:
-    """Have a socket count as readable from `size` bytes on, or when it is closed."""
-    if receiver is not None:
-        with suppress(OSError):  # closed by now: the body has ended, or says why not
-            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
 
 def _unpacked(path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
