@@ -387,24 +387,3 @@ def test_nodes_that_are_not_ready_are_told(bench: Bench) -> None:
     silent["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
     bench.snapshot.write_bytes(text([*spread(), silent]))
     assert "1 node not Ready: n7;" in bench.run().stderr
-
-
-def test_a_taint_that_all_nodes_of_a_type_have_and_their_offer_has_not_is_told(bench: Bench) -> None:
-    """The next one may have it too, and then nobody fits there; a taint that tells of a state is none of the type."""
-    nodes = [one for one in spread() if one["kind"] == "Node"]
-    others = [one for one in spread() if one["kind"] != "Node"]
-    for one in nodes:
-        one["spec"] = {
-            "taints": [
-                {"key": "dedicated", "value": "web", "effect": "NoSchedule"},
-                {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"},
-            ]
-        }
-    bench.snapshot.write_bytes(text([*nodes, *others]))
-    said = bench.run().stderr
-    assert "have the taint dedicated=web:NoSchedule, its offer has not:" in said
-    assert "disk-pressure" not in said
-    nodes[0]["spec"] = {}
-    types = {one["metadata"]["labels"]["node.kubernetes.io/instance-type"] for one in nodes}
-    bench.snapshot.write_bytes(text([*nodes, *others]))
-    assert ("its offer has not" in bench.run().stderr) == (len(types) > 1)

@@ -23,6 +23,7 @@ from tests.support.builders import (
     offers,
     on_every_node,
     pod,
+    selector,
     tiny,
     unreadable,
 )
@@ -34,6 +35,7 @@ from kinema_core.events import (
     Placement,
     PlacementRules,
     Plan,
+    PodTerm,
     Selector,
     Spread,
     WorkloadForecast,
@@ -129,6 +131,27 @@ def test_an_unreadable_object_freezes_its_node_and_is_named() -> None:
     found = plan(state)
     assert actions(found)["n1"] == "keep"
     assert [one.object for one in found.quarantined] == ["Pod shop/odd"]
+
+
+def test_an_object_of_no_kind_freezes_every_node() -> None:
+    """It may be a pod on any of them."""
+    state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"]), unreadable("Object unnamed-1"))
+    assert actions(plan(state)) == {"n1": "keep", "n2": "keep"}
+
+
+def test_pods_whose_moves_have_no_order_are_planned_for_where_they_are() -> None:
+    """A surge of the only replica of a zone never starts: no machine is bought for those that were to go with it."""
+    alone = PodTerm(topology_key="topology.kubernetes.io/zone", selector=selector(app="web"))
+    state = cluster(
+        [node(name) for name in ("n0", "n1", "n2")],
+        deployed("web", ["n0"], cpu=300, rules=PlacementRules(anti_affinity=(alone,))),
+        deployed("x", ["n1", "n2"], cpu=500),
+    )
+    found = plan(state, (offer("m2", cpu=1900, memory=7000, price=90_000), offer("m4")))
+    assert actions(found) == {"n0": "keep", "n1": "delete", "n2": "delete"}
+    assert found.figures["kept_in_place_without_an_order"] == 1
+    assert (found.moves, found.held) == (2, ())
+    assert found.cost.lower_bound == pytest.approx(0.09)  # what is proven holds for plans without an order too
 
 
 def test_a_pending_pod_is_placed() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -96,8 +95,6 @@ def age_of_prices(path: Path) -> str:
 
 
 _NAMES: Final = 5
-_STATES: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "kinema.io/", "karpenter.sh/")
-_LEAVING: Final = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 _EXPECTED: Final = {
     "nodes": ("Node", ("Node",)),
     "pods": ("Pod", ("Pod",)),
@@ -132,35 +129,6 @@ def say_what_is_left_out(snapshot: Snapshot) -> None:
     count = len(snapshot.cluster.quarantined)
     if count:
         complain(f"{counted(count, 'object')} could not be read; what that might forbid is taken as forbidden")
-
-
-def say_what_offers_lack(snapshot: Snapshot, offers: Sequence[Offer]) -> None:
-    """Tell of taints that all nodes of a machine type have and its offer has not: new ones may well come with them."""
-    from kinema_core.model.catalog import machine_type
-
-    common: dict[str, set[str]] = {}
-    for node in snapshot.cluster.nodes:
-        here = {f"{taint.key}={taint.value}:{taint.effect}" for taint in node.taints if not _passes(taint.key)}
-        machine = machine_type(node.labels)
-        common[machine] = common.get(machine, here) & here
-    for machine, taints in sorted(common.items()):
-        sold = [offer for offer in offers if offer.machine_type == machine]
-        lacking = {taint for taint in taints if any(_lacks(offer, taint) for offer in sold)}
-        if lacking:
-            complain(
-                f"all nodes of machine type {machine} have the taint {', '.join(sorted(lacking))}, its offer has not:"
-                " if new ones come with it, say so in the catalog's column `taints`"
-            )
-
-
-def _lacks(offer: Offer, taint: str) -> bool:
-    plain = taint.replace("=:", ":")
-    return not {taint, plain} & {given.replace("=:", ":") for given in offer.taints}
-
-
-def _passes(key: str) -> bool:
-    """Whether a taint tells of a state, and not of what kind of node it is."""
-    return key.startswith(_STATES) or key in _LEAVING
 
 
 def _say_what_there_is_none_of(snapshot: Snapshot) -> None:

@@ -15,7 +15,6 @@ from kinema_cli.inputs import (
     check_output,
     offers_of,
     say_what_is_left_out,
-    say_what_offers_lack,
     snapshot_of,
 )
 from kinema_cli.options import AllowSpot, ContextName, LiveFile, MoveJobs, Output, SnapshotFile
@@ -92,6 +91,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
 
 def run_plan(options: PlanOptions) -> int:
     """Plan and print; returns 0 for any plan, 1 when none fits or an input cannot be used, 2 for wrong arguments."""
+    from kinema_cli.offer_gaps import say_what_offers_lack
     from kinema_core.model.catalog import PriceError
     from kinema_optimizer.errors import OptimizerError
 

@@ -107,6 +107,8 @@ def _summary_rows(
         yield from requests
         yield "bound", _bound(head)
         yield "moves", _how_many(head)
+        if unmoved := int(plan.figures.get("kept_in_place_without_an_order", 0)):
+            yield "stay", f"{counted(unmoved, 'more pod')}, for which no order of moves was found"
         if plan.steps:
             yield "order", _order(plan)
     missing = plan.figures.get("placeholders_missing", 0)

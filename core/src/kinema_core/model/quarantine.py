@@ -11,6 +11,8 @@ from kinema_core.events import Quarantined
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
 
+UNTOLD: Final = "Object"
+"""What stands for the kind of an object that does not tell it, or is none: it may be anything."""
 _CONTROLLERS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job")
 _HARMLESS: Final = (
     "Pod",  # bound, it freezes its node; pending, there is nothing to disturb; see `_lost`
@@ -60,8 +62,8 @@ def _quarantine_of(cluster: Cluster) -> Quarantine:
 
 
 def _lost(item: Quarantined, kind: str) -> bool:
-    """Whether it is a pod bound to a node that cannot be told: its namespace is named only then."""
-    return kind == "Pod" and item.namespace is not None
+    """Whether it may be a pod bound to a node that cannot be told: of one that is, the namespace is named."""
+    return (kind == "Pod" and item.namespace is not None) or kind == UNTOLD
 
 
 def _namespace(item: Quarantined, kind: str, key: str) -> str | None:

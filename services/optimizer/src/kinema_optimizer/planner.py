@@ -18,7 +18,7 @@ from kinema_optimizer.adapters.bound import lower_bound
 from kinema_optimizer.adapters.errands import Crew
 from kinema_optimizer.adapters.literal import LiteralResult, solve_literal
 from kinema_optimizer.adapters.search import Wish
-from kinema_optimizer.adapters.solve import Answer, least_cost, left_out, plainly, solved, without_moves_of
+from kinema_optimizer.adapters.solve import Answer, is_dense, least_cost, left_out, plainly, solved, without_moves_of
 from kinema_optimizer.adapters.stops import PRICING, ClockStop, StopRule
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.logic.absent import leaned_on
@@ -31,7 +31,7 @@ from kinema_optimizer.logic.leftovers import with_leftovers
 from kinema_optimizer.logic.outcome import Outcome, keeping, nothing, of_packing, of_solution, without_moves
 from kinema_optimizer.logic.packing import Packing
 from kinema_optimizer.logic.progress import Incumbent, Progress, Report
-from kinema_optimizer.logic.windows import Objective, objective_at
+from kinema_optimizer.logic.windows import MICRO, Objective, objective_at
 from kinema_optimizer.settings import PlanningSettings
 
 PRICING_SHARE: Final = 0.1
@@ -82,6 +82,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     report = _reporting(watch, progress)
     answer = solved(task.problem, wish, stop, report)
     binding, looked = _binding(task.problem, answer, stop)
+    first = answer
     answer, plan = _in_waves(task.problem, answer, stop)
     if plan is None or answer.retried:  # pods wait for each other: is a plan from which moves can be taken out as good?
         plain = plainly(task.problem, wish, stop, report)
@@ -90,6 +91,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
         if plan is None or _rank(other) < _rank(plan):
             answer, plan = plain, other
         answer = replace(answer, lower_bound=bound, stops=stops)
+    answer, plan = _with_some_unmoved(task, wish, stop, first, (answer, plan))
     solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
     plan = msgspec.structs.replace(plan, binding=binding, solve=solve)
     return task.concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven)
@@ -168,8 +170,9 @@ class _Task:
         return self.frame.read(msgspec.structs.replace(plan, given_up=lost))
 
 
-def _rank(plan: Plan) -> tuple[int, float, int]:
-    return len(plan.unplaced), plan.cost.after, plan.moves
+def _rank(plan: Plan, move_price: int | None = None) -> tuple[int, float, int]:
+    """The less the better: pods without a place, cost with moves at their price (micro-USD per hour), moves."""
+    return len(plan.unplaced), plan.cost.after + plan.moves * (move_price or 0) / MICRO, plan.moves
 
 
 def _binding(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:
@@ -210,6 +213,30 @@ def _in_waves(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[Answer
             break
         answer = another
     return answer, None
+
+
+def _with_some_unmoved(
+    task: _Task, wish: Wish, stop: StopRule, first: Answer, known: tuple[Answer, Plan]
+) -> tuple[Answer, Plan]:
+    """A plan made again with those held whose moves in the `first` answer have no order, if it is better than `known`.
+
+    What is known without these moves was made for a cluster in which they happen: machines may be bought for nobody.
+    Only where models are exact: the search has used the time up.
+    """
+    problem, outcome, (answer, best) = task.problem, first.outcome, known
+    for _ in range(_ATTEMPTS if is_dense(problem) else 0):
+        stuck = frozenset(_attempt(problem, outcome)[1]) & problem.sites.mobility.strategy.keys()
+        if not stuck:
+            break
+        problem = compiled(replace(problem.question, unmoved=problem.question.unmoved | stuck))
+        again = solved(problem, wish, stop, lambda _: None)
+        outcome, plan = again.outcome, _ordered(problem, again.outcome)
+        better = _rank(plan, wish.move_price) < _rank(best, wish.move_price)
+        # What the first answer proves holds for every plan; what is proven with pods held does not.
+        stops, chosen = answer.stops + again.stops, again if better else answer
+        answer = replace(chosen, lower_bound=answer.lower_bound, proven=answer.proven and not better, stops=stops)
+        best = plan if better else best
+    return answer, best
 
 
 def _ordered(problem: Compiled, outcome: Outcome) -> Plan:

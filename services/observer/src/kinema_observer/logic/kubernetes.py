@@ -16,6 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from kinema_core.events import ClusterObject, Quarantined
+from kinema_core.model.quarantine import UNTOLD
 from kinema_observer.errors import UnreadableFieldError, UnreadableListError
 from kinema_observer.logic import controllers, infrastructure, pods, wire, wire_controllers, wire_pods
 from kinema_observer.logic.reading import fault_of, key_of
@@ -202,7 +203,7 @@ def is_read(kind: str, api_version: str) -> bool:
 
 def no_object(raw: msgspec.Raw, path: str) -> ClusterObject | None:
     """What stands for an item of a list that is not even an object of a kind."""
-    return _quarantine("Object", raw, UnreadableFieldError(path, "is no object with a kind")).item
+    return _quarantine(UNTOLD, raw, UnreadableFieldError(path, "is no object with a kind")).item
 
 
 # --- quarantine

@@ -64,7 +64,7 @@ def left_out(problem: Compiled) -> int | None:
 
     Placeholders for room that is wished for are not counted.
     """
-    if _is_dense(problem):
+    if is_dense(problem):
         given = starts(problem.problem)
         if not given:
             return None
@@ -87,7 +87,7 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
     """
     exact = _exactly(problem, stop)
     answers = [] if exact is None else [exact]
-    if _is_dense(problem) and not problem.problem.conflicts and wish.max_moves is None and wish.move_price is None:
+    if is_dense(problem) and not problem.problem.conflicts and wish.max_moves is None and wish.move_price is None:
         given = starts(problem.problem)
         if columns_of(problem.problem, cost(problem.problem, given[0])) <= MAX_COLUMNS:
             answers.append(_aggregated(problem, given, stop, report))
@@ -163,7 +163,8 @@ def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, in
     return len(outcome.lost), excess, paid, moves, points
 
 
-def _is_dense(problem: Compiled) -> bool:
+def is_dense(problem: Compiled) -> bool:
+    """Whether it is small enough for the exact models."""
     sites = len(problem.question.cluster.nodes) + len(problem.offers)
     return sites * len(problem.classes) <= _DENSE
 

@@ -94,6 +94,7 @@ def _figures(compiled: Compiled, placements: Sequence[Placement]) -> FrozenMap[f
             "existing_nodes": float(len(compiled.question.cluster.nodes)),
             "machines": float(len(compiled.offers)),
             "kept_in_place_by_rules_between_pods": float(len(compiled.restricted)),
+            "kept_in_place_without_an_order": float(len(compiled.question.unmoved)),
         }
     )
 
@@ -182,10 +183,10 @@ def _unplaced(compiled: Compiled, lost: Sequence[Mover]) -> tuple[Unplaced, ...]
 
 
 def _held(compiled: Compiled) -> tuple[Held, ...]:
-    """Bound pods that may not move, by key."""
-    held = compiled.sites.mobility.held
-    pods = listed_by_key(compiled.question.cluster)
-    return tuple(held[key] for key in sorted(held) if key in pods and pods[key].node is not None)
+    """Bound pods that may not move, by key; whether there is an order for a move depends on the plan."""
+    held, pods = compiled.sites.mobility.held, listed_by_key(compiled.question.cluster)
+    keys = sorted(held.keys() - compiled.question.unmoved)
+    return tuple(held[key] for key in keys if key in pods and pods[key].node is not None)
 
 
 def _quarantined(compiled: Compiled) -> tuple[QuarantinedObject, ...]:

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
 from kinema_core.events import Held, Offer, Pod, Resize
 from kinema_core.model.catalog import node_prices
-from kinema_core.model.mobility import mobility
+from kinema_core.model.mobility import Mobility, mobility
 from kinema_core.model.preferences import is_sociable
 from kinema_core.model.resources import lacking
 from kinema_optimizer.logic.admission import Admission, node_site, offer_site, taint_keys
@@ -34,6 +35,8 @@ from kinema_optimizer.logic.sparse import packing_problem
 from kinema_optimizer.logic.tied import Scene, ties_of
 
 __all__ = ["Compiled", "Question", "Sites", "compiled"]
+
+_NO_ORDER: Final = "no-order"
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +218,7 @@ def compiled(question: Question) -> Compiled:
 def _sites(question: Question) -> Sites:
     cluster, percent = question.cluster, question.percent
     prices = node_prices(cluster, question.offers)
-    facts = mobility(cluster, question.now, question.options)
+    facts = _held_back(mobility(cluster, question.now, question.options), question)
     on_sale = taint_keys(question.offers)
     nodes = tuple(
         node_site(
@@ -239,6 +242,21 @@ def _sites(question: Question) -> Sites:
     )
     ties = ties_of(Scene(cluster, facts, question.mode, market))
     return Sites(nodes, offers, prices, facts, admission, ties)
+
+
+def _held_back(facts: Mobility, question: Question) -> Mobility:
+    """What may move besides the pods that the question holds, whose nodes stay as well."""
+    unmoved = sorted(question.unmoved & facts.strategy.keys())
+    if not unmoved:
+        return facts
+    why = "no order of moves brings it to another node: rules, room, ports or volumes of the old pod are in the way"
+    pins = {question.cluster.pods_by_key[key].node or "": f"pod {key} may not move: {_NO_ORDER}" for key in unmoved}
+    return Mobility(
+        held=MappingProxyType({**facts.held, **{key: Held(pod=key, code=_NO_ORDER, reason=why) for key in unmoved}}),
+        deletable=MappingProxyType({name: why or pins.get(name) for name, why in facts.deletable.items()}),
+        open_nodes=facts.open_nodes,
+        strategy=MappingProxyType({key: way for key, way in facts.strategy.items() if key not in question.unmoved}),
+    )
 
 
 def _finished(draft: Draft) -> Compiled:

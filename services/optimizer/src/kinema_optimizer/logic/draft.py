@@ -34,6 +34,8 @@ class Question:
     options: MobilityOptions = field(default_factory=MobilityOptions)
     point_price: int = 0
     """What a weight point of a preferred rule is worth, in millionths of the objective's unit."""
+    unmoved: frozenset[str] = frozenset()
+    """Keys of pods that are to stay where they are though they might move: their moves had no order."""
 
 
 @dataclass(frozen=True)
