@@ -43,7 +43,7 @@ from kinema_core.events import (
 from kinema_core.model.catalog import PriceError
 from kinema_core.model.check import check_plan, check_transition
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
 from kinema_optimizer.logic.windows import Window
 from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
@@ -147,11 +147,14 @@ def test_pods_whose_moves_have_no_order_are_planned_for_where_they_are() -> None
         deployed("web", ["n0"], cpu=300, rules=PlacementRules(anti_affinity=(alone,))),
         deployed("x", ["n1", "n2"], cpu=500),
     )
-    found = plan(state, (offer("m2", cpu=1900, memory=7000, price=90_000), offer("m4")))
+    on_sale = (offer("m2", cpu=1900, memory=7000, price=90_000), offer("m4"))
+    found = plan(state, on_sale)
     assert actions(found) == {"n0": "keep", "n1": "delete", "n2": "delete"}
     assert found.figures["kept_in_place_without_an_order"] == 1
     assert (found.moves, found.held) == (2, ())
     assert found.cost.lower_bound == pytest.approx(0.09)  # what is proven holds for plans without an order too
+    recorded = RecordedStop(found.solve)
+    assert plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), stop=recorded) == found
 
 
 def test_a_pending_pod_is_placed() -> None:
