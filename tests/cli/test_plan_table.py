@@ -280,3 +280,14 @@ def test_moves_say_what_each_restart_counts_where_it_is_no_ordinary_one() -> Non
     lines = shown(planned(placements=moves), on).splitlines()
     assert "7.5" in next(line for line in lines if "Deployment/shop/risky" in line)
     assert next(line for line in lines if "Deployment/shop/calm" in line).rstrip("│ ").endswith("n1 (2)")
+
+
+def test_rules_that_cost_nothing_are_told_to_have_been_looked_at() -> None:
+    """No table of costs says nothing: nobody may have looked."""
+    quiet = planned()
+    looked = msgspec.structs.replace(quiet.solve, stops=(Stop(reason="optimal", phase="binding", iteration=4),))
+    told = "none costs anything by the bound, of 3 rules"
+    assert told in shown(msgspec.structs.replace(quiet, solve=looked))
+    assert "by the bound, of" not in shown(quiet)
+    priced = (Binding(constraint="taints", usd_per_hour=0.1),)
+    assert told not in shown(msgspec.structs.replace(quiet, solve=looked, binding=priced))

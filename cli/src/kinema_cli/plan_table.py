@@ -18,6 +18,7 @@ from kinema_cli.report.resizes import told_requests
 from kinema_core.events import Placement, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.risk import ORDINARY, restart_risk
+from kinema_optimizer.adapters.stops import PRICING
 
 MOST_ROWS: Final = 40
 """Rows of one table; the rest is counted, and `-o json` has all."""
@@ -109,6 +110,12 @@ def _summary_rows(
         yield "moves", _how_many(head)
         if unmoved := int(plan.figures.get("kept_in_place_without_an_order", 0)):
             yield "stay", f"{counted(unmoved, 'more pod')}, for which no order of moves was found"
+        looked = 0 if plan.binding else rules_looked_at(plan)
+        if looked:
+            yield (
+                "rules",
+                f"none costs anything by the bound, of {counted(looked, 'rule')} that it was computed without",
+            )
         if plan.steps:
             yield "order", _order(plan)
     missing = plan.figures.get("placeholders_missing", 0)
@@ -259,6 +266,11 @@ def _given_up(plan: Plan) -> Table:
 
 
 _GIVEN: Final = ("weight", "pods", "worth USD/h", "worth W")
+
+
+def rules_looked_at(plan: Plan) -> int:
+    """Without how many rules, whole classes or single ones, the bound was computed to tell what they cost."""
+    return next((max(0, stop.iteration - 1) for stop in plan.solve.stops if stop.phase == PRICING), 0)
 
 
 def _binding(plan: Plan) -> Table:
