@@ -70,7 +70,12 @@ async def observed(
 
 async def test_all_kinds_are_read_with_the_rights_of_the_observer(observed: Observed, namespace: str) -> None:
     """With list and watch on its kinds alone, the observer's state equals a full list and holds an object of each."""
+
+    def complete() -> bool:
+        return any(one.type == "ReplicaSet" and one.namespace == namespace for one in folded(observed.bus).workloads)
+
     async with ticking(observed):
+        await until(complete, 60)  # a controller makes it from the Deployment, when it comes to that
         await observed.converged()
     state = folded(observed.bus)
     assert state.quarantined == ()
