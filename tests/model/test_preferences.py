@@ -70,3 +70,26 @@ def test_a_spread_that_may_be_broken_is_reported_when_it_is() -> None:
     rules = PlacementRules(spread=(even,))
     on = cluster(node("n1"), node("n2", zone="b"), deployed("web", ["n1", "n2"], rules=rules))
     assert told(on, to={"shop/web-1": "n1"}) == [("Deployment/shop/web", f"spread over {ZONE}", 100, 2)]
+
+
+def test_a_zone_that_goes_counts_as_an_empty_one() -> None:
+    """Who was spread over zones is not in one; who keeps zones, never was in two, or goes by hosts, loses nothing."""
+
+    def even(key: str, skew: int = 1) -> PlacementRules:
+        spread = Spread(
+            topology_key=key, max_skew=skew, when_unsatisfiable="ScheduleAnyway", selector=selector(app="web")
+        )
+        return PlacementRules(spread=(spread,))
+
+    nodes = (node("n1"), node("n2", zone="b"), node("n3", zone="b"))
+    rules, rule = even(ZONE), ("Deployment/shop/web", f"spread over {ZONE}", 100, 2)
+    on = cluster(nodes, deployed("web", ["n1", "n2"], rules=rules))
+    assert told(on, to={"shop/web-1": "n1"}, delete=["n2", "n3"]) == [rule]
+    assert told(on, to={"shop/web-1": "n3"}, delete=["n2"]) == []
+    new = {"boot": {"new": "m4/b/on-demand"}, "delete": ["n2", "n3"]}
+    assert told(on, to={"shop/web-1": "new"}, **new) == []
+    uneven = cluster(nodes, deployed("web", ["n1", "n1"], rules=rules))
+    assert told(uneven, to={}, delete=["n2", "n3"]) == []
+    for other in (even(ZONE, skew=2), even(HOST)):
+        on = cluster(nodes, deployed("web", ["n1", "n2"], rules=other))
+        assert told(on, to={"shop/web-1": "n1"}, delete=["n2", "n3"]) == []

@@ -141,6 +141,21 @@ def test_company_can_be_paid_for(size: int, spread: bool) -> None:
     assert (dear.cost.after, dear.given_up) == (0.34, ())
 
 
+@pytest.mark.parametrize("size", [0, FILL])
+def test_the_last_node_of_a_zone_is_given_up_for_money_and_reported(size: int) -> None:
+    """A spread over zones that may be broken is given up where its pods end in one; the search can be paid not to."""
+    even = Spread(topology_key=ZONE, max_skew=1, when_unsatisfiable="ScheduleAnyway", selector=selector(app="web"))
+    there = crowd(size) if size else (node("full", cpu=10, price="0"),)
+    web = deployed("web", ["n1", "n2"], rules=PlacementRules(spread=(even,)))
+    state = cluster(*there, node("n1"), node("n2", zone="b"), web)
+    none_on_sale = tuple(offer("m4", zone=zone, available=0) for zone in "ab")
+    found = plan(state, none_on_sale)
+    assert len({where(found)[f"shop/web-{index}"] for index in range(2)}) == 1
+    assert [(one.preference, one.pods) for one in found.given_up] == [(f"spread over {ZONE}", 2)]
+    dear = plan(state, none_on_sale, price=1000)
+    assert (size == 0) or dear.given_up == ()
+
+
 def test_a_preference_never_changes_who_is_placed_nor_costs_more_than_it_is_worth() -> None:
     """On instances with every rule: with and without a price of preferences as many are left out, at about the cost."""
     for seed in range(10):

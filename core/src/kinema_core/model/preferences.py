@@ -1,7 +1,9 @@
 """Preferred rules: which of them hold for a pod where it is, and what a plan gives up of them.
 
 kube-scheduler weighs preferred node affinity and preferred affinity between pods by their weights (1 to 100). A taint
-`PreferNoSchedule` and a spread `ScheduleAnyway` have none: they count as much as the heaviest of the others.
+`PreferNoSchedule` and a spread `ScheduleAnyway` have none: they count as much as the heaviest of the others. A domain
+(a zone, say) that a plan takes the last node from counts as an empty one for `ScheduleAnyway`: who is spread over three
+zones now gives that up in one, though kube-scheduler would find it even. Enforced spreads go by what remains.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ def unmet(world: World, pod: Pod) -> Iterator[Preference]:
         if spread.when_unsatisfiable == "ScheduleAnyway":
             group, place = group_of(pod, spread), spot.labels.get(spread.topology_key)
             counts = world.counts(group.scope, spread.topology_key)
-            if place is None or counts[place] - fewest_of(world, group) > spread.max_skew:
+            fewest = 0 if world.loses(group.eligible) else fewest_of(world, group)
+            if place is None or counts[place] - fewest > spread.max_skew:
                 yield Preference(f"spread over {spread.topology_key}", UNWEIGHTED)
 
 
@@ -95,7 +98,8 @@ def given_up(plan: Plan, cluster: Cluster, offers: Mapping[str, Offer], price: i
     bound = {key: pod.node for key, pod in cluster.pods_by_key.items() if pod.node is not None and not pod.terminating}
     staying = {key: name for key, name in bound.items() if key not in pods and name in after}
     before = World(cluster, live, bound)
-    later = World(cluster, after, {**staying, **{item.pod: item.to for item in plan.placements}})
+    gone = {name: spot for name, spot in live.items() if name not in after}
+    later = World(cluster, after, {**staying, **{item.pod: item.to for item in plan.placements}}, gone)
     found: Counter[tuple[str, Preference]] = Counter()
     for pod in asking:
         owner = cluster.controller_key_of(pod) or f"Pod/{pod.key}"

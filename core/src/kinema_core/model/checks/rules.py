@@ -11,7 +11,7 @@ from kinema_core.events import Labels, NodeTerm, PlacementRules, Pod, Spread, Ta
 from kinema_core.model.checks.view import View, Violation
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
-from kinema_core.model.match import node_admits
+from kinema_core.model.match import HOSTNAME, node_admits
 from kinema_core.model.neighbours import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
 
 
@@ -47,8 +47,11 @@ class World:
     cluster: Cluster
     nodes: Mapping[str, Spot]
     where: Mapping[str, str]
+    gone: Mapping[str, Spot] = field(default_factory=dict)
+    """Nodes that a plan deletes, where one asks what pods lose by that."""
     _counts: dict[tuple[Scope, str], Counter[str]] = field(default_factory=dict)
     _domains: dict[_Eligible, frozenset[str]] = field(default_factory=dict)
+    _lost: dict[_Eligible, bool] = field(default_factory=dict)
 
     def domain_of(self, key: str, topology_key: str) -> str | None:
         """The domain that a pod is in."""
@@ -65,21 +68,33 @@ class World:
     def domains(self, eligible: _Eligible) -> frozenset[str]:
         """The domains of the nodes that count."""
         if eligible not in self._domains:
-            rules = PlacementRules(
-                node_selector=eligible.node_selector or Labels(),
-                node_terms=eligible.node_terms,
-                tolerations=eligible.tolerations or (),
-            )
-            self._domains[eligible] = frozenset(
-                node.labels[eligible.topology_key]
-                for name, node in self.nodes.items()
-                if eligible.topology_key in node.labels
-                and node_admits(
-                    rules, name=name, labels=node.labels, taints=() if eligible.tolerations is None else node.taints
-                )
-                is None
-            )
+            self._domains[eligible] = _domains(self.nodes, eligible)
         return self._domains[eligible]
+
+    def loses(self, eligible: _Eligible) -> bool:
+        """Whether some domain has lost its last node. Hosts are left out: fewer of them is what plans are for."""
+        if not self.gone or eligible.topology_key == HOSTNAME:
+            return False
+        if eligible not in self._lost:
+            self._lost[eligible] = not _domains(self.gone, eligible) <= self.domains(eligible)
+        return self._lost[eligible]
+
+
+def _domains(nodes: Mapping[str, Spot], eligible: _Eligible) -> frozenset[str]:
+    rules = PlacementRules(
+        node_selector=eligible.node_selector or Labels(),
+        node_terms=eligible.node_terms,
+        tolerations=eligible.tolerations or (),
+    )
+    return frozenset(
+        node.labels[eligible.topology_key]
+        for name, node in nodes.items()
+        if eligible.topology_key in node.labels
+        and node_admits(
+            rules, name=name, labels=node.labels, taints=() if eligible.tolerations is None else node.taints
+        )
+        is None
+    )
 
 
 def check_rules(view: View) -> Iterator[Violation]:

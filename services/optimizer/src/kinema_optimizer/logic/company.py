@@ -37,7 +37,7 @@ class _Wish(NamedTuple):
     skew: int | None = None
     """Of a spread: how many more there may be than where there are fewest."""
     level: Ints | None = None
-    """Of a spread: the domains of which the fewest is taken; none where too few domains count as an empty one."""
+    """Of a spread: the domains of which the fewest is taken; none where an empty one counts."""
 
 
 class Company:
@@ -89,7 +89,7 @@ class Company:
 
     def _level(self, group: Group) -> Ints | None:
         domains = self._world.domains(group.eligible)
-        if not domains or len(domains) < group.min_domains:
+        if not domains or len(domains) < group.min_domains or self._world.loses(group.eligible):
             return None
         numbers = self._numbered(group.eligible.topology_key)[1]
         return np.array(sorted(numbers[name] for name in domains), dtype=np.int64)

@@ -69,13 +69,14 @@ def points_given_up(problem: Compiled, outcome: Outcome) -> int:
 def _after(problem: Compiled, outcome: Outcome) -> World:
     """Where everybody would be."""
     cluster = problem.question.cluster
-    kept = [node for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep]
-    nodes = {node.name: Spot(node.labels, node.taints) for node in kept}
+    live = [(node.name, Spot(node.labels, node.taints)) for node in cluster.nodes]
+    nodes = {name: spot for (name, spot), keep in zip(live, outcome.keep, strict=True) if keep}
+    gone = {name: spot for (name, spot), keep in zip(live, outcome.keep, strict=True) if not keep}
     for name, alike in zip(new_names(cluster), outcome.boots, strict=False):
         nodes[name] = Spot(new_node_labels(alike[0], name), parse_taints(alike[0].taints))
     pods = cluster.pods_by_key.items()
     where = {key: pod.node for key, pod in pods if pod.node in nodes and not pod.terminating}
-    return World(cluster, nodes, {**where, **outcome.targets})
+    return World(cluster, nodes, {**where, **outcome.targets}, gone)
 
 
 def _movers(problem: Compiled) -> Iterator[Mover]:
