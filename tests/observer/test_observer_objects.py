@@ -428,7 +428,7 @@ def test_an_object_that_says_nothing_is_quarantined(value: JSON, path: str) -> N
     [
         ({"kind": "Node", "metadata": {"uid": "u"}}, "metadata.name"),
         ({"kind": "Node", "metadata": []}, "metadata"),
-        ({"kind": "Node"}, ""),
+        ({"kind": "Node"}, "metadata"),
         ({"kind": "Node", "metadata": {"name": "n1", "creationTimestamp": "yesterday"}}, "metadata.creationTimestamp"),
         ({"kind": "Node", "metadata": {"name": "n1", "labels": {"a": None}}}, "metadata.labels[...]"),
     ],
@@ -440,3 +440,19 @@ def test_odd_metadata_is_quarantined_too(value: JSON, path: str) -> None:
     assert found.path == path
     assert found == read(value)
     assert found.object.startswith("Node ")
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "reason"),
+    [
+        ({"labels": ["a"]}, "metadata.labels", "is a list: write an object"),
+        ({"generation": "1"}, "metadata.generation", "is text: write a whole number"),
+        ({"ownerReferences": [{"name": 7}]}, "metadata.ownerReferences[0].name", "is a whole number: write text"),
+        ({"creationTimestamp": "yesterday"}, "metadata.creationTimestamp", "is no time: write one such as 2026-"),
+    ],
+)
+def test_a_reason_says_what_to_write_instead(value: JSON, path: str, reason: str) -> None:
+    """In the words of Kubernetes' own reference, not in those of the decoder."""
+    found = read({"kind": "Node", "metadata": {"name": "n1", **value}})
+    assert isinstance(found, Quarantined)
+    assert (found.path, found.reason[: len(reason)]) == (path, reason)

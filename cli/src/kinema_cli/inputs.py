@@ -73,7 +73,7 @@ def offers_of(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:
     except OSError as error:
         raise InputError(f"--catalog {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"--catalog {path}: is no text in UTF-8: {error.reason} at byte {error.start}") from error
+        raise InputError(f"--catalog {path}: is no text in UTF-8 (byte {error.start}): save it as such") from error
     except CatalogError as error:
         raise InputError(f"--catalog {path}: {error}") from error
 

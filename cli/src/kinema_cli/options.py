@@ -11,7 +11,7 @@ from kinema_cli.output import Format
 
 SnapshotFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--snapshot", help="What `kubectl get … -A -o json` printed; .gz and .zst too, - for a pipe."),
+    typer.Option("--snapshot", help="What `kubectl get … -A -o json` or yaml printed; .gz and .zst too, - for a pipe."),
 ]
 ContextName: TypeAlias = Annotated[
     str | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import itertools
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,9 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _PIECE: Final = 2**20
+_SHOWN: Final = 60
+"""Characters of a file's first line that are shown where it is nothing that we know."""
+_TAKEN: Final = "`kubectl get nodes,pods,… -A -o json`"
 STANDARD_INPUT: Final = Path("-")
 
 
@@ -58,15 +62,13 @@ def load_snapshot(path: Path) -> Snapshot:
         SnapshotError: missing, damaged, no list of Kubernetes objects, or one without nodes.
     """
     try:
-        decoded = decode_pieces(_pieces(path))
+        decoded = decode_pieces(_json(path))
     except UnreadableListError as error:
         raise SnapshotError(f"{path}: {error}") from error
     cluster = from_objects(decoded.objects)
     _refuse_two_of_a_name(path, decoded.objects, cluster)
     if not cluster.nodes and not decoded.quarantined:
-        raise SnapshotError(
-            f"{path}: there is no node in it: take the snapshot with `kubectl get nodes,pods,… -A -o json`"
-        )
+        raise SnapshotError(f"{path}: there is no node in it: take the snapshot with {_TAKEN}")
     if decoded.newest is None:
         raise SnapshotError(f"{path}: no object in it has a timestamp: take the snapshot with `kubectl get … -o json`")
     return Snapshot(cluster=cluster, now=decoded.newest, ignored=decoded.ignored, finished=decoded.finished)
@@ -81,6 +83,26 @@ def _refuse_two_of_a_name(path: Path, objects: Sequence[ClusterObject], cluster:
             raise SnapshotError(
                 f"{path}: two unlike objects of kind {kind_of(item)} are named {item.key}: take it again, in one call"
             )
+
+
+def _json(path: Path) -> Iterator[bytes]:
+    """The text of the file as JSON, a piece at a time."""
+    pieces = _pieces(path)
+    begin = next(pieces, b"")
+    text = itertools.chain((begin,), pieces)
+    start = begin.lstrip()
+    if start and not start.startswith((b"{", b"[")):
+        from kinema_cli.yaml_snapshot import YamlError, as_json, is_yaml
+
+        if not is_yaml(start):
+            line = start.splitlines()[0][:_SHOWN].decode(errors="replace")
+            raise SnapshotError(f"{path}: is neither JSON nor YAML, it begins with {line!r}: take it with {_TAKEN}")
+        try:
+            yield from as_json(text)
+        except YamlError as error:
+            raise SnapshotError(f"{path}: as YAML, {error}") from error
+    else:
+        yield from text
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

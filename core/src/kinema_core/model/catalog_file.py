@@ -39,7 +39,15 @@ _DATE: Final = re.compile(r"^#.*?\b(\d{4}-\d\d-\d\d)\b", re.MULTILINE)
 _DECIMAL: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}")
 _WHOLE: Final = re.compile(r"[0-9]{1,19}")
 _RESOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
-_NAME: Final = re.compile(r"[^\s/#,;=]+")
+_NAME: Final = re.compile(r"[^\s/#,;=\x00-\x1f]+")
+_SEPARATORS: Final = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_MALFORMED: Final = (
+    ("unexpected end of data", "a quotation mark is opened and not closed again: close it"),
+    ("expected after", "text follows a closing quotation mark: write a quotation mark inside a cell twice"),
+    ("field limit", "a cell is longer than any value: close its quotation mark, or take it out"),
+    ("new-line character", "a line ends within a cell: put the cell into quotation marks"),
+)
+"""What the CSV reader says, and what that means."""
 
 
 class CatalogError(ValueError):
@@ -113,16 +121,25 @@ def _check_alike(rows: Iterable[CatalogRow]) -> None:
 def _cells(text: str) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of each line that is neither blank nor a remark (`# …`)."""
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    read = 0
     try:
         for cells in reader:
+            read = reader.line_num
             if any(cell.strip() for cell in cells) and not cells[0].startswith("#"):
                 yield reader.line_num, cells
     except csv.Error as error:
-        raise CatalogError(f"catalog line {reader.line_num}: {error}: write comma-separated values") from error
+        said = next((ours for theirs, ours in _MALFORMED if theirs in str(error)), f"{error}: write plain CSV")
+        raise CatalogError(f"catalog line {read + 1}: {said}") from error
 
 
 def _check_header(line: int, columns: list[str]) -> None:
     known = (*REQUIRED, *OPTIONAL)
+    other = next((sign for sign in _SEPARATORS if len(columns) == 1 and sign in columns[0]), None)
+    if other is not None:
+        raise CatalogError(
+            f"catalog line {line} is separated by {_SEPARATORS[other]}: write commas between the cells, and points in "
+            f"numbers, as in 0.25; the first line names the columns, at least {', '.join(REQUIRED)}"
+        )
     for problem, names in (
         ("lacks the column", [name for name in REQUIRED if name not in columns]),
         ("has the unknown column", sorted({name for name in columns if name not in known})),

@@ -13,6 +13,7 @@ import msgspec
 
 from kinema_core.events import ClusterObject, Quarantined
 from kinema_observer.errors import UnreadableListError
+from kinema_observer.logic.faults import no_list
 from kinema_observer.logic.kubernetes import UNREADABLE, is_read, no_object, read_from_list
 
 WINDOW: Final = 8 * 2**20
@@ -23,6 +24,7 @@ _HEAD: Final = re.compile(rb'\s*\{\s*"apiVersion"\s*:\s*"([^"\\]*)"\s*,\s*"kind"
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _NAMES_KIND: Final = (b'"apiVersion"', b'"kind"')
 _TAIL: Final = b'{"items":['
+_NO_LIST: Final = "this is no JSON list of Kubernetes objects, as `kubectl get … -A -o json` prints"
 _TRIES: Final = 4
 """Places to cut that are tried in a window before more text is read."""
 
@@ -47,6 +49,8 @@ class Decoded:
 def decode_list(data: bytes) -> Decoded:
     """Read what `kubectl get … -o json` prints: a `List` of mixed kinds, a list of one kind, or a single object.
 
+    Lists in a list count with what is in them, and so does an array of objects without any list around it.
+
     Raises:
         UnreadableListError: the data as a whole is no such thing.
     """
@@ -65,8 +69,7 @@ def decode_pieces(pieces: Iterable[bytes], window: int = WINDOW) -> Decoded:
             for raw in batch.items:
                 found.take(raw, batch.kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"this is no JSON list of Kubernetes objects, as `kubectl get … -A -o json` prints: {error}"
-        raise UnreadableListError(message) from error
+        raise UnreadableListError(f"{_NO_LIST}: {no_list(error)}") from error
     return Decoded(tuple(found.objects), found.newest, found.ignored, frozenset(found.finished))
 
 
@@ -115,6 +118,12 @@ class _Opening(NamedTuple):
     between: re.Pattern[bytes]
 
 
+class _Status(msgspec.Struct, gc=False):
+    message: str | None = None
+    reason: str | None = None
+
+
+_STATUS: Final = msgspec.json.Decoder(_Status)
 _HEADS: Final = msgspec.json.Decoder(_Head)
 _NAMED: Final = msgspec.json.Decoder(_Named)
 _LISTS: Final = msgspec.json.Decoder(_List)
@@ -193,9 +202,19 @@ def _rest(text: bytes, opening: _Opening, passed: int) -> _Batch:
 def _whole(text: bytes) -> _Batch:
     if not text.strip():
         raise UnreadableListError("is empty: take it again with `kubectl get … -A -o json`, and see what that says")
+    if text.lstrip().startswith(b"["):
+        items = _ITEMS.decode(text)
+        if not items:
+            raise UnreadableListError(f"{_NO_LIST}: it is an array without any object; take it again")
+        return _Batch(items, "")
     found = _LISTS.decode(text)
     if found.kind.endswith("List"):
         return _Batch(found.items or [], found.kind.removesuffix("List"))
+    if found.kind == "Status":
+        said = _STATUS.decode(text)
+        raise UnreadableListError(
+            f"{_NO_LIST}, but the API server's answer {said.message or said.reason!r}: see to that, and take it again"
+        )
     return _Batch([msgspec.Raw(text)], found.kind)
 
 
@@ -215,6 +234,12 @@ class _Found:
     def take(self, raw: msgspec.Raw, list_kind: str) -> None:
         """Read one item."""
         name, known = _kind_of(raw, list_kind)
+        if name.endswith("List"):
+            inner = _inside(raw)
+            for one in inner or ():
+                self.take(one, name.removesuffix("List"))
+            if inner is not None:
+                return
         self._seen += 1
         if not known:
             self.ignored[name] = self.ignored.get(name, 0) + 1
@@ -227,6 +252,14 @@ class _Found:
         elif name == "Pod":
             of = _NAMED.decode(raw).metadata
             self.finished.append(f"{of.namespace}/{of.name}")
+
+
+def _inside(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
+    """The items of a list in a list; None for an object that is merely called so."""
+    try:
+        return _PARTS.decode(raw).items
+    except msgspec.ValidationError:
+        return None
 
 
 def _kind_of(raw: msgspec.Raw, list_kind: str) -> tuple[str, bool]:

@@ -11,6 +11,7 @@ import msgspec
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Labels, Owner, Requirement, Selector
 from kinema_core.model.quantity import QuantityError, parse_amount
 from kinema_observer.errors import UnreadableFieldError
+from kinema_observer.logic.faults import in_words
 from kinema_observer.logic.wire import NOTHING, Condition, Meta, OwnerReference, Scalar
 
 EMPTY_TEXTS: Final = frozenset({b"", b"null", b"{}", b"[]"})
@@ -52,8 +53,10 @@ def text_of(raw: msgspec.Raw) -> bytes:
 
 def fault_of(error: msgspec.DecodeError | UnicodeDecodeError) -> UnreadableFieldError:
     """Where and why msgspec could not read a text; its paths begin with `$`."""
-    reason, _, path = str(error).partition(" - at `$")
-    return UnreadableFieldError(path.rstrip("`").lstrip("."), reason)
+    said, _, path = str(error).partition(" - at `$")
+    lacking, reason = in_words(said)
+    inner = path.rstrip("`").lstrip(".")
+    return UnreadableFieldError(f"{inner}.{lacking}" if inner and lacking else inner or lacking, reason)
 
 
 @lru_cache(maxsize=_CACHED)
