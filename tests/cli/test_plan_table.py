@@ -199,6 +199,21 @@ def test_status_gap_and_limits_are_in_words() -> None:
     assert "cost, at most 3 moves" in said
 
 
+def test_the_bound_says_what_it_leaves_aside() -> None:
+    """It is of all plans, whatever a limit or a price of moves makes of this one; of a limit of 0 it is itself."""
+    assert "whatever it moves; gap 13.33%" in shown(planned())
+    assert "whatever it moves: the limit on moves is not in it; gap" in shown(
+        planned(objective="cost, at most 1 moves")
+    )
+    both = planned(objective="energy, 0.5 W per move, at most 3 moves")
+    assert "the limit on moves and the price of moves is not in it" in shown(both)
+    still = planned(objective="cost, at most 0 moves", figures=FrozenMap({"bound_without_moves": 1.0}))
+    assert "no plan that moves nothing costs less than 0.3000 USD/h; gap" in shown(still)
+    proven = Cost(before=0.34, after=0.34, lower_bound=0.34, gap=0.0)
+    resting = msgspec.structs.replace(still, status="nothing-better", cost=proven)
+    assert "proven, nothing costs less without moving a pod" in shown(resting)
+
+
 def test_unknown_gap_is_no_number() -> None:
     """Without a bound nothing is claimed about the gap."""
     assert "none is known" in shown(planned(cost=Cost(before=0.51, after=0.34, lower_bound=0.0, gap=None)))

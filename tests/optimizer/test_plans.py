@@ -157,6 +157,31 @@ def test_pods_whose_moves_have_no_order_are_planned_for_where_they_are() -> None
     assert plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), stop=recorded) == found
 
 
+@pytest.mark.parametrize("size", [0, 400])
+def test_a_plan_that_may_move_nothing_deletes_empty_nodes_and_seats_who_waits(size: int) -> None:
+    """It is proven at once, whatever the size: no move is looked for, nor does the bound count on any."""
+    nodes = (node("n1"), node("n2"), node("empty"), *(node(f"m{n}") for n in range(size)))
+    many = deployed("many", [f"m{n}" for n in range(size)]) if size else ()
+    state = cluster(nodes, deployed("web", ["n1", "n2"]), many, deployed("new", [None, None], cpu=300))
+    found = plan(state, planning=PlanningSettings(max_moves=0))
+    assert (found.moves, found.status, found.cost.gap) == (0, "optimal", 0.0)
+    assert [name for name, what in actions(found).items() if what != "keep"] == ["empty"]
+    assert {placement(found, f"shop/new-{n}").strategy for n in range(2)} == {"schedule"}
+    assert found.held == ()
+    assert found.figures["bound_without_moves"] == 1.0
+    assert found.figures["kept_in_place_without_an_order"] == 0.0
+    assert {stop.phase for stop in found.solve.stops}.isdisjoint({"search", "columns", "near", "neighbourhoods"})
+    assert plan(state, planning=PlanningSettings(max_moves=1)).cost.lower_bound < found.cost.lower_bound
+
+
+def test_new_requests_may_move_pods_whatever_the_limit() -> None:
+    """Where what was forecast does not fit where it is, the plan is made as before: the limit is one on what saves."""
+    state = cluster(node("n1", cpu=1000), node("n2"), deployed("web", ["n1", "n1"], cpu=400))
+    found = plan(state, forecasts=(forecast("web", cpu=400, after=900),), planning=PlanningSettings(max_moves=0))
+    assert [one.workload for one in found.resizes] == ["Deployment/shop/web"]
+    assert "bound_without_moves" not in found.figures
+
+
 def test_a_pending_pod_is_placed() -> None:
     """A pod without room gets a new node, the cheapest that holds it."""
     found = plan(full())

@@ -63,7 +63,12 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         float | None,
         typer.Option("--move-price", help="USD per hour (watts for energy) that a plan has to save for each move."),
     ] = None,
-    max_moves: Annotated[int | None, typer.Option("--max-moves", help="Pods that the plan moves at most.")] = None,
+    max_moves: Annotated[
+        int | None,
+        typer.Option(
+            "--max-moves", help="Pods that the plan moves at most; the bound knows the limit only if it is 0."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
     workers: Annotated[int, typer.Option("--workers", help="Processors for the search.")] = 2,
     output: Output = Format.TABLE,

@@ -79,7 +79,8 @@ def _summary(plan: Plan, cluster: Cluster, prices: str) -> Table:
 
 def _status(plan: Plan) -> str:
     if plan.status == "nothing-better" and plan.cost.gap == 0:
-        return "nothing better: proven, nothing costs less"
+        still = " without moving a pod" if plan.figures.get("bound_without_moves") else ""
+        return f"nothing better: proven, nothing costs less{still}"
     if plan.status == "nothing-better" and any(stop.phase == "start" for stop in plan.solve.stops):
         return "nothing better than the cluster as it is was found so soon: a longer --time-limit may find it"
     return _STATUS.get(plan.status, plan.status)
@@ -147,7 +148,10 @@ def _bound(head: Headline) -> str:
         return "none is known, so the gap is not either"
     least = head.lower_bound or 0.0
     said = f"costs less than {least:,.4f} USD/h" if head.watts is None else f"draws less than {least:,.1f} W"
-    return f"no plan {said}, whatever it moves; gap {head.gap:.2%}"
+    if head.still:
+        return f"no plan that moves nothing {said}; gap {head.gap:.2%}"
+    beside = f": {head.beside} is not in it" if head.beside else ""
+    return f"no plan {said}, whatever it moves{beside}; gap {head.gap:.2%}"
 
 
 def _how_many(head: Headline) -> str:

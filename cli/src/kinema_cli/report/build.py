@@ -109,7 +109,9 @@ def _how_good(head: Headline) -> str:
         return "no plan fits the limits"
     if head.gap is None:
         return "gap unknown"
-    return "gap 0: plan proven cheapest" if head.gap <= 0 else f"gap {head.gap:.2%} at most"
+    of = " of those that move nothing" if head.still else ""
+    beside = f"; {head.beside} is not in it" if head.beside else ""
+    return f"gap 0: plan proven cheapest{of}" if head.gap <= 0 else f"gap {head.gap:.2%} at most{of}{beside}"
 
 
 def _percent(head: Headline) -> str:

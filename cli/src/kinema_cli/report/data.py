@@ -124,6 +124,10 @@ class Headline:
     """Before and after, where energy was made small; the bound is in watts then too."""
     usd_waiting: float = 0.0
     """Of `usd_after`, what pods cost that wait now: their part of the new machines."""
+    still: bool = False
+    """The bound is of plans that move nothing."""
+    beside: str = ""
+    """What the plan minded and the bound does not: a limit on moves, their price."""
 
     @property
     def usd_saved(self) -> float:

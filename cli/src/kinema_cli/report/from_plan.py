@@ -59,7 +59,18 @@ def headline_of(plan: Plan) -> Headline:
         strategies=strategies,
         watts=watts,
         usd_waiting=_waiting(plan),
+        still=bool(plan.figures.get("bound_without_moves")),
+        beside=_beside_the_bound(plan),
     )
+
+
+def _beside_the_bound(plan: Plan) -> str:
+    """What limits a plan and not its bound, by how the plan names its objective."""
+    if plan.figures.get("bound_without_moves"):
+        return ""
+    parts = [("the limit on moves", " moves"), ("the price of moves", " per move")]
+    named = plan.objective.split(", ")
+    return " and ".join(said for said, end in parts if any(one.endswith(end) for one in named))
 
 
 def _waiting(plan: Plan) -> float:

@@ -16,6 +16,8 @@ Mode: TypeAlias = Literal["reschedule", "autoscale"]
 class Cost(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Money per hour, in the unit named, to six decimals.
 
+    No plan is below `lower_bound`, however many pods it moves: a limit on moves and their price are not in it, but for
+    a limit of 0, where it is of plans that move nothing (figure `bound_without_moves`).
     `gap` is (after − lower_bound) / lower_bound; 0 when both are 0, None when only the bound is.
     """
 

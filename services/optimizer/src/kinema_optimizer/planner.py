@@ -12,6 +12,7 @@ import msgspec
 from kinema_core.events import Binding, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import mobility
 from kinema_core.model.preferences import given_up
 from kinema_core.model.transition import order_transition, with_steps
 from kinema_optimizer.adapters.bound import lower_bound
@@ -74,7 +75,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     task = _Task.of(cluster, offers, now=now, settings=settings, mode=mode, forecasts=forecasts)
     wish = Wish(
         move_price=task.objective.move_price,
-        max_moves=task.objective.max_moves,
+        max_moves=None if task.problem.question.still else task.objective.max_moves,
         seed=settings.seed,
         workers=settings.workers,
         crew=crew,
@@ -152,6 +153,9 @@ class _Task:
             settings.mobility,
             settings.preference_price_micro,
         )
+        if objective.max_moves == 0 and not forecasts:  # new requests may have to move pods in any case
+            movable = frozenset(mobility(frame.cluster, now, settings.mobility).strategy)
+            question = replace(question, unmoved=movable, still=True)
         return cls(frame, *_prepared(question, objective))
 
     def concluded(self, plan: Plan, *, lower_bound: int, proven: bool) -> Plan:

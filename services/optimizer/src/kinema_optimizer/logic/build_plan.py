@@ -84,7 +84,7 @@ def _cost(before: int, after: int, bound: int) -> Cost:
 
 
 def _figures(compiled: Compiled, placements: Sequence[Placement]) -> FrozenMap[float]:
-    cluster = compiled.question.cluster
+    asked, cluster = compiled.question, compiled.question.cluster
     restarted = [one.pod for one in placements if one.source is not None and one.strategy != "stay"]
     risk = sum(restart_risk(cluster, cluster.pods_by_key[key]) for key in restarted)
     return FrozenMap(
@@ -94,7 +94,8 @@ def _figures(compiled: Compiled, placements: Sequence[Placement]) -> FrozenMap[f
             "existing_nodes": float(len(compiled.question.cluster.nodes)),
             "machines": float(len(compiled.offers)),
             "kept_in_place_by_rules_between_pods": float(len(compiled.restricted)),
-            "kept_in_place_without_an_order": float(len(compiled.question.unmoved)),
+            "kept_in_place_without_an_order": 0.0 if asked.still else float(len(asked.unmoved)),
+            **({"bound_without_moves": 1.0} if asked.still else {}),
         }
     )
 

@@ -36,7 +36,11 @@ from kinema_optimizer.logic.tied import Scene, ties_of
 
 __all__ = ["Compiled", "Question", "Sites", "compiled"]
 
-_NO_ORDER: Final = "no-order"
+_NO_ORDER: Final = (
+    "no-order",
+    "no order of moves brings it to another node: rules, room, ports or volumes of the old pod are in the way",
+)
+_STILL: Final = "max-moves", "no pod is to move"
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,10 +253,10 @@ def _held_back(facts: Mobility, question: Question) -> Mobility:
     unmoved = sorted(question.unmoved & facts.strategy.keys())
     if not unmoved:
         return facts
-    why = "no order of moves brings it to another node: rules, room, ports or volumes of the old pod are in the way"
-    pins = {question.cluster.pods_by_key[key].node or "": f"pod {key} may not move: {_NO_ORDER}" for key in unmoved}
+    code, why = _STILL if question.still else _NO_ORDER
+    pins = {question.cluster.pods_by_key[key].node or "": f"pod {key} may not move: {code}" for key in unmoved}
     return Mobility(
-        held=MappingProxyType({**facts.held, **{key: Held(pod=key, code=_NO_ORDER, reason=why) for key in unmoved}}),
+        held=MappingProxyType({**facts.held, **{key: Held(pod=key, code=code, reason=why) for key in unmoved}}),
         deletable=MappingProxyType({name: why or pins.get(name) for name, why in facts.deletable.items()}),
         open_nodes=facts.open_nodes,
         strategy=MappingProxyType({key: way for key, way in facts.strategy.items() if key not in question.unmoved}),

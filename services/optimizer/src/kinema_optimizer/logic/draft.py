@@ -36,6 +36,8 @@ class Question:
     """What a weight point of a preferred rule is worth, in millionths of the objective's unit."""
     unmoved: frozenset[str] = frozenset()
     """Keys of pods that are to stay where they are though they might move: their moves had no order."""
+    still: bool = False
+    """These are all that might move, because nothing is to move."""
 
 
 @dataclass(frozen=True)
