@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import pytest
 from rich.console import Console
 from tests.support.builders import cluster, deployed, node, pod
 
@@ -18,11 +19,13 @@ from kinema_core.events import (
     Binding,
     Cost,
     FrozenMap,
+    Gathered,
     GivenUp,
     Held,
     Placement,
     Plan,
     PlanNode,
+    PlanStep,
     Resize,
     Solve,
     Stop,
@@ -212,6 +215,35 @@ def test_the_bound_says_what_it_leaves_aside() -> None:
     proven = Cost(before=0.34, after=0.34, lower_bound=0.34, gap=0.0)
     resting = msgspec.structs.replace(still, status="nothing-better", cost=proven)
     assert "proven, nothing costs less without moving a pod" in shown(resting)
+
+
+def steps(*of: tuple[int, str]) -> tuple[PlanStep, ...]:
+    """Moves of pods by wave."""
+    return tuple(PlanStep(wave=wave, action="move", node="n0", pod=f"shop/{name}") for wave, name in of)
+
+
+@pytest.mark.parametrize(
+    ("moves", "said"),
+    [
+        ((), "│ 1 node is deleted "),
+        (((1, "a"),), "1 pod goes to its node, then 1 node is deleted"),
+        (((1, "a"), (1, "b")), "2 pods go to their nodes at once, then 1 node is deleted"),
+        (((0, "a"), (2, "b"), (3, "a")), "2 pods go to their nodes in 3 waves, then 1 node is deleted"),
+    ],
+)
+def test_the_order_counts_the_waves_in_which_pods_go(moves: tuple[tuple[int, str], ...], said: str) -> None:
+    """Who boots, moves one pod and deletes has nothing to put in order."""
+    last = PlanStep(wave=4, action="delete", node="n2")
+    assert said in shown(planned(steps=(*steps(*moves), last)))
+
+
+def test_workloads_that_come_together_are_told_in_a_line() -> None:
+    """How many, and the largest by name; a report has them all."""
+    close = tuple(Gathered(workload=f"Deployment/shop/w{n}", pods=9 - n, nodes_before=2, node="n0") for n in range(5))
+    said = shown(planned(gathered=close))
+    assert "5 workloads have their pods on one node then" in said
+    assert "Deployment/shop/w0 (9), Deployment/shop/w1 (8), Deployment/shop/w2 (7) and 2 more" in said
+    assert "1 workload has its pods" in shown(planned(gathered=close[:1]))
 
 
 def test_unknown_gap_is_no_number() -> None:

@@ -10,7 +10,7 @@ from tests.support.builders import amounts, cluster, deployed, node
 from kinema_cli.report.boxes import MOST_NODES
 from kinema_cli.report.build import MOST_ROWS, build_report
 from kinema_cli.report.from_plan import boxes_of, headline_of, plan_report
-from kinema_core.events import Cost, Held, Placement, Plan, PlanNode, Solve, Unplaced
+from kinema_core.events import Cost, Gathered, GivenUp, Held, Placement, Plan, PlanNode, Solve, Unplaced
 from kinema_core.model.cluster import Cluster
 
 
@@ -92,6 +92,23 @@ def test_long_lists_are_cut_and_counted(tmp_path: Path) -> None:
     html = path.read_text(encoding="utf-8")
     assert html.count("shop/p") == MOST_ROWS
     assert "and 5 more" in html
+
+
+def test_what_pods_lose_is_in_the_report(tmp_path: Path) -> None:
+    """Preferences given up, and workloads that come together on a node."""
+    plan, state = large(3)
+    lost = GivenUp(workload="Deployment/shop/web", preference="spread over zones", weight=100, pods=2, price=0.0)
+    close = Gathered(workload="Deployment/shop/api", pods=7, nodes_before=2, node="n0")
+    spoiled = replace(plan, given_up=(lost,), gathered=(close,))
+    html = build_report(plan_report(spoiled, state, (), title="t", subtitle="s"), tmp_path / "r.html").read_text(
+        "utf-8"
+    )
+    assert "spread over zones" in html
+    assert "Deployment/shop/api" in html
+    without = build_report(plan_report(plan, state, (), title="t", subtitle="s"), tmp_path / "s.html").read_text(
+        "utf-8"
+    )
+    assert "What pods lose" not in without
 
 
 def test_plan_in_watts_has_money_and_power_on_top(tmp_path: Path) -> None:

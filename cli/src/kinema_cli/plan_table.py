@@ -20,6 +20,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_optimizer.adapters.stops import PRICING
 
+_FEW: Final = 3
 MOST_ROWS: Final = 40
 """Rows of one table; the rest is counted, and `-o json` has all."""
 
@@ -109,16 +110,7 @@ def _summary_rows(
         yield from requests
         yield "bound", _bound(head)
         yield "moves", _how_many(head)
-        if unmoved := int(plan.figures.get("kept_in_place_without_an_order", 0)):
-            yield "stay", f"{counted(unmoved, 'more pod')}, for which no order of moves was found"
-        looked = 0 if plan.binding else rules_looked_at(plan)
-        if looked:
-            yield (
-                "rules",
-                f"none costs anything by the bound, of {counted(looked, 'rule')} that it was computed without",
-            )
-        if plan.steps:
-            yield "order", _order(plan)
+        yield from _notes(plan)
     missing = plan.figures.get("placeholders_missing", 0)
     if missing:
         asked = plan.figures["placeholders"]
@@ -128,13 +120,55 @@ def _summary_rows(
     yield "solved", f"in {plan.solve.seconds:.2f} s{found}, {plan.solve.method}"
 
 
+def _notes(plan: Plan) -> Iterable[tuple[str, str]]:
+    """What else there is to say of moves and rules."""
+    if unmoved := int(plan.figures.get("kept_in_place_without_an_order", 0)):
+        yield "stay", f"{counted(unmoved, 'more pod')}, for which no order of moves was found"
+    if plan.gathered:
+        yield "on one node", _gathered(plan)
+    looked = 0 if plan.binding else rules_looked_at(plan)
+    if looked:
+        yield (
+            "rules",
+            f"none costs anything by the bound, of {counted(looked, 'rule')} that it was computed without",
+        )
+    if plan.steps:
+        yield "order", _order(plan)
+
+
 def _order(plan: Plan) -> str:
-    waves = 1 + max(step.wave for step in plan.steps)
-    said = f"in {waves:,} waves" if waves > 1 else "all at once"
+    """What comes after what; waves are those in which pods go, as who has only one of them has no order to mind."""
+    booted = sum(node.action == "boot" for node in plan.nodes)
+    deleted = sum(node.action == "delete" for node in plan.nodes)
+    moving = {step.pod for step in plan.steps if step.action == "move"}
+    waves = len({step.wave for step in plan.steps if step.action == "move"})
+    parts = [_is(booted, "booted")] if booted else []
+    if moving:
+        how = f" in {waves:,} waves" if waves > 1 else " at once" if len(moving) > 1 else ""
+        goes = "goes to its node" if len(moving) == 1 else "go to their nodes"
+        parts.append(f"{counted(len(moving), 'pod')} {goes}{how}")
+    if deleted:
+        parts.append(_is(deleted, "deleted"))
+    said = ", then ".join(parts)
     if not plan.temporary:
         return said
     price = sum(node.usd_per_hour for node in plan.temporary)
-    return f"{said}, with {counted(len(plan.temporary), 'node')} for a while, {price:,.4f} USD/h together"
+    return f"{said}; with {counted(len(plan.temporary), 'node')} for a while, {price:,.4f} USD/h together"
+
+
+def _is(nodes: int, done: str) -> str:
+    return f"{counted(nodes, 'node')} {'is' if nodes == 1 else 'are'} {done}"
+
+
+def _gathered(plan: Plan) -> str:
+    """A word on workloads that come together, the largest by name."""
+    first = ", ".join(f"{one.workload} ({one.pods:,})" for one in plan.gathered[:_FEW])
+    more = f" and {len(plan.gathered) - _FEW:,} more" if len(plan.gathered) > _FEW else ""
+    have = "has its pods" if len(plan.gathered) == 1 else "have their pods"
+    return (
+        f"{counted(len(plan.gathered), 'workload')} {have} on one node then, and on several now; a spread over hosts "
+        f"forbids that: {first}{more}"
+    )
 
 
 def _saving(head: Headline) -> str:

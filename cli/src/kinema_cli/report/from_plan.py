@@ -33,6 +33,8 @@ def plan_report(plan: Plan, cluster: Cluster, offers: Sequence[Offer], *, title:
         blocked=blocked(plan, cluster),
         unplaced=tuple((item.pod, item.code, item.reason) for item in plan.unplaced),
         quarantined=tuple((item.object, item.path, item.reason) for item in plan.quarantined),
+        given_up=tuple((one.workload, one.preference, one.weight, one.pods) for one in plan.given_up),
+        gathered=tuple((one.workload, one.pods, one.nodes_before, one.node) for one in plan.gathered),
         facts=facts_of(plan, cluster),
     )
 

@@ -223,6 +223,9 @@ from kinema_core.events.plan import (
     Cost as Cost,
 )
 from kinema_core.events.plan import (
+    Gathered as Gathered,
+)
+from kinema_core.events.plan import (
     GivenUp as GivenUp,
 )
 from kinema_core.events.plan import (

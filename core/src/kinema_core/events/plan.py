@@ -113,6 +113,16 @@ class GivenUp(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Of all of them together, in the unit of the plan's cost."""
 
 
+class Gathered(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """A workload whose pods run on several nodes now and all on one after the plan: no rule of theirs is against it."""
+
+    workload: str
+    """`Type/namespace/name`."""
+    pods: int
+    nodes_before: int
+    node: str
+
+
 class Resize(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """New requests of a workload's pods, applied by its rolling update. `workload` is `Type/namespace/name`."""
 
@@ -168,5 +178,7 @@ class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """In which order it is carried out, sorted by wave; empty: in any order."""
     given_up: tuple[GivenUp, ...] = ()
     """Preferred rules that hold now and do not after it, by workload."""
+    gathered: tuple[Gathered, ...] = ()
+    """Workloads that one node will have all pods of, though they are on several now; those with most pods first."""
     figures: FrozenMap[float] = EMPTY
     """Sizes of the problem and the like, for people."""

@@ -12,6 +12,7 @@ import msgspec
 from kinema_core.events import Binding, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.gathering import gathered
 from kinema_core.model.mobility import mobility
 from kinema_core.model.preferences import given_up
 from kinema_core.model.transition import order_transition, with_steps
@@ -171,7 +172,8 @@ class _Task:
             raise UnsoundPlanError(plan, violations)
         offers = {offer.name: offer for offer in asked.offers}
         lost = given_up(plan, asked.cluster, offers, asked.point_price)
-        return self.frame.read(msgspec.structs.replace(plan, given_up=lost))
+        close = gathered(plan, asked.cluster)
+        return self.frame.read(msgspec.structs.replace(plan, given_up=lost, gathered=close))
 
 
 def _rank(plan: Plan, move_price: int | None = None) -> tuple[int, float, int]:
