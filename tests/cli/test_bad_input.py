@@ -155,6 +155,30 @@ def test_one_empty_node_may_go(bench: Bench) -> None:
     assert planned(bench, [node("n0")])["cost"]["after"] == 0.0
 
 
+@pytest.mark.parametrize("lacking", ["cpu", "memory"])
+def test_node_that_does_not_say_what_it_holds_is_named(bench: Bench, lacking: str) -> None:
+    """It would stand for an empty machine, and so would all new ones of its type; its pods stay where they are."""
+    items = spread()
+    del items[0]["status"]["allocatable"][lacking]
+    found = planned(bench, items)
+    (one,) = found["quarantined"]
+    assert (one["object"], one["path"]) == ("Node n0", f"status.allocatable.{lacking}")
+    assert one["reason"].startswith("is missing: take it again")
+    assert next(item["to"] for item in found["placements"] if item["pod"] == "shop/web-0") == "n0"
+
+
+def test_two_objects_of_a_uid_are_told(bench: Bench) -> None:
+    """The plan goes by names; that the file is no state of a cluster is said."""
+    items = spread()
+    items[-1]["metadata"]["uid"] = items[-2]["metadata"]["uid"]
+    bench.snapshot.write_bytes(text(items))
+    result = bench.run("-o", "json")
+    assert result.exit_code == 0
+    assert "the same uid: Pod shop/web-1 and shop/web-2; " in result.stderr
+    bench.snapshot.write_bytes(text(spread()))
+    assert "uid" not in bench.run("-o", "json").stderr
+
+
 @pytest.mark.parametrize("allocatable", [{}, {"cpu": "0", "memory": "0", "pods": "0"}, None])
 def test_node_without_capacity_takes_nothing(bench: Bench, allocatable: dict[str, str] | None) -> None:
     """A node that reports nothing, or none, is no place for pods, and those that it has find another."""

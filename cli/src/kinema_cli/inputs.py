@@ -119,6 +119,7 @@ def say_what_is_left_out(snapshot: Snapshot) -> None:
         complain(
             f"{counted(lost, 'pod')} on nodes that are missing or unreadable: the plan makes no room for such pods"
         )
+    _say_whose_uids_are_shared(snapshot)
     absent = [node.name for node in snapshot.cluster.nodes if not node.ready]
     if absent:
         names = ", ".join(absent[:_NAMES]) + (" …" if len(absent) > _NAMES else "")
@@ -129,6 +130,19 @@ def say_what_is_left_out(snapshot: Snapshot) -> None:
     count = len(snapshot.cluster.quarantined)
     if count:
         complain(f"{counted(count, 'object')} could not be read; what that might forbid is taken as forbidden")
+
+
+def _say_whose_uids_are_shared(snapshot: Snapshot) -> None:
+    """No cluster has two objects of a uid: somebody wrote them, and who owns whom cannot be told from it."""
+    cluster = snapshot.cluster
+    shared: dict[tuple[str, str], list[str]] = {}
+    for items in (cluster.nodes, cluster.pods, cluster.workloads):
+        for item in items:
+            shared.setdefault((type(item).__name__, item.uid), []).append(item.key)
+    twice = [f"{kind} {' and '.join(keys[:2])}" for (kind, _), keys in sorted(shared.items()) if len(keys) > 1]
+    if twice:
+        some = ", ".join(twice[:_NAMES]) + (" …" if len(twice) > _NAMES else "")
+        complain(f"the same uid: {some}; the plan goes by names, but takes what a uid owns for one object's")
 
 
 def _say_what_there_is_none_of(snapshot: Snapshot) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from kinema_core.events import (
+    Amounts,
     Namespace,
     Node,
     NodeTerm,
@@ -36,12 +37,8 @@ def node_of(found: wire.Node) -> Node:
     Raises:
         UnreadableFieldError: a part cannot be read.
     """
-    meta, spec, status = found.metadata, found.spec, found.status or wire.NodeStatus()
-    allocatable = (
-        amounts_of(status.capacity, "status.capacity")
-        if status.allocatable is None
-        else amounts_of(status.allocatable, "status.allocatable")
-    )
+    meta, spec = found.metadata, found.spec
+    status = found.status or wire.NodeStatus()
     return Node(
         name=name_of(meta),
         uid=uid_of(meta),
@@ -50,9 +47,24 @@ def node_of(found: wire.Node) -> Node:
         taints=tuple(_taint(item, f"spec.taints[{index}]") for index, item in enumerate(spec.taints or ())),
         unschedulable=bool(spec.unschedulable) or meta.deletion_timestamp is not None,
         ready=condition_holds(status.conditions, "Ready"),
-        allocatable=allocatable,
+        allocatable=_allocatable(status),
         created=meta.creation_timestamp,
     )
+
+
+def _allocatable(status: wire.NodeStatus) -> Amounts:
+    """What pods may request; a node whose kubelet has not said so yet may hold anything, and new ones of its type too.
+
+    Raises:
+        UnreadableFieldError: a quantity cannot be read, or one that every kubelet reports is missing.
+    """
+    path, told = "status.allocatable", status.allocatable
+    if told is None and status.capacity is not None:
+        path, told = "status.capacity", status.capacity
+    for resource in ("cpu", "memory"):
+        if resource not in (told or {}):
+            raise UnreadableFieldError(f"{path}.{resource}", "is missing: take it again once the node reports it")
+    return amounts_of(told, path)
 
 
 def _taint(found: wire.Taint, path: str) -> Taint:
