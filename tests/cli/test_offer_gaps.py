@@ -58,3 +58,19 @@ def test_a_resource_that_offers_leave_out_is_told_where_that_means_no_limit(benc
     assert "pods request ephemeral-storage, which" in bench.run().stderr
     bench.snapshot.write_bytes(text([*spread(), node("n7")]))
     assert "ephemeral-storage" not in bench.run().stderr
+
+
+def test_a_number_of_pods_that_all_nodes_agree_on_is_told_beside_that_of_other_types(bench: Bench) -> None:
+    """A type that no node is of takes 110 unless its row says otherwise; which is right nobody else knows."""
+    objects = spread()
+    nodes = [one for one in objects if one["kind"] == "Node"]
+    for one in nodes:
+        one["status"]["allocatable"]["pods"] = "30"
+    bench.snapshot.write_bytes(text(objects))
+    assert "every node takes 30 pods; new ones of types that none is of (m2) count as taking 110:" in bench.run().stderr
+    bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour,max_pods\nm2,2,8,0.09,30\nm4,4,16,0.17,\n")
+    assert "every node takes" not in bench.run().stderr
+    nodes[0]["status"]["allocatable"]["pods"] = "110"
+    bench.snapshot.write_bytes(text(objects))
+    bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour\nm2,2,8,0.09\nm4,4,16,0.17\n")
+    assert "every node takes" not in bench.run().stderr

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kinema_cli.output import complain, counted
-from kinema_core.model.catalog import machine_type
+from kinema_core.model.catalog import MAX_PODS, machine_type
 from kinema_core.model.resources import limited
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _STATES: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "kinema.io/", "karpenter.sh/")
 _LEAVING: Final = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
+_FEW: Final = 3
 _OWN: Final = "kubernetes.io/hostname"
 """A label that no two nodes share."""
 
@@ -30,6 +31,23 @@ def say_what_offers_lack(snapshot: Snapshot, offers: Sequence[Offer]) -> None:
         _say(machine, "taint", sorted(_taints(alike, sold)))
         _say(machine, "label", sorted(_labels(alike, sold, asked)))
     _say_what_is_unlimited(snapshot, offers)
+    _say_how_many_pods(snapshot, [offer for offer in offers if offer.machine_type not in nodes])
+
+
+def _say_how_many_pods(snapshot: Snapshot, strange: Sequence[Offer]) -> None:
+    """Machine types that no node is of take 110 pods unless the catalog says otherwise: kubelets may be set otherwise.
+
+    That number is not learned from nodes of other types: some providers make it depend on the type.
+    """
+    here = {node.allocatable.get("pods", 0) for node in snapshot.cluster.nodes}
+    most = next(iter(here)) if len(here) == 1 else MAX_PODS
+    types = sorted({offer.machine_type for offer in strange if offer.allocatable.get("pods") == MAX_PODS})
+    if types and most != MAX_PODS:
+        names = ", ".join(types[:_FEW]) + (" …" if len(types) > _FEW else "")
+        complain(
+            f"every node takes {most:,} pods; new ones of types that none is of ({names}) count as taking {MAX_PODS}: "
+            "if they will be set like these, say so in the catalog's column `max_pods`"
+        )
 
 
 def _say(machine: str, what: str, lacking: Sequence[str]) -> None:

@@ -35,7 +35,8 @@ __all__ = [
 INSTANCE_TYPE: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 UNKNOWN: Final = "-"
-_MAX_PODS: Final = 110
+MAX_PODS: Final = 110
+"""Pods on a new node of a type that no live node is of, where its row does not say otherwise: the kubelet's default."""
 _SHARED_CORE: Final = ("e2-micro", "e2-small", "e2-medium")
 _SHARED_CORE_ALLOCATABLE: Final = 940
 """Millicores for pods on a shared-core e2 machine of 2 vCPUs: GKE keeps 1060 there, whatever the formula says."""
@@ -142,7 +143,7 @@ def _offer(row: CatalogRow, *, name: str, zone: str, pool: str, live: Mapping[st
         CAPACITY_TYPE: row.capacity_type,
         **row.labels,
     }
-    pods = _MAX_PODS if row.max_pods is None else row.max_pods
+    pods = MAX_PODS if row.max_pods is None else row.max_pods
     capacity = {"cpu": int(row.vcpus * 1000), "memory": row.memory, "pods": pods, **row.extended}
     return Offer(
         name=name,
@@ -169,7 +170,7 @@ def _allocatable(row: CatalogRow, live: Mapping[str, int]) -> Amounts:
     cpu, memory = gke_allocatable(row.vcpus, row.memory)
     if row.machine_type in _SHARED_CORE and row.vcpus == 2:
         cpu = min(cpu, _SHARED_CORE_ALLOCATABLE)
-    formula = {"cpu": cpu, "memory": memory, "pods": _MAX_PODS}
+    formula = {"cpu": cpu, "memory": memory, "pods": MAX_PODS}
     seen = {name: amount for name, amount in live.items() if name in formula or not limited(name)}
     written = {"cpu": row.allocatable_cpu, "memory": row.allocatable_memory, "pods": row.max_pods}
     stated = {name: amount for name, amount in written.items() if amount is not None}
