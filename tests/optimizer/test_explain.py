@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, pod, selector
 
-from kinema_core.events import Offer, PlacementRules, Pod, PodTerm
+from kinema_core.events import Node, Offer, PlacementRules, Pod, PodTerm
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import listed
 from kinema_optimizer.adapters.stops import WorkStop
@@ -115,3 +115,36 @@ def test_rooms_of_a_pod_are_those_that_its_company_leaves_it() -> None:
     state = cluster(nodes, deployed("db", ["n0", "n1"], cpu=100, rules=alone))
     found = explain_pod(asked(state), state.pods[0])
     assert found.rooms == ("n2",)
+
+
+def test_the_node_that_a_zone_leans_on_is_told() -> None:
+    """As plans keep one beside another that is not Ready and has pods: the cheapest, if none stays anyway."""
+
+    def caveat(*nodes: Node, of: str = "a2") -> str:
+        state = cluster(nodes, node("b1", zone="b", price="0.1"), pod("stays", node="a1"), deployed("web", ["a2"]))
+        found = told(state, of)
+        assert found.verdict == "could-go"
+        return found.caveat
+
+    silent, served = node("a1", price="0.1", ready=False), node("a2", price="0.1")
+    assert caveat(silent, served) == (
+        "node a1 of zone a is not Ready and has pods: as long as it stays, so does a node of that zone that takes "
+        "pods, and this is the only one"
+    )
+    dearer = node("a3", price="0.2")
+    assert "this is the cheapest" in caveat(silent, served, dearer)
+    assert caveat(silent, served, dearer, of="a3") == ""
+    kept = node("a3", price="0.2", annotations={"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"})
+    assert caveat(silent, served, kept) == ""
+    assert caveat(node("a1", price="0.1"), served) == ""
+
+
+def test_moves_without_an_order_are_told() -> None:
+    """Of two pods that keep apart by zone, a new copy is refused where the old one still is."""
+    apart = PodTerm(topology_key="topology.kubernetes.io/zone", selector=selector(app="web"))
+    nodes = [node("n1", price="0.1"), *(node(name, zone="b", price="0.1") for name in ("n2", "n3"))]
+    web = deployed("web", ["n1", "n2"], rules=PlacementRules(anti_affinity=(apart,)))
+    found = told(cluster(nodes, web), "n2")
+    assert found.verdict == "could-go"
+    assert "no order of moves was found that brings shop/web-1 to n3" in found.caveat
+    assert told(cluster(nodes, deployed("web", ["n1", "n2"])), "n2").caveat == ""

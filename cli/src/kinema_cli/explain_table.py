@@ -57,6 +57,8 @@ def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
 def _of_node(told: NodeExplanation) -> Iterable[tuple[str, str]]:
     yield "machine", f"{told.machine_type}, zone {told.zone}, {told.capacity_type}, {told.usd_per_hour:.4f} USD/h"
     yield "verdict", f"{_NODE[told.verdict]}: {told.reason}"
+    if told.caveat:
+        yield "but", told.caveat
     yield "pods", f"{told.movable} may move, {len(told.held)} may not"
     yield "elsewhere", _elsewhere(told.elsewhere)
     yield "deleting it saves", _saves(told)

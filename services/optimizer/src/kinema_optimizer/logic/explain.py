@@ -14,6 +14,7 @@ from kinema_core.events import Amounts, Held, Node, Pod
 from kinema_core.model.catalog import machine_of
 from kinema_core.model.daemons import is_resident
 from kinema_optimizer.logic.alternative import Alternative, without
+from kinema_optimizer.logic.caveats import leaned_on_by, without_order
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.kinds import newly_fits
 from kinema_optimizer.logic.movers import stuck_updates
@@ -84,6 +85,8 @@ class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_hour: float
     verdict: NodeVerdict
     reason: str
+    caveat: str = ""
+    """Of a node that could go: what may keep it all the same."""
     rule: str | None
     """The rule of its own by which it may not be deleted."""
     held: tuple[Keeper, ...]
@@ -143,6 +146,7 @@ def explain_node(given: Compiled, node: Node) -> NodeExplanation:
         usd_per_hour=price / MICRO,
         verdict=verdict,
         reason=why,
+        caveat=_caveat(given, node, found) if verdict == "could-go" else "",
         rule=own,
         held=tuple(Keeper(pod=item.pod, code=item.code, reason=item.reason) for item in held),
         movable=len(_listed_on(given, node)) - len(held),
@@ -150,6 +154,13 @@ def explain_node(given: Compiled, node: Node) -> NodeExplanation:
         saves_usd_per_hour=None if saves is None else saves / MICRO,
         saves_usd_per_month=None if saves is None else round(saves * HOURS_PER_MONTH / MICRO, 2),
     )
+
+
+def _caveat(given: Compiled, node: Node, found: Alternative) -> str:
+    """Nobody on a node that could go is held, so that `given` is what was asked of for its pods' places."""
+    index = given.packing.nodes.index(node.name)
+    told = (leaned_on_by(given, node), without_order(given, given.packing, index, found))
+    return "; ".join(one for one in told if one)
 
 
 def _listed_on(given: Compiled, node: Node) -> tuple[Pod, ...]:
