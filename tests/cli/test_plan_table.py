@@ -186,6 +186,7 @@ def test_savings_and_what_waiting_pods_cost_are_told_apart() -> None:
     assert f"{month:,.2f} USD a month (25.0%), without what waiting pods cost" in said
     assert f"cost {month:,.2f} USD a month: their part of the new machines" in said
     assert "waiting pods" not in shown(planned())
+    assert "0 pods (1 by surge); 1 pod that waits gets a place" in said
 
 
 def test_of_many_resized_workloads_few_are_named() -> None:

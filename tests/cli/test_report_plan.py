@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace as replace_box
 from pathlib import Path
 
 from msgspec.structs import replace
 from tests.support.builders import amounts, cluster, deployed, node
 
-from kinema_cli.report.boxes import MOST_NODES
+from kinema_cli.report.boxes import MOST_NODES, WIDTH, boxes_picture
 from kinema_cli.report.build import MOST_ROWS, build_report
 from kinema_cli.report.from_plan import boxes_of, headline_of, plan_report
+from kinema_cli.report.svg import CHARACTER
 from kinema_core.events import Cost, Gathered, GivenUp, Held, Placement, Plan, PlanNode, Solve, Unplaced
 from kinema_core.model.cluster import Cluster
 
@@ -122,3 +125,29 @@ def test_plan_in_watts_has_money_and_power_on_top(tmp_path: Path) -> None:
     html = path.read_text(encoding="utf-8")
     assert "300 → 200 W" in html
     assert "190 W" in html
+
+
+def test_long_names_leave_each_other_room_and_the_price_is_whole() -> None:
+    """A node's name and its machine share a line: both are cut short before they would meet."""
+    name, machine = "ip-10-0-0-1.eu-central-1.compute.internal-and-more", "Standard_NC24ads_A100_v4-and-more"
+    plan, state = large(1)
+    box = replace_box(boxes_of(plan, state, ())[0][0], name=name, machine_type=machine, zone="eu-central-1a")
+    drawn = boxes_picture([box], {}, longest=4000, label="x")
+    left, right = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)[:2]
+    assert right.endswith("… · $0.17/h")
+    assert left.startswith("leaves: ip-10-0-0-1.")
+    assert left.endswith("…")
+    assert len(left) * CHARACTER * 11.5 + len(right) * CHARACTER * 11 < WIDTH
+    short = boxes_picture([replace_box(box, name="n1", machine_type="m4")], {}, longest=4000, label="x")
+    assert ">leaves: n1<" in short
+    assert ">m4, eu-central-1a · $0.17/h<" in short
+    assert f"{name} ({machine}, eu-central-1a): CPU" in drawn
+
+
+def test_pods_that_wait_are_placed_and_not_moved(tmp_path: Path) -> None:
+    """They are told apart from those that move."""
+    plan, state = large(3)
+    seat = Placement(pod="shop/new", uid="u", source=None, to="n0000", strategy="schedule", requests=amounts(100))
+    data = plan_report(replace(plan, placements=(*plan.placements, seat)), state, (), title="t", subtitle="s")
+    html = build_report(data, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "1 surge, 1 placed that waited" in html

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from kinema_cli.output import cell, counted
 from kinema_cli.report.blocked import blocked
-from kinema_cli.report.data import HOURS_PER_MONTH, Blocked, Headline
+from kinema_cli.report.data import HOURS_PER_MONTH, WAITED, Blocked, Headline
 from kinema_cli.report.from_plan import fate_of, headline_of
 from kinema_cli.report.resizes import told_requests
 from kinema_core.events import Placement, Plan
@@ -189,9 +189,12 @@ def _bound(head: Headline) -> str:
 
 
 def _how_many(head: Headline) -> str:
-    by_strategy = ", ".join(f"{count:,} by {name}" for name, count in sorted(head.strategies.items()))
+    ways = {name: count for name, count in sorted(head.strategies.items()) if name != WAITED}
+    by_strategy = ", ".join(f"{count:,} by {name}" for name, count in ways.items())
     restarts = f", {head.restarts} restarts in place" if head.restarts else ""
-    return f"{counted(head.moves, 'pod')}{restarts}{f' ({by_strategy})' if by_strategy else ''}"
+    placed = head.strategies.get(WAITED, 0)
+    more = f"; {counted(placed, 'pod')} that wait{'s gets' if placed == 1 else ' get'} a place" if placed else ""
+    return f"{counted(head.moves, 'pod')}{restarts}{f' ({by_strategy})' if by_strategy else ''}{more}"
 
 
 def _machines(plan: Plan) -> Table:

@@ -7,7 +7,7 @@ from typing import Final
 
 from kinema_cli.report.colours import series
 from kinema_cli.report.data import NodeBox, PodBox
-from kinema_cli.report.svg import drawing, element, text, titled
+from kinema_cli.report.svg import CHARACTER, drawing, element, fitting, text, titled
 
 WIDTH: Final = 560
 _LABEL: Final = 14
@@ -15,6 +15,10 @@ _BAR: Final = 26
 _MEMORY: Final = 5
 _ROW: Final = 62
 _FONT: Final = 9.5
+_NAME_FONT: Final = 11.5
+"""A little more than it is: names are bold."""
+_MACHINE: Final = 22.0
+"""Room for type, zone and price of a node, in font sizes; its name has the rest of the line."""
 MOST_NODES: Final = 60
 """More nodes make a picture that nobody reads; the rest is counted below it."""
 
@@ -56,10 +60,13 @@ def _row(box: NodeBox, colours: Mapping[str, str], top: float, longest: int) -> 
     width = box.cpu * scale
     bar = top + _LABEL + 4
     where = box.machine_type if box.zone == "-" else f"{box.machine_type}, {box.zone}"
+    price = f" · ${box.usd_per_hour:.2f}/h"
+    machine = fitting(where, _MACHINE - len(price) * CHARACTER) + price
+    left_over = WIDTH / _NAME_FONT - (len(machine) + 2) * CHARACTER
     sign = {"keep": "", "boot": "new: ", "delete": "leaves: "}[box.action]
     parts = [
-        text(f"{sign}{box.name}", x=0, y=top + _LABEL - 2, css=f"name {box.action}", room=34),
-        text(f"{where} · ${box.usd_per_hour:.2f}/h", x=WIDTH, y=top + _LABEL - 2, css="muted", anchor="end", room=34),
+        text(f"{sign}{box.name}", x=0, y=top + _LABEL - 2, css=f"name {box.action}", room=left_over),
+        text(machine, x=WIDTH, y=top + _LABEL - 2, css="muted", anchor="end"),
         element("rect", **{"class": f"node {box.action}"}, x=0.5, y=bar, width=max(1.0, width - 1), height=_BAR, rx=3),
     ]
     left = 1.5
@@ -67,7 +74,7 @@ def _row(box: NodeBox, colours: Mapping[str, str], top: float, longest: int) -> 
         share = min(pod.cpu * scale, max(0.0, width - 1.5 - left))
         parts.append(_pod(pod, colours, left=left, top=bar + 1.5, width=share))
         left += share
-    parts.append(_memory(box, width, bar + _BAR + 2))
+    parts.append(_memory(box, where, width, bar + _BAR + 2))
     return "".join(parts)
 
 
@@ -92,12 +99,12 @@ _FATES: Final = {
 }
 
 
-def _memory(box: NodeBox, width: float, top: float) -> str:
+def _memory(box: NodeBox, where: str, width: float, top: float) -> str:
     taken = sum(pod.memory for pod in box.pods)
     share = min(1.0, taken / box.memory) if box.memory else 0.0
     cpu = sum(pod.cpu for pod in box.pods) / box.cpu if box.cpu else 0.0
     return titled(
-        f"{box.name}: CPU {cpu:.0%} requested, memory {share:.0%} requested",
+        f"{box.name} ({where}): CPU {cpu:.0%} requested, memory {share:.0%} requested",
         [
             element("rect", **{"class": "trough"}, x=0.5, y=top, width=max(1.0, width - 1), height=_MEMORY, rx=2),
             element(

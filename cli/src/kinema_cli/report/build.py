@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from kinema_cli.report.boxes import app_colours, boxes_picture, legend
-from kinema_cli.report.data import HOURS_PER_MONTH, Headline, NodeBox, ReportData
+from kinema_cli.report.data import HOURS_PER_MONTH, WAITED, Headline, NodeBox, ReportData
 from kinema_cli.report.plots import cost_plot, load_plot, minutes, nodes_plot, ready_plot
 from kinema_cli.report.timeline import timeline
 
@@ -88,9 +88,11 @@ def _tiles(data: ReportData) -> list[Tile]:
         tiles.append(Tile("Certified bound", bound, _how_good(head)))
     if head.watts is not None:
         tiles.append(Tile("Power", f"{head.watts[0]:,.0f} → {head.watts[1]:,.0f} W", "of all nodes together"))
-    strategies = ", ".join(f"{count:,} {name}" for name, count in sorted(head.strategies.items()) if count)
+    ways = [(name, count) for name, count in sorted(head.strategies.items()) if count and name != WAITED]
+    strategies = ", ".join(f"{count:,} {name}" for name, count in ways)
     restarts = f"{head.restarts} restarts in place" if head.restarts else ""
-    how = ", ".join(part for part in (strategies, restarts) if part)
+    placed = f"{head.strategies[WAITED]:,} placed that waited" if head.strategies.get(WAITED) else ""
+    how = ", ".join(part for part in (strategies, restarts, placed) if part)
     tiles.append(Tile("Pods moved", f"{head.moves:,}", how or "none"))
     if data.audit is not None:
         tone = "bad" if data.audit.violations else "good"

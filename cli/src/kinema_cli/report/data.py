@@ -10,6 +10,8 @@ from kinema_cli.audit import Audit
 
 HOURS_PER_MONTH = 730
 """A year's 8,760 hours over twelve, as the clouds bill a month."""
+WAITED = "schedule"
+"""The strategy of pods that wait now: they get a place, and nobody moves them."""
 
 
 @dataclass(frozen=True)
