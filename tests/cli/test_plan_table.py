@@ -108,6 +108,20 @@ def test_node_rules_count_where_no_pod_is_held() -> None:
     ]
 
 
+def test_the_last_node_that_takes_pods_beside_one_that_is_not_ready_is_blocked_by_that() -> None:
+    """Unless another rule says more of it, or others of its zone take pods."""
+    stays = Placement(pod="shop/a", uid="a", source="n0", to="n0", strategy="stay", requests=FrozenMap())
+    plan = planned(placements=(stays,))
+    on = cluster(node("n0", ready=False), node("n1"), node("n2"))
+    (row,) = blocked(plan, on)
+    assert (row.rule, row.nodes, row.usd_per_hour) == ("zone with a node that is not Ready", 1, 0.17)
+    assert row.example.startswith("n1: node n0 of its zone is not Ready and has pods")
+    assert [one.rule for one in blocked(plan, on, {"n1": "it is a control-plane node"})] == ["node rule"]
+    assert blocked(plan, cluster(node("n0"), node("n1"), node("n2"))) == ()
+    two = msgspec.structs.replace(plan, nodes=(*plan.nodes[:2], msgspec.structs.replace(plan.nodes[2], action="keep")))
+    assert blocked(two, on) == ()
+
+
 def test_a_solve_that_ended_at_once_says_so() -> None:
     """That nothing better was found tells little where hardly anything was looked at."""
     as_it_is = planned(status="nothing-better")

@@ -7,7 +7,7 @@ from tests.optimizer.test_plans import actions, plan
 from tests.support.builders import cluster, deployed, node, pod
 
 from kinema_core.events import ClusterObject
-from kinema_optimizer.logic.absent import leaned_on
+from kinema_optimizer.logic.absent import last_beside, leaned_on
 
 
 def zones(*a: ClusterObject, held: bool = True) -> tuple[ClusterObject, ...]:
@@ -23,6 +23,7 @@ def test_the_last_ready_node_of_a_zone_stays_beside_one_that_is_not(*, ready: bo
     found = plan(state)
     assert actions(found) == {"a1": "keep", "a2": "delete" if ready else "keep", "b1": "keep"}
     assert found.cost.lower_bound <= found.cost.after
+    assert last_beside(found, state) == ({} if ready else {"a2": "a1"})
 
 
 def test_the_cheapest_such_node_is_enough() -> None:

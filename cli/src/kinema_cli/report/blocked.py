@@ -10,9 +10,11 @@ from typing import Final
 from kinema_cli.report.data import Blocked
 from kinema_core.events import Plan
 from kinema_core.model.cluster import Cluster
+from kinema_optimizer.logic.absent import last_beside
 from kinema_optimizer.logic.binding import class_of
 
 _NODE_RULE: Final = "node rule"
+_ZONE_RULE: Final = "zone with a node that is not Ready"
 
 
 @dataclass
@@ -50,6 +52,11 @@ def blocked(
         if reason is not None and name not in by_node:
             rules.setdefault(_NODE_RULE, _Rule()).add(f"{name}: {reason}", name, pods=0)
             by_node[name] = {_NODE_RULE}
+    for name, silent in last_beside(plan, cluster).items():
+        if cluster.node(name) is not None and name not in by_node:
+            why = f"node {silent} of its zone is not Ready and has pods, and this is the only one there that takes any"
+            rules.setdefault(_ZONE_RULE, _Rule()).add(f"{name}: {why}", name, pods=0)
+            by_node[name] = {_ZONE_RULE}
     price = {node.name: node.usd_per_hour for node in plan.nodes if node.action == "keep"}
     rows = [_row(name, rule, by_node=by_node, price=price) for name, rule in rules.items()]
     return tuple(sorted(rows, key=lambda row: (-row.usd_per_hour, -row.pods, row.rule)))

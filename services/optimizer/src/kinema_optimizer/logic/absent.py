@@ -7,25 +7,47 @@ spread would find no place there. So one node that takes pods stays in such a zo
 
 from __future__ import annotations
 
-from kinema_core.events import Plan
+from collections.abc import Mapping
+
+from kinema_core.events import Node, Plan
 from kinema_core.model.cluster import Cluster
 
 
 def leaned_on(plan: Plan, cluster: Cluster) -> frozenset[str]:
     """Names of the nodes to keep: one for each zone that the plan leaves to nodes that are not Ready and hold pods."""
-    if all(node.ready for node in cluster.nodes):
-        return frozenset()
-    used = {place.to for place in plan.placements}
-    live = {node.name: node for node in cluster.nodes}
-    open_now = {name for name, node in live.items() if node.ready and not node.unschedulable}
-    absent, served = set[str](), set[str]()
-    for node in plan.nodes:
-        if node.action == "boot" or (node.action == "keep" and node.name in open_now):
-            served.add(node.zone)
-        elif node.action == "keep" and node.name in used and not live[node.name].ready:
-            absent.add(node.zone)
+    absent, serving = _zones(plan, cluster)
+    lost = absent.keys() - serving.keys()
     found: dict[str, tuple[float, str]] = {}
-    for node in plan.nodes:
-        if node.action == "delete" and node.name in open_now and node.zone in absent - served:
+    for node in plan.nodes if lost else ():
+        live = cluster.node(node.name)
+        if node.action == "delete" and node.zone in lost and live is not None and _is_open(live):
             found[node.zone] = min(found.get(node.zone, (node.usd_per_hour, node.name)), (node.usd_per_hour, node.name))
     return frozenset(name for _, name in found.values())
+
+
+def last_beside(plan: Plan, cluster: Cluster) -> Mapping[str, str]:
+    """Nodes that the plan could not delete for this rule alone, each with one of its zone that is not Ready."""
+    absent, serving = _zones(plan, cluster)
+    return {nodes[0]: absent[zone] for zone, nodes in serving.items() if zone in absent and len(nodes) == 1}
+
+
+def _zones(plan: Plan, cluster: Cluster) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """By zone: a node that stays, is not Ready and holds pods; and those that take pods after the plan."""
+    absent: dict[str, str] = {}
+    serving: dict[str, list[str]] = {}
+    if all(node.ready for node in cluster.nodes):
+        return absent, serving
+    used = {place.to for place in plan.placements}
+    for node in plan.nodes:
+        live = cluster.node(node.name)
+        if node.action == "delete":
+            continue
+        if live is None or _is_open(live):
+            serving.setdefault(node.zone, []).append(node.name)
+        elif node.name in used and not live.ready:
+            absent.setdefault(node.zone, node.name)
+    return absent, serving
+
+
+def _is_open(node: Node) -> bool:
+    return node.ready and not node.unschedulable
