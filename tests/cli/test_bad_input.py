@@ -303,3 +303,51 @@ def test_pod_on_a_node_that_is_not_there_is_told(bench: Bench) -> None:
     """A pod whose node is missing from the file is listed and stays."""
     found = planned(bench, [*spread(), pod("ghost", "gone")])
     assert next(item["code"] for item in found["held"] if item["pod"] == "shop/ghost") == "unknown-node"
+
+
+def test_pod_that_requests_more_than_can_be_counted_is_named(bench: Bench) -> None:
+    """Each quantity can be read, their sum is none."""
+    large = pod("large", "n1")
+    part = {"resources": {"requests": {"memory": "5Ei"}}}
+    large["spec"]["containers"] = [{"name": name, **part} for name in ("a", "b")]
+    (item,) = planned(bench, [*spread(), large])["quarantined"]
+    assert (item["object"], item["path"]) == ("Pod shop/large", "spec.containers")
+    assert "of memory together" in item["reason"]
+
+
+def test_machine_of_more_memory_than_can_be_counted_is_named_with_its_line(bench: Bench) -> None:
+    """As every cell of a catalog that cannot be."""
+    bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\nbig,64,999999999999,1\n")
+    assert "catalog line 3, column memory_gib" in bench.fails()
+
+
+def test_preferences_weigh_what_kubernetes_admits(bench: Bench) -> None:
+    """1 to 100: no wish in a hand-written file is worth more than a machine."""
+    items = spread()
+    for one in items:
+        if one["kind"] == "Pod":
+            term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+            wish = {"weight": 10**12, "podAffinityTerm": term}
+            one["spec"]["affinity"] = {
+                "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]},
+            }
+    assert {(one["weight"], one["pods"]) for one in planned(bench, items)["given_up"]} == {(100, 3)}
+
+
+def test_items_that_are_alike_and_no_objects_are_no_two_of_a_name(bench: Bench) -> None:
+    """They freeze the cluster as one of them would."""
+    items = [*spread(), {}, {}]
+    bench.snapshot.write_bytes(text(items))
+    found = json.loads(bench.run("-o", "json").stdout)
+    assert found["moves"] == 0
+    assert found["quarantined"]
+
+
+def test_namesakes_of_another_api_group_are_told_apart(bench: Bench) -> None:
+    """A Deployment of a group that is gone, or somebody's own Job, is not told as needed by nobody."""
+    old = {**controllers(1)[0], "apiVersion": "extensions/v1beta1"}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    bench.snapshot.write_bytes(text([*spread(), old, service]))
+    said = bench.run("-o", "json").stderr
+    assert "planning needs none of them: 1 Service\n" in said
+    assert "not the one of Kubernetes for this kind: 1 Deployment\n" in said

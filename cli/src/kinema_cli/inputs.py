@@ -110,9 +110,7 @@ _EXPECTED: Final = {
 
 def say_what_is_left_out(snapshot: Snapshot) -> None:
     """Tell on standard error what the plan cannot know of."""
-    if snapshot.ignored:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(snapshot.ignored.items()))
-        complain(f"not read, as planning needs none of them: {kinds}")
+    _say_what_is_ignored(snapshot)
     _say_what_there_is_none_of(snapshot)
     lost = sum(pod.node is not None and snapshot.cluster.node(pod.node) is None for pod in snapshot.cluster.pods)
     if lost:
@@ -130,6 +128,19 @@ def say_what_is_left_out(snapshot: Snapshot) -> None:
     count = len(snapshot.cluster.quarantined)
     if count:
         complain(f"{counted(count, 'object')} could not be read; what that might forbid is taken as forbidden")
+
+
+def _say_what_is_ignored(snapshot: Snapshot) -> None:
+    """Tell kinds that say nothing about placement from namesakes of those that do."""
+    from kinema_observer.logic.kubernetes import is_read
+
+    for why, known in (
+        ("planning needs none of them", False),
+        ("their API group is not the one of Kubernetes for this kind", True),
+    ):
+        kinds = [f"{n:,} {kind}" for kind, n in sorted(snapshot.ignored.items()) if is_read(kind, "") == known]
+        if kinds:
+            complain(f"not read, as {why}: {', '.join(kinds)}")
 
 
 def _say_whose_uids_are_shared(snapshot: Snapshot) -> None:

@@ -16,8 +16,9 @@ from typing import Final, Protocol, cast
 
 import zstandard
 
-from kinema_core.events import ClusterObject, kind_of
+from kinema_core.events import ClusterObject, Quarantined, kind_of
 from kinema_core.model.cluster import Cluster, from_objects
+from kinema_core.model.quarantine import UNTOLD
 from kinema_observer.errors import UnreadableListError
 from kinema_observer.logic.lists import decode_pieces
 
@@ -79,6 +80,8 @@ def _refuse_two_of_a_name(path: Path, objects: Sequence[ClusterObject], cluster:
     if len(objects) == sum(len(mine) for mine in cluster.objects.values()):
         return
     for item in objects:
+        if isinstance(item, Quarantined) and item.object.startswith(f"{UNTOLD} "):
+            continue  # named after its text alone, and as good as any other
         if cluster.objects[kind_of(item)][item.key] != item:
             raise SnapshotError(
                 f"{path}: two unlike objects of kind {kind_of(item)} are named {item.key}: take it again, in one call"

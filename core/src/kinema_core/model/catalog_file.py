@@ -233,7 +233,10 @@ def _positive(text: str) -> Fraction:
 
 
 def _gibibytes(text: str) -> int:
-    return int(_positive(text) * GIB)
+    found = int(_positive(text) * GIB)
+    if found > LIMIT:
+        raise ValueError("write GiB, which no machine has so many of")
+    return found
 
 
 def micro_usd(text: str) -> int:

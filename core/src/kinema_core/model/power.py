@@ -29,7 +29,8 @@ def watts_by_type(cluster: Cluster, offers: Sequence[Offer]) -> Mapping[str, int
     missing = sorted(unknown | (types - found.keys()))
     if missing:
         named = ", ".join(missing)
-        message = f"{len(missing)} machine types have no watts, so energy cannot be compared: {named}: fill in watts"
+        kinds = "machine type has" if len(missing) == 1 else "machine types have"
+        message = f"{len(missing)} {kinds} no watts, so energy cannot be compared: {named}: fill in the column watts"
         raise PriceError(message)
     return found
 

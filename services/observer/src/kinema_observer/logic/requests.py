@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap
+from kinema_core.model.quantity import LIMIT
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic.reading import amounts_of, fault_of, meaning, one_of
 from kinema_observer.logic.wire import NOTHING, Scalar
@@ -80,6 +81,9 @@ def _counted(
     _override(running, meaning(pod_level))
     _add(running, _amounts(meaning(overhead), "spec.overhead"))
     running["pods"] = 1
+    for name, amount in running.items():
+        if amount > LIMIT:
+            raise UnreadableFieldError("spec.containers", f"request more than 2^63 - 1 of {name} together: write less")
     return _shared(tuple(sorted(running.items())))
 
 

@@ -244,10 +244,15 @@ def _preferred_nodes(found: Sequence[PreferredNodeIn]) -> tuple[PreferredNodeTer
     """The owner's preferences: one with a label of ours in it led the pod to where an earlier plan had it."""
     path = f"spec.affinity.nodeAffinity.{_PREFERRED}"
     terms = (
-        PreferredNodeTerm(weight=item.weight, term=_node_term(item.preference, f"{path}[{index}].preference"))
+        PreferredNodeTerm(weight=_weight(item.weight), term=_node_term(item.preference, f"{path}[{index}].preference"))
         for index, item in enumerate(found)
     )
     return tuple(one for one in terms if not any(wanted.key.startswith(OURS) for wanted in one.term.expressions))
+
+
+def _weight(weight: int) -> int:
+    """What the API admits: less must not turn a wish into a rule, nor more make it worth any machine."""
+    return min(100, max(1, weight))
 
 
 def _pod_terms(found: PodAffinityIn | None, path: str) -> tuple[PodTerm, ...]:
@@ -255,8 +260,7 @@ def _pod_terms(found: PodAffinityIn | None, path: str) -> tuple[PodTerm, ...]:
         return ()
     required = (_pod_term(term, f"{path}.{_REQUIRED}[{i}]", 0) for i, term in enumerate(found.required or ()))
     preferred = (
-        # A weight below 1 is refused by the API; here it must not turn a wish into a rule.
-        _pod_term(item.pod_affinity_term, f"{path}.{_PREFERRED}[{i}].podAffinityTerm", max(1, item.weight))
+        _pod_term(item.pod_affinity_term, f"{path}.{_PREFERRED}[{i}].podAffinityTerm", _weight(item.weight))
         for i, item in enumerate(found.preferred or ())
     )
     return (*required, *preferred)
