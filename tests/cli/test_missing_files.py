@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,13 @@ def test_a_missing_file_fails(command: str, tmp_path: Path) -> None:
     assert result.stderr.startswith(f"{given}: " if option == "replay" else f"{option} {given}: ")
     assert result.stderr.count(str(none)) == 1
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_output_that_has_no_room_is_one_line() -> None:
+    """A full disk behind a redirection is no fault of ours, and no traceback."""
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-c", "from kinema_cli.entry import run; run()", "plan", "--help"]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == "the output cannot be written: No space left on device\n"

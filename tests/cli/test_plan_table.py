@@ -256,9 +256,9 @@ def test_workloads_that_come_together_are_told_in_a_line() -> None:
     """How many, and the largest by name; a report has them all."""
     close = tuple(Gathered(workload=f"Deployment/shop/w{n}", pods=9 - n, nodes_before=2, node="n0") for n in range(5))
     said = shown(planned(gathered=close))
-    assert "5 workloads have their pods on one node then" in said
-    assert "Deployment/shop/w0 (9), Deployment/shop/w1 (8), Deployment/shop/w2 (7) and 2 more" in said
-    assert "1 workload has its pods" in shown(planned(gathered=close[:1]))
+    assert "5 workloads that are on several now have all pods on one then: Deployment/shop/w0 (9)" in said
+    assert "(9), Deployment/shop/w1 (8), Deployment/shop/w2 (7) and 2 more; a topology" in said
+    assert "1 workload that is on several now has all pods" in shown(planned(gathered=close[:1]))
 
 
 def test_unknown_gap_is_no_number() -> None:

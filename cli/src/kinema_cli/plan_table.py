@@ -164,10 +164,10 @@ def _gathered(plan: Plan) -> str:
     """A word on workloads that come together, the largest by name."""
     first = ", ".join(f"{one.workload} ({one.pods:,})" for one in plan.gathered[:_FEW])
     more = f" and {len(plan.gathered) - _FEW:,} more" if len(plan.gathered) > _FEW else ""
-    have = "has its pods" if len(plan.gathered) == 1 else "have their pods"
+    have = "that is on several now has" if len(plan.gathered) == 1 else "that are on several now have"
     return (
-        f"{counted(len(plan.gathered), 'workload')} {have} on one node then, and on several now; a spread over hosts "
-        f"forbids that: {first}{more}"
+        f"{counted(len(plan.gathered), 'workload')} {have} all pods on one then: {first}{more}; a topology spread over "
+        "hosts would prevent it"
     )
 
 
