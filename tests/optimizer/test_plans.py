@@ -157,6 +157,20 @@ def test_pods_whose_moves_have_no_order_are_planned_for_where_they_are() -> None
     assert plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), stop=recorded) == found
 
 
+def test_moves_that_were_taken_out_for_want_of_an_order_are_counted() -> None:
+    """Replicas that ask for each other leave their node only together, and no order does that: one joins the others."""
+    beside = PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="web"))
+    kept = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    state = cluster(
+        [node("n0", annotations=kept), node("n1"), node("n2")],
+        deployed("web", ["n1", "n1", "n2"], cpu=250, rules=PlacementRules(affinity=(beside,))),
+    )
+    found = plan(state, (offer("m4", available=0),))
+    assert (actions(found)["n1"], actions(found)["n2"], found.moves) == ("keep", "delete", 1)
+    assert found.figures["kept_in_place_without_an_order"] == 2
+    assert found.cost.lower_bound < found.cost.after
+
+
 @pytest.mark.parametrize("size", [0, 400])
 def test_a_plan_that_may_move_nothing_deletes_empty_nodes_and_seats_who_waits(size: int) -> None:
     """It is proven at once, whatever the size: no move is looked for, nor does the bound count on any."""

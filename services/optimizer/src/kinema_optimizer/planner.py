@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from kinema_core.events import Binding, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
+from kinema_core.events import Binding, FrozenMap, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.gathering import gathered
@@ -230,10 +231,12 @@ def _with_some_unmoved(
     Only where models are exact: the search has used the time up.
     """
     problem, outcome, (answer, best) = task.problem, first.outcome, known
+    found: set[str] = set()
     for _ in range(_ATTEMPTS if is_dense(problem) else 0):
         stuck = frozenset(_attempt(problem, outcome)[1]) & problem.sites.mobility.strategy.keys()
         if not stuck:
             break
+        found |= stuck
         problem = compiled(replace(problem.question, unmoved=problem.question.unmoved | stuck))
         again = solved(problem, wish, stop, lambda _: None)
         outcome, plan = again.outcome, _ordered(problem, again.outcome)
@@ -242,7 +245,14 @@ def _with_some_unmoved(
         stops, chosen = answer.stops + again.stops, again if better else answer
         answer = replace(chosen, lower_bound=answer.lower_bound, proven=answer.proven and not better, stops=stops)
         best = plan if better else best
-    return answer, best
+    return answer, _counting(best, found)
+
+
+def _counting(plan: Plan, stuck: Collection[str]) -> Plan:
+    """The plan that says how many of these pods, whose moves had no order, it leaves where they are."""
+    staying = {one.pod for one in plan.placements if one.source == one.to}
+    figures = {**plan.figures, "kept_in_place_without_an_order": float(len(staying.intersection(stuck)))}
+    return msgspec.structs.replace(plan, figures=FrozenMap(figures)) if stuck else plan
 
 
 def _ordered(problem: Compiled, outcome: Outcome) -> Plan:
