@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Mapping
 
 from kinema_core.events import Gathered, Placement, Plan
 from kinema_core.model.cluster import Cluster
@@ -10,21 +10,22 @@ from kinema_core.model.cluster import Cluster
 
 def gathered(plan: Plan, cluster: Cluster) -> tuple[Gathered, ...]:
     """Workloads with pods on several nodes now and all on one after the plan, those with most pods first."""
+    places = {one.pod: one for one in plan.placements}
     moving = (one for one in plan.placements if one.source is not None and one.source != one.to)
-    touched = {owner for one in moving if (owner := _owner(cluster, one)) is not None}
-    groups: defaultdict[str, list[Placement]] = defaultdict(list)
-    for one in plan.placements if touched else ():
-        owner = _owner(cluster, one)
-        if owner in touched:
-            groups[str(owner)].append(one)
-    found = [
-        Gathered(workload=owner, pods=len(mine), nodes_before=len(before), node=mine[0].to)
-        for owner, mine in groups.items()
-        if len({one.to for one in mine}) == 1 and len(before := {one.source for one in mine if one.source}) > 1
-    ]
-    return tuple(sorted(found, key=lambda one: (-one.pods, one.workload)))
+    owners = {cluster.controller_key_of(pod) for one in moving if (pod := cluster.pod(one.pod)) is not None}
+    found = [_together(owner, places, cluster) for owner in owners if owner is not None]
+    return tuple(sorted((one for one in found if one is not None), key=lambda one: (-one.pods, one.workload)))
 
 
-def _owner(cluster: Cluster, placement: Placement) -> str | None:
-    pod = cluster.pod(placement.pod)
-    return None if pod is None else cluster.controller_key_of(pod)
+def _together(owner: str, places: Mapping[str, Placement], cluster: Cluster) -> Gathered | None:
+    """The workload, if it is one of them; most are not, by their second pod."""
+    pods, node, before = 0, "", set[str]()
+    for pod in cluster.pods_by_workload[owner]:
+        place = places.get(pod.key)
+        if place is None:
+            continue
+        if node not in {"", place.to}:
+            return None
+        pods, node = pods + 1, place.to
+        before |= {place.source} if place.source is not None else set()
+    return Gathered(workload=owner, pods=pods, nodes_before=len(before), node=node) if len(before) > 1 else None
