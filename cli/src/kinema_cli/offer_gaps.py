@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kinema_cli.output import complain, counted
 from kinema_core.model.catalog import MAX_PODS, machine_type
+from kinema_core.model.match import HOSTNAME
 from kinema_core.model.resources import limited
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 _STATES: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "kinema.io/", "karpenter.sh/")
 _LEAVING: Final = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 _FEW: Final = 3
-_OWN: Final = "kubernetes.io/hostname"
-"""A label that no two nodes share."""
 
 
 def say_what_offers_lack(snapshot: Snapshot, offers: Sequence[Offer]) -> None:
@@ -87,7 +86,7 @@ def _asked(snapshot: Snapshot) -> frozenset[str]:
     cluster = snapshot.cluster
     rules = [pod.rules for pod in cluster.pods]
     rules += [workload.template_rules for workload in cluster.workloads]
-    return frozenset(key for one in rules for key in _keys(one)) - {_OWN}
+    return frozenset(key for one in rules for key in _keys(one)) - {HOSTNAME}
 
 
 def _keys(rules: PlacementRules) -> Iterator[str]:

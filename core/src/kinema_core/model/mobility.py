@@ -39,6 +39,7 @@ from kinema_core.model.vocabulary import (
 __all__ = [
     "Mobility",
     "MobilityOptions",
+    "holding",
     "is_resident",
     "listed",
     "listed_by_key",
@@ -113,6 +114,17 @@ def _judged(facts: Facts) -> Iterator[tuple[str, Pod, Verdict | None, Strategy]]
         yield key, pod, *by_owner[pod.namespace, owner]
 
 
+def holding(facts: Mobility, cluster: Cluster, more: Mapping[str, Held]) -> Mobility:
+    """The same with `more` bound pods held, by key, and so with their nodes."""
+    pins = _pins(cluster, more)
+    return Mobility(
+        held=MappingProxyType({**facts.held, **more}),
+        deletable=MappingProxyType({name: why or pins.get(name) for name, why in facts.deletable.items()}),
+        open_nodes=facts.open_nodes,
+        strategy=MappingProxyType({key: way for key, way in facts.strategy.items() if key not in more}),
+    )
+
+
 def spot_allowed(
     cluster: Cluster,
     pod: Pod,
@@ -125,12 +137,18 @@ def spot_allowed(
 
 
 def _deletable(facts: Facts, held: Mapping[str, Held]) -> dict[str, str | None]:
+    pins = _pins(facts.cluster, held)
+    return {node.name: _kept(facts, node) or pins.get(node.name) for node in facts.cluster.nodes}
+
+
+def _pins(cluster: Cluster, held: Mapping[str, Held]) -> dict[str, str]:
+    """Per node with held pods, which of them keeps it, and why."""
     pins: dict[str, str] = {}
     for key, item in held.items():
-        node = facts.cluster.pods_by_key[key].node
+        node = cluster.pods_by_key[key].node
         if node is not None and node not in pins:
             pins[node] = f"pod {key} may not move: {item.code}"
-    return {node.name: _kept(facts, node) or pins.get(node.name) for node in facts.cluster.nodes}
+    return pins
 
 
 def _kept(facts: Facts, node: Node) -> str | None:

@@ -85,16 +85,16 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     report = _reporting(watch, progress)
     answer = solved(task.problem, wish, stop, report)
     binding, looked = _binding(task.problem, answer, stop)
-    first = answer
-    answer, plan = _in_waves(task.problem, answer, stop)
+    answer, plan, stuck = _in_waves(task.problem, answer, stop)
     if plan is None or answer.retried:  # pods wait for each other: is a plan from which moves can be taken out as good?
         plain = plainly(task.problem, wish, stop, report)
         bound, stops = max(plain.lower_bound, answer.lower_bound), answer.stops + plain.stops
-        other = _ordered(task.problem, plain.outcome)
+        other, _ = _ordered(task.problem, plain.outcome)
         if plan is None or _rank(other) < _rank(plan):
             answer, plan = plain, other
         answer = replace(answer, lower_bound=bound, stops=stops)
-    answer, plan = _with_some_unmoved(task, wish, stop, first, (answer, plan))
+    if stuck and is_dense(task.problem):
+        answer, plan = _with_some_unmoved(task, wish, stop, stuck, (answer, plan))
     solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
     plan = msgspec.structs.replace(plan, binding=binding, solve=solve)
     return task.concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven)
@@ -119,7 +119,7 @@ def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are nam
     task = _Task.of(cluster, offers, now=now, settings=settings, mode=mode, forecasts=forecasts)
     given = incumbent.answer
     outcome = of_packing(task.problem, given) if isinstance(given, Packing) else of_solution(task.problem, given)
-    plan = msgspec.structs.replace(_ordered(task.problem, outcome), solve=solve)
+    plan = msgspec.structs.replace(_ordered(task.problem, outcome)[0], solve=solve)
     return task.concluded(plan, lower_bound=incumbent.bound, proven=False)
 
 
@@ -207,39 +207,44 @@ def _binding(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[B
     return found, Stop(reason=ended or "optimal", phase=PRICING, iteration=looked + 1)
 
 
-def _in_waves(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[Answer, Plan | None]:
-    """The answer that is kept and its plan with steps in waves; no plan when no order was found for any."""
+def _in_waves(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[Answer, Plan | None, frozenset[str]]:
+    """The answer that is kept and its plan with steps in waves; no plan when no order was found for any.
+
+    And the pods whose moves in the answer that was given have no order.
+    """
     if not answer.shuffles:
-        return answer, _ordered(problem, answer.outcome)
+        return answer, *_ordered(problem, answer.outcome)
+    first: frozenset[str] = frozenset()
     for _ in range(_ATTEMPTS):
         plan, stuck = _attempt(problem, answer.outcome)
         if not stuck:
-            return answer, plan
+            return answer, plan, first
+        first = first or frozenset(stuck)
         another = without_moves_of(problem, answer, stuck, stop)
         if another is None:
             break
         answer = another
-    return answer, None
+    return answer, None, first
 
 
 def _with_some_unmoved(
-    task: _Task, wish: Wish, stop: StopRule, first: Answer, known: tuple[Answer, Plan]
+    task: _Task, wish: Wish, stop: StopRule, stuck: frozenset[str], known: tuple[Answer, Plan]
 ) -> tuple[Answer, Plan]:
-    """A plan made again with those held whose moves in the `first` answer have no order, if it is better than `known`.
+    """A plan made again with those held whose moves have no order, if it is better than what is `known`.
 
     What is known without these moves was made for a cluster in which they happen: machines may be bought for nobody.
     Only where models are exact: the search has used the time up.
     """
-    problem, outcome, (answer, best) = task.problem, first.outcome, known
+    problem, (answer, best) = task.problem, known
     found: set[str] = set()
-    for _ in range(_ATTEMPTS if is_dense(problem) else 0):
-        stuck = frozenset(_attempt(problem, outcome)[1]) & problem.sites.mobility.strategy.keys()
+    for _ in range(_ATTEMPTS):
+        stuck &= problem.sites.mobility.strategy.keys()
         if not stuck:
             break
         found |= stuck
         problem = compiled(replace(problem.question, unmoved=problem.question.unmoved | stuck))
         again = solved(problem, wish, stop, lambda _: None)
-        outcome, plan = again.outcome, _ordered(problem, again.outcome)
+        plan, stuck = _ordered(problem, again.outcome)
         better = _rank(plan, wish.move_price) < _rank(best, wish.move_price)
         # What the first answer proves holds for every plan; what is proven with pods held does not.
         stops, chosen = answer.stops + again.stops, again if better else answer
@@ -255,20 +260,22 @@ def _counting(plan: Plan, stuck: Collection[str]) -> Plan:
     return msgspec.structs.replace(plan, figures=FrozenMap(figures)) if stuck else plan
 
 
-def _ordered(problem: Compiled, outcome: Outcome) -> Plan:
-    """The plan with its steps in waves; moves for which there is no order are taken out of it.
+def _ordered(problem: Compiled, outcome: Outcome) -> tuple[Plan, frozenset[str]]:
+    """The plan with its steps in waves, and the pods whose moves had no order at first: such moves are taken out.
 
     Where that does not help, nobody moves, and only those who wait are seated.
     """
+    first: frozenset[str] = frozenset()
     for _ in range(_ATTEMPTS):
         plan, stuck = _attempt(problem, outcome)
         if not stuck:
-            return plan
+            return plan, first
+        first = first or frozenset(stuck)
         if outcome.targets.keys().isdisjoint(stuck):  # who was seated last has no order with what the others do
             break
         outcome = without_moves(problem, outcome, stuck)
     plan, stuck = _attempt(problem, nothing(problem))
-    return build_plan(problem, nothing(problem)) if stuck else plan
+    return (build_plan(problem, nothing(problem)) if stuck else plan), first
 
 
 def _attempt(problem: Compiled, outcome: Outcome) -> tuple[Plan, tuple[str, ...]]:

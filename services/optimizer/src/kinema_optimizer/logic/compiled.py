@@ -17,7 +17,7 @@ import numpy as np
 
 from kinema_core.events import Held, Offer, Pod, Resize
 from kinema_core.model.catalog import node_prices
-from kinema_core.model.mobility import Mobility, mobility
+from kinema_core.model.mobility import Mobility, holding, mobility
 from kinema_core.model.preferences import is_sociable
 from kinema_core.model.resources import lacking
 from kinema_optimizer.logic.admission import Admission, node_site, offer_site, taint_keys
@@ -222,7 +222,8 @@ def compiled(question: Question) -> Compiled:
 def _sites(question: Question) -> Sites:
     cluster, percent = question.cluster, question.percent
     prices = node_prices(cluster, question.offers)
-    facts = _held_back(mobility(cluster, question.now, question.options), question)
+    facts = mobility(cluster, question.now, question.options)
+    facts = holding(facts, cluster, _held_back(question, facts))
     on_sale = taint_keys(question.offers)
     nodes = tuple(
         node_site(
@@ -248,19 +249,10 @@ def _sites(question: Question) -> Sites:
     return Sites(nodes, offers, prices, facts, admission, ties)
 
 
-def _held_back(facts: Mobility, question: Question) -> Mobility:
-    """What may move besides the pods that the question holds, whose nodes stay as well."""
-    unmoved = sorted(question.unmoved & facts.strategy.keys())
-    if not unmoved:
-        return facts
+def _held_back(question: Question, facts: Mobility) -> dict[str, Held]:
+    """The pods that the question holds though they might move."""
     code, why = _STILL if question.still else _NO_ORDER
-    pins = {question.cluster.pods_by_key[key].node or "": f"pod {key} may not move: {code}" for key in unmoved}
-    return Mobility(
-        held=MappingProxyType({**facts.held, **{key: Held(pod=key, code=code, reason=why) for key in unmoved}}),
-        deletable=MappingProxyType({name: why or pins.get(name) for name, why in facts.deletable.items()}),
-        open_nodes=facts.open_nodes,
-        strategy=MappingProxyType({key: way for key, way in facts.strategy.items() if key not in question.unmoved}),
-    )
+    return {key: Held(pod=key, code=code, reason=why) for key in sorted(question.unmoved & facts.strategy.keys())}
 
 
 def _finished(draft: Draft) -> Compiled:
