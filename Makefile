@@ -54,7 +54,7 @@ check: .venv/.ready ## Ruff, mypy --strict, import contracts
 bench: .venv/.ready ## measure; results as JSON in out/bench/
 	.venv/bin/python -m benchmarks --out out/bench
 
-beside: .venv/.ready controlplane ## measure beside Karpenter on a real control plane, ten minutes; leaves out/bench/after_peak.json
+beside: .venv/.ready controlplane ## the services on a start of the kind that Karpenter was measured on, on a real control plane, ten minutes; leaves out/bench/after_peak.json
 	.venv/bin/python -m benchmarks.after_peak
 
 scale: .venv/.ready controlplane ## one iteration at 1,000 nodes on a real control plane; leaves out/bench/scale.json

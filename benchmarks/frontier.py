@@ -38,6 +38,9 @@ SHARES: Final = (0, 5, 10, 20, 30, 40, 50, 60, 80, 100)
 NEAR: Final = 1.02
 """Times the fewest moves that a tool's cost takes in any plan: there a further point is measured."""
 
+FEWER: Final = 65
+"""Per cent of a real tool's evictions: there a point is measured, too."""
+
 RIVALS: Final[tuple[Policy, ...]] = (
     ClusterAutoscaler(),
     OPTIMIZE_UTILIZATION,
@@ -73,6 +76,28 @@ class Rival:
     """Fewer moves no plan has that costs no more."""
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a real tool was seen to make of the same cluster. USD per hour."""
+
+    name: str
+    cost: float
+    nodes: int
+    machines: dict[str, int]
+    """Nodes by machine type at its end."""
+    evictions: int
+    """Pods that ended: those of the start, and those that came in their place and had to go again."""
+    distinct: int
+    """Pods of the start among them."""
+    bought: int
+    bought_in_vain: int
+    """Nodes that were bought and did not stay."""
+    most_missing: int
+    """Pods that workloads lacked at the worst moment."""
+    seconds: float
+    """Until the last change."""
+
+
 def measure() -> dict[str, object]:
     """Clusters after a peak, the generated one of 12,000 pods, and that of the trace where its files are."""
     traces = os.environ.get(TRACES)
@@ -89,11 +114,26 @@ def run(
         start = _start(name, traces)
     except NoTraceError as error:
         return {"skipped": str(error)}
+    return frontier(name, start, seconds=seconds, shares=shares, out=out, prices=prices)
+
+
+def frontier(
+    name: str,
+    start: Start,
+    *,
+    seconds: float,
+    out: Path,
+    shares: Sequence[int] = SHARES,
+    prices: Sequence[float] = (),
+    seen: Sequence[Seen] = (),
+) -> dict[str, object]:
+    """Measure one cluster beside the tools and what was `seen` of real ones, and write its chart."""
     warm_up()
     least, pods = LeastCost(compiled(Question(start.cluster, start.offers, NOW, "reschedule")).relaxed), _pods(start)
-    rivals = [_rival(policy, start, least) for policy in RIVALS]
+    rivals = [*(_real(one, least) for one in seen), *(_rival(policy, start, least) for policy in RIVALS)]
     caps = {pods * share // 100 for share in shares}
     caps.update(moves for rival in rivals for moves in (rival.moves, round(rival.least_moves * NEAR)))
+    caps.update(moves for one in seen for moves in (one.evictions, one.evictions * FEWER // 100))
     rows = [_row(start, seconds, most_moves=cap) for cap in sorted(caps)]
     rows += [_row(start, seconds, move_price=price) for price in prices]
     title = f"{name}: {pods:,} pods, {len(start.cluster.nodes):,} nodes, {seconds:g} s per point"
@@ -114,7 +154,21 @@ def run(
         "frontier": [asdict(row) for row in rows],
         "limit": [{"moves": point.moves, "cost": round(point.cost, 4)} for point in limit],
         "rivals": [{**asdict(rival), **_beside(rival, rows)} for rival in rivals],
+        "seen": [asdict(one) for one in seen],
     }
+
+
+def _real(seen: Seen, least: LeastCost) -> Rival:
+    return Rival(
+        name=seen.name,
+        moves=seen.distinct,
+        evictions=seen.evictions,
+        steps=seen.evictions,
+        cost=seen.cost,
+        nodes=seen.nodes,
+        seconds=seen.seconds,
+        least_moves=least.moves_at(round(seen.cost * 1e6)),
+    )
 
 
 def _start(name: str, traces: Path | None) -> Start:

@@ -20,7 +20,7 @@ from tests.e2e.shop import at
 from benchmarks.clusters import CAPACITY, HOSTNAME, NAMESPACE, TYPE, ZONE
 from benchmarks.starts import MEBIBYTE, Start
 from kinema_core.events import DisruptionBudget, Node, Workload
-from kinema_core.model.cluster import all_objects
+from kinema_core.model.cluster import Cluster, all_objects
 from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, annotations_of, connect, pod_ready
 from kinema_sim.engine.objects import is_true
 from kinema_sim.scenarios.objects import App, deployment, namespace, pdb
@@ -45,12 +45,12 @@ async def stand(plane: ControlPlane, start: Start, folder: Path) -> None:
     try:
         with _held(plane):
             nodes = [item for item in all_objects(start.cluster) if isinstance(item, Node)]
-            await _gathered(api.create("/api/v1/nodes", _node(item)) for item in nodes)
+            await gathered(api.create("/api/v1/nodes", _node(item)) for item in nodes)
             await _nodes_ready(api, len(nodes))
             await api.create("/api/v1/namespaces", namespace(NAMESPACE))
-            await _gathered(api.create(path, body) for path, body in _workloads(start))
+            await gathered(api.create(path, body) for path, body in workloads(start.cluster))
             await _bound(api, start)
-        await _ready(api, len(start.cluster.pods))
+        await ready(api, len(start.cluster.pods))
     finally:
         await api.close()
 
@@ -65,7 +65,7 @@ def _held(plane: ControlPlane) -> Iterator[None]:
         scheduler.resume()
 
 
-async def _gathered(calls: Iterable[Awaitable[object]]) -> None:
+async def gathered(calls: Iterable[Awaitable[object]]) -> None:
     """So many at a time."""
     free = asyncio.Semaphore(_SIDE_BY_SIDE)
 
@@ -89,9 +89,9 @@ def _node(item: Node) -> JSON:
     )
 
 
-def _workloads(start: Start) -> Iterator[tuple[str, JSON]]:
+def workloads(cluster: Cluster) -> Iterator[tuple[str, JSON]]:
     """Deployments and budgets, and where they are posted to."""
-    for item in all_objects(start.cluster):
+    for item in all_objects(cluster):
         if isinstance(item, Workload) and item.type == "Deployment":
             made = deployment(_app(item))
             if item.template_rules.anti_affinity:
@@ -129,7 +129,7 @@ async def _bound(api: KubernetesApi, start: Start) -> None:
     while left:
         pods = [pod for pod in await _pods(api, "spec.nodeName=") if pod["metadata"]["uid"] not in seen]
         seen.update(pod["metadata"]["uid"] for pod in pods)
-        await _gathered(_bind(api, pod, *places[pod["metadata"]["labels"]["app"]].pop()) for pod in pods)
+        await gathered(_bind(api, pod, *places[pod["metadata"]["labels"]["app"]].pop()) for pod in pods)
         left -= len(pods)
         if time.monotonic() > end:
             raise TimeoutError(f"{left} pods were not made")
@@ -144,7 +144,7 @@ async def _bind(api: KubernetesApi, pod: JSON, node: str, annotations: Mapping[s
     await api.create(f"{path}/binding", {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}})
 
 
-async def _ready(api: KubernetesApi, count: int) -> None:
+async def ready(api: KubernetesApi, count: int) -> None:
     """Wait for it; the API server tells only of those that do not run yet, as ten thousand are much to read."""
     end = time.monotonic() + _PATIENCE
     while await _pods(api, "status.phase!=Running") or sum(map(pod_ready, await _pods(api))) < count:

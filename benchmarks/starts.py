@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import resources
 from typing import Final
 
@@ -58,12 +59,17 @@ class Start:
 
 def starts(pods: int = PODS) -> Mapping[str, Callable[[], Start]]:
     """The clusters by name; `pods` of the one full of rules."""
+    after = {name: partial(_after, peak) for name, peak in peaks().items()}
+    return {**after, "rich": lambda: constraint_rich(pods)}
+
+
+def peaks() -> Mapping[str, Peak]:
+    """The peaks after which such clusters are left, by name."""
     return {
-        "boutique": boutique_after_peak,
-        "deployments-0": deployments_after_peak,
-        "deployments-1": lambda: deployments_after_peak(seed=1),
-        "deployments-constrained": lambda: deployments_after_peak(constrained=True),
-        "rich": lambda: constraint_rich(pods),
+        "boutique": Peak(boutique_services),
+        "deployments-0": Peak(deployment_services),
+        "deployments-1": Peak(partial(deployment_services, seed=1), seed=1),
+        "deployments-constrained": Peak(partial(deployment_services, constrained=True)),
     }
 
 
@@ -82,26 +88,51 @@ class Service:
     """So many of its pods are marked not to be disrupted."""
 
 
+@dataclass(frozen=True)
+class Peak:
+    """What runs at a peak and after it; the seed tells whose replicas are taken away."""
+
+    services: Callable[[], list[Service]]
+    seed: int = 0
+
+
+def _after(peak: Peak) -> Start:
+    return after_peak(peak.services(), seed=peak.seed)
+
+
+def e2_catalog() -> str:
+    """The e2 types of the thesis' catalogue, as a file."""
+    return resources.files("kinema_sim").joinpath("data/gke-e2-europe-west3.csv").read_text()
+
+
 def e2_offers() -> tuple[Offer, ...]:
-    """The e2 types of the thesis' catalogue in three zones."""
-    text = resources.files("kinema_sim").joinpath("data/gke-e2-europe-west3.csv").read_text()
-    rows = [replace(row, zone=zone) for row in parse_catalog(text) for zone in ZONES]
+    """The same in three zones."""
+    rows = [replace(row, zone=zone) for row in parse_catalog(e2_catalog()) for zone in ZONES]
     return offers_from(rows, Cluster())
 
 
-def boutique_after_peak(copies: int = 10, *, seed: int = 0) -> Start:
-    """Online Boutique so many times, about 16 pods each, on what six times as many needed."""
-    services = [
+def boutique_services(copies: int = 10) -> list[Service]:
+    """Online Boutique so many times, about 16 pods each after a peak with six times as many."""
+    return [
         Service(f"{service.name}-{copy}", service.cpu_m, service.memory_mi, peak=6 * after, after=after)
         for copy in range(copies)
         for service in load_application("online-boutique").services
         for after in (max(1, round(0.6 * service.min)),)
     ]
-    return after_peak(services, seed=seed)
+
+
+def boutique_after_peak(copies: int = 10) -> Start:
+    """Online Boutique so many times on what six times as many pods needed."""
+    return after_peak(boutique_services(copies), seed=0)
 
 
 def deployments_after_peak(deployments: int = 400, *, constrained: bool = False, seed: int = 0) -> Start:
-    """Deployments of some three pods each on what nearly three times as many needed: about 175 nodes.
+    """Deployments of some three pods each on what nearly three times as many needed: about 175 nodes."""
+    return after_peak(deployment_services(deployments, constrained=constrained, seed=seed), seed=seed)
+
+
+def deployment_services(deployments: int = 400, *, constrained: bool = False, seed: int = 0) -> list[Service]:
+    """Deployments of some three pods each, after a peak with nearly three times as many.
 
     Constrained: one in ten keeps its pods on different nodes, one in fifty has a budget that never allows an eviction,
     one in twenty one of one pod at a time, and one pod in two hundred is marked not to be disrupted.
@@ -114,7 +145,7 @@ def deployments_after_peak(deployments: int = 400, *, constrained: bool = False,
         after = min(1 + int(draw.expovariate(1 / 2.3)), 12)
         one = Service(f"app-{index:04d}", cpu, memory, peak=round(2.8 * after) + 1, after=after)
         services.append(_constrained(one, draw) if constrained else one)
-    return after_peak(services, seed=seed)
+    return services
 
 
 def _constrained(one: Service, draw: random.Random) -> Service:
@@ -129,12 +160,16 @@ def _apart(name: str, key: str = HOSTNAME) -> PodTerm:
     return PodTerm(topology_key=key, selector=Selector(labels=FrozenMap({"app": name})))
 
 
+def at_peak(services: Sequence[Service]) -> Cluster:
+    """All pods of the peak, waiting for nodes."""
+    return from_objects([item for one in services for item in _deployed(one).objects()])
+
+
 def after_peak(services: Sequence[Service], *, seed: int, offers: tuple[Offer, ...] | None = None) -> Start:
     """The cluster when these services' peak is over; every node that it needed is still there."""
     sold = e2_offers() if offers is None else offers
     draw = random.Random(seed)
-    objects = [item for one in services for item in _deployed(one).objects()]
-    world = World(from_objects(objects), sold, NOW)
+    world = World(at_peak(services), sold, NOW)
     Karpenter().provision(world, world.waiting())
     kept: list[str] = []
     for one in services:

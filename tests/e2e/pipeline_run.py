@@ -56,8 +56,8 @@ def catalog(folder: Path, sold: Sequence[str] = ()) -> Path:
     return path
 
 
-def optimum(access: Access, folder: Path) -> Any:
-    """What `kinema plan` says of the cluster as it is, as JSON: told by a listing, without any service."""
+def listed(access: Access, path: Path) -> Path:
+    """Write all that is there of the kinds that Kinema reads into one List, as kubectl prints it."""
     items = []
     for resource in RESOURCES:
         try:
@@ -68,8 +68,13 @@ def optimum(access: Access, folder: Path) -> Any:
             continue  # a kind that this cluster does not have
         version, kind = found["apiVersion"], found["kind"].removesuffix("List")
         items += [{"apiVersion": version, "kind": kind, **item} for item in found["items"]]
-    listing = folder / "listing.json"
-    listing.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return path
+
+
+def optimum(access: Access, folder: Path) -> Any:
+    """What `kinema plan` says of the cluster as it is, as JSON: told by a listing, without any service."""
+    listing = listed(access, folder / "listing.json")
     command = [
         "plan",
         "--snapshot",

@@ -1,0 +1,198 @@
+"""The real Karpenter after a peak on a real control plane, and Kinema's plans from the very same start.
+
+    python -m benchmarks.beside_karpenter --start deployments-0 [--seconds 10] [--out DIR] [--again]
+
+Karpenter buys the nodes of the peak, kube-scheduler fills them, the Deployments are scaled down by their controllers,
+and what is left is kept as a snapshot. Then Karpenter consolidates it while every change is watched from outside. The
+snapshot, the catalog and what was seen stay in DIR: `--again` plans from them once more, without a cluster, and
+`kinema plan --snapshot … --catalog …` reads them too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from tests.controlplane.plane import ControlPlane, Options, running
+from tests.e2e.pipeline_run import listed
+
+from benchmarks.after_peak import PROGRAMS
+from benchmarks.clusters import NAMESPACE
+from benchmarks.frontier import Seen, frontier
+from benchmarks.karpenter import consolidate, running_karpenter
+from benchmarks.machine import describe
+from benchmarks.standing import gathered, ready, workloads
+from benchmarks.starts import Peak, Service, Start, at_peak, e2_catalog, e2_offers, peaks
+from benchmarks.witness import Verdict, Witness
+from kinema_cli.inputs import offers_of
+from kinema_cli.snapshot import load_snapshot
+from kinema_core.model.catalog import parse_catalog
+from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
+from kinema_sim.scenarios.objects import namespace
+
+QUIET_SECONDS: Final = 150.0
+"""No node or pod has come or gone for so long: Karpenter has come to its end. It looks again after fifteen."""
+MOST_SECONDS: Final = 2400.0
+_LOOK_SECONDS: Final = 5.0
+_KUBELETS: Final = 16
+_DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+_PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where a start and what Karpenter made of it lie."""
+
+    folder: Path
+    name: str
+
+    @property
+    def snapshot(self) -> Path:
+        """The start, as kubectl prints a cluster."""
+        return self.folder / f"karpenter-{self.name}-start.json"
+
+    @property
+    def catalog(self) -> Path:
+        """What was on sale."""
+        return self.folder / "karpenter-catalog.csv"
+
+    @property
+    def seen(self) -> Path:
+        """What was seen."""
+        return self.folder / f"karpenter-{self.name}-seen.json"
+
+    def start(self) -> Start:
+        """The start as Kinema reads it."""
+        found = load_snapshot(self.snapshot)
+        return Start(found.cluster, offers_of(self.catalog, found))
+
+
+def watched(peak: Peak, files: Files) -> Seen:
+    """Let Karpenter live through a peak and clear up after it; leaves the files."""
+    files.folder.mkdir(parents=True, exist_ok=True)
+    files.catalog.write_text(e2_catalog())
+    services = peak.services()
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        with (
+            running(folder / "plane", Options(only=PROGRAMS, kubelets=_KUBELETS)) as plane,
+            running_karpenter(plane, e2_offers(), folder / "karpenter"),
+        ):
+            verdict, seconds = asyncio.run(_lived_through(plane, services, files, peak.seed))
+    seen = seen_of(verdict, seconds)
+    files.seen.write_text(json.dumps(msgspec.to_builtins(seen), indent=2) + "\n")
+    return seen
+
+
+async def _lived_through(
+    plane: ControlPlane, services: Sequence[Service], files: Files, seed: int
+) -> tuple[Verdict, float]:
+    api = await connect(str(plane.admin.write_kubeconfig(plane.folder / "hand.kubeconfig")), timeout_seconds=60.0)
+    try:
+        await api.create("/api/v1/namespaces", namespace(NAMESPACE))
+        await gathered(api.create(path, body) for path, body in workloads(at_peak(services)))
+        await ready(api, sum(one.peak for one in services))
+        _say("the peak stands")
+        await gathered(
+            api.patch(f"{_DEPLOYMENTS}/{one.name}/scale", {"spec": {"replicas": one.after}}) for one in services
+        )
+        await _left(api, sum(one.after for one in services))
+        await _mark(api, services, random.Random(seed))
+        await asyncio.to_thread(listed, plane.admin, files.snapshot)
+        _say("the peak is over")
+        witness = Witness(plane.admin)
+        async with witness.watching():
+            await asyncio.to_thread(consolidate, plane)
+            seconds = await _quiet(api)
+        return await asyncio.to_thread(witness.verdict), seconds
+    finally:
+        await api.close()
+
+
+async def _left(api: KubernetesApi, count: int) -> None:
+    """Wait until so many pods are left, none of them about to end."""
+    end = time.monotonic() + MOST_SECONDS
+    while len(pods := await api.items(_PODS)) != count or any("deletionTimestamp" in one["metadata"] for one in pods):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{len(pods)} pods are left instead of {count}")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _mark(api: KubernetesApi, services: Sequence[Service], draw: random.Random) -> None:
+    """Mark as many pods of each service as it says not to be disrupted."""
+    pods: defaultdict[str, list[str]] = defaultdict(list)
+    for pod in await api.items(_PODS):
+        pods[pod["metadata"]["labels"]["app"]].append(pod["metadata"]["name"])
+    mark = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
+    chosen = [name for one in services for name in draw.sample(sorted(pods[one.name]), one.undisrupted)]
+    await gathered(api.patch(f"{_PODS}/{name}", mark) for name in chosen)
+
+
+async def _quiet(api: KubernetesApi) -> float:
+    """Wait until nothing comes or goes any more; the seconds until the last change."""
+    began = changed = time.monotonic()
+    before: Any = None
+    while time.monotonic() < min(changed + QUIET_SECONDS, began + MOST_SECONDS):
+        found = [await api.items(path) for path in ("/api/v1/nodes", _PODS)]
+        now = [sorted(item["metadata"]["uid"] for item in items) for items in found]
+        if now != before:
+            before, changed = now, time.monotonic()
+            _say(f"{changed - began:5.0f} s: {len(now[0])} nodes, {len(now[1])} pods")
+        await asyncio.sleep(_LOOK_SECONDS)
+    return changed - began
+
+
+def seen_of(verdict: Verdict, seconds: float) -> Seen:
+    """What the changes come to at the catalog's prices; `seconds` until the last one."""
+    price = {row.machine_type: row.micro_usd_per_hour for row in parse_catalog(e2_catalog())}
+    return Seen(
+        name="Karpenter 1.15, the real one",
+        cost=sum(price[machine] for machine in verdict.nodes.values()) / 1e6,
+        nodes=len(verdict.nodes),
+        machines=dict(sorted(Counter(verdict.nodes.values()).items())),
+        evictions=verdict.moved + verdict.moved_again,
+        distinct=verdict.moved,
+        bought=len(verdict.bought),
+        bought_in_vain=len(verdict.thrown_away),
+        most_missing=verdict.most_missing,
+        seconds=round(seconds, 1),
+    )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Entry point of `python -m benchmarks.beside_karpenter`."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--start", choices=list(peaks()), default="deployments-0")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each of Kinema's plans")
+    parser.add_argument("--again", action="store_true", help="plan from what an earlier run left, without a cluster")
+    parser.add_argument("--out", type=Path, default=Path("out/bench"))
+    given = parser.parse_args()
+    files = Files(given.out, given.start)
+    if given.again:
+        seen = msgspec.json.decode(files.seen.read_bytes(), type=Seen)
+    else:
+        seen = watched(peaks()[given.start], files)
+    name = f"karpenter-{given.start}"
+    result = frontier(name, files.start(), seconds=given.seconds, out=given.out, seen=[seen])
+    path = given.out / f"{name}.json"
+    path.write_text(json.dumps({"benchmark": name, "machine": describe(), "result": result}, indent=2) + "\n")
+    _say(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
