@@ -15,7 +15,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
-from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.adapters.stops import PRICING, RecordedStop, StopReason, WorkStop
 from kinema_optimizer.logic.binding import class_of, constraint_relaxations, prices_of
 from kinema_optimizer.logic.compiled import Question
 from kinema_optimizer.logic.headroom import ROOM, USABLE, placeholders, with_placeholders
@@ -233,3 +233,41 @@ def test_a_spread_over_nodes_proves_nothing_about_fewer_nodes() -> None:
     state = cluster(node("n0"), node("n1"), *deployed("web", ["n0", "n1"], cpu=100, rules=even))
     made = plan_for(state, ON_SALE[1:], now=NOW, settings=PlanningSettings(), stop=WorkStop(20_000))
     assert made.cost.lower_bound <= 0.17
+
+
+class LateStop(WorkStop):
+    """Lets so many rules be priced, and the next one be begun in vain."""
+
+    def __init__(self, rules: int) -> None:
+        super().__init__(2000)
+        self._rules = rules
+
+    def late(self) -> bool:
+        """Once that many were looked at: none is looked at for long here."""
+        return self._rules == 0
+
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
+        """Counts the rules."""
+        if self._phase == PRICING and iteration > 1:
+            self._rules -= 1
+        return super().ends(iteration, coming)
+
+
+@pytest.mark.parametrize("rules", [0, 1])
+def test_a_rule_whose_price_is_not_known_in_time_is_given_up(rules: int) -> None:
+    """The limit holds for what rules cost too; a replay does not even begin what was begun in vain."""
+    stays = {"karpenter.sh/do-not-disrupt": "true"}
+    state = cluster(
+        [node(f"n{n}") for n in range(4)],
+        deployed("web", ["n0", "n1"]),
+        deployed("kept", ["n2"], annotations=stays),
+        deployed("db", ["n3"]),
+        budget("db", max_unavailable="0"),
+    )
+    stop = LateStop(rules)
+    made = plan_for(state, ON_SALE, now=NOW, settings=PlanningSettings(), stop=stop)
+    (ended,) = (one for one in made.solve.stops if one.phase == PRICING)
+    assert (ended.reason, ended.iteration) == ("time-limit", 2 * rules)
+    assert len(made.binding) <= rules
+    again = plan_for(state, ON_SALE, now=NOW, settings=PlanningSettings(), stop=RecordedStop(made.solve))
+    assert again == made

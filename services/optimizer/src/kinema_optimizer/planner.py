@@ -21,8 +21,17 @@ from kinema_optimizer.adapters.bound import lower_bound
 from kinema_optimizer.adapters.errands import Crew
 from kinema_optimizer.adapters.literal import LiteralResult, solve_literal
 from kinema_optimizer.adapters.search import Wish
-from kinema_optimizer.adapters.solve import Answer, is_dense, least_cost, left_out, plainly, solved, without_moves_of
-from kinema_optimizer.adapters.stops import PRICING, ClockStop, StopRule
+from kinema_optimizer.adapters.solve import (
+    SOON,
+    Answer,
+    is_dense,
+    least_cost,
+    left_out,
+    plainly,
+    solved,
+    without_moves_of,
+)
+from kinema_optimizer.adapters.stops import PRICING, ClockStop, StepStop, StopRule
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.logic.absent import leaned_on
 from kinema_optimizer.logic.binding import constraint_relaxations, prices_of
@@ -189,11 +198,12 @@ def _binding(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[B
     """
     stop.begin(PRICING)
 
-    def bound(question: Question) -> int:
+    def bound(question: Question) -> int | None:
         if answer.least is None:
             return lower_bound(compiled(question).relaxed).value
-        found = least_cost(question)
-        return answer.least if found is None else found
+        step = StepStop(SOON, stop.late)
+        found = least_cost(question, step)
+        return None if step.given_up else answer.least if found is None else found
 
     ended = stop.ends(0)
     if ended is not None:
@@ -203,8 +213,11 @@ def _binding(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[B
     if base is None:
         base = lower_bound(problem.relaxed).value if relaxations else 0
     found, looked = prices_of(relaxations, base=base, value=bound, ends=lambda n: stop.ends(n) is not None)
-    ended = None if looked == len(relaxations) else stop.ends(looked + 1)
-    return found, Stop(reason=ended or "optimal", phase=PRICING, iteration=looked + 1)
+    if looked == len(relaxations):
+        return found, Stop(reason="optimal", phase=PRICING, iteration=looked + 1)
+    # A replay ends before the one that was begun in vain: before the first of all, 1, it asks as 0.
+    again = looked + 1 if looked else 0
+    return found, Stop(reason=stop.ends(again) or "time-limit", phase=PRICING, iteration=again)
 
 
 def _in_waves(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[Answer, Plan | None, frozenset[str]]:

@@ -19,7 +19,7 @@ from kinema_optimizer.adapters.aggregated import MAX_COLUMNS, SLACK, solve_aggre
 from kinema_optimizer.adapters.exact import ExactResult, solve_exact
 from kinema_optimizer.adapters.layout import columns_of
 from kinema_optimizer.adapters.search import Wish, placed_as_it_is, search
-from kinema_optimizer.adapters.stops import StopRule, WorkStop
+from kinema_optimizer.adapters.stops import StopRule
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.greedy import starts
 from kinema_optimizer.logic.headroom import NAMESPACE
@@ -32,7 +32,7 @@ from kinema_optimizer.logic.tiny import TinyProblem
 from kinema_optimizer.logic.tiny_bars import barred
 from kinema_optimizer.logic.tiny_cluster import tiny_problem
 
-_SOON: Final = 2000
+SOON: Final = 2000
 """Callbacks of the solver after which a least cost is not waited for any longer."""
 _DENSE: Final = 12_000
 """Nodes and machines times classes up to which the dense form is made."""
@@ -181,13 +181,13 @@ def _exactly(problem: Compiled, stop: StopRule) -> Answer | None:
     return None if tiny is None or found is None else _named(problem, tiny, found)
 
 
-def least_cost(question: Question) -> int | None:
-    """Micro-USD per hour of the cheapest plan by the exact model; None where it is too large, or not proven soon."""
-    problem = compiled(question)
+def least_cost(question: Question, stop: StopRule) -> int | None:
+    """Micro-USD per hour of the cheapest plan by the exact model; None where it is too large, or not proven in time."""
+    problem = compiled(replace(question, point_price=0))  # of nodes alone: what wishes are worth is no part of it
     if problem.resizes or problem.updates:
         return None
-    tiny = tiny_problem(question, problem.sites)
-    found = None if tiny is None else solve_exact(tiny, WorkStop(_SOON), least_moves=False)
+    tiny = tiny_problem(problem.question, problem.sites)
+    found = None if tiny is None else solve_exact(tiny, stop, least_moves=False)
     return found.least if found is not None and found.proven else None
 
 

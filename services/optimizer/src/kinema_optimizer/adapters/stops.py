@@ -64,6 +64,9 @@ class StopRule(Protocol):
     def beside(self, phase: str) -> Ends:
         """When a phase ends that runs beside others: asked after each of its iterations, from any thread."""
 
+    def late(self) -> bool:
+        """Whether the time of the phase is over in the middle of a step; never in a replay, which does not begin it."""
+
     def cancel(self) -> None:
         """End everything at the next callback: nobody wants the result any more. May come from another thread."""
 
@@ -77,6 +80,10 @@ class _Rule:
     def begin(self, phase: str) -> None:
         """See `StopRule`."""
         self._phase = phase
+
+    def late(self) -> bool:
+        """See `StopRule`."""
+        return self._cancelled
 
     def cancel(self) -> None:
         """See `StopRule`."""
@@ -131,6 +138,10 @@ class ClockStop(_Rule):
         over = now + took / 2 >= self._phase_deadline or now + took >= self._limit
         return "time-limit" if self._cancelled or over else None
 
+    def late(self) -> bool:
+        """See `StopRule`."""
+        return self._cancelled or time.monotonic() >= self._limit
+
     def beside(self, phase: str) -> Ends:
         """See `StopRule`: its share of the time left is its own."""
         began = time.monotonic()
@@ -158,6 +169,20 @@ class WorkStop(_Rule):
     def beside(self, phase: str) -> Ends:
         """See `StopRule`."""
         return self.ends
+
+
+class StepStop(WorkStop):
+    """The same for a solve that is one step of another one's phase, and is given up when that is late."""
+
+    def __init__(self, iterations: int, late: Callable[[], bool]) -> None:
+        super().__init__(iterations)
+        self._late = late
+        self.given_up = False
+
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
+        """See `StopRule`."""
+        self.given_up = self.given_up or self._late()
+        return "time-limit" if self.given_up else super().ends(iteration, coming)
 
 
 class RecordedStop(_Rule):

@@ -101,7 +101,7 @@ def prices_of(
     relaxations: Sequence[Relaxation],
     *,
     base: int,
-    value: Callable[[Question], int],
+    value: Callable[[Question], int | None],
     ends: Callable[[int], bool],
 ) -> tuple[tuple[Binding, ...], int]:
     """What constraints cost, the dearest first, and how many were looked at.
@@ -109,7 +109,7 @@ def prices_of(
     Args:
         relaxations: in the order in which they are looked at.
         base: what `value` gives for the question with all constraints, micro-USD per hour.
-        value: a cost or a bound, of one kind for all.
+        value: a cost or a bound, of one kind for all; None where the time is over in the middle of it.
         ends: whether to stop before the relaxation of that number; the first, 1, is looked at in any case.
     """
     found: list[tuple[int, str]] = []
@@ -117,10 +117,12 @@ def prices_of(
     for number, one in enumerate(relaxations, start=1):
         if number > 1 and ends(number):
             break
+        worth = value(one.make())
+        if worth is None:
+            break
         looked = number
-        saved = base - value(one.make())
-        if saved > 0:
-            found.append((-saved, one.name))
+        if base > worth:
+            found.append((worth - base, one.name))
     bindings = (Binding(constraint=name, usd_per_hour=round(-saved / MICRO, 6)) for saved, name in sorted(found))
     return tuple(bindings), looked
 
