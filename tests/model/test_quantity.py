@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.strategies import SCALES, quantities
 
+from kinema_core.model import quantity
 from kinema_core.model.quantity import LIMIT, QuantityError, in_words, parse_amount, parse_bytes, parse_count, parse_cpu
 
 
@@ -193,3 +194,19 @@ def test_amounts_in_words_are_short() -> None:
     """The largest unit that leaves no fraction is taken."""
     amounts = {"cpu": 3920, "memory": 13 * 2**30, "ephemeral-storage": 512 * 2**20, "pods": 110}
     assert [in_words(name, amount) for name, amount in amounts.items()] == ["3920m", "13Gi", "512Mi", "110"]
+
+
+def test_a_text_that_a_cluster_repeats_is_taken_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of nodes of one machine type say the same; a refused text is looked at again."""
+    taken, exact = list[str](), quantity._exact
+
+    def take(text: str) -> Fraction:
+        taken.append(text)
+        return exact(text)
+
+    monkeypatch.setattr(quantity, "_exact", take)
+    assert [parse_cpu("7654321m") for _ in range(3)] == [7654321] * 3
+    for _ in range(2):
+        with pytest.raises(QuantityError):
+            parse_cpu("7654321mm")
+    assert taken == ["7654321m", "7654321mm", "7654321mm"]

@@ -93,6 +93,7 @@ def in_words(resource: str, amount: int) -> str:
     return str(amount)
 
 
+@lru_cache(maxsize=16384)
 def _scaled(text: str, units: int) -> int:
     """The quantity in 1/`units`, rounded up. Clusters repeat a few hundred texts, hence the cache."""
     exact = _exact(text) * units
