@@ -69,11 +69,11 @@ _PART_BYTES: Final = 2**17
 
 def _parts(body: bytes) -> Iterator[bytes]:
     """A list as shorter ones. Where a seam was inside an item, its two sides are no JSON."""
-    opening, start = b"", 0
+    opening, start, view = b"", 0, memoryview(body)  # a slice of it is no copy
     while (seam := body.find(_SEAM, start + _PART_BYTES)) >= 0:
-        yield opening + body[start : seam + 1] + b"]}"
+        yield b"".join((opening, view[start : seam + 1], b"]}"))
         opening, start = b'{"items":[', seam + 2
-    yield opening + body[start:]
+    yield b"".join((opening, view[start:]))
 
 
 class _Reader(NamedTuple):

@@ -94,7 +94,10 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
     owner = controller_of(meta.owner_references)
     annotations, mirror = annotations_of(meta.annotations)
     volumes = _volumes(text_of(spec.volumes), name)
-    statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    statuses = status.container_statuses or []
+    if status.init_container_statuses:
+        statuses = [*statuses, *status.init_container_statuses]
+    restarts, last_restart = _restarts(statuses)
     ready, unschedulable = _standing(status.conditions)
     labels = labels_of(meta.labels)
     own = structs.replace(spec, node_name=None, hostname=NOTHING, volumes=NOTHING)
@@ -121,8 +124,8 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
         host_path=volumes.host_path,
         created=meta.creation_timestamp,
         started=status.start_time,
-        restarts=sum([item.restart_count or 0 for item in statuses]),
-        last_restart=_last_restart(statuses),
+        restarts=restarts,
+        last_restart=last_restart,
     )
 
 
@@ -200,16 +203,17 @@ def _standing(conditions: Sequence[Condition] | None) -> tuple[bool, bool]:
     return ready, unschedulable
 
 
-def _last_restart(statuses: Sequence[wire.ContainerStatus]) -> datetime | None:
-    """When a container last ended with an error."""
-    last = None
+def _restarts(statuses: Sequence[wire.ContainerStatus]) -> tuple[int, datetime | None]:
+    """How often containers were started again, and when one last ended with an error."""
+    count, last = 0, None
     for status in statuses:
+        count += status.restart_count or 0
         for state in (status.state, status.last_state):
             end = None if state is None else state.terminated
             if end is None or end.finished_at is None or not (end.exit_code or end.reason == "OOMKilled"):
                 continue
             last = end.finished_at if last is None else max(last, end.finished_at)
-    return last
+    return count, last
 
 
 def _host_ports(spec: wire.PodSpec) -> tuple[HostPort, ...]:
@@ -240,13 +244,13 @@ def _volumes(text: bytes, pod: str) -> _Volumes:
     if not text:
         return _NO_VOLUMES
     try:
-        volumes = [item for item in enumerate(_VOLUMES.decode(text)) if not _PLACELESS.issuperset(item[1])]
+        volumes = _VOLUMES.decode(text)
     except msgspec.DecodeError as error:
         raise fault_of(error).under("spec.volumes") from error
-    if not volumes:  # most pods
+    if all(map(_PLACELESS.issuperset, volumes)):  # most pods
         return _NO_VOLUMES
     claims, others = [], set()
-    for index, volume in volumes:
+    for index, volume in enumerate(volumes):
         for source, raw in volume.items():
             if source in _PLACELESS or bytes(raw) == b"null":  # an empty one is still one
                 continue
