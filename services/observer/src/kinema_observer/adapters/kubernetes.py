@@ -42,6 +42,12 @@ _GZIP: Final = zlib_ng.MAX_WBITS | 16
 _LARGEST_ROOM: Final = 2**26
 """Bytes that an answer is given at once, whatever it says it needs; a page of a list has some MB."""
 _HEADERS: Final = {"Accept": "application/json"}
+_NARROW: Final = 2**18
+_WIDE: Final = 2**30
+"""Bytes of an answer that may wait to be taken: of a watch few, as it never ends; of any other all, so that it does.
+
+Twice as many wait at most; aiohttp cannot count further.
+"""
 _WHOLE: Final = {"Accept-Encoding": "gzip"}
 """Of answers that end. An API server writes TLS records of 4 KiB: to decrypt one costs more than to unpack its text."""
 _ENDLESS: Final = {"Accept-Encoding": "identity"}
@@ -78,7 +84,6 @@ class Api:
             connector=aiohttp.TCPConnector(limit=0, ssl=_tls(configuration)),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             headers=_HEADERS,
-            read_bufsize=2**18,
             auto_decompress=False,  # it would unpack in pieces, at twice the cost
         )
 
@@ -125,7 +130,7 @@ class Api:
         """
         try:
             async with asyncio.timeout(seconds), self._request(path, parameters, question) as response:
-                body = await response.read()
+                body = await _body(response.content)
                 return Answer(_unpacked(path, body, response.headers), response.headers.get("Date", ""))
         except TimeoutError as error:
             raise ApiUnavailableError(path, f"no answer from {self.host} within {seconds:g} s") from error
@@ -175,6 +180,7 @@ class Api:
                 headers={**kind, **coding, **await self._credentials(renew=fresh)},
                 proxy=self._configuration.proxy,
                 server_hostname=self._configuration.tls_server_name,
+                read_bufsize=_NARROW if "watch" in parameters else _WIDE,
             ) as response:
                 if response.status == 401 and not fresh:
                     continue
@@ -222,6 +228,13 @@ def _tls(configuration: Configuration) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise ApiSetupError("TLS certificates", str(error)) from error
     return context
+
+
+async def _body(content: aiohttp.StreamReader) -> bytes:
+    """The whole body. `read` would wake up for each piece of 4 KiB that an API server writes, only to wait for more."""
+    if content.exception() is None:  # else it waited for ever
+        await content.wait_eof()
+    return content.read_nowait()  # raises what befell the connection
 
 
 def _unpacked(path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
