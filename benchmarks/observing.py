@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import uvloop
 from tests.controlplane.build import BuildError
 from tests.controlplane.plane import ControlPlane, Options, running
 
@@ -44,8 +45,11 @@ def measure() -> dict[str, object]:
     options = Options(only=("etcd", "kube-apiserver"), flags={"etcd": _ETCD})
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with running(Path(folder) / "plane", options) as plane:
-                return asyncio.run(_measure(plane, Path(folder)))
+            with (
+                running(Path(folder) / "plane", options) as plane,
+                asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,  # as the service does
+            ):
+                return runner.run(_measure(plane, Path(folder)))
         except BuildError as error:
             return {"skipped": str(error)}
 

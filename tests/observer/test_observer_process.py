@@ -25,6 +25,7 @@ from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.embedded import free_port
 from kinema_core.runtime.settings import load
+from kinema_core.runtime.starter import FLAG
 from kinema_observer.settings import Settings
 from kinema_sim.front.server import Server
 from kinema_sim.scenarios.registry import SCENARIOS
@@ -43,11 +44,11 @@ def settings_file(path: Path, **settings: Any) -> str:
     return str(path)
 
 
-async def launch(settings: str, *, fault: str = "") -> Process:
+async def launch(settings: str, *options: str, fault: str = "") -> Process:
     """Start the observer."""
     environment = {**os.environ, **({"KINEMA_FAULT": fault} if fault else {})}
-    command = (sys.executable, "-m", "kinema_observer", "--settings", settings)
-    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=environment)
+    command = (sys.executable, "-m", "kinema_observer", "--settings", settings, *options)
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
 
 
 async def ended(process: Process, seconds: float = 30) -> tuple[int | None, str, str]:
@@ -161,6 +162,26 @@ async def test_an_api_server_that_is_away_leaves_the_observer_not_ready(tmp_path
 
         await eventually(told)
         process.send_signal(signal.SIGTERM)
+        code, out, err = await ended(process)
+    assert (code, err) == (0, "")
+    assert "Traceback" not in out
+
+
+@pytest.mark.connected
+async def test_an_observer_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    """Where it is told to look at it, the end of its standard input is as good as a signal."""
+    config = kubeconfig(tmp_path / "k", f"http://127.0.0.1:{free_port()}")
+    async with running_broker(tmp_path / "nats") as broker:
+        port = free_port()
+        path = settings_file(tmp_path / "s.json", runtime=runtime(broker, port), kubeconfig=config)
+        process = await launch(path, FLAG)
+
+        async def lives() -> bool:
+            return (await ready(port))[0] == 503
+
+        await eventually(lives)
+        assert process.stdin is not None
+        process.stdin.close()
         code, out, err = await ended(process)
     assert (code, err) == (0, "")
     assert "Traceback" not in out

@@ -47,6 +47,23 @@ async def start(settings, runtime):
 run_service("decider", Settings, start)
 """
 
+ON_ITS_LOOP = """
+import asyncio, sys, msgspec
+from kinema_core.runtime.run import run_service
+from kinema_core.runtime.settings import RuntimeSettings
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    runtime: RuntimeSettings
+
+class Loop(asyncio.SelectorEventLoop):
+    pass
+
+async def start(settings, runtime):
+    print(type(asyncio.get_running_loop()).__name__)
+
+run_service("decider", Settings, start, loop=Loop)
+"""
+
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
@@ -100,6 +117,15 @@ async def test_stops_on_a_signal(broker: Broker, tmp_path: Path) -> None:
         assert b"cleaned up" in out
         events = [json.loads(line)["event"] for line in out.splitlines() if line.startswith(b"{")]
         assert events == ["probes", "connected", "stopping"]
+
+
+@pytest.mark.connected
+async def test_a_service_runs_on_the_loop_that_it_brings(broker: Broker, tmp_path: Path) -> None:
+    """What it starts and what the runtime starts for it, and the exit code is as ever."""
+    path = tmp_path / "settings.json"
+    path.write_bytes(msgspec.json.encode({"runtime": broker.settings("decider")}))
+    done = await ended([sys.executable, "-c", ON_ITS_LOOP, "--settings", str(path)])
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Loop"), done
 
 
 @pytest.mark.connected

@@ -59,6 +59,7 @@ class Runtime:
 
 
 Main = Callable[[T, Runtime], Awaitable[None]]
+LoopMaker = Callable[[], asyncio.AbstractEventLoop]
 
 
 def spare_the_collector() -> None:
@@ -70,12 +71,12 @@ def spare_the_collector() -> None:
     gc.set_threshold(200_000, 50, 100)
 
 
-def run_service(name: str, kind: type[T], main: Main[T]) -> NoReturn:
-    """Run a service from its command line, for ever; never returns."""
-    sys.exit(run(name, kind, main, sys.argv[1:]))
+def run_service(name: str, kind: type[T], main: Main[T], *, loop: LoopMaker | None = None) -> NoReturn:
+    """Run a service from its command line, for ever, on a loop of asyncio's own or another; never returns."""
+    sys.exit(run(name, kind, main, sys.argv[1:], loop=loop))
 
 
-def run(name: str, kind: type[T], main: Main[T], arguments: list[str]) -> int:
+def run(name: str, kind: type[T], main: Main[T], arguments: list[str], *, loop: LoopMaker | None = None) -> int:
     """Run a service until it ends or is told to; gives its exit code."""
     spare_the_collector()
     parser = argparse.ArgumentParser(prog=f"kinema-{name}", description=f"Kinema's {name}.")
@@ -88,7 +89,8 @@ def run(name: str, kind: type[T], main: Main[T], arguments: list[str]) -> int:
     try:
         settings = load(kind, path)
         logs.configure(name, settings.runtime.cluster, settings.runtime.log_format)
-        return asyncio.run(_live(name, settings, main, tied=given.until_stdin_ends))
+        with asyncio.Runner(loop_factory=loop) as runner:
+            return runner.run(_live(name, settings, main, tied=given.until_stdin_ends))
     except (SettingsError, HealthError, BusError, ServiceError) as error:
         sys.stderr.write(f"kinema-{name}: {' '.join(str(error).split())}\n")
         return EXIT_EXPECTED

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+import uvloop
+
 from kinema_core.runtime.run import Runtime, ServiceError, run_service
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.metrics import MetricsApi
@@ -48,8 +50,11 @@ def _first(error: BaseException) -> BaseException:
 
 
 def main() -> None:
-    """Run the observer."""
-    run_service("observer", Settings, start)
+    """Run the observer.
+
+    An API server writes a list in pieces of 4 KiB: to take them off the network costs less on this loop.
+    """
+    run_service("observer", Settings, start, loop=uvloop.new_event_loop)
 
 
 if __name__ == "__main__":
