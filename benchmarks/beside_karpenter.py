@@ -2,10 +2,10 @@
 
     python -m benchmarks.beside_karpenter --start deployments-0 [--seconds 10] [--out DIR] [--again]
 
-Karpenter buys the nodes of the peak, kube-scheduler fills them, the Deployments are scaled down by their controllers,
-and what is left is kept as a snapshot. Then Karpenter consolidates it while every change is watched from outside. The
-snapshot, the catalog and what was seen stay in DIR: `--again` plans from them once more, without a cluster, and
-`kinema plan --snapshot … --catalog …` reads them too.
+Karpenter buys the nodes of the usual load and then those of the peak, kube-scheduler fills them, the Deployments are
+scaled down again by their controllers, and what is left is kept as a snapshot. Then Karpenter consolidates it while
+every change is watched from outside. The snapshot, the catalog and what was seen stay in DIR: `--again` plans from them
+once more, without a cluster, and `kinema plan --snapshot … --catalog …` reads them too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,12 +101,14 @@ async def _lived_through(
     api = await connect(str(plane.admin.write_kubeconfig(plane.folder / "hand.kubeconfig")), timeout_seconds=60.0)
     try:
         await api.create("/api/v1/namespaces", namespace(NAMESPACE))
-        await gathered(api.create(path, body) for path, body in workloads(at_peak(services)))
+        at_rest = [replace(one, peak=one.after) for one in services]
+        await gathered(api.create(path, body) for path, body in workloads(at_peak(at_rest)))
+        await ready(api, sum(one.after for one in services))
+        _say("the usual load stands")
+        await gathered(_scale(api, one.name, one.peak) for one in services)
         await ready(api, sum(one.peak for one in services))
         _say("the peak stands")
-        await gathered(
-            api.patch(f"{_DEPLOYMENTS}/{one.name}/scale", {"spec": {"replicas": one.after}}) for one in services
-        )
+        await gathered(_scale(api, one.name, one.after) for one in services)
         await _left(api, sum(one.after for one in services))
         await _mark(api, services, random.Random(seed))
         await asyncio.to_thread(listed, plane.admin, files.snapshot)
@@ -118,6 +120,10 @@ async def _lived_through(
         return await asyncio.to_thread(witness.verdict), seconds
     finally:
         await api.close()
+
+
+async def _scale(api: KubernetesApi, name: str, replicas: int) -> None:
+    await api.patch(f"{_DEPLOYMENTS}/{name}/scale", {"spec": {"replicas": replicas}})
 
 
 async def _left(api: KubernetesApi, count: int) -> None:
