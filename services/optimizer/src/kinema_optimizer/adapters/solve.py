@@ -138,10 +138,13 @@ def _suffices(problem: Compiled, answer: Answer, wish: Wish) -> bool:
 def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
     """The answer of the search; where its moves have no order, fewer of them have."""
     found = search(problem.packing, problem.relaxed, wish, stop, report)
+    # Where machines are few, some pods that are to be replaced may have got none: the dense form's first plan has them.
+    sound = not (is_dense(problem) and (found.packing.unplaced > problem.packing.pending).any())
+    outcome = of_packing(problem, found.packing) if sound else of_solution(problem, starts(problem.problem)[0])
     return Answer(
-        outcome=preferred(problem, of_packing(problem, found.packing)),
+        outcome=preferred(problem, outcome),
         lower_bound=found.bound.value,
-        proven=found.bound.value >= found.least,
+        proven=sound and found.bound.value >= found.least,
         method="assignment bound, column generation, neighbourhood search",
         stops=found.stops,
     )
