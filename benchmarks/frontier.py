@@ -150,7 +150,8 @@ def frontier(
     return {
         "pods": pods,
         "nodes": len(start.cluster.nodes),
-        "bound": max(row.bound for row in rows),
+        # Of plans that move nothing the bound is one of its own.
+        "bound": max(row.bound for row in rows if row.most_moves != 0),
         "frontier": [asdict(row) for row in rows],
         "limit": [{"moves": point.moves, "cost": round(point.cost, 4)} for point in limit],
         "rivals": [{**asdict(rival), **_beside(rival, rows)} for rival in rivals],
