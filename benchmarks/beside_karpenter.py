@@ -89,15 +89,13 @@ def watched(peak: Peak, files: Files) -> Seen:
             running(folder / "plane", Options(only=PROGRAMS, kubelets=_KUBELETS)) as plane,
             running_karpenter(plane, e2_offers(), folder / "karpenter"),
         ):
-            verdict, seconds = asyncio.run(_lived_through(plane, services, files, peak.seed))
-    seen = seen_of(verdict, seconds)
+            verdict = asyncio.run(_lived_through(plane, services, files, peak.seed))
+    seen = seen_of(verdict)
     files.seen.write_text(json.dumps(msgspec.to_builtins(seen), indent=2) + "\n")
     return seen
 
 
-async def _lived_through(
-    plane: ControlPlane, services: Sequence[Service], files: Files, seed: int
-) -> tuple[Verdict, float]:
+async def _lived_through(plane: ControlPlane, services: Sequence[Service], files: Files, seed: int) -> Verdict:
     api = await connect(str(plane.admin.write_kubeconfig(plane.folder / "hand.kubeconfig")), timeout_seconds=60.0)
     try:
         await api.create("/api/v1/namespaces", namespace(NAMESPACE))
@@ -116,8 +114,8 @@ async def _lived_through(
         witness = Witness(plane.admin)
         async with witness.watching():
             await asyncio.to_thread(consolidate, plane)
-            seconds = await _quiet(api)
-        return await asyncio.to_thread(witness.verdict), seconds
+            await _quiet(api)
+        return await asyncio.to_thread(witness.verdict)
     finally:
         await api.close()
 
@@ -145,8 +143,8 @@ async def _mark(api: KubernetesApi, services: Sequence[Service], draw: random.Ra
     await gathered(api.patch(f"{_PODS}/{name}", mark) for name in chosen)
 
 
-async def _quiet(api: KubernetesApi) -> float:
-    """Wait until nothing comes or goes any more; the seconds until the last change."""
+async def _quiet(api: KubernetesApi) -> None:
+    """Wait until nothing comes or goes any more."""
     began = changed = time.monotonic()
     before: Any = None
     while time.monotonic() < min(changed + QUIET_SECONDS, began + MOST_SECONDS):
@@ -156,11 +154,10 @@ async def _quiet(api: KubernetesApi) -> float:
             before, changed = now, time.monotonic()
             _say(f"{changed - began:5.0f} s: {len(now[0])} nodes, {len(now[1])} pods")
         await asyncio.sleep(_LOOK_SECONDS)
-    return changed - began
 
 
-def seen_of(verdict: Verdict, seconds: float) -> Seen:
-    """What the changes come to at the catalog's prices; `seconds` until the last one."""
+def seen_of(verdict: Verdict) -> Seen:
+    """What the changes come to at the catalog's prices."""
     price = {row.machine_type: row.micro_usd_per_hour for row in parse_catalog(e2_catalog())}
     return Seen(
         name="Karpenter 1.15, the real one",
@@ -172,7 +169,7 @@ def seen_of(verdict: Verdict, seconds: float) -> Seen:
         bought=len(verdict.bought),
         bought_in_vain=len(verdict.thrown_away),
         most_missing=verdict.most_missing,
-        seconds=round(seconds, 1),
+        seconds=round(verdict.last_change, 1),
     )
 
 

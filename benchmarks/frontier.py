@@ -68,7 +68,8 @@ class Rival:
     name: str
     moves: int
     evictions: int
-    steps: int
+    steps: int | None
+    """None: not known."""
     cost: float
     nodes: int
     seconds: float
@@ -164,7 +165,7 @@ def _real(seen: Seen, least: LeastCost) -> Rival:
         name=seen.name,
         moves=seen.distinct,
         evictions=seen.evictions,
-        steps=seen.evictions,
+        steps=None,
         cost=seen.cost,
         nodes=seen.nodes,
         seconds=seen.seconds,

@@ -1,12 +1,13 @@
-"""The observer's tests run on the loop that the observer runs on."""
+"""The observer's tests run on the loop that the observer runs on, some against a scripted API server."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 import uvloop
+from tests.observer.scripted_api import ScriptedApi
 
 
 def pytest_asyncio_loop_factories(
@@ -15,3 +16,12 @@ def pytest_asyncio_loop_factories(
     """One loop for every test here."""
     del config, item
     return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedApi]:
+    """A scripted server."""
+    scripted = ScriptedApi()
+    await scripted.start()
+    yield scripted
+    await scripted.stop()

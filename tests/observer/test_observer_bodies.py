@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -34,15 +33,6 @@ def trickle(*, cut: bool) -> Answer:
         return response
 
     return answer
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedApi]:
-    """A scripted server."""
-    scripted = ScriptedApi()
-    await scripted.start()
-    yield scripted
-    await scripted.stop()
 
 
 async def test_an_answer_of_any_length_is_taken_whole(server: ScriptedApi, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -35,15 +34,6 @@ def plain(request_codings: list[str]) -> Answer:
         return await ending(request)
 
     return answer
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedApi]:
-    """A scripted server."""
-    scripted = ScriptedApi()
-    await scripted.start()
-    yield scripted
-    await scripted.stop()
 
 
 async def test_a_packed_answer_is_unpacked(server: ScriptedApi, tmp_path: Path) -> None:

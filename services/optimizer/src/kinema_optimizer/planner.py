@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -32,6 +31,7 @@ from kinema_optimizer.adapters.solve import (
     without_moves_of,
 )
 from kinema_optimizer.adapters.stops import PRICING, ClockStop, StepStop, StopRule
+from kinema_optimizer.adapters.watch import Watch
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.logic.absent import leaned_on
 from kinema_optimizer.logic.binding import constraint_relaxations, prices_of
@@ -42,7 +42,7 @@ from kinema_optimizer.logic.headroom import without_placeholders_in
 from kinema_optimizer.logic.leftovers import with_leftovers
 from kinema_optimizer.logic.outcome import Outcome, keeping, nothing, of_packing, of_solution, without_moves
 from kinema_optimizer.logic.packing import Packing
-from kinema_optimizer.logic.progress import Incumbent, Progress, Report
+from kinema_optimizer.logic.progress import Incumbent, Report
 from kinema_optimizer.logic.windows import MICRO, Objective, objective_at
 from kinema_optimizer.settings import PlanningSettings
 
@@ -82,7 +82,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
         PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
     """
     stop = stop or ClockStop(settings.time_limit_seconds, pricing=PRICING_SHARE)
-    watch = _Watch()
+    watch = Watch()
     task = _Task.of(cluster, offers, now=now, settings=settings, mode=mode, forecasts=forecasts)
     wish = Wish(
         move_price=task.objective.move_price,
@@ -91,7 +91,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
         workers=settings.workers,
         crew=crew,
     )
-    report = _reporting(watch, progress)
+    report = watch.reporting(progress)
     answer = solved(task.problem, wish, stop, report)
     binding, looked = _binding(task.problem, answer, stop)
     answer, plan, stuck = _in_waves(task.problem, answer, stop)
@@ -321,17 +321,6 @@ def _complete(problem: Compiled, outcome: Outcome) -> Plan:
     return min((plan, built(keeping(problem, outcome, kept))), key=_rank)
 
 
-def _reporting(watch: _Watch, progress: Report | None) -> Report:
-    """Notes when the first plan is there, and passes everything on."""
-
-    def report(news: Progress) -> None:
-        watch.feasible()
-        if progress is not None:
-            progress(news)
-
-    return report
-
-
 def reference_for(
     cluster: Cluster,
     offers: tuple[Offer, ...],
@@ -377,29 +366,3 @@ def _solvable(question: Question) -> Compiled:
     if not question.forecasts or left_out(found) is not None:  # nobody is replaced, or all who are find a place
         return found
     return compiled(replace(question, forecasts=()))
-
-
-@dataclass
-class _Watch:
-    """Measures a solve; what it measures is no part of any decision."""
-
-    _began: float = 0.0
-    _feasible: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._began = time.perf_counter()
-
-    def feasible(self) -> None:
-        """The first solution is there."""
-        self._feasible = self._feasible or time.perf_counter() - self._began
-
-    def solve(self, answer: Answer, recorded: Solve | None, seed: int) -> Solve:
-        """The report on the solve; a replay's has the seconds of the recording."""
-        seconds, feasible = round(time.perf_counter() - self._began, 3), round(self._feasible, 3)
-        return Solve(
-            seconds=seconds if recorded is None else recorded.seconds,
-            first_feasible_seconds=feasible if recorded is None else recorded.first_feasible_seconds,
-            method=answer.method,
-            seed=seed,
-            stops=answer.stops,
-        )

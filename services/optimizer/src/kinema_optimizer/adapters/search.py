@@ -30,7 +30,7 @@ from kinema_optimizer.adapters.selection import Kept, Selection, sparing
 from kinema_optimizer.adapters.start import Prices, anew, as_it_is, first_guide, generated, keeping, on_sale
 from kinema_optimizer.adapters.stops import StopRule
 from kinema_optimizer.logic.kinds import Kinds, kinds_of
-from kinema_optimizer.logic.packing import UNLIMITED, Packing, PackingProblem, enemies_of
+from kinema_optimizer.logic.packing import UNLIMITED, Packing, PackingProblem, enemies_of, losses
 from kinema_optimizer.logic.problem import Ints
 from kinema_optimizer.logic.progress import Progress, Report
 from kinema_optimizer.logic.state import State, cost_of, moved, packing_of
@@ -192,7 +192,7 @@ class _Search:
     def _at_once(self, guide: Guide, kinds: Kinds, now: State) -> State:
         """Where the time is over already: a plan made anew, if it is better; that takes less than what came before."""
         made = with_reused(self.problem, anew(self.problem, kinds, guide.enemies, self.prices))
-        if self._lost(made) > self._lost(now) or not self._allowed(made):
+        if losses(self.problem, made.unplaced) > losses(self.problem, now.unplaced) or not self._allowed(made):
             return now
         best = min((now, made), key=partial(self._worth, self._at(guide, float(self.wish.move_price or 0))))
         self.least = min(self.least, cost_of(self.problem, best))
@@ -200,15 +200,13 @@ class _Search:
 
     def _of_running(self, guide: Guide, kinds: Kinds, now: State, selection: Selection) -> State:
         """The best for a running cluster, whose moves count."""
-        lost = self._lost(now)
+        lost = losses(self.problem, now.unplaced)
 
         def start(kept: Kept) -> State:
             keep = kept.nodes if self.most is None else sparing(self.problem, kept.nodes, self.most)
-            made = [
-                one
-                for prices in (self.prices, replace(self.prices, pod_price=kept.pod_price))
-                if self._lost(one := keeping(self.problem, kinds, guide.enemies, prices, keep)) <= lost
-            ]
+            pod_prices = (self.prices, replace(self.prices, pod_price=kept.pod_price))
+            made = [keeping(self.problem, kinds, guide.enemies, prices, keep) for prices in pod_prices]
+            made = [one for one in made if losses(self.problem, one.unplaced) <= lost]
             return with_reused(self.problem, min(made, key=lambda one: cost_of(self.problem, one), default=now))
 
         if self.wish.move_price is None and self.most is None:
@@ -235,10 +233,6 @@ class _Search:
     def _allowed(self, state: State) -> bool:
         return self.most is None or self._moves(state) <= self.most
 
-    def _lost(self, state: State) -> tuple[int, int]:
-        """Pods without a place: those that run and have to be replaced, and all."""
-        return int(np.maximum(state.unplaced - self.problem.pending, 0).sum()), int(state.unplaced.sum())
-
     def _moves(self, state: State) -> int:
         return int(moved(self.problem, state) @ self.problem.pods)
 
@@ -247,7 +241,7 @@ class _Search:
         problem = self.problem
         fresh = anew(problem, kinds, guide.enemies, self.prices) if problem.nodes else now
         best = now
-        if self._lost(fresh) <= self._lost(now):
+        if losses(problem, fresh.unplaced) <= losses(problem, now.unplaced):
             if len(problem.pending) <= CLASSES and fresh.boots:
                 _, fresh = self._rounds(guide, fresh, _SOON, deep=False, most=_QUICK)
                 chosen, ended = generated(guide, fresh, kinds, self.stop, self.pool, self.bounding.sharpen)

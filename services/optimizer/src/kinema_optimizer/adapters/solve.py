@@ -24,6 +24,7 @@ from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.greedy import starts
 from kinema_optimizer.logic.headroom import NAMESPACE
 from kinema_optimizer.logic.outcome import Outcome, in_turn, new_names, of_packing, of_solution
+from kinema_optimizer.logic.packing import losses
 from kinema_optimizer.logic.preferring import points_given_up, preferred
 from kinema_optimizer.logic.problem import Solution, cost, moves
 from kinema_optimizer.logic.progress import Progress, Report
@@ -68,13 +69,13 @@ def left_out(problem: Compiled) -> int | None:
         given = starts(problem.problem)
         if not given:
             return None
-        classes, lost = problem.classes, given[0].unplaced
+        classes, without = problem.classes, given[0].unplaced
     else:
         state = placed_as_it_is(problem.packing)
-        if (state.unplaced > problem.packing.pending).any():
+        if losses(problem.packing, state.unplaced)[0]:
             return None
-        classes, lost = problem.grouped.classes, tuple(state.unplaced.tolist())
-    waiting = [mover for one, n in zip(classes, lost, strict=True) if n for mover in one.pending[-n:]]
+        classes, without = problem.grouped.classes, tuple(state.unplaced.tolist())
+    waiting = [mover for one, n in zip(classes, without, strict=True) if n for mover in one.pending[-n:]]
     waiting += [mover for _, mover in problem.homeless]
     return sum(mover.pod.namespace != NAMESPACE for mover in waiting)
 
@@ -139,7 +140,7 @@ def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> An
     """The answer of the search; where its moves have no order, fewer of them have."""
     found = search(problem.packing, problem.relaxed, wish, stop, report)
     # Where machines are few, some pods that are to be replaced may have got none: the dense form's first plan has them.
-    sound = not (is_dense(problem) and (found.packing.unplaced > problem.packing.pending).any())
+    sound = not (is_dense(problem) and losses(problem.packing, found.packing.unplaced)[0])
     outcome = of_packing(problem, found.packing) if sound else of_solution(problem, starts(problem.problem)[0])
     return Answer(
         outcome=preferred(problem, outcome),

@@ -220,12 +220,17 @@ def flaws(problem: PackingProblem, packing: Packing) -> tuple[str, ...]:
     return tuple(found)
 
 
+def losses(problem: PackingProblem, unplaced: Ints) -> tuple[int, int]:
+    """Pods without a place, `unplaced` (C,) by class: those that run and have to be replaced, and all of them."""
+    return int(np.maximum(unplaced - problem.pending, 0).sum()), int(unplaced.sum())
+
+
 def _count_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
     found = []
     kinds = len(problem.pending)
     if (packing.booted.counts < 0).any() or (packing.unplaced < 0).any():
         found.append("a count is negative")
-    if (packing.unplaced > problem.pending).any():
+    if losses(problem, packing.unplaced)[0]:
         found.append("a running pod is left without a place")
     placed = packing.changes.totals(kinds) + packing.booted.totals(kinds) + packing.unplaced
     if (placed != problem.pending + problem.rolled + displaced(problem, packing)).any():
