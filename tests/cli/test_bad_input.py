@@ -343,6 +343,30 @@ def test_items_that_are_alike_and_no_objects_are_no_two_of_a_name(bench: Bench) 
     assert found["quarantined"]
 
 
+@pytest.mark.parametrize("lost", ["v1 Pod", "apps/v1 StatefulSet", "policy/v1 PodDisruptionBudget", "v1 Namespace"])
+def test_object_of_no_namespace_that_can_be_read_freezes_all_that_it_might(bench: Bench, lost: str) -> None:
+    """Its metadata are a number: it may be anybody's. Nothing moves; what is empty may go, unless it is a pod's."""
+    group, _, kind = lost.partition(" ")
+    odd = {"apiVersion": group, "kind": kind, "metadata": 7}
+    bench.snapshot.write_bytes(text([*spread(), odd]))
+    found = json.loads(bench.run("-o", "json").stdout)
+    assert (found["moves"], len(found["quarantined"])) == (0, 1)
+    bench.snapshot.write_bytes(text([*spread(), node("idle"), odd]))
+    found = json.loads(bench.run("-o", "json").stdout)
+    deleted = [step["node"] for step in found["steps"] if step["action"] == "delete"]
+    assert deleted == ([] if kind == "Pod" else ["idle"])
+
+
+def test_file_in_another_encoding_deletes_no_node(bench: Bench) -> None:
+    """In Latin-1 no name can be told, nor the node of a pod: each may run anywhere."""
+    named = json.dumps(json.loads(text(spread())), ensure_ascii=False).replace("web", "wéb")
+    bench.snapshot.write_bytes(named.encode("latin-1"))
+    found = json.loads(bench.run("-o", "json").stdout)
+    assert found["cost"]["after"] == found["cost"]["before"]
+    assert len(found["quarantined"]) == 5
+    assert {item["reason"].partition(" (")[0] for item in found["quarantined"]} == {"is no UTF-8"}
+
+
 def test_namesakes_of_another_api_group_are_told_apart(bench: Bench) -> None:
     """A Deployment of a group that is gone, or somebody's own Job, is not told as needed by nobody."""
     old = {**controllers(1)[0], "apiVersion": "extensions/v1beta1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.support.builders import (
     MIB,
     cluster,
@@ -17,7 +18,7 @@ from tests.support.builders import (
     unreadable,
 )
 
-from kinema_core.events import NodeTerm, PlacementRules, Requirement
+from kinema_core.events import ClusterObject, NodeTerm, PlacementRules, Requirement
 from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests
 
 
@@ -95,11 +96,12 @@ def test_mirror_pods_that_every_node_has_are_on_new_nodes_too() -> None:
     assert daemon_requests(state, name="new", labels=labels(), taints=()) == requested(120, 0, 1)
 
 
-def test_an_unreadable_pod_may_be_the_mirror_that_its_node_lacks() -> None:
-    """A mirror missing only where something could not be read still counts as common."""
-    state = cluster(
-        node("n1"), node("n2"), mirror("proxy", node="n1", cpu=100), unreadable("Pod kube-system/x", node="n2")
-    )
+@pytest.mark.parametrize(
+    "odd", [unreadable("Pod kube-system/x", node="n2"), unreadable("Pod x", namespace=""), unreadable("Object x")]
+)
+def test_an_unreadable_pod_may_be_the_mirror_that_its_node_lacks(odd: ClusterObject) -> None:
+    """A mirror missing only where something could not be read still counts as common; what is lost may be anywhere."""
+    state = cluster(node("n1"), node("n2"), mirror("proxy", node="n1", cpu=100), odd)
     assert daemon_requests(state, name="new", labels=labels(), taints=())["cpu"] == 100
 
 

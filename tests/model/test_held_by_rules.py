@@ -221,20 +221,28 @@ def test_a_pod_with_a_volume_is_evicted(chosen: str | None, held: bool) -> None:
         (unreadable("Pod shop/odd-0", node="n1"), "quarantined-node"),
         (unreadable("Pod shop/odd-0", namespace="shop"), "quarantined-node"),
         (unreadable("Pod bank/odd-0", namespace="bank"), "quarantined-node"),
+        (unreadable("Pod odd-0", namespace=""), "quarantined-node"),
+        (unreadable("Pod unnamed-1", namespace=""), "quarantined-node"),
         (unreadable("Pod shop/odd-0"), None),
         (unreadable("Pod shop/odd-0", node="n2"), None),
         (unreadable("PodDisruptionBudget shop/x", namespace="shop"), "frozen-namespace"),
         (unreadable("PodDisruptionBudget shop/x"), "frozen-namespace"),
         (unreadable("PodDisruptionBudget bank/x", namespace="bank"), None),
+        (unreadable("PodDisruptionBudget x", namespace=""), "frozen-namespace"),
+        (unreadable("PodDisruptionBudget unnamed-1", namespace=""), "frozen-namespace"),
         (unreadable("Deployment shop/web"), "quarantined-controller"),
         (unreadable("ReplicaSet shop/web-rs"), "quarantined-controller"),
         (unreadable("ReplicaSet shop/other"), None),
+        (unreadable("ReplicaSet web-rs", namespace=""), "frozen-namespace"),
+        (unreadable("StatefulSet shop/unnamed-1", namespace="shop"), "frozen-namespace"),
+        (unreadable("StatefulSet bank/unnamed-1", namespace="bank"), None),
         (unreadable("Namespace shop"), "frozen-namespace"),
+        (unreadable("Namespace unnamed-1", namespace=""), "frozen-namespace"),
         (unreadable("HorizontalPodAutoscaler shop/web", namespace="shop"), None),
     ],
 )
 def test_unreadable_objects_freeze_what_they_might_forbid(bad: ClusterObject, expected: str | None) -> None:
-    """An unreadable pod freezes its node, or every node where its own is lost; a budget a namespace, a set its pods."""
+    """An unreadable pod freezes its node, a budget its namespace, a set its pods; what does not tell which, all."""
     assert code("shop/web-0", deployed("web", ["n1"]), bad) == expected
 
 

@@ -309,6 +309,13 @@ def test_an_unreadable_pod_keeps_its_expiry_node() -> None:
     assert (refusal(decision), decision.deletions) == ("expiry-node-occupied", ())
 
 
+def test_a_pod_that_may_run_anywhere_keeps_every_expiry_node() -> None:
+    """Neither its node nor its namespace could be read: the node that is asked to go may be its own."""
+    odd = cluster(node("n1"), node("n2", labels=EXPIRING), unreadable("Pod unnamed-1", namespace=""))
+    decision = decide(odd)
+    assert (refusal(decision), decision.deletions) == ("expiry-node-occupied", ())
+
+
 def test_one_empty_expiry_node_is_asked_for_beside_an_occupied_one() -> None:
     """Each node is judged alone."""
     nodes = [node("n1", labels=EXPIRING), node("n2", labels=EXPIRING)]

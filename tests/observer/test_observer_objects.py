@@ -43,6 +43,11 @@ def read(value: JSON) -> ClusterObject:
     return found
 
 
+def odd(kind: str, metadata: object, spec: object = 7) -> JSON:
+    """An object of which the given parts are all there is."""
+    return {"kind": kind, "metadata": metadata, "spec": spec}
+
+
 def workload(kind: str, **parts: Any) -> Workload:
     """A workload of this kind, which must be readable."""
     found = read(thing(kind, **parts))
@@ -440,6 +445,28 @@ def test_odd_metadata_is_quarantined_too(value: JSON, path: str) -> None:
     assert found.path == path
     assert found == read(value)
     assert found.object.startswith("Node ")
+
+
+@pytest.mark.parametrize(
+    ("value", "frozen"),
+    [
+        (odd("PodDisruptionBudget", 7), ""),
+        (odd("PodDisruptionBudget", {"name": "web", "namespace": 7}), ""),
+        (odd("StatefulSet", {"name": 7, "namespace": "shop"}), "shop"),
+        (odd("StatefulSet", {"name": "web"}), ""),
+        (odd("Namespace", {}), ""),
+        (odd("Pod", {"name": "web-0"}), ""),
+        (odd("Pod", 7), ""),
+        (odd("Pod", 7, spec={}), None),
+        (odd("HorizontalPodAutoscaler", 7), ""),
+        (odd("PriorityClass", 7), None),
+    ],
+)
+def test_a_namespace_that_cannot_be_told_may_be_any(value: JSON, frozen: str | None) -> None:
+    """Empty is not none: a budget forbids in one that is not known, an unreadable pending pod nowhere."""
+    found = read(value)
+    assert isinstance(found, Quarantined)
+    assert found.namespace == frozen
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from tests.rescheduler.plans_in_memory import fragmented_plan, small_plan
-from tests.support.builders import NOW
+from tests.support.builders import NOW, cluster, node, unreadable
 
 from kinema_core.events import (
     AbortRequested,
     AnyBody,
+    ClusterObject,
     Event,
     ExecutionFinished,
     NodeDeletionRequested,
@@ -21,6 +23,8 @@ from kinema_core.events import (
 )
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.logic.execution import Journal, fold
+from kinema_rescheduler.logic.names import EXPIRY
+from kinema_rescheduler.logic.steps import current
 
 STEP = Step(id="boot/k1", kind="boot", target="k1")
 
@@ -134,3 +138,19 @@ def test_many_requests_keep_the_newest() -> None:
         journal = fold(journal, event(request, f"request-{number}"))
     assert len(journal.requests) == 256
     assert journal.requests["n9"].id == "request-299"
+
+
+@pytest.mark.parametrize(
+    ("odd", "carried_out"),
+    [
+        ([], True),
+        (unreadable("Pod shop/odd", node="n9"), False),
+        (unreadable("Pod odd", namespace=""), False),
+        (unreadable("Pod shop/odd", node="n1"), True),
+    ],
+)
+def test_request_waits_for_pods_that_may_run_on_its_node(odd: ClusterObject, carried_out: bool) -> None:
+    """A pod that could not be read keeps its node, and any node where its own is not told."""
+    request = event(NodeDeletionRequested(node="n9", uid="uid-node-n9", version=1), "request-1")
+    state = cluster(node("n1"), node("n9", labels={EXPIRY: "old"}), odd)
+    assert (current(fold(Journal(), request), state) is not None) is carried_out

@@ -334,6 +334,7 @@ class Quarantined(Wire, frozen=True, kw_only=True, tag="Quarantined", tag_field=
     node: str | None = None
     """The node that it freezes, where known."""
     namespace: str | None = None
+    """The namespace in which it may forbid something; empty where that cannot be told, and it may be any."""
 
     @property
     def key(self) -> str:

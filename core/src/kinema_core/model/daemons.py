@@ -26,6 +26,7 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
 from kinema_core.model.match import node_admits
+from kinema_core.model.quarantine import quarantine_of
 from kinema_core.model.resources import add, largest, total
 
 _TOLERATED: Final = tuple(
@@ -172,9 +173,9 @@ def _distinct(terms: Iterable[NodeTerm]) -> tuple[NodeTerm, ...]:
 def _common_mirrors(cluster: Cluster) -> Amounts:
     """Requests of the mirror pods that every readable node has: same name but for the node's suffix.
 
-    A node with an unreadable pod may have the mirror that it seems to lack.
+    A node with an unreadable pod, or one that may have it, may have the mirror that it seems to lack.
     """
-    unsure = {item.node for item in cluster.quarantined}
+    unsure = quarantine_of(cluster).nodes.keys()
     nodes = {node.name for node in cluster.nodes}
     found: dict[tuple[str, str], dict[str, Amounts]] = {}
     for pod in cluster.pods:

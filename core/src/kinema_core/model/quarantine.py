@@ -13,6 +13,8 @@ from kinema_core.model.derived import derived
 
 UNTOLD: Final = "Object"
 """What stands for the kind of an object that does not tell it, or is none: it may be anything."""
+UNNAMED: Final = "unnamed-"
+"""How the name of an object begins that does not tell its own."""
 _CONTROLLERS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job")
 _HARMLESS: Final = (
     "Pod",  # bound, it freezes its node; pending, there is nothing to disturb; see `_lost`
@@ -54,20 +56,35 @@ def _quarantine_of(cluster: Cluster) -> Quarantine:
         elif _lost(item, kind):
             for each in cluster.nodes:  # it runs somewhere: whichever node is deleted may be its own
                 nodes.setdefault(each.name, item.object)
-        elif kind in _CONTROLLERS:
+        elif kind in _CONTROLLERS and _identified(key):
             controllers.setdefault(f"{kind}/{key}", item.object)
-        elif space and kind not in _HARMLESS:
-            namespaces.setdefault(space, item.object)
+        elif space is not None and kind not in _HARMLESS:
+            for each_space in (space,) if space else _spaces(cluster):
+                namespaces.setdefault(each_space, item.object)
     return Quarantine(MappingProxyType(nodes), MappingProxyType(namespaces), MappingProxyType(controllers))
 
 
 def _lost(item: Quarantined, kind: str) -> bool:
-    """Whether it may be a pod bound to a node that cannot be told: of one that is, the namespace is named."""
+    """Whether it may be a pod bound to a node that cannot be told: of one that is, the namespace is named or empty."""
     return (kind == "Pod" and item.namespace is not None) or kind == UNTOLD
 
 
+def _identified(key: str) -> bool:
+    """Whether an object of a namespace tells both that and its own name."""
+    _, slash, name = key.partition("/")
+    return bool(slash) and not name.startswith(UNNAMED)
+
+
+def _spaces(cluster: Cluster) -> list[str]:
+    """Every namespace in which there is somebody to forbid something to."""
+    return sorted({pod.namespace for pod in cluster.pods})
+
+
 def _namespace(item: Quarantined, kind: str, key: str) -> str | None:
+    """The namespace in which it may forbid something; empty where it may be any, None where it forbids nothing."""
+    if item.namespace is not None:
+        return item.namespace
     if kind == "Namespace":
         return key
     space, slash, _ = key.partition("/")
-    return item.namespace or (space if slash else None)
+    return space if slash else None

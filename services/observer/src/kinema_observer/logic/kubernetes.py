@@ -16,7 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from kinema_core.events import ClusterObject, Quarantined
-from kinema_core.model.quarantine import UNTOLD
+from kinema_core.model.quarantine import UNNAMED, UNTOLD
 from kinema_observer.errors import UnreadableFieldError, UnreadableListError
 from kinema_observer.logic import controllers, infrastructure, pods, wire, wire_controllers, wire_pods
 from kinema_observer.logic.reading import fault_of, key_of
@@ -150,7 +150,6 @@ _FREEZES_NAMESPACE: Final = frozenset(_KINDS) - {
     "PersistentVolume",
     "StorageClass",
     "PriorityClass",
-    "Namespace",
 }
 """Kinds whose unreadable object may forbid something to any pod of its namespace."""
 
@@ -227,9 +226,10 @@ def _quarantine(kind: str, raw: bytes | msgspec.Raw, fault: UnreadableFieldError
     if kind == "Pod" and _text(value, "status", "phase") in pods.FINISHED:
         return Reading(f"{namespace}/{name}", _text(value, "metadata", "resourceVersion") or "", None)
     # Without a name the text itself stands for it, so that the same object is quarantined once.
-    known = name or f"unnamed-{sha256(bytes(raw)).hexdigest()[:12]}"
+    known = name or f"{UNNAMED}{sha256(bytes(raw)).hexdigest()[:12]}"
     key = f"{namespace}/{known}" if namespace else known
     node = name if kind == "Node" else _text(value, "spec", "nodeName") if kind == "Pod" else None
+    space = name if kind == "Namespace" else namespace
     spec = _at(value, "spec")
     # A pod without a node's name waits for one; where that cannot even be told, it may run anywhere.
     lost = kind == "Pod" and node is None and not (isinstance(spec, dict) and spec.get("nodeName") in (None, ""))
@@ -238,7 +238,7 @@ def _quarantine(kind: str, raw: bytes | msgspec.Raw, fault: UnreadableFieldError
         path=fault.path,
         reason=fault.reason,
         node=node,
-        namespace=name if kind == "Namespace" else namespace if kind in _FREEZES_NAMESPACE or lost else None,
+        namespace=space or "" if kind in _FREEZES_NAMESPACE or lost else None,
     )
     return Reading(key, _text(value, "metadata", "resourceVersion") or "", item)
 

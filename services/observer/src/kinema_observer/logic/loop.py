@@ -14,6 +14,7 @@ from kinema_core.events import FrozenMap, IterationSkipped, IterationStarted, No
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
+from kinema_core.model.quarantine import quarantine_of
 from kinema_observer.logic.logview import Ended, Iteration, LogView
 from kinema_observer.logic.settings import LoopSettings
 from kinema_observer.logic.stability import Refusal, refusal, unrest
@@ -100,12 +101,12 @@ def _told(moment: _Moment, why: Refusal) -> IterationSkipped | None:
 def _expiry_nodes(cluster: Cluster) -> tuple[tuple[Node, ...], Refusal | None]:
     """Expiry nodes without evictable workload; and, where there is one with, the refusal that it causes.
 
-    Terminating pods count: they still run. So does a pod that could not be read.
+    Terminating pods count: they still run. So does a pod that could not be read, on any node where its own is untold.
     """
     marked = [node for node in cluster.nodes if EXPIRY in node.labels]
     if not marked:
         return (), None
-    unreadable = {item.node for item in cluster.quarantined}
+    unreadable = quarantine_of(cluster).nodes
     left = {
         node.name: sum(not is_resident(cluster, pod) for pod in cluster.pods_by_node.get(node.name, ()))
         + (node.name in unreadable)

@@ -53,6 +53,8 @@ def text_of(raw: msgspec.Raw) -> bytes:
 
 def fault_of(error: msgspec.DecodeError | UnicodeDecodeError) -> UnreadableFieldError:
     """Where and why msgspec could not read a text; its paths begin with `$`."""
+    if isinstance(error, UnicodeDecodeError):
+        return UnreadableFieldError("", f"is no UTF-8 ({error.reason}): write it again in UTF-8")
     said, _, path = str(error).partition(" - at `$")
     lacking, reason = in_words(said)
     inner = path.rstrip("`").lstrip(".")

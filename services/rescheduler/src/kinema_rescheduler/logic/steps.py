@@ -15,6 +15,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import is_resident
+from kinema_core.model.quarantine import quarantine_of
 from kinema_rescheduler.logic.execution import Execution, Journal, of_request
 from kinema_rescheduler.logic.limits import Limits
 from kinema_rescheduler.logic.moves import advance
@@ -48,11 +49,13 @@ def current(journal: Journal, cluster: Cluster) -> Execution | None:
 
 
 def _still_right(event: Event, cluster: Cluster) -> bool:
-    """The node is the one that was meant, still carries the expiry label, and nothing runs on it."""
+    """The node is the one that was meant, still carries the expiry label, and nothing runs on it or may run there."""
     request = event.body
     assert isinstance(request, NodeDeletionRequested)
     node = cluster.node(request.node)
     if node is None or node.uid != request.uid or EXPIRY not in node.labels:
+        return False
+    if node.name in quarantine_of(cluster).nodes:
         return False
     return all(is_resident(cluster, pod) for pod in cluster.pods_by_node.get(node.name, ()))
 
