@@ -128,7 +128,8 @@ def _unpacked(path: Path, stack: contextlib.ExitStack) -> Iterator[bytes]:
     if start.startswith(_GZIP):
         source = stack.enter_context(gzip.GzipFile(fileobj=file))
     elif start.startswith(_ZSTD):
-        source = stack.enter_context(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+        unpacking = zstandard.ZstdDecompressor()
+        source = stack.enter_context(unpacking.stream_reader(file, read_across_frames=True, closefd=False))
     elif start and path.suffix in (".gz", ".zst"):
         raise SnapshotError(f"{path}: is not compressed as its name says: rename it, or write it again")
     elif start.startswith(_UTF_16):
