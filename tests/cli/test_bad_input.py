@@ -44,7 +44,29 @@ def test_price_that_is_none_is_named_with_line_and_column(bench: Bench, price: s
     assert len(said.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("price", ["-0.1", "free", "nan"])
+@pytest.mark.parametrize(("column", "amount"), [("usd_per_hour", "999999999999"), ("watts", "100000.1")])
+def test_amount_that_no_machine_has_is_named_with_line_and_column(bench: Bench, column: str, amount: str) -> None:
+    """Sums of such would not be exact: a plan ended in its own checker's words."""
+    given = {"usd_per_hour": "0.17", "watts": "20", column: amount}
+    bench.catalog.write_text(f"machine_type,vcpus,memory_gib,{','.join(given)}\nm4,4,16,{','.join(given.values())}\n")
+    said = bench.fails()
+    assert f"catalog line 2, column {column}: '{amount}': no machine " in said
+    assert "more than 100,000" in said
+    assert len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("column", "amount", "has"), [("cpu_m", 4001, 4000), ("memory_bytes", 17 * 2**30, 16 * 2**30)])
+def test_machine_that_has_more_for_pods_than_it_has_is_named(bench: Bench, column: str, amount: int, has: int) -> None:
+    """Such a row would win over what live nodes of the type report; one that leaves all to pods may be right."""
+    head = f"machine_type,vcpus,memory_gib,usd_per_hour,allocatable_{column}\nm2,2,8,0.09,\nm4,4,16,0.17"
+    bench.catalog.write_text(f"{head},{amount}\n")
+    said = bench.fails()
+    assert f"catalog line 3, column allocatable_{column}: '{amount}': more than the machine has by its " in said
+    bench.catalog.write_text(f"{head},{has}\n")
+    assert bench.run().exit_code == 0
+
+
+@pytest.mark.parametrize("price", ["-0.1", "free", "nan", "999999999999"])
 def test_annotated_price_that_is_none_is_named_with_its_node(bench: Bench, price: str) -> None:
     """A node's own price may be 0, as it is paid for already, and nothing below."""
     odd = node("odd")

@@ -35,6 +35,8 @@ OPTIONAL: Final = (
     "available",
     "extended",
 )
+_DEAREST: Final = 100_000
+"""USD per hour or W of one machine, at most: far above any, and the sum over 90,000 of them is exact as a float."""
 _DATE: Final = re.compile(r"^#.*?\b(\d{4}-\d\d-\d\d)\b", re.MULTILINE)
 _DECIMAL: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}")
 _WHOLE: Final = re.compile(r"[0-9]{1,19}")
@@ -99,8 +101,23 @@ def parse_catalog(text: str) -> tuple[CatalogRow, ...]:
     columns = [name.strip() for name in header[1]]
     _check_header(header[0], columns)
     rows = tuple(_row(line, columns, cells) for line, cells in lines)
+    for row in rows:
+        _check_allocatable(row)
     _check_alike(rows)
     return rows
+
+
+def _check_allocatable(row: CatalogRow) -> None:
+    """What pods may use of a machine is part of it, whoever wrote either down; GiB may be rounded, by 1 % at most."""
+    for column, part, whole, most in (
+        ("allocatable_cpu_m", row.allocatable_cpu, "vcpus", int(row.vcpus * 1000)),
+        ("allocatable_memory_bytes", row.allocatable_memory, "memory_gib", row.memory + row.memory // 100),
+    ):
+        if part is not None and part > most:
+            raise CatalogError(
+                f"catalog line {row.line}, column {column}: '{part}': more than the machine has by its {whole}: "
+                "write what a node of the type reports as allocatable, or leave it empty"
+            )
 
 
 def _check_alike(rows: Iterable[CatalogRow]) -> None:
@@ -243,9 +260,16 @@ def micro_usd(text: str) -> int:
     """USD as whole micro-USD, rounded half up.
 
     Raises:
-        ValueError: the text is no plain decimal number of 0 or more.
+        ValueError: the text is no plain decimal number of 0 or more, or one that no machine costs.
     """
-    return int(decimal(text) * MICRO + Fraction(1, 2))
+    return int(_of_a_machine(text, "costs", "USD per hour") * MICRO + Fraction(1, 2))
+
+
+def _of_a_machine(text: str, verb: str, unit: str) -> Fraction:
+    found = decimal(text)
+    if found > _DEAREST:
+        raise ValueError(f"no machine {verb} more than {_DEAREST:,} {unit}: write {unit}, of one machine")
+    return found
 
 
 def _price(text: str) -> int:
@@ -262,7 +286,7 @@ def _whole(text: str) -> int:
 
 
 def _watts(text: str) -> float:
-    return float(decimal(text))
+    return float(_of_a_machine(text, "draws", "W"))
 
 
 def _capacity_type(text: str) -> Literal["on-demand", "spot"]:
