@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ _OWNERS_WORDS: Final = tuple(
 """Marks with our prefix that belong to an object's owner or to its machine: not ours to take off."""
 _ROLLED_BY: Final = "kinema.io/rolled-by"
 """Pods keep the mark of the template that they were made from: to take it off would change nothing for anybody."""
+_HASH: Final = "pod-template-hash"
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _WORKLOADS: Final = ("Deployment", "StatefulSet")
 _JUDGED: Final = (*_WORKLOADS, "Pod", "PodDisruptionBudget", "Node")
@@ -53,6 +54,8 @@ class Auditor:
     _healthy_before: dict[str, int] = field(default_factory=dict)
     _follower: Source = field(init=False)
     _seen: set[str] = field(default_factory=set)
+    _sets: set[str] = field(default_factory=set)
+    """Uids of all ReplicaSets ever told: a pod of one that is not there any more has lost its workload."""
 
     def __post_init__(self) -> None:
         """Nothing is asked of the server yet."""
@@ -69,6 +72,7 @@ class Auditor:
         versions = self._follower.read()
         self.before = deepcopy(self.now)
         self._seen = {_uid(pod) for pod in self.now["Pod"].values() if _node(pod)}
+        self._note_sets(None)
         self._ready_before = self._ready()
         self._healthy_before = {key: self._healthy(one) for key, one in self.now["PodDisruptionBudget"].items()}
         self._judge(None)
@@ -86,7 +90,7 @@ class Auditor:
             self.gone.add(node)
             for pod in self.now["Pod"].values():
                 if _node(pod) == node or pod["metadata"]["namespace"] == namespace:
-                    self.taken[controller_of(self.now, pod)] += 1
+                    self.taken[self._controller_of(pod)] += 1
 
     def accept(self, kind: str, key: str, spec: JSON) -> None:
         """An owner changed parts of a spec: they are what must be left at the end."""
@@ -95,6 +99,7 @@ class Auditor:
 
     def _judge(self, change: Change | None) -> None:
         self.changes += 1
+        self._note_sets(change)
         if change is not None:
             self.history.append(change)
             if change.kind not in _JUDGED:
@@ -104,7 +109,17 @@ class Auditor:
         for pod in self.now["Pod"].values():
             if _node(pod) and _uid(pod) not in self._seen:
                 self._seen.add(_uid(pod))
-                self.starts.setdefault(controller_of(self.now, pod), []).append(_node(pod))
+                self.starts.setdefault(self._controller_of(pod), []).append(_node(pod))
+
+    def _note_sets(self, change: Change | None) -> None:
+        if change is None:
+            self._sets.update(_uid(item) for item in self.now["ReplicaSet"].values())
+        elif change.kind == "ReplicaSet":
+            self._sets.add(_uid(change.item))
+
+    def _controller_of(self, pod: JSON) -> str:
+        """The workload of a pod as of now, be its ReplicaSet told already or not."""
+        return controller_of(self.now, pod, told=self._sets)
 
     def _floors(self) -> Iterator[str]:
         """Workloads with fewer ready pods than their owner asked for, or had at the beginning.
@@ -124,7 +139,7 @@ class Auditor:
         """Ready pods by workload."""
         ready: defaultdict[str, int] = defaultdict(int)
         for pod in self.now["Pod"].values():
-            ready[controller_of(self.now, pod)] += _is_ready(pod)
+            ready[self._controller_of(pod)] += _is_ready(pod)
         return ready
 
     def _healthy(self, budget: JSON) -> int:
@@ -133,7 +148,7 @@ class Auditor:
     def _budgets(self) -> Iterator[str]:
         for key, budget in self.now["PodDisruptionBudget"].items():
             covered = [pod for pod in self.now["Pod"].values() if _covers(budget, pod)]
-            workloads = {controller_of(self.now, pod) for pod in covered} - {""}
+            workloads = {self._controller_of(pod) for pod in covered} - {""}
             wanted = sum(self._wanted(name) for name in workloads)
             spec = budget["spec"]
             if "minAvailable" in spec:
@@ -234,19 +249,37 @@ def _is_ready(pod: JSON) -> bool:
 
 
 def _owner(item: JSON) -> tuple[str, str]:
-    for reference in item["metadata"].get("ownerReferences") or ():
-        if reference.get("controller"):
-            return str(reference["kind"]), str(reference["name"])
-    return "", ""
+    reference = _owned_by(item)
+    return str(reference.get("kind", "")), str(reference.get("name", ""))
 
 
-def controller_of(objects: Mapping[str, Mapping[str, JSON]], pod: JSON) -> str:
-    """`Kind namespace/name` of the Deployment or StatefulSet that a pod belongs to; empty for any other."""
+def _owned_by(item: JSON) -> JSON:
+    """The reference to an object's controller; empty where it has none."""
+    references: list[JSON] = item["metadata"].get("ownerReferences") or []
+    return next((reference for reference in references if reference.get("controller")), {})
+
+
+def controller_of(objects: Mapping[str, Mapping[str, JSON]], pod: JSON, *, told: Container[str] | None = None) -> str:
+    """`Kind namespace/name` of the Deployment or StatefulSet that a pod belongs to; empty for any other.
+
+    Each kind is watched by itself, so that a pod may be told before its new ReplicaSet. Where `told` has the uids of
+    all that ever were, the Deployment is then had from the names.
+    """
     namespace = pod["metadata"]["namespace"]
     kind, name = _owner(pod)
     if kind == "ReplicaSet":
-        kind, name = _owner(objects["ReplicaSet"].get(f"{namespace}/{name}") or {"metadata": {}})
+        found = objects["ReplicaSet"].get(f"{namespace}/{name}")
+        early = told is not None and found is None and _owned_by(pod).get("uid") not in told
+        kind, name = _named_after(objects, pod, name) if early else _owner(found or {"metadata": {}})
     return f"{kind} {namespace}/{name}" if kind in _WORKLOADS else ""
+
+
+def _named_after(objects: Mapping[str, Mapping[str, JSON]], pod: JSON, replica_set: str) -> tuple[str, str]:
+    """The known Deployment after which a ReplicaSet is named: its controller adds the hash that the pods carry, too."""
+    template = (pod["metadata"].get("labels") or {}).get(_HASH, "")
+    name = replica_set.removesuffix(f"-{template}")
+    known = bool(template) and name != replica_set and f"{pod['metadata']['namespace']}/{name}" in objects["Deployment"]
+    return ("Deployment", name) if known else ("", "")
 
 
 def _scaled_by(autoscaler: JSON) -> str:
