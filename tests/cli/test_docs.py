@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kinema_observer.adapters.source import RESOURCES
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
@@ -47,3 +49,11 @@ def test_every_decision_is_listed_and_has_its_parts() -> None:
     for path in decisions:
         assert path.name in listed
         assert {"context", "options", "decision", "not-decided-here"} <= anchors(path)
+
+
+def test_readme_takes_every_kind_that_a_snapshot_is_read_for() -> None:
+    """A kind that the command leaves out is missing in every plan made from its file; kubectl fails on absent ones."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (taken,) = re.findall(r"^kubectl get (\S+) -A -o json", text, flags=re.MULTILINE)
+    read = {resource.path.rpartition("/")[2] for resource in RESOURCES}
+    assert set(taken.split(",")) == read - {"verticalpodautoscalers"}

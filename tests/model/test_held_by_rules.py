@@ -190,6 +190,14 @@ def test_a_volume_that_nobody_can_place_holds(objects: list[ClusterObject], expe
     assert code("shop/db-0", claimed(*objects, on=(None,))) == expected
 
 
+def test_a_class_that_is_not_there_is_told_from_one_that_does_not_wait() -> None:
+    """Of a class that nobody has read, nobody can say when it makes volumes."""
+    pending = claimed(claim(storage_class="late"), on=(None,))
+    assert judged(*pending).held["shop/db-0"].reason.endswith("its storage class late is not in the cluster's state")
+    early = judged(*pending, StorageClass(name="late", uid="u")).held["shop/db-0"].reason
+    assert early.endswith("storage class late does not make one for its first pod")
+
+
 def test_a_claim_that_pods_of_one_node_share_holds_them() -> None:
     """It may be a volume that one node at a time can use; pods of two nodes show that it is not."""
     volume: list[ClusterObject] = [claim("pv"), Volume(name="pv", uid="u")]

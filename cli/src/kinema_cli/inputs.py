@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from kinema_cli.output import complain, counted
 if TYPE_CHECKING:
     from kinema_cli.snapshot import Snapshot
     from kinema_core.events import Offer
+    from kinema_core.model.cluster import Cluster
 
 
 class UsageError(Exception):
@@ -174,3 +176,18 @@ def _say_what_there_is_none_of(snapshot: Snapshot) -> None:
     absent = ", ".join(name for name, count in none.items() if not count)
     if absent:
         complain(f"none in the file: {absent}; if the cluster has any, their rules are missing in this plan")
+    named = ", ".join(name for kind, name in _named_and_absent(snapshot.cluster) if not unreadable[kind])
+    if named:
+        complain(f"none in the file: {named}, which others in it name; pods that depend on one stay, or get no place")
+
+
+def _named_and_absent(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    """Kinds of storage that something in the file refers to, and of which the file has no object that can be read."""
+    claims = cluster.claims
+    for kind, there, referred in (
+        ("PersistentVolumeClaim", claims, any(pod.rules.claims for pod in cluster.pods)),
+        ("PersistentVolume", cluster.volumes, any(claim.volume is not None for claim in claims)),
+        ("StorageClass", cluster.storage_classes, any(not claim.volume and claim.storage_class for claim in claims)),
+    ):
+        if referred and not there:
+            yield kind, f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"

@@ -51,6 +51,8 @@ def _missing(cluster: Cluster, key: str) -> str | None:
         return None if volume in _volumes(cluster) else f"volume {volume} of claim {key} is not in the cluster's state"
     if storage is None:
         return f"claim {key} has neither a volume nor a storage class"
+    if storage not in _classes(cluster):
+        return f"claim {key} has no volume yet, and its storage class {storage} is not in the cluster's state"
     if storage not in _waiting(cluster):
         return f"claim {key} has no volume yet, and storage class {storage} does not make one for its first pod"
     return None
@@ -116,6 +118,14 @@ def _drivers(cluster: Cluster) -> Mapping[str, str]:
 
 def _make_drivers(cluster: Cluster) -> Mapping[str, str]:
     return {volume.name: volume.driver for volume in cluster.volumes}
+
+
+def _classes(cluster: Cluster) -> frozenset[str]:
+    return derived(cluster, _make_classes)
+
+
+def _make_classes(cluster: Cluster) -> frozenset[str]:
+    return frozenset(one.name for one in cluster.storage_classes)
 
 
 def _waiting(cluster: Cluster) -> Mapping[str, tuple[NodeTerm, ...] | None]:
