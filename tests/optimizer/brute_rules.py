@@ -42,8 +42,9 @@ class Best(NamedTuple):
 class Brute:
     """All plans of one cluster."""
 
-    def __init__(self, cluster: Cluster, offers: tuple[Offer, ...]) -> None:
+    def __init__(self, cluster: Cluster, offers: tuple[Offer, ...], most_moves: int | None = None) -> None:
         self.cluster = cluster
+        self.most_moves = len(cluster.pods) if most_moves is None else most_moves
         self.offers = {one.name: one for one in offers}
         facts = mobility(cluster, NOW)
         self.held = facts.held.keys()
@@ -215,7 +216,7 @@ class Brute:
         if self.steps > MOST_STEPS:
             raise TooLargeError
         value = self._value(lost, paid, moved)
-        if value is None or (self.best is not None and value >= self.best):
+        if value is None or moved > self.most_moves or (self.best is not None and value >= self.best):
             return
         if at == len(order):
             self._leaf(lost, paid, moved)
@@ -350,10 +351,10 @@ def _same(a: Pod, b: Pod) -> bool:
     return facts[0] == facts[1] and a.priority == b.priority and a.owner is not None and a.owner == b.owner
 
 
-def best_plan(cluster: Cluster, offers: tuple[Offer, ...]) -> Best | None:
-    """What no plan does better; None when there is no plan at all.
+def best_plan(cluster: Cluster, offers: tuple[Offer, ...], most_moves: int | None = None) -> Best | None:
+    """What no plan does better that moves at most so many pods; None when there is no plan at all.
 
     Raises:
         TooLargeError: there are too many plans.
     """
-    return Brute(cluster, offers).search()
+    return Brute(cluster, offers, most_moves).search()

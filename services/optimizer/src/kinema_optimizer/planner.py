@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from kinema_core.events import Binding, FrozenMap, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
+from kinema_core.events import Binding, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.gathering import gathered
 from kinema_core.model.mobility import mobility
 from kinema_core.model.preferences import given_up
-from kinema_core.model.transition import order_transition, with_steps
 from kinema_optimizer.adapters.bound import lower_bound
 from kinema_optimizer.adapters.errands import Crew
 from kinema_optimizer.adapters.literal import LiteralResult, solve_literal
@@ -33,23 +31,20 @@ from kinema_optimizer.adapters.solve import (
 from kinema_optimizer.adapters.stops import PRICING, ClockStop, StepStop, StopRule
 from kinema_optimizer.adapters.watch import Watch
 from kinema_optimizer.errors import UnsoundPlanError
-from kinema_optimizer.logic.absent import leaned_on
 from kinema_optimizer.logic.binding import constraint_relaxations, prices_of
-from kinema_optimizer.logic.build_plan import build_plan, concluded
+from kinema_optimizer.logic.build_plan import concluded
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.framing import Frame, framed
 from kinema_optimizer.logic.headroom import without_placeholders_in
-from kinema_optimizer.logic.leftovers import with_leftovers
-from kinema_optimizer.logic.outcome import Outcome, keeping, nothing, of_packing, of_solution, without_moves
+from kinema_optimizer.logic.ordered import ATTEMPTS, attempt, counting, exceeds, ordered, rank
+from kinema_optimizer.logic.outcome import of_packing, of_solution
 from kinema_optimizer.logic.packing import Packing
 from kinema_optimizer.logic.progress import Incumbent, Report
-from kinema_optimizer.logic.windows import MICRO, Objective, objective_at
+from kinema_optimizer.logic.windows import Objective, objective_at
 from kinema_optimizer.settings import PlanningSettings
 
 PRICING_SHARE: Final = 0.1
 """Of the time limit: on large clusters the search would leave none to tell what rules cost."""
-_ATTEMPTS: Final = 8
-"""How often moves without an order are taken out before nothing is moved at all."""
 
 
 def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
@@ -98,8 +93,8 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     if plan is None or answer.retried:  # pods wait for each other: is a plan from which moves can be taken out as good?
         plain = plainly(task.problem, wish, stop, report)
         bound, stops = max(plain.lower_bound, answer.lower_bound), answer.stops + plain.stops
-        other, _ = _ordered(task.problem, plain.outcome)
-        if plan is None or _rank(other) < _rank(plan):
+        other, _ = ordered(task.problem, plain.outcome)
+        if plan is None or rank(task.problem, other) < rank(task.problem, plan):
             answer, plan = plain, other
         answer = replace(answer, lower_bound=bound, stops=stops)
     if stuck and is_dense(task.problem):
@@ -128,7 +123,7 @@ def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are nam
     task = _Task.of(cluster, offers, now=now, settings=settings, mode=mode, forecasts=forecasts)
     given = incumbent.answer
     outcome = of_packing(task.problem, given) if isinstance(given, Packing) else of_solution(task.problem, given)
-    plan = msgspec.structs.replace(_ordered(task.problem, outcome)[0], solve=solve)
+    plan = msgspec.structs.replace(ordered(task.problem, outcome)[0], solve=solve)
     return task.concluded(plan, lower_bound=incumbent.bound, proven=False)
 
 
@@ -163,6 +158,8 @@ class _Task:
             objective.percent,
             settings.mobility,
             settings.preference_price_micro,
+            move_price=objective.move_price,
+            max_moves=objective.max_moves,
         )
         if objective.max_moves == 0 and not forecasts:  # new requests may have to move pods in any case
             movable = frozenset(mobility(frame.cluster, now, settings.mobility).strategy)
@@ -178,17 +175,13 @@ class _Task:
         plan = concluded(plan, lower_bound=lower_bound, proven=proven, objective=self.objective.text)
         asked = self.problem.question
         violations = check_plan(plan, asked.cluster, asked.offers, asked.now, asked.options, ordered=True)
+        violations += exceeds(self.problem, plan)
         if violations:
             raise UnsoundPlanError(plan, violations)
         offers = {offer.name: offer for offer in asked.offers}
         lost = given_up(plan, asked.cluster, offers, asked.point_price)
         close = gathered(plan, asked.cluster)
         return self.frame.read(msgspec.structs.replace(plan, given_up=lost, gathered=close))
-
-
-def _rank(plan: Plan, move_price: int | None = None) -> tuple[int, float, int]:
-    """The less the better: pods without a place, cost with moves at their price (micro-USD per hour), moves."""
-    return len(plan.unplaced), plan.cost.after + plan.moves * (move_price or 0) / MICRO, plan.moves
 
 
 def _binding(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:
@@ -226,10 +219,10 @@ def _in_waves(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[Answer
     And the pods whose moves in the answer that was given have no order.
     """
     if not answer.shuffles:
-        return answer, *_ordered(problem, answer.outcome)
+        return answer, *ordered(problem, answer.outcome)
     first: frozenset[str] = frozenset()
-    for _ in range(_ATTEMPTS):
-        plan, stuck = _attempt(problem, answer.outcome)
+    for _ in range(ATTEMPTS):
+        plan, stuck = attempt(problem, answer.outcome)
         if not stuck:
             return answer, plan, first
         first = first or frozenset(stuck)
@@ -250,75 +243,20 @@ def _with_some_unmoved(
     """
     problem, (answer, best) = task.problem, known
     found: set[str] = set()
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         stuck &= problem.sites.mobility.strategy.keys()
         if not stuck:
             break
         found |= stuck
         problem = compiled(replace(problem.question, unmoved=problem.question.unmoved | stuck))
         again = solved(problem, wish, stop, lambda _: None)
-        plan, stuck = _ordered(problem, again.outcome)
-        better = _rank(plan, wish.move_price) < _rank(best, wish.move_price)
+        plan, stuck = ordered(problem, again.outcome)
+        better = rank(problem, plan) < rank(problem, best)
         # What the first answer proves holds for every plan; what is proven with pods held does not.
         stops, chosen = answer.stops + again.stops, again if better else answer
         answer = replace(chosen, lower_bound=answer.lower_bound, proven=answer.proven and not better, stops=stops)
         best = plan if better else best
-    return answer, _counting(best, found)
-
-
-def _counting(plan: Plan, stuck: Collection[str]) -> Plan:
-    """The plan that says how many of these pods, whose moves had no order, it leaves where they are."""
-    staying = {one.pod for one in plan.placements if one.source == one.to}
-    figures = {**plan.figures, "kept_in_place_without_an_order": float(len(staying.intersection(stuck)))}
-    return msgspec.structs.replace(plan, figures=FrozenMap(figures)) if stuck else plan
-
-
-def _ordered(problem: Compiled, outcome: Outcome) -> tuple[Plan, frozenset[str]]:
-    """The plan with its steps in waves, and the pods whose moves had no order at first: such moves are taken out.
-
-    Where that does not help, nobody moves, and only those who wait are seated.
-    """
-    first: frozenset[str] = frozenset()
-    for _ in range(_ATTEMPTS):
-        plan, stuck = _attempt(problem, outcome)
-        if not stuck:
-            return plan, first
-        first = first or frozenset(stuck)
-        if outcome.targets.keys().isdisjoint(stuck):  # who was seated last has no order with what the others do
-            break
-        outcome = without_moves(problem, outcome, stuck)
-    plan, stuck = _attempt(problem, nothing(problem))
-    return (build_plan(problem, nothing(problem)) if stuck else plan), first
-
-
-def _attempt(problem: Compiled, outcome: Outcome) -> tuple[Plan, tuple[str, ...]]:
-    asked = problem.question
-    plan = _complete(problem, outcome)
-    transition = order_transition(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
-    return with_steps(plan, transition), transition.stuck
-
-
-def _complete(problem: Compiled, outcome: Outcome) -> Plan:
-    """The plan with those seated whom the solver left out though they have a place, and with nodes that zones need.
-
-    Where nodes that were to go are kept for them, everybody else on these stays, if that is no worse.
-    """
-    asked = problem.question
-
-    def built(outcome: Outcome) -> Plan:
-        plan = build_plan(problem, outcome)
-        return with_leftovers(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
-
-    plan = built(outcome)
-    needed = leaned_on(plan, asked.cluster)
-    if needed:
-        outcome = keeping(problem, outcome, needed)
-        plan = built(outcome)
-    names = (node.name for node, keep in zip(asked.cluster.nodes, outcome.keep, strict=True) if not keep)
-    kept = {node.name for node in plan.nodes if node.action == "keep"}.intersection(names)
-    if not kept:
-        return plan
-    return min((plan, built(keeping(problem, outcome, kept))), key=_rank)
+    return answer, counting(best, found)
 
 
 def reference_for(

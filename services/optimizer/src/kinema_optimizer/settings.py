@@ -40,7 +40,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     null: among the plans within 0.1 % of the least cost, the one with the fewest moves.
     """
     max_moves: int | None = None
-    """Pods that a plan moves at most, where the window says nothing; null: any number."""
+    """Pods that a plan moves at most, where the window says nothing; null: any number. A stop counts too."""
     preference_price_micro: int = 1
     """What each weight point of a preferred rule is worth per hour, in millionths of USD, or of W for energy.
 

@@ -2,9 +2,10 @@
 
 Phases: `exact-cost` with every pending pod placed, at a price that suffices unless rules forbid it. Where that cannot
 be, `exact-lost-<n>` for the fewest pods left out of the n-th highest priority, one after another, and then
-`exact-cost-of-most`. Where pods prefer some nodes, `exact-preferences`: least cost with what they give up at its price.
-Last `exact-moves`: fewest moves within 1/1000 of the least cost, of those the cheapest plan, of those the one with
-fewest restarts.
+`exact-cost-of-most`. Where that moves more pods than a plan may, all of it once more within that limit; the bound of
+the first time holds for every plan. Where pods prefer some nodes or moves have a price, `exact-preferences`: least cost
+with both priced. Last `exact-moves`: fewest moves within 1/1000 of the least cost, where they have no price, of those
+the cheapest plan, of those the one with fewest restarts.
 """
 
 from __future__ import annotations
@@ -64,39 +65,84 @@ class ExactResult:
     """No plan that leaves out no more pods costs less."""
     proven: bool
     """Nothing costs less than `least`, and no fewer pods can be left out."""
+    settled: bool
+    """No plan within the limit on moves is worth more: `cost`, or what it is with preferences and moves priced."""
     stops: tuple[Stop, ...]
     method: str = "exact MIP with all rules (HiGHS)"
 
 
-def solve_exact(problem: TinyProblem, stop: StopRule, *, least_moves: bool = True) -> ExactResult | None:
+def solve_exact(
+    problem: TinyProblem, stop: StopRule, *, least_moves: bool = True, most_moves: int | None = None
+) -> ExactResult | None:
     """Least unplaced by priority, then least cost, then fewest moves; see the module.
 
-    `least_moves=False` leaves the last phase out. None: pods that must be replaced cannot all be, or nothing was found
-    in time.
+    `least_moves=False` leaves the last phase out; above `most_moves` no pod moves unless it must. None: pods that must
+    be replaced cannot all be, or nothing was found in time.
     """
     run = _Run(problem, stop)
     run.least_cost()
     if run.best is None:
         return None
-    least = cost(problem, run.best)
-    if problem.choosy:
-        run.least_worth()
+    known = _Known.of(run)
+    if most_moves is not None:
+        run = _limited(run, most_moves)
+    least = cost(problem, run.found)
+    settled = run.certain and run.lower_bound >= least
+    if problem.weighs:
+        settled = run.least_worth() and settled
     if least_moves:
         run.fewest_moves(least)
-    return _result(problem, run, least)
+    return _result(run, known, settled=settled)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is proven of plans that may move any number of pods."""
+
+    best: TinySolution
+    least: int
+    lower_bound: int
+    proven: bool
+
+    @classmethod
+    def of(cls, run: _Run) -> _Known:
+        """After the least cost was looked for."""
+        best = run.found
+        least = cost(run.problem, best)
+        bound = min(run.lower_bound, least)
+        return cls(best, least, bound, proven=run.certain and bound >= least)
+
+
+def _limited(run: _Run, most_moves: int) -> _Run:
+    """The run that goes on within the limit: anew where the cheapest plan moves more; the same where pods must move."""
+    if moves(run.problem, run.found) <= most_moves:
+        run.most_moves = most_moves
+        return run
+    again = _Run(run.problem, run.stop, most_moves)
+    again.stops = run.stops
+    again.least_cost()
+    return again if again.best is not None else run
 
 
 class _Run:
     """The phases of one solve and what they know so far."""
 
-    def __init__(self, problem: TinyProblem, stop: StopRule) -> None:
-        self._problem = problem
-        self._stop = stop
+    def __init__(self, problem: TinyProblem, stop: StopRule, most_moves: int | None = None) -> None:
+        self.problem = self._problem = problem
+        self.stop = self._stop = stop
+        self.most_moves = most_moves
+        """Pods that solutions move at most."""
         self.best = as_it_is(problem)
         self.lower_bound = problem.fixed_price
         self.stops: list[Stop] = []
         self.certain = True
         """No fewer pods can be left out than the best solution leaves out."""
+
+    @property
+    def found(self) -> TinySolution:
+        """The best solution, where there is one."""
+        assert self.best is not None, "there is a solution"
+        return self.best
 
     def least_cost(self) -> None:
         """Place as many as can be, at the least cost."""
@@ -125,6 +171,8 @@ class _Run:
     ) -> ExactLayout:
         layout = layout_of(self._problem, budget=budget, lost=lost)
         add_rules(layout)
+        if self.most_moves is not None:
+            layout.row(layout.gone(), upper=float(self.most_moves))
         for level, most in fixed or ():
             layout.row(_lost(layout, level), upper=float(most))
         return layout
@@ -137,17 +185,21 @@ class _Run:
             self.lower_bound = max(self.lower_bound, bound)
         return outcome
 
-    def least_worth(self) -> None:
-        """Pay for preferences what they are worth, with no more pods left out."""
-        layout, objective = self._no_worse(worth(self._problem, self._best()))
-        self._minimise(layout, objective, "exact-preferences", _lost_and_worth)
+    def least_worth(self) -> bool:
+        """Pay for preferences and moves what they are worth, with no more pods left out; whether that is proven."""
+        layout, objective = self._no_worse(worth(self._problem, self.found))
+        outcome = self._minimise(layout, objective, "exact-preferences", _lost_and_worth)
+        return outcome.stop.reason == "optimal"
 
     def fewest_moves(self, least: int) -> None:
-        """Among solutions within 1/SLACK of the least cost (of the best, if preferences count), as many left out."""
-        problem, best = self._problem, self._best()
+        """Among solutions within 1/SLACK of the least cost (of the best, if preferences count), as many left out.
+
+        Where moves have a price, among equally good ones.
+        """
+        problem, best = self._problem, self.found
         if not moves(problem, best) and not restarts(problem, best) and cost(problem, best) == least:
             return
-        slack, now = least // SLACK, worth(problem, best)
+        slack, now = 0 if problem.priced else least // SLACK, worth(problem, best)
         layout, value = self._no_worse(now + slack)
         spare = slack // problem.worth_unit
         pods = float(problem.pods + 1)
@@ -155,19 +207,15 @@ class _Run:
         objective.add(value, pods if spare else 0.0).add(_restarted(layout))
         self._minimise(layout, objective, "exact-moves", _lost_moves_and_worth)
 
-    def _best(self) -> TinySolution:
-        assert self.best is not None, "there is a solution to improve"
-        return self.best
-
     def _no_worse(self, budget: int) -> tuple[ExactLayout, Sum]:
         """The model of solutions that cost this much at most, wishes priced, and leave out as many; and that cost."""
-        problem, best = self._problem, self._best()
+        problem, best = self._problem, self.found
         levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
         lost = any(best.lost)
         fixed = [(level, _lost_now(problem, best, level)) for level in levels] if lost else []
         layout = self._layout(budget, lost=lost, fixed=fixed)
         value = exact_wishes.worth(layout)
-        if problem.choosy:
+        if problem.weighs:
             layout.row(value, upper=float((budget - problem.fixed_price) // problem.worth_unit))
         return layout, value
 
@@ -178,9 +226,12 @@ class _Run:
         if outcome.values is not None:
             found = layout.solution_of(outcome.values)
             better = self.best is None or measure(self._problem, found) < measure(self._problem, self.best)
-            if better and not flaws(self._problem, found):
+            if better and self._allowed(found) and not flaws(self._problem, found):
                 self.best = found
         return outcome
+
+    def _allowed(self, found: TinySolution) -> bool:
+        return self.most_moves is None or moves(self._problem, found) <= self.most_moves
 
 
 def _lost_and_cost(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
@@ -212,24 +263,27 @@ def _restarted(layout: ExactLayout) -> Sum:
     return total(column(index) for index in layout.back.values())
 
 
-def _result(problem: TinyProblem, run: _Run, least: int) -> ExactResult:
-    assert run.best is not None, "there is a solution"
+def _result(run: _Run, known: _Known, *, settled: bool) -> ExactResult:
+    problem, best = run.problem, run.found
+    # What few moves leave out may cost less than what no plan costs less than that leaves out no more.
+    same = lost_by_priority(problem, best) == lost_by_priority(problem, known.best)
     live = [place.name for place in problem.places]
-    new = new_names(live, len(run.best.boots))
+    new = new_names(live, len(best.boots))
     names: list[str] = [*live, *new]
-    placed = assignment(problem, run.best)
+    placed = assignment(problem, best)
     return ExactResult(
         assignment={
             **{pod: None if site is None else names[site] for pod, site in placed.items()},
             **dict.fromkeys(problem.homeless),
         },
-        boots={name: problem.machines[m].offers for name, m in zip(new, run.best.boots, strict=True)},
-        deleted=tuple(name for name, keep in zip(live, run.best.keep, strict=True) if not keep),
-        updates=updates(problem, run.best),
-        cost=cost(problem, run.best),
-        least=least,
-        lower_bound=min(run.lower_bound, least),
-        proven=run.certain and run.lower_bound >= least,
+        boots={name: problem.machines[m].offers for name, m in zip(new, best.boots, strict=True)},
+        deleted=tuple(name for name, keep in zip(live, best.keep, strict=True) if not keep),
+        updates=updates(problem, best),
+        cost=cost(problem, best),
+        least=known.least,
+        lower_bound=known.lower_bound if same else problem.fixed_price,
+        proven=known.proven and same,
+        settled=settled and same,
         stops=tuple(run.stops),
     )
 

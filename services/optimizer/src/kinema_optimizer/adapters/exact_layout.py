@@ -146,13 +146,16 @@ class ExactLayout:
 
     def gone(self) -> Sum:
         """Running pods whose node changes."""
-        running = sum(len(kind.homes) for kind in self.problem.kinds)
-        found = Sum(constant=float(running))
-        for index, kind in enumerate(self.problem.kinds):
-            for node in set(kind.homes):
-                found.add(self.stayers(index, node), -1.0)
-        for index in self.back.values():
-            found.add(column(index), -1.0)
+        return total(self.moved(index) for index in range(len(self.problem.kinds)))
+
+    def moved(self, index: int) -> Sum:
+        """Those of one kind."""
+        kind = self.problem.kinds[index]
+        found = Sum(constant=float(len(kind.homes)))
+        for node in sorted(set(kind.homes)):
+            found.add(self.stayers(index, node), -1.0)
+            if (index, node) in self.back:
+                found.add(column(self.back[index, node]), -1.0)
         return found
 
     def solution_of(self, values: NDArray[np.float64]) -> TinySolution:

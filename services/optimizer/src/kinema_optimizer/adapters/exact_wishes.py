@@ -1,4 +1,4 @@
-"""The columns of the exact model for what pods give up: wishes about nodes and about other pods, in weight points."""
+"""What a solution of the exact model is worth: nodes, moves, and wishes about nodes and other pods in weight points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kinema_optimizer.logic.tiny import NOWHERE, Wish
 
 
 def worth(layout: ExactLayout) -> Sum:
-    """What a solution costs, with what pods give up at its price, in worth units; nodes that must stay left out.
+    """What a solution costs, what pods give up and moves priced, in worth units; nodes that must stay left out.
 
     Adds columns and rows: to be asked once for each model.
     """
@@ -18,6 +18,9 @@ def worth(layout: ExactLayout) -> Sum:
     if problem.choosy:
         points = total([_disliked(layout), *(_given_up(layout, wish) for wish in problem.wishes)])
         found.add(points, problem.point_price / problem.worth_unit)
+    for index, kind in enumerate(problem.kinds):
+        if kind.move_price:
+            found.add(layout.moved(index), kind.move_price / problem.worth_unit)
     return found
 
 

@@ -58,6 +58,8 @@ class Answer:
     """Micro-USD per hour of the cheapest plan, where the exact model has proven it."""
     exact: tuple[TinyProblem, ExactResult] | None = None
     """What the exact model was asked and said, where the answer is its."""
+    settled: bool = False
+    """No better answer to the wish exists: none within its limit, with moves at their price."""
 
 
 def left_out(problem: Compiled) -> int | None:
@@ -92,7 +94,7 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
         given = starts(problem.problem)
         if columns_of(problem.problem, cost(problem.problem, given[0])) <= MAX_COLUMNS:
             answers.append(_aggregated(problem, given, stop, report))
-    if wish.move_price is not None or not any(_suffices(problem, one, wish) for one in answers):
+    if not any(_suffices(problem, one, wish) for one in answers):
         answers.append(plainly(problem, wish, stop, report))
     idle = any(not one.outcome.boots and not one.outcome.lost for one in answers)
     relocated = None if idle else _relocated(problem, stop)
@@ -115,7 +117,7 @@ def _relocated(problem: Compiled, stop: StopRule) -> Answer | None:
     if question.mode != "autoscale" or not question.options.autoscale_moves:
         return None
     tiny = relocation(question, problem.sites)
-    found = None if tiny is None else solve_exact(tiny, stop)
+    found = None if tiny is None else solve_exact(tiny, stop, most_moves=question.max_moves)
     return None if tiny is None or found is None else _named(problem, tiny, found)
 
 
@@ -125,15 +127,16 @@ def _best(answers: Sequence[Answer], ranks: Sequence[tuple[int, int, int, int, i
     most = least + least // SLACK if wish.move_price is None else least
 
     def order(index: int) -> tuple[int, int, int, int, int, bool]:
-        lost, excess, paid, moved, points = ranks[index]
-        return lost, excess, max(paid, most), moved, points, answers[index].shuffles
+        excess, lost, paid, moved, points = ranks[index]
+        return excess, lost, max(paid, most), moved, points, answers[index].shuffles
 
     return answers[min(range(len(answers)), key=order)]
 
 
 def _suffices(problem: Compiled, answer: Answer, wish: Wish) -> bool:
     """Whether nothing better is to be had: it is proven and within the wish."""
-    return answer.proven and not _rank(problem, answer.outcome, wish)[1]
+    proven = answer.settled if answer.exact is not None else answer.proven and wish.move_price is None
+    return proven and not _rank(problem, answer.outcome, wish)[0]
 
 
 def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
@@ -152,7 +155,7 @@ def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> An
 
 
 def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, int, int, int]:
-    """Pods left out, moves above the cap, cost with moves and preferences priced, moves, points given up."""
+    """Moves above the limit, pods left out, cost with moves and preferences priced, moves, points given up."""
     cluster, prices = problem.question.cluster, problem.sites.prices
     paid = sum(prices[node.name] for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep)
     paid += sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
@@ -164,7 +167,7 @@ def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, in
     paid += problem.question.point_price * points
     if wish.move_price:
         paid += wish.move_price * sum(restart_risk(cluster, pods[key]) for key in moving) // ORDINARY
-    return len(outcome.lost), excess, paid, moves, points
+    return excess, len(outcome.lost), paid, moves, points
 
 
 def is_dense(problem: Compiled) -> bool:
@@ -181,13 +184,18 @@ def _exactly(problem: Compiled, stop: StopRule) -> Answer | None:
     if problem.resizes or problem.updates:
         return None
     tiny = tiny_problem(problem.question, problem.sites)
-    found = None if tiny is None else solve_exact(tiny, stop, least_moves=problem.question.mode == "reschedule")
+    found = None if tiny is None else _exact(problem, tiny, stop)
     return None if tiny is None or found is None else _named(problem, tiny, found)
+
+
+def _exact(problem: Compiled, tiny: TinyProblem, stop: StopRule) -> ExactResult | None:
+    question = problem.question
+    return solve_exact(tiny, stop, least_moves=question.mode == "reschedule", most_moves=question.max_moves)
 
 
 def least_cost(question: Question, stop: StopRule) -> int | None:
     """Micro-USD per hour of the cheapest plan by the exact model; None where it is too large, or not proven in time."""
-    problem = compiled(replace(question, point_price=0))  # of nodes alone: what wishes are worth is no part of it
+    problem = compiled(replace(question, point_price=0, move_price=None))  # of nodes alone, whatever else is priced
     if problem.resizes or problem.updates:
         return None
     tiny = tiny_problem(problem.question, problem.sites)
@@ -217,7 +225,14 @@ def _named(problem: Compiled, tiny: TinyProblem, found: ExactResult) -> Answer:
         updates=found.updates,
     )
     return Answer(
-        outcome, found.lower_bound, found.proven, found.method, found.stops, shuffles=True, exact=(tiny, found)
+        outcome=outcome,
+        lower_bound=found.lower_bound,
+        proven=found.proven,
+        method=found.method,
+        stops=found.stops,
+        shuffles=True,
+        exact=(tiny, found),
+        settled=found.settled,
     )
 
 
@@ -227,7 +242,7 @@ def without_moves_of(problem: Compiled, answer: Answer, stuck: Sequence[str], st
         return None
     tiny, found = answer.exact
     fewer = barred(tiny, stuck, assignment=found.assignment, boots=found.boots)
-    again = solve_exact(fewer, stop, least_moves=problem.question.mode == "reschedule")
+    again = _exact(problem, fewer, stop)
     if again is None:
         return None
     # What the first answer proves holds for every plan; what is proven with moves taken out does not.
@@ -235,6 +250,7 @@ def without_moves_of(problem: Compiled, answer: Answer, stuck: Sequence[str], st
         _named(problem, fewer, again),
         lower_bound=answer.lower_bound,
         proven=False,
+        settled=False,
         stops=answer.stops + again.stops,
         retried=True,
     )

@@ -34,6 +34,10 @@ class Question:
     options: MobilityOptions = field(default_factory=MobilityOptions)
     point_price: int = 0
     """What a weight point of a preferred rule is worth, in millionths of the objective's unit."""
+    move_price: int | None = None
+    """Millionths of the objective's unit for an ordinary move; None: among plans of nearly least cost, fewest moves."""
+    max_moves: int | None = None
+    """Pods that a plan moves at most, stops on the way counted; None: any number."""
     unmoved: frozenset[str] = frozenset()
     """Keys of pods that are to stay where they are though they might move: their moves had no order."""
     still: bool = False

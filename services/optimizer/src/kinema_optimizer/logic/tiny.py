@@ -43,6 +43,8 @@ class Kind:
     disliked_nodes: tuple[int, ...] = ()
     """Weight points that one gives up on each live node; empty when they are as well on any node."""
     disliked_machines: tuple[int, ...] = ()
+    move_price: int = 0
+    """Micro-USD per hour that a plan has to save for each that moves."""
 
     @property
     def pending(self) -> bool:
@@ -163,6 +165,8 @@ class TinyProblem:
     point_price: int = 0
     """Micro-USD per hour of a weight point of a preference."""
     wishes: tuple[Wish, ...] = ()
+    priced: bool = False
+    """Moves have a price, be it 0: plans that cost nearly as little do not count as equal."""
 
     @property
     def choosy(self) -> bool:
@@ -170,9 +174,15 @@ class TinyProblem:
         return self.point_price > 0 and bool(self.wishes or any(kind.disliked_nodes for kind in self.kinds))
 
     @property
+    def weighs(self) -> bool:
+        """Whether a plan's worth is more than its nodes: preferences have a say, or moves a price."""
+        return self.choosy or any(kind.move_price for kind in self.kinds)
+
+    @property
     def worth_unit(self) -> int:
         """Every `worth` is a multiple of this many micro-USD."""
-        return gcd(self.price_unit, self.point_price) if self.choosy else self.price_unit
+        points = self.point_price if self.choosy else 0
+        return gcd(self.price_unit, points, *(kind.move_price for kind in self.kinds))
 
     @property
     def pods(self) -> int:
@@ -246,17 +256,19 @@ def _unmet(problem: TinyProblem, solution: TinySolution, wish: Wish) -> int:
 
 
 def worth(problem: TinyProblem, solution: TinySolution) -> int:
-    """What a solution costs, with what pods give up at its price; micro-USD per hour."""
+    """What a solution costs, with what pods give up and moves at their prices; micro-USD per hour."""
     given_up = points(problem, solution) if problem.choosy else 0
-    return cost(problem, solution) + problem.point_price * given_up
+    moving = sum(kind.move_price * _moved(solution, index, kind) for index, kind in enumerate(problem.kinds))
+    return cost(problem, solution) + problem.point_price * given_up + moving
 
 
 def moves(problem: TinyProblem, solution: TinySolution) -> int:
     """Running pods whose node changes; one that is replaced on its own node has not moved."""
-    found = 0
-    for index, kind in enumerate(problem.kinds):
-        found += len(kind.homes) - sum(min(kind.at(node), solution.count(index, node)) for node in set(kind.homes))
-    return found
+    return sum(_moved(solution, index, kind) for index, kind in enumerate(problem.kinds))
+
+
+def _moved(solution: TinySolution, index: int, kind: Kind) -> int:
+    return len(kind.homes) - sum(min(kind.at(node), solution.count(index, node)) for node in set(kind.homes))
 
 
 def restarts(problem: TinyProblem, solution: TinySolution) -> int:

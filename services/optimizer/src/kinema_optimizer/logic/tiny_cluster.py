@@ -17,6 +17,7 @@ from kinema_core.model.match import node_admits, parse_taints, ports_clash
 from kinema_core.model.mobility import Mobility, spot_allowed
 from kinema_core.model.preferences import shunned, unmet_on_node
 from kinema_core.model.resources import limited, subtract, total
+from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_core.model.volumes import attachments, volume_refuses
 from kinema_optimizer.logic.compiled import Question, Sites
 from kinema_optimizer.logic.movers import Mover, movers_of, resizes_of, stuck_updates
@@ -134,6 +135,7 @@ class _Draft:
             homeless=tuple(sorted(homeless)),
             point_price=self.question.point_price,
             wishes=book.wishes(),
+            priced=self.question.move_price is not None,
         )
         return merged(draft, [_share(offer) for offer in self._offers])
 
@@ -152,6 +154,7 @@ class _Draft:
                 self._book.demands[pod.key],
                 self._book.counted(pod),
                 self._disliked(pod),
+                self._move_price(mover),
             )
             found.setdefault(key, []).append(mover)
         return found.values()
@@ -172,7 +175,12 @@ class _Draft:
             rollout=workloads.index(first.workload) if first.role == "updated" else None,
             disliked_nodes=self._disliked(first.pod)[: len(self._nodes)],
             disliked_machines=self._disliked(first.pod)[len(self._nodes) :],
+            move_price=self._move_price(first),
         )
+
+    def _move_price(self, mover: Mover) -> int:
+        price = self.question.move_price
+        return 0 if mover.role == "pending" or not price else price * restart_risk(self._cluster, mover.pod) // ORDINARY
 
     def _disliked(self, pod: Pod) -> tuple[int, ...]:
         """Weight points that the pod gives up on each live node and offer; empty when it is as well anywhere."""

@@ -44,7 +44,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     move_price_watts: float | None = None
     """The same in watts, for the objective `energy`."""
     max_moves: int | None = None
-    """Pods that a plan moves at most."""
+    """Pods that a plan moves at most; who makes a stop on the way counts twice."""
     headroom: tuple[Headroom, ...] = ()
     """Room that is kept free for what may come."""
 

@@ -1,0 +1,163 @@
+"""Plans that may move only so many pods, or for which moves have a price."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.model.test_check_rules import HOSTNAME, ZONE, apart, even
+from tests.optimizer.brute_rules import Best, TooLargeError, best_plan
+from tests.optimizer.rule_instances import rule_instance
+from tests.optimizer.test_exactness import problem_of, refusals, value
+from tests.support.builders import NOW, cluster, deployed, node, offer, pod
+
+from kinema_core.events import Node, PlacementRules, Plan
+from kinema_core.model.cluster import Cluster
+from kinema_optimizer.adapters.exact import solve_exact
+from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
+from kinema_optimizer.logic.compiled import Question, compiled
+from kinema_optimizer.logic.ordered import exceeds
+from kinema_optimizer.planner import plan_for
+from kinema_optimizer.settings import PlanningSettings
+
+WORK = 60
+"""Callbacks of a phase: little, as searches of tiny clusters find nothing after a few rounds."""
+M2, M4 = offer("m2", cpu=2000, memory=8192, price=100_000), offer("m4", cpu=4000, memory=16_384, price=190_000)
+
+
+def planned(state: Cluster, *, most: int | None = None, price: int | None = None) -> Plan:
+    """The plan of a cluster where both types are on sale, `price` (micro-USD per hour) being that of a move."""
+    wish = PlanningSettings(max_moves=most, move_price_micro_usd=price)
+    return plan_for(state, (M2, M4), now=NOW, settings=wish, stop=WorkStop(WORK))
+
+
+def restarted(plan: Plan) -> int:
+    """How often running pods go to another node, stops on the way counted."""
+    times = Counter(step.pod for step in plan.steps if step.action == "move")
+    return sum(times[one.pod] for one in plan.placements if one.source is not None and one.source != one.to)
+
+
+@given(seed=st.integers(0, 100_000), most=st.integers(0, 3))
+@example(seed=24, most=2)  # two pods change places, one by a stop on the way: three restarts
+@settings(max_examples=60, deadline=None)
+def test_no_plan_moves_more_than_it_may(seed: int, most: int) -> None:
+    """On random small clusters with every rule; and within the limit none costs more than the cluster as it is."""
+    instance = rule_instance(seed)
+    wish = PlanningSettings(max_moves=most)
+    plan = plan_for(instance.cluster, instance.offers, now=NOW, settings=wish, stop=WorkStop(WORK))
+    assert restarted(plan) <= most
+    waiting = any(one.source is None for one in plan.placements)
+    assert waiting or plan.cost.after <= plan.cost.before
+    again = plan_for(instance.cluster, instance.offers, now=NOW, settings=wish, stop=RecordedStop(plan.solve))
+    assert again == plan
+
+
+@cache
+def tried(seed: int, most: int) -> Best | None:
+    """The optimum within a limit by brute force; None where there are too many plans."""
+    instance = rule_instance(seed)
+    try:
+        return best_plan(instance.cluster, instance.offers, most)
+    except TooLargeError:
+        return None
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_the_exact_model_within_a_limit_equals_brute_force(most: int) -> None:
+    """As few pods left out, the least cost, as few moves at it; and the bound holds for every number of moves."""
+    compared = limited = 0
+    for seed in range(50_000, 50_150):
+        best, instance = tried(seed, most), rule_instance(seed)
+        if best is None:
+            continue
+        found = solve_exact(problem_of(instance), WorkStop(20_000), most_moves=most)
+        assert found is not None, seed
+        answer = value(instance.cluster, found)
+        assert (answer.lost, answer.moves) == (best.lost, best.moves), seed
+        assert best.cost <= found.cost <= best.cost + best.cost // 1000, seed
+        assert refusals(instance, found) == set(), seed
+        free = solve_exact(problem_of(instance), WorkStop(20_000))
+        assert free is not None, seed
+        if found.settled:
+            assert (found.lower_bound, found.least) == (free.lower_bound, free.least), seed
+        limited += free.cost < found.cost
+        compared += 1
+    assert compared >= 100
+    assert limited >= 10
+
+
+def small(name: str, zone: str = "a") -> Node:
+    """A node as `M2` has them."""
+    return node(name, machine="m2", cpu=2000, memory=8192, price="0.1", zone=zone)
+
+
+def large(name: str, zone: str = "a") -> Node:
+    """A node as `M4` has them."""
+    return node(name, machine="m4", cpu=4000, memory=16_384, price="0.19", zone=zone)
+
+
+def three_in_a_row() -> Cluster:
+    """Three replicas spread evenly over three hosts; two fit on one."""
+    hosts = ["n0", "n1", "n2"]
+    return cluster(map(small, hosts), deployed("bb", hosts, cpu=900, rules=even("bb", HOSTNAME)))
+
+
+@pytest.mark.parametrize(("most", "price"), [(1, None), (2, None), (None, 50_000), (None, None)])
+def test_what_is_cheap_with_few_moves_is_found(most: int | None, price: int | None) -> None:
+    """One pod goes to another node, and its own is deleted: 0.2 for 0.3, whatever is asked of moves."""
+    plan = planned(three_in_a_row(), most=most, price=price)
+    assert (restarted(plan), plan.cost.after) == (1, 0.2)
+
+
+@pytest.mark.parametrize("risk", ["1", "2.5"])
+def test_moves_that_cost_more_than_they_save_are_not_made(risk: str) -> None:
+    """The price of a node is saved by one move, which counts what its restart is said to."""
+    hosts, said = ["n0", "n1", "n2"], {"kinema.io/restart-risk": risk}
+    state = cluster(map(small, hosts), deployed("bb", hosts, cpu=900, rules=even("bb", HOSTNAME), annotations=said))
+    price = round(100_000 / float(risk))
+    assert planned(state, price=price - 1).moves == 1
+    assert planned(state, price=price + 1).moves == 0
+
+
+def test_a_plan_without_an_order_is_not_mended_beyond_its_limit() -> None:
+    """What is found without the move that has no order takes two more."""
+    state = cluster(
+        small("n0", "b"),
+        large("n1"),
+        deployed("bb", ["n1", "n0", "n1"], cpu=500, memory=3 * 1024, rules=even("bb", HOSTNAME)),
+    )
+    assert (planned(state).moves, planned(state).cost.after) == (2, 0.2)
+    within = planned(state, most=1)
+    assert (restarted(within), within.cost.after) == (0, 0.29)
+
+
+def test_nobody_restarts_twice_for_no_gain() -> None:
+    """The dear node's only pod goes to one that is there and remains there; no machine is booted for it."""
+    rules = PlacementRules(anti_affinity=apart("bb", HOSTNAME).anti_affinity, spread=even("bb", ZONE).spread)
+    state = cluster(
+        small("n1", "b"),
+        small("n2", "b"),
+        large("n3"),
+        pod("dying", node="n1", labels={"app": "aa"}, cpu=500, terminating=True),
+        deployed("aa", ["n2"], cpu=700),
+        deployed("bb", ["n3"], cpu=900, rules=rules),
+        deployed("cc", ["n1"], cpu=1000),
+    )
+    plan = planned(state, most=1)
+    assert (plan.cost.after, restarted(plan)) == (0.2, 1)
+    assert {one.action for one in plan.nodes} == {"keep", "delete"}
+
+
+def test_a_plan_beyond_its_limit_is_refused() -> None:
+    """Whatever made it: the conclusion counts once more, stops on the way included."""
+    state = rule_instance(24)
+    free = plan_for(state.cluster, state.offers, now=NOW, settings=PlanningSettings(), stop=WorkStop(WORK))
+    assert (free.moves, restarted(free)) == (2, 3)
+    found = []
+    for most in (None, 2, 3):
+        question = Question(state.cluster, state.offers, NOW, "reschedule", max_moves=most)
+        found.append([one.code for one in exceeds(compiled(question), free)])
+    assert found == [[], ["max-moves"], []]
