@@ -320,6 +320,15 @@ def test_company_comes_first_and_leaves_last() -> None:
     assert on_the_way(on, instead, {"shop/b-0": 2, "shop/b-1": 1}) == set()
 
 
+def test_who_is_evicted_and_comes_back_to_the_zone_leaves_nobody_alone() -> None:
+    """Of two that need each other one goes at a time, and who has yet to go or has come is not left by it."""
+    on = cluster(node("n1"), node("n2"), stateful("a", ["n1", "n1"], rules=together(ZONE, "a")))
+    both = {"shop/a-0": "n2", "shop/a-1": "n2"}
+    assert on_the_way(on, both, {"shop/a-0": 1, "shop/a-1": 2}) == set()
+    assert on_the_way(on, both, {"shop/a-0": 1, "shop/a-1": 1}) == {"wave-affinity"}
+    assert on_the_way(on, {"shop/a-0": "n2"}, {"shop/a-0": 1}) == set()
+
+
 def test_the_skew_is_kept_in_every_order() -> None:
     """Two surges in one zone may both come before anybody leaves; one after the other they keep the skew."""
     rules = PlacementRules(

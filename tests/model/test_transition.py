@@ -225,6 +225,16 @@ def test_the_first_of_its_kind_comes_alone() -> None:
     assert told(transition) == ["1 move shop/web-0 n2", "2 move shop/web-1 n2", "3 delete n1"]
 
 
+def test_replicas_that_need_each_other_are_evicted_within_their_zone_one_by_one() -> None:
+    """While one is away the other stays, as kube-scheduler asks no pod again that runs."""
+    near = PlacementRules(affinity=(PodTerm(topology_key=ZONE, selector=selector(app="a")),))
+    on = cluster(node("n1"), node("n2"), stateful("a", ["n1", "n1"], rules=near))
+    _, transition = ordered(on, to={"shop/a-0": "n2", "shop/a-1": "n2"}, delete=["n1"])
+    assert told(transition) == ["1 move shop/a-0 n2", "2 move shop/a-1 n2", "3 delete n1"]
+    _, single = ordered(on, to={"shop/a-1": "n2"})
+    assert told(single) == ["1 move shop/a-1 n2"]
+
+
 def test_a_full_zone_is_left_by_way_of_another_one() -> None:
     """A zone that has one more than the others takes no surge, unless the pod has been elsewhere in the meantime."""
     rules = PlacementRules(

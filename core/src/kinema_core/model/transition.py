@@ -6,7 +6,8 @@ in the first wave in which
 - its node holds everybody who is there at the wave's beginning and everybody who comes in it, so that no move of a
   wave waits for another one; a pod that is evicted is counted like one that is not, since others may come or go first,
 - rules between pods let it: kube-scheduler would take the new copy in every order of the wave's moves, and pods that
-  stay keep the company that they require, unless they have none before or after the plan either,
+  stay keep the company that they require, unless they have none before or after the plan either; who is evicted and
+  comes back to the domain has not left it,
 - it can have its host ports and volumes: the old copy has to have let go of them,
 - the disruption budgets bear one more workload that has a pod away.
 

@@ -43,6 +43,8 @@ class _Tally:
     after: Counter[str]
     came: Counter[str]
     gone: Counter[str]
+    back: Counter[str]
+    """Of those, the evicted ones whose new copies come to the same domain."""
 
     def most(self, place: str) -> int:
         return self.start[place] + self.came[place]
@@ -82,7 +84,7 @@ class _Replay:
         members = frozenset(pod.key for pod in pod_index(self.view.cluster).select(scope))
         before = Counter(place for pod in members if (place := self.domain(self.first.get(pod), key)) is not None)
         after = Counter(place for pod in members if (place := self.domain(self.last.get(pod), key)) is not None)
-        tally = self.tallies[scope, key] = _Tally(before.copy(), before, after, Counter(), Counter())
+        tally = self.tallies[scope, key] = _Tally(before.copy(), before, after, Counter(), Counter(), Counter())
         for pod in members & self._by_pod.keys():
             self._by_pod[pod].append((key, tally))
 
@@ -98,6 +100,7 @@ class _Replay:
         for tally in self.tallies.values():
             tally.came.clear()
             tally.gone.clear()
+            tally.back.clear()
         for leg in legs:
             for key, tally in self._selecting(leg) if not leg.rolled else ():
                 here, there = self.domain(leg.source, key), self.domain(leg.to, key)
@@ -105,6 +108,7 @@ class _Replay:
                     tally.came[there] += 1
                 if here is not None and (leg.evicted or here != there):
                     tally.gone[here] += 1
+                    tally.back[here] += here == there
 
     def end(self, legs: list[Leg]) -> None:
         """Old copies are gone."""
@@ -218,7 +222,10 @@ def _crowded(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
 
 
 def _lonely(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
-    """The pod comes where nobody it needs is sure to be, or is left by the last of them."""
+    """The pod comes where nobody it needs is sure to be, or is left by the last of them.
+
+    Who stays is not left by those that are evicted and come back: kube-scheduler asks no pod again that runs.
+    """
     key, tally, pod = rule.topology_key, replay.tallies[rule.scope, rule.topology_key], rule.holder.key
     if leg is not None:
         place = replay.domain(leg.to, key)
@@ -228,7 +235,7 @@ def _lonely(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
     place = replay.domain(replay.where.get(pod), key)
     if place is None or replay.where.get(pod) != replay.last.get(pod) or not tally.gone[place]:
         return None
-    if tally.fewest(place) > rule.itself or (rule.itself and tally.start.total() == 1):
+    if tally.fewest(place) + tally.back[place] > rule.itself or (rule.itself and tally.start.total() == 1):
         return None
     alone = _alone(tally.after, replay.domain(replay.last.get(pod), key), rule.itself)
     if alone or (pod in replay.first and _alone(tally.before, replay.domain(replay.first[pod], key), rule.itself)):

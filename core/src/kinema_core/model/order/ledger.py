@@ -54,7 +54,8 @@ class Ledger:
     """Copies per domain: at the start of the wave, those that come in it, and those that it takes away.
 
     In any order of the wave's moves a domain has at most `high` and at least `low` copies. A surge within the domain
-    never lowers the count, and an eviction never raises it.
+    never lowers the count, and an eviction never raises it. Who is evicted and comes back to the domain is away for a
+    moment: a new copy may not count on it, but who stays keeps it as company.
     """
 
     def __init__(self, topology_key: str, labels: Mapping[str, Labels], members: frozenset[str]) -> None:
@@ -69,7 +70,9 @@ class Ledger:
         self.strangers: Counter[str] = Counter()
         """Pods that keep everybody in scope out of their domain, and are not in scope themselves."""
         self.needs: dict[str, Counter[int]] = {}
-        """Least copies that pods with affinity need in their domain, and how many pods say so."""
+        """Least copies that pods with affinity need where they stay, and how many pods say so."""
+        self.arriving: Counter[str] = Counter()
+        """New copies of the wave that need one in the domain that they come to."""
         self.firsts: Counter[int] = Counter()
         """Copies that there may be in this wave, for pods that come because nobody is there whom they could need."""
         self.spreads: list[SpreadRule] = []
@@ -78,6 +81,8 @@ class Ledger:
         self._labels = labels
         self._came: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
+        self._back: Counter[str] = Counter()
+        """Of those, the evicted ones that come back to the domain."""
 
     def domain(self, node: str | None) -> str | None:
         """The domain of a node."""
@@ -102,6 +107,7 @@ class Ledger:
             self._came[place] += by
         if source is not None and (evicted or source != place):
             self._lost[source] += by
+            self._back[source] += by * (source == place)
 
     def settle(self, source: str | None, place: str | None) -> None:
         """The move is over: the old copy is gone."""
@@ -115,6 +121,8 @@ class Ledger:
         self.version += 1
         self._came.clear()
         self._lost.clear()
+        self._back.clear()
+        self.arriving.clear()
         self.firsts.clear()
         for spread in self.spreads:
             spread.arrivals.clear()
@@ -128,7 +136,7 @@ class Ledger:
             return False
         if keeping_apart and place is not None and not self._lets_in(place):
             return False
-        if self.needs and not all(self._keeps(each) for each in (source, place) if each is not None):
+        if not all(self._keeps(each) for each in (source, place) if each is not None):
             return False
         return all(spread.holds(self) for spread in self.spreads)
 
@@ -138,6 +146,8 @@ class Ledger:
         return not ((copies > 1 and self.loners[place]) or (copies and self.strangers[place]))
 
     def _keeps(self, place: str) -> bool:
-        """Whether everybody in the domain keeps the company that it needs."""
-        needs = self.needs.get(place)
-        return not needs or self.low(place) >= max((least for least, n in needs.items() if n > 0), default=0)
+        """Whether everybody in the domain keeps the company that it needs, and who comes is sure to find some."""
+        if self.arriving[place] > 0 and self.low(place) < 1:
+            return False
+        needs, left = self.needs.get(place), self.low(place) + self._back[place]
+        return not needs or left >= max((least for least, n in needs.items() if n > 0), default=0)

@@ -2,7 +2,8 @@
 
 A new copy meets everybody who is there at that moment: those who have not left yet, those who have already come, and
 its own old copy unless it was evicted first. kube-scheduler lets nobody in because things were no better before. Pods
-that stay keep the company that they need, unless they have none before or after the plan either.
+that stay keep the company that they need, unless they have none before or after the plan either; whoever is evicted and
+comes back to their domain is still company, as kube-scheduler asks no pod again that runs.
 """
 
 from __future__ import annotations
@@ -303,7 +304,7 @@ class PodRules:
                 ledger.firsts[ledger.copies] += 1
                 firsts.append((ledger, ledger.copies))
             else:
-                _count(ledger.needs, place, 1, 1)
+                ledger.arriving[place] += 1
                 needs.append((ledger, place))
         return _Move(mover, source, to, tuple(needs), tuple(firsts))
 
@@ -317,7 +318,7 @@ class PodRules:
         for ledger, rule in own.spreads:
             rule.arrivals[_arrival(ledger, mover, source, to)] -= 1
         for ledger, place in move.needs:
-            _count(ledger.needs, place, 1, -1)
+            ledger.arriving[place] -= 1
         for ledger, copies in move.firsts:
             ledger.firsts[copies] -= 1
 
@@ -334,8 +335,6 @@ class PodRules:
         for ledger in touched.values():
             ledger.clear()
         for move in self._wave:
-            for ledger, place in move.needs:
-                _count(ledger.needs, place, 1, -1)
             if move.to != move.mover.to:
                 continue
             for ledger, itself, free in self._own.get(move.mover.key, _NO_RULES).needs:
