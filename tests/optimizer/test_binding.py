@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.builders import NOW, amounts, budget, cluster, deployed, labels, node, offer, pod, selector, stateful
+from tests.support.builders import (
+    NOW,
+    amounts,
+    budget,
+    cluster,
+    deployed,
+    labels,
+    node,
+    offer,
+    pod,
+    selector,
+    stateful,
+    stateful_set,
+)
 
 from kinema_core.events import (
     ClusterObject,
+    ContainerRequests,
+    FrozenMap,
     HostPort,
     Offer,
     PlacementRules,
@@ -108,6 +123,20 @@ def test_budgets_are_looked_at_one_by_one_and_together() -> None:
     assert names(question) == ["pdb *", "pdb shop/a", "pdb shop/b"]
     assert set(held(without(question, "pdb shop/a")).values()) == {"pdb-never"}
     assert len(held(without(question, "pdb shop/a"))) == 2
+
+
+def test_templates_that_differ_from_pods_are_a_rule_of_their_own() -> None:
+    """Without them a copy is taken to be as its pod is; and a rule that is taken away goes from templates, too."""
+    larger = (ContainerRequests(name="c", requests=FrozenMap(cpu=900)),)
+    ssd = PlacementRules(node_selector=labels({"disk": "ssd"}))
+    db = stateful_set("db", replicas=2, template_containers=larger)
+    web = stateful_set("web", replicas=2, rules=ssd)
+    own = [pod("db-0", node="n1", owner=db), pod("web-0", node="n1", owner=web, rules=ssd)]
+    question = asked(held_cluster(db, web, *own))
+    assert names(question) == ["node selectors and node affinity", "templates that differ from pods"]
+    assert held(question) == {"shop/db-0": "template-differs"}
+    assert held(without(question, "templates that differ from pods")) == {}
+    assert held(without(question, "node selectors and node affinity")) == {"shop/db-0": "template-differs"}
 
 
 def test_node_rules_are_looked_at_one_by_one_and_together() -> None:

@@ -136,6 +136,9 @@ from kinema_core.events.objects import (
     ClusterObject as ClusterObject,
 )
 from kinema_core.events.objects import (
+    ContainerRequests as ContainerRequests,
+)
+from kinema_core.events.objects import (
     DisruptionBudget as DisruptionBudget,
 )
 from kinema_core.events.objects import (

@@ -126,6 +126,14 @@ class PlacementRules(Wire, frozen=True, kw_only=True):
 NO_RULES = PlacementRules()
 
 
+class ContainerRequests(Wire, frozen=True, kw_only=True):
+    """What one container, init container or sidecar asks for."""
+
+    name: str
+    """Empty for what is written for the pod as a whole."""
+    requests: Amounts
+
+
 class Owner(Wire, frozen=True, kw_only=True):
     """The controlling owner of an object."""
 
@@ -187,6 +195,9 @@ class Pod(_Namespaced, frozen=True, kw_only=True, tag="Pod", tag_field="kind"):
     annotations: Labels = EMPTY
     requests: Amounts = EMPTY
     """As the scheduler counts them: containers, init and sidecar containers, overhead. `pods` is always 1."""
+    containers: tuple[ContainerRequests, ...] = ()
+    """What the spec of each container asks for that asks for anything. Left out where the pod has a single container,
+    and that asks for `requests`."""
     rules: PlacementRules = NO_RULES
     priority: int = 0
     ready: bool = False
@@ -226,6 +237,8 @@ class Workload(_Namespaced, frozen=True, kw_only=True, tag="Workload", tag_field
     observed_generation: int = 0
     template_labels: Labels = EMPTY
     template_requests: Amounts = EMPTY
+    template_containers: tuple[ContainerRequests, ...] = ()
+    """What each container of the template asks for that asks for anything."""
     template_rules: PlacementRules = NO_RULES
     max_surge: str = "25%"
     max_unavailable: str = "25%"

@@ -24,6 +24,7 @@ from kinema_core.model.strategy import (
     evades_budgets,
     strategy_of,
 )
+from kinema_core.model.templates import template_doubt
 from kinema_core.model.vocabulary import (
     DO_NOT_DISRUPT,
     DO_NOT_MOVE,
@@ -131,6 +132,7 @@ def judged_by_owner(facts: Facts, key: str, pod: Pod) -> bool:
         and not facts.quarantine.nodes
         and facts.cluster.node(pod.node or "") is not None
         and (not budgets or (len(budgets) == 1 and budgets[0].key not in blocking_budgets(facts.cluster)))
+        and template_doubt(facts.cluster, pod) is None
     )
 
 
@@ -273,6 +275,11 @@ def _volumes(facts: Facts, pod: Pod) -> Verdict | None:
     return volume_doubt(facts.cluster, pod) if pod.rules.claims else None
 
 
+def _templated(facts: Facts, pod: Pod) -> Verdict | None:
+    doubt = template_doubt(facts.cluster, pod)
+    return None if doubt is None else ("template-differs", doubt)
+
+
 def _gated(facts: Facts, pod: Pod) -> Verdict | None:
     return ("gated", "a scheduling gate holds it back") if pod.rules.gated else None
 
@@ -293,4 +300,5 @@ _RULES: Final[tuple[Rule, ...]] = (
     _budgeted,
     _unmodelled,
     _volumes,
+    _templated,
 )

@@ -71,6 +71,7 @@ def workload_of(type_: WorkloadKind, found: wire.Controller) -> Workload | None:
         observed_generation=status.observed_generation or 0,
         template_labels=template.labels,
         template_requests=template.requests,
+        template_containers=template.containers,
         template_rules=template.rules,
         max_surge=surge,
         max_unavailable=unavailable,

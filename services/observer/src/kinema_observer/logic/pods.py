@@ -10,7 +10,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import structs
 
-from kinema_core.events import EMPTY, NO_RULES, Amounts, HostPort, Labels, PlacementRules, Pod
+from kinema_core.events import EMPTY, NO_RULES, Amounts, ContainerRequests, HostPort, Labels, PlacementRules, Pod
+from kinema_core.model.resources import total
+from kinema_core.model.vocabulary import RUNTIME_CLASS
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic import wire_pods as wire
 from kinema_observer.logic.reading import (
@@ -24,7 +26,7 @@ from kinema_observer.logic.reading import (
     text_of,
     uid_of,
 )
-from kinema_observer.logic.requests import Reported, reported_of, requests_of
+from kinema_observer.logic.requests import Reported, containers_of, reported_of, requests_of
 from kinema_observer.logic.rules import rules_of
 from kinema_observer.logic.wire import NOTHING, Condition
 
@@ -59,6 +61,7 @@ class Template(NamedTuple):
 
     labels: Labels = EMPTY
     requests: Amounts = EMPTY
+    containers: tuple[ContainerRequests, ...] = ()
     rules: PlacementRules = NO_RULES
 
 
@@ -101,7 +104,7 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
     ready, unschedulable = _standing(status.conditions)
     labels = labels_of(meta.labels)
     own = structs.replace(spec, node_name=None, hostname=NOTHING, volumes=NOTHING)
-    requests, rules = _shared(_ENCODER.encode(own), reported_of(statuses))
+    requests, containers, rules = _shared(_ENCODER.encode(own), reported_of(statuses))
     if volumes.claims or volumes.unmodelled or later:
         rules = _rules(spec, volumes, later)
     return Pod(
@@ -115,6 +118,7 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
         labels=labels,
         annotations=annotations,
         requests=requests,
+        containers=containers,
         rules=rules,
         priority=spec.priority or 0,
         ready=ready,
@@ -130,10 +134,14 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
 
 
 @lru_cache(maxsize=16384)
-def _shared(text: bytes, reported: Reported) -> tuple[Amounts, PlacementRules]:
+def _shared(text: bytes, reported: Reported) -> tuple[Amounts, tuple[ContainerRequests, ...], PlacementRules]:
     """What pods of one workload have in common, from their spec without what is each pod's own."""
     spec = _SPECS.decode(text)
-    return requests_of(spec, reported), _rules(spec, _NO_VOLUMES)
+    requests, containers = requests_of(spec, reported), containers_of(spec)
+    alone = len(spec.containers) == 1 and not spec.init_containers
+    if alone and requests == {**total(item.requests for item in containers), "pods": 1}:
+        containers = ()  # most pods: `requests` says it
+    return requests, containers, _rules(spec, _NO_VOLUMES)
 
 
 def _rules(spec: wire.PodSpec, volumes: _Volumes, later: tuple[str, ...] = ()) -> PlacementRules:
@@ -151,22 +159,22 @@ def template_of(found: wire.Template | None) -> Template:
         return Template()
     labels = labels_of(found.metadata.labels, "spec.template.metadata.labels") if found.metadata else EMPTY
     try:
-        requests, rules = _template(bytes(found.spec) or b"null")
+        requests, containers, rules = _template(bytes(found.spec) or b"null")
     except UnreadableFieldError as error:
         raise error.under("spec.template") from error
-    return Template(labels, requests, rules)
+    return Template(labels, requests, containers, rules)
 
 
 @lru_cache(maxsize=16384)
-def _template(text: bytes) -> tuple[Amounts, PlacementRules]:
+def _template(text: bytes) -> tuple[Amounts, tuple[ContainerRequests, ...], PlacementRules]:
     try:
         spec, later = _template_spec(text)
     except msgspec.DecodeError as error:
         raise fault_of(error).under("spec") from error
     volumes = _volumes(text_of(spec.volumes), "")
     # The admission of a pod merges its runtime class's node selector into it; a template does not show that yet.
-    runtime = ("spec.runtimeClassName",) if spec.runtime_class_name else ()
-    return requests_of(spec), _rules(spec, volumes, (*later, *runtime))
+    runtime = (RUNTIME_CLASS,) if spec.runtime_class_name else ()
+    return requests_of(spec), containers_of(spec), _rules(spec, volumes, (*later, *runtime))
 
 
 def _template_spec(text: bytes) -> tuple[wire.PodSpec, tuple[str, ...]]:

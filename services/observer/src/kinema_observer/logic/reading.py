@@ -10,6 +10,7 @@ import msgspec
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Labels, Owner, Requirement, Selector
 from kinema_core.model.quantity import QuantityError, parse_amount
+from kinema_core.model.vocabulary import RESIZED_AT_ADMISSION
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic.faults import in_words
 from kinema_observer.logic.wire import NOTHING, Condition, Meta, OwnerReference, Scalar
@@ -24,6 +25,7 @@ KEPT_ANNOTATIONS: Final = (
     "descheduler.alpha.kubernetes.io/",
     "controller.kubernetes.io/",
     "cloud.google.com/",
+    RESIZED_AT_ADMISSION,
 )
 """Vocabularies that may forbid or steer a move. All other annotations are left out: they are large and change often."""
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kinema_core.events import EMPTY, Amounts, FrozenMap
+from kinema_core.events import EMPTY, Amounts, ContainerRequests, FrozenMap
 from kinema_core.model.quantity import LIMIT
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic.reading import amounts_of, fault_of, meaning, one_of
@@ -50,6 +50,26 @@ def requests_of(spec: PodSpec, reported: Reported = ()) -> Amounts:
         (bytes(spec.resources), bytes(spec.overhead)),
         reported,
     )
+
+
+def containers_of(spec: PodSpec) -> tuple[ContainerRequests, ...]:
+    """What each container asks for that asks for anything, and what is written for the pod as a whole.
+
+    Raises:
+        UnreadableFieldError: a quantity cannot be read; its path begins at `spec`.
+    """
+    stated = [("", _whole(meaning(bytes(spec.resources))))]
+    for path, containers in (("containers", spec.containers), ("initContainers", spec.init_containers or ())):
+        for index, item in enumerate(containers):
+            stated.append((item.name, _container(bytes(item.resources), f"spec.{path}[{index}]", None)))
+    return tuple(ContainerRequests(name=name, requests=amounts) for name, amounts in stated if amounts)
+
+
+def _whole(text: bytes) -> Amounts:
+    """Requests written for the pod as a whole. From its limits the API makes them of what the containers ask for."""
+    if not text:
+        return EMPTY
+    return amounts_of(_pod_resources(text).requests, "spec.resources.requests")
 
 
 @lru_cache(maxsize=32768)
@@ -104,7 +124,7 @@ def _raise(floor: dict[str, int], other: Mapping[str, int]) -> None:
             floor[name] = amount
 
 
-def _container(text: bytes, path: str, live: Amounts | None) -> Mapping[str, int]:
+def _container(text: bytes, path: str, live: Amounts | None) -> Amounts:
     try:
         wanted = _requests(meaning(text))
     except UnreadableFieldError as error:
@@ -113,7 +133,7 @@ def _container(text: bytes, path: str, live: Amounts | None) -> Mapping[str, int
         return wanted
     largest = dict(wanted)
     _raise(largest, live)
-    return largest
+    return FrozenMap(largest)
 
 
 @lru_cache(maxsize=16384)
@@ -150,6 +170,13 @@ def _amounts(text: bytes, path: str) -> Amounts:
         raise fault_of(error).under(path) from error
 
 
+def _pod_resources(text: bytes) -> Resources:
+    try:
+        return _RESOURCES.decode(text)
+    except msgspec.DecodeError as error:
+        raise fault_of(error).under("spec.resources") from error
+
+
 def _override(running: dict[str, int], text: bytes) -> None:
     """Pod-level resources: cpu, memory and huge pages written for the whole pod replace the containers' sum.
 
@@ -157,10 +184,7 @@ def _override(running: dict[str, int], text: bytes) -> None:
     """
     if not text:
         return
-    try:
-        found = _RESOURCES.decode(text)
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under("spec.resources") from error
+    found = _pod_resources(text)
     for name, amount in amounts_of(found.limits, "spec.resources.limits").items():
         if _pod_level(name):
             running.setdefault(name, amount)

@@ -50,6 +50,7 @@ _CONTROLLERS: Final = {
     "single-replica": "single replicas",
 }
 _BUDGETS: Final = "pdb *"
+_TEMPLATES: Final = "templates that differ from pods"
 _CLASSES: Final[Mapping[str, str]] = {
     **{code: f"annotation {key}" for code, key in _ANNOTATIONS.items()},
     **_CONTROLLERS,
@@ -57,6 +58,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "job": "pods of jobs",
     "pdb-never": _BUDGETS,
     "two-budgets": _BUDGETS,
+    "template-differs": _TEMPLATES,
 }
 """Code of a held pod → the class of constraints that holds it."""
 _PLACEHOLDERS: Final = {FLOOR: "minimum nodes", ROOM: "headroom", USABLE: "usable resources"}
@@ -155,6 +157,8 @@ def _held(question: Question, facts: Mobility) -> Iterator[Relaxation]:
     if {"pdb-never", "two-budgets"} & by_code.keys():
         keys = [budget.key for budget in question.cluster.budgets]
         yield Relaxation(_BUDGETS, _on(question, partial(relaxing.without_budgets, keys=keys)))
+    if "template-differs" in by_code:
+        yield Relaxation(_TEMPLATES, _on(question, relaxing.without_templates))
     nodes = [node.name for node in question.cluster.nodes if any(key in node.annotations for key in _NODE_KEYS)]
     if nodes:
         change = partial(relaxing.without_node_annotations, keys=_NODE_KEYS, names=frozenset(nodes))

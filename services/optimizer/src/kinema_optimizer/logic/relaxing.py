@@ -90,7 +90,28 @@ def with_rules(cluster: Cluster, without: Callable[[PlacementRules], PlacementRu
             rules = memo[id(pod.rules)] = without(pod.rules)
         if rules is not pod.rules:
             pods[pod.key] = replace(pod, rules=rules)
-    return changed(cluster, "Pod", pods)
+    return changed(changed(cluster, "Pod", pods), "Workload", _templates(cluster, without))
+
+
+def _templates(
+    cluster: Cluster, without: Callable[[PlacementRules], PlacementRules]
+) -> dict[str, ClusterObject | None]:
+    """Their templates likewise: a pod without a rule that its template still states would be held for that."""
+    return {
+        one.key: replace(one, template_rules=without(one.template_rules))
+        for one in cluster.workloads
+        if one.type != "DaemonSet" and one.template_rules != _FREE
+    }
+
+
+def without_templates(cluster: Cluster) -> Cluster:
+    """As if what replaces a pod were as the pod is, whatever its template says."""
+    free: dict[str, ClusterObject | None] = {
+        one.key: replace(one, template_containers=(), template_rules=_FREE)
+        for one in cluster.workloads
+        if one.type != "DaemonSet"
+    }
+    return changed(cluster, "Workload", free)
 
 
 def _with_pods(cluster: Cluster, keys: Iterable[str], change: Callable[[Pod], Pod]) -> Cluster:

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Final
 
 from kinema_core.events import SKIPPED
+from kinema_core.model import vocabulary
 
 OPTIMIZED: Final = "kinema.io/optimized"
 """Label of nodes that stay or were booted; its value is the iteration."""
@@ -24,7 +25,7 @@ CHEAPEST: Final = "-2147483647"
 """Nearly the least deletion cost that Kubernetes takes (it is a 32-bit integer)."""
 FLOOR_BEFORE: Final = "kinema.io/replicas-limits-before"
 """Annotation of an autoscaler during a surge: the limits that it had before ours, as JSON."""
-ROLLED: Final = "kinema.io/rolled"
+ROLLED: Final = vocabulary.ROLLED
 """Annotation of a workload under our rolling update: what its template and strategy were before, as JSON."""
 ROLLED_BY: Final = "kinema.io/rolled-by"
 """Annotation of a template under our rolling update, and of the pods made by it: id of the plan's proposal."""
