@@ -217,6 +217,15 @@ def test_status_gap_and_limits_are_in_words() -> None:
     assert "cost, at most 3 moves" in said
 
 
+def test_only_what_is_proven_is_called_so() -> None:
+    """Where moves had no order the cost may be proven; that no fewer moves do is not."""
+    proven = planned(status="optimal", cost=Cost(before=0.51, after=0.34, lower_bound=0.34, gap=0.0))
+    assert "proven best: least cost, and within 0.1 % of it fewest moves" in shown(proven)
+    said = shown(msgspec.structs.replace(proven, figures=FrozenMap({"kept_in_place_without_an_order": 1.0})))
+    assert "proven: nothing costs less; fewer moves may do" in said
+    assert "proven best" not in said
+
+
 def test_the_bound_says_what_it_leaves_aside() -> None:
     """It is of all plans, whatever a limit or a price of moves makes of this one; of a limit of 0 it is itself."""
     assert "whatever it moves; gap 13.33%" in shown(planned())
