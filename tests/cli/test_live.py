@@ -61,6 +61,13 @@ def test_a_kubeconfig_beside_a_snapshot_is_a_wrong_argument(arguments: list[str]
     assert "give either --snapshot" in said.stderr
 
 
+def test_explain_without_prices_names_every_way_to_a_cluster() -> None:
+    """Prices are needed whatever is explained; who names them learns of file, context and kubeconfig at once."""
+    said = CliRunner().invoke(app, ["explain", "n1"])
+    assert said.exit_code == 2
+    assert all(option in said.stderr for option in ("--catalog", "--snapshot", "--context", "--kubeconfig", "--nats"))
+
+
 NAMELESS = '{"current-context": "c", "clusters": [], "contexts": [{"name": "c", "context": {"cluster": "k"}}]}'
 
 
@@ -81,6 +88,20 @@ def test_what_a_kubeconfig_lacks_is_one_line(content: str, said: str, tmp_path: 
     with pytest.raises(InputError) as caught:
         snapshot_of(None, None, path)
     assert str(caught.value) == f"--kubeconfig {path}: {said}"
+
+
+@pytest.mark.parametrize("verb", [["plan"], ["explain", "n1"]])
+@pytest.mark.parametrize("named", ["none", "none:nor-this"])
+def test_context_without_a_kubeconfig_is_one_line_that_says_what_to_do(
+    verb: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever `KUBECONFIG` lists of files, none is there: nor does the client's own warning come through."""
+    files = ":".join(str(tmp_path / one) for one in named.split(":"))
+    monkeypatch.setenv("KUBECONFIG", files)
+    said = CliRunner().invoke(app, [*verb, "--catalog", "prices.csv", "--context", "nope"])
+    assert (said.exit_code, caplog.text) == (1, "")
+    remedy = "name the kubeconfig of a cluster by --kubeconfig, KUBECONFIG or the setting `kubeconfig`"
+    assert said.stderr.splitlines() == [f"kubeconfig {files}: no such file: {remedy}"]
 
 
 @pytest.mark.usefixtures("simulated")

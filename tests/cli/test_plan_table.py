@@ -229,9 +229,7 @@ def test_only_what_is_proven_is_called_so() -> None:
 def test_the_bound_says_what_it_leaves_aside() -> None:
     """It is of all plans, whatever a limit or a price of moves makes of this one; of a limit of 0 it is itself."""
     assert "whatever it moves; gap 13.33%" in shown(planned())
-    assert "whatever it moves: the limit on moves is not in it; gap" in shown(
-        planned(objective="cost, at most 1 moves")
-    )
+    assert "whatever it moves: the limit on moves is not in it; gap" in shown(planned(objective="cost, at most 1 move"))
     both = planned(objective="energy, 0.5 W per move, at most 3 moves")
     assert "the limit on moves and the price of moves is not in it" in shown(both)
     still = planned(objective="cost, at most 0 moves", figures=FrozenMap({"bound_without_moves": 1.0}))
@@ -261,13 +259,27 @@ def test_the_order_counts_the_waves_in_which_pods_go(moves: tuple[tuple[int, str
     assert said in shown(planned(steps=(*steps(*moves), last)))
 
 
+def test_evictions_are_not_said_to_be_at_once() -> None:
+    """One goes when the last one's replacement is Ready; of two workloads that have one each, both may."""
+    moved = tuple(
+        Placement(pod=f"shop/{name}", uid=name, source="n2", to="n0", strategy="evict", requests=FrozenMap())
+        for name in "ab"
+    )
+    said = shown(planned(steps=steps((1, "a"), (1, "b")), placements=moved))
+    assert "2 pods go to their nodes (evictions of a workload one at a time)" in said
+    waves = shown(planned(steps=steps((1, "a"), (2, "b")), placements=moved))
+    assert "2 pods go to their nodes in 2 waves (evictions of a workload one at a time)" in waves
+
+
 def test_workloads_that_come_together_are_told_in_a_line() -> None:
     """How many, and the largest by name; a report has them all."""
     close = tuple(Gathered(workload=f"Deployment/shop/w{n}", pods=9 - n, nodes_before=2, node="n0") for n in range(5))
     said = shown(planned(gathered=close))
-    assert "5 workloads that are on several now have all pods on one then: Deployment/shop/w0 (9)" in said
+    assert "5 workloads are on several nodes now and have all pods on one afterwards: Deployment/shop/w0 (9)" in said
     assert "(9), Deployment/shop/w1 (8), Deployment/shop/w2 (7) and 2 more; a topology" in said
-    assert "1 workload that is on several now has all pods" in shown(planned(gathered=close[:1]))
+    assert "1 workload is on several nodes now and has all pods on one afterwards: Dep" in shown(
+        planned(gathered=close[:1])
+    )
 
 
 def test_unknown_gap_is_no_number() -> None:

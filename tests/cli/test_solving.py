@@ -13,6 +13,8 @@ FIRST = Progress("start", 2_000_000, 0, 0)
 def test_line_names_phase_incumbent_bound_gap_and_moves() -> None:
     """Costs are in the objective's unit; without a bound there is no gap."""
     assert in_a_line(FIRST, "USD/h") == "start: 2.0000 USD/h, bound none yet, 0 moves"
+    single = Progress("start", 2_000_000, 0, 1)
+    assert in_a_line(single, "USD/h") == "start: 2.0000 USD/h, bound none yet, 1 move"
     later = Progress("search", 1_010_000, 1_000_000, 1234)
     assert in_a_line(later, "W") == "search: 1.0100 W, bound 1.0000, gap 1.00%, 1,234 moves"
 

@@ -218,3 +218,4 @@ def test_window_wins_over_settings_for_all_times() -> None:
     energy = msgspec.structs.replace(settings, windows=(Window(objective="energy"),)).objective(NOW)
     assert energy == Objective(kind="energy", max_moves=7)
     assert replace(own, percent=60).text == "cost, utilisation at most 60 %, 0.25 USD/h per move, at most 0 moves"
+    assert replace(own, max_moves=1).text == "cost, 0.25 USD/h per move, at most 1 move"

@@ -122,7 +122,10 @@ def _tell_part(options: ExplainOptions) -> None:
     from kinema_core.model.mobility import MobilityOptions
 
     if options.catalog is None:
-        raise UsageError("give --catalog FILE with the prices, and --snapshot FILE or a live cluster by --context")
+        raise UsageError(
+            "give --catalog FILE with the prices, and --snapshot FILE, or a live cluster by --context or --kubeconfig; "
+            "or --nats for a plan's id"
+        )
     found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
     offers = offers_of(options.catalog, found)
     may = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot)

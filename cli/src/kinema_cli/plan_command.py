@@ -67,7 +67,8 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         int | None,
         typer.Option(
             "--max-moves",
-            help="Pods that the plan moves at most, stops counted too; the bound knows the limit only if it is 0.",
+            help="Running pods that the plan moves at most, stops counted too; waiting ones that get a place do not "
+            "count. The bound knows the limit only if it is 0.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,

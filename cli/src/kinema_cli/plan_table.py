@@ -149,7 +149,9 @@ def _order(plan: Plan) -> str:
     waves = len({step.wave for step in plan.steps if step.action == "move"})
     parts = [_is(booted, "booted")] if booted else []
     if moving:
-        how = f" in {waves:,} waves" if waves > 1 else " at once" if len(moving) > 1 else ""
+        evicted = sum(place.pod in moving and place.strategy == "evict" for place in plan.placements)
+        how = f" in {waves:,} waves" if waves > 1 else " at once" if len(moving) > 1 and evicted < 2 else ""
+        how += " (evictions of a workload one at a time)" if evicted > 1 else ""
         goes = "goes to its node" if len(moving) == 1 else "go to their nodes"
         parts.append(f"{counted(len(moving), 'pod')} {goes}{how}")
     if deleted:
@@ -169,10 +171,10 @@ def _gathered(plan: Plan) -> str:
     """A word on workloads that come together, the largest by name."""
     first = ", ".join(f"{one.workload} ({one.pods:,})" for one in plan.gathered[:_FEW])
     more = f" and {len(plan.gathered) - _FEW:,} more" if len(plan.gathered) > _FEW else ""
-    have = "that is on several now has" if len(plan.gathered) == 1 else "that are on several now have"
+    has = "is on several nodes now and has" if len(plan.gathered) == 1 else "are on several nodes now and have"
     return (
-        f"{counted(len(plan.gathered), 'workload')} {have} all pods on one then: {first}{more}; a topology spread over "
-        "hosts would prevent it"
+        f"{counted(len(plan.gathered), 'workload')} {has} all pods on one afterwards: {first}{more}; a topology spread "
+        "over hosts would prevent it"
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from rich.table import Table
 
+from kinema_cli.output import counted
 from kinema_cli.simulator import View
 from kinema_core.events import (
     Event,
@@ -94,7 +95,7 @@ class Progress:
             plan = list(self.proposals.values())[-1]
             gap = "unknown" if plan.cost.gap is None else f"{plan.cost.gap:.2%}"
             cost = f"{plan.cost.before:.2f} → {plan.cost.after:.2f} {plan.cost.unit}"
-            table.add_row("plan", f"{cost}, gap {gap}, {plan.moves} moves")
+            table.add_row("plan", f"{cost}, gap {gap}, {counted(plan.moves, 'move')}")
         if self.intended:
             active = [item.step for key, item in self.intended.items() if key not in self.done]
             doing = ", ".join(f"{step.kind} {step.target}" for step in active[:3])

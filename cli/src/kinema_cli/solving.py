@@ -9,6 +9,7 @@ from typing import Final
 
 from rich.console import Console
 
+from kinema_cli.output import counted
 from kinema_optimizer.logic.progress import Progress, Report
 
 SECONDS: Final = 1.0
@@ -54,4 +55,4 @@ class _Lines:
 def in_a_line(progress: Progress, unit: str) -> str:
     """Phase, incumbent, bound, gap and moves."""
     bound = "none yet" if progress.gap is None else f"{progress.bound / _MICRO:,.4f}, gap {progress.gap:.2%}"
-    return f"{progress.phase}: {progress.cost / _MICRO:,.4f} {unit}, bound {bound}, {progress.moves:,} moves"
+    return f"{progress.phase}: {progress.cost / _MICRO:,.4f} {unit}, bound {bound}, {counted(progress.moves, 'move')}"

@@ -70,9 +70,10 @@ def _beside_the_bound(plan: Plan) -> str:
     """What limits a plan and not its bound, by how the plan names its objective."""
     if plan.figures.get("bound_without_moves"):
         return ""
-    parts = [("the limit on moves", " moves"), ("the price of moves", " per move")]
     named = plan.objective.split(", ")
-    return " and ".join(said for said, end in parts if any(one.endswith(end) for one in named))
+    limited = any(one.startswith("at most ") and one.endswith((" move", " moves")) for one in named)
+    priced = any(one.endswith(" per move") for one in named)
+    return " and ".join(["the limit on moves"] * limited + ["the price of moves"] * priced)
 
 
 def _waiting(plan: Plan) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,9 @@ def kubeconfig_fault(path: Path, context: str = "") -> str:
     try:
         content = msgspec.yaml.decode(path.read_bytes())
     except OSError:
-        return ""  # several files, or none: the reader says so
+        if any(Path(one).expanduser().exists() for one in str(path).split(os.pathsep)):
+            return ""  # several files, or none that may be read: the reader says so
+        return "no such file: name the kubeconfig of a cluster by --kubeconfig, KUBECONFIG or the setting `kubeconfig`"
     except msgspec.DecodeError as error:
         return yaml_fault(error)
     if not isinstance(content, dict):

@@ -103,7 +103,7 @@ class Objective:
             unit = "USD/h" if self.kind == "cost" else "W"
             parts.append(f"{self.move_price / MICRO:g} {unit} per move")
         if self.max_moves is not None:
-            parts.append(f"at most {self.max_moves} moves")
+            parts.append(f"at most {self.max_moves} move{'' if self.max_moves == 1 else 's'}")
         parts += [one.text for one in self.headroom]
         return ", ".join(parts)
 
