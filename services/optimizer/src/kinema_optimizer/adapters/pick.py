@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kinema_optimizer.adapters.neighbourhood import Guide, Step
 from kinema_optimizer.logic.packing import UNLIMITED
 from kinema_optimizer.logic.problem import Ints
-from kinema_optimizer.logic.state import NOTHING, State
+from kinema_optimizer.logic.state import NOTHING, Filling, State
 
 _SPREAD: Final = (0.02, 0.06, 0.2, 1.0)
 """How far down the ranks of waste the steps of a round look, as parts of all nodes."""
@@ -41,16 +41,35 @@ def picks(guide: Guide, state: State, *, seed: tuple[int, ...], steps: int, node
         free[mine] = False
         live = kept[mine[mine < len(kept)]].tolist()
         if len(mine):
+            boots = tuple(state.boots[b] for b in (mine[mine >= len(kept)] - len(kept)).tolist())
+            changes = tuple(state.changes.get(e, NOTHING) for e in live)
+            back = extra[i::steps]
+            if guide.move_price.any():
+                back = back[np.argsort(-_at_home(guide, (*changes, *boots))[back], kind="stable")]
             found.append(
                 Step(
                     kept=tuple(live),
-                    changes=tuple(state.changes.get(e, NOTHING) for e in live),
-                    deleted=tuple(sorted(extra[i::steps][: max(4, len(mine) // 3)].tolist())),
-                    boots=tuple(state.boots[b] for b in (mine[mine >= len(kept)] - len(kept)).tolist()),
+                    changes=changes,
+                    deleted=tuple(sorted(back[: max(4, len(mine) // 3)].tolist())),
+                    boots=boots,
                     allowance=allowance,
                 )
             )
     return found
+
+
+def _at_home(guide: Guide, fillings: tuple[Filling, ...]) -> NDArray[np.float64]:
+    """(E,): share of a node's pods that the newcomers of a step could be again."""
+    problem = guide.problem
+    new = np.zeros(len(problem.pending), dtype=np.int64)
+    for one in fillings:
+        new[one.classes] += np.maximum(one.counts, 0)
+    stays = problem.stays
+    back = np.bincount(
+        stays.node_of, weights=np.minimum(stays.counts, new[stays.classes]), minlength=len(problem.nodes)
+    )
+    pods = np.bincount(stays.node_of, weights=stays.counts, minlength=len(problem.nodes))
+    return back / np.maximum(pods, 1)
 
 
 def _joining(guide: Guide, state: State, kept: Ints, order: Ints, most: int) -> Ints:

@@ -21,6 +21,8 @@ _SAMPLE = 80
 """Classes of the pool that a node is offered."""
 _MARKET = 8
 """Machines that a try looks at for what is left over."""
+_BACK = 0.2
+"""Share of tries that begin with a node that was to be deleted, where moves have a price: its pods come back to it."""
 _HEAT = 0.1
 """By how much of a node's mean price the first try may be dearer than what it starts from; the last not at all.
 
@@ -49,7 +51,7 @@ def _shuffle(items, most, state):  # type: ignore[no-untyped-def]  # noqa: ANN00
 @njit(cache=True, nogil=True)
 def _take(job, values, place, held, pool, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(n,) what a place holds of its pods and of a sample of the pool; the same as now where nothing is better."""
-    free = np.flatnonzero((pool > 0) & (job.most[place] > 0) & (held == 0))
+    free = np.flatnonzero((pool > 0) & ((job.most[place] > 0) | (job.own[place] > 0)) & (held == 0))
     _shuffle(free, _SAMPLE, state)
     fresh = np.concatenate((np.flatnonzero(held), free[:_SAMPLE]))
     if len(fresh) == 0:
@@ -96,13 +98,76 @@ def _emptied(job, places, counts, state):  # type: ignore[no-untyped-def]  # noq
 
 
 @njit(cache=True, nogil=True)
-def _attempt(job, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901 - compiled: numba infers types, one try is one loop
-    """(whether all pods found a place, places, counts): nodes emptied, others filled anew, new ones for the rest."""
-    nodes, n = counts.shape
-    values = np.empty(n)
-    for c in range(n):  # the sum of three uniform numbers is nearly normal
+def _noisy(job, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """(n,) what pods are worth, disturbed."""
+    values = np.empty(len(job.guess))
+    for c in range(len(values)):  # the sum of three uniform numbers is nearly normal
         noise = 2.0 * (_random(state) + _random(state) + _random(state) - 1.5)
         values[c] = job.guess[c] * (1.0 + _NOISE * noise)
+    return values
+
+
+@njit(cache=True, nogil=True)
+def _market(job, places):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """Places for what is left over: machines, and where moves have a price existing nodes that are to be deleted."""
+    free = np.ones(len(job.price), np.bool_)
+    free[: job.existing] = job.move_price.any()
+    for place in places:
+        free[place] = place >= job.existing
+    return np.flatnonzero(free)
+
+
+@njit(cache=True, nogil=True)
+def _returned(job, places, counts, market, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """(a node that was to be deleted or -1, (n,) its pods that are elsewhere): they are taken from `counts`."""
+    back = np.zeros(counts.shape[1], np.int64)
+    deleted = market[market < job.existing]
+    if len(deleted) == 0 or _random(state) >= _BACK:
+        return -1, back
+    place = deleted[int(_random(state) * len(deleted))]
+    if job.base[place].any():  # more of its pods come back with it than these: `_rest` sees to such nodes
+        return -1, back
+    for c in np.flatnonzero(job.own[place]):
+        for i in range(len(places)):
+            taken = min(job.own[place, c] - back[c], counts[i, c] - job.own[places[i], c])
+            if taken > 0:
+                counts[i, c] -= taken
+                back[c] += taken
+    return (place if back.any() else -1), back
+
+
+@njit(cache=True, nogil=True)
+def _rest(job, values, made, held, used, size, pool, market, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0913, PLR0917 - compiled: numba infers types, and takes no keywords
+    """How many nodes there are once the pool is on nodes, best worth per cost first; -1 where it finds no place."""
+    nobody = np.zeros(len(pool), np.int64)
+    while pool.any():
+        _shuffle(market, len(market), state)
+        paid, looked, best, filling = 0.0, 0, -1, nobody
+        for place in market:
+            if used[place] >= job.limit[place] or (looked >= _MARKET and best >= 0) or (job.base[place] > pool).any():
+                continue
+            looked += 1
+            kept = _take(job, values, place, nobody, pool - job.base[place], state)
+            worth = (values * (kept + job.base[place])).sum()
+            worth -= (job.move_price * np.maximum(kept - job.own[place], 0)).sum()
+            cheap = _cheapest(job, place, kept)  # a last node is as good as the cheapest machine that holds it
+            if worth / max(1.0, job.price[cheap]) > paid:
+                paid, best, filling = worth / max(1.0, job.price[cheap]), cheap, kept
+        if best < 0 or size >= len(made):
+            return -1
+        used[best] += 1
+        made[size], held[size] = best, filling
+        pool -= filling + job.base[best]
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _attempt(job, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """(whether all pods found a place, places, counts): nodes emptied, others filled anew, new ones for the rest."""
+    nodes, n = counts.shape
+    values, market, counts = _noisy(job, state), _market(job, places), counts.copy()
+    again, back = _returned(job, places, counts, market, state)
     gone = _emptied(job, places, counts, state)
     pool = np.zeros(n, np.int64)
     for i in np.flatnonzero(gone):
@@ -113,39 +178,20 @@ def _attempt(job, places, counts, state):  # type: ignore[no-untyped-def]  # noq
     size = 0
     stay = np.flatnonzero(~gone)
     _shuffle(stay, len(stay), state)
-    for i in stay:
-        place = places[i]
-        kept = counts[i]
+    for k in range(len(stay) + (again >= 0)):
+        place, own = (places[stay[k]], counts[stay[k]]) if k < len(stay) else (again, back)
+        kept = own
         if pool.any():
-            kept = _take(job, values, place, counts[i], pool, state)
-            pool += counts[i] - kept
+            kept = _take(job, values, place, own, pool, state)
+            pool += own - kept
         if job.base[place].any() or kept.any() or job.price[place] == 0:
             made[size], held[size] = place, kept
             used[place] += 1
             size += 1
-    nobody = np.zeros(n, np.int64)
-    market = np.arange(job.existing, len(job.price))
-    while pool.any():
-        _shuffle(market, len(market), state)
-        paid, looked, best, filling = 0.0, 0, -1, nobody
-        for place in market:
-            if used[place] >= job.limit[place] or (looked >= _MARKET and best >= 0):
-                continue
-            looked += 1
-            kept = _take(job, values, place, nobody, pool, state)
-            worth = (values * kept).sum()
-            cheap = _cheapest(job, place, kept)  # a last node is as good as the cheapest machine that holds it
-            if worth / max(1.0, job.price[cheap]) > paid:
-                paid, best, filling = worth / max(1.0, job.price[cheap]), cheap, kept
-        if best < 0 or size >= len(made):
-            return False, made[:0], held[:0]
-        used[best] += 1
-        made[size], held[size] = best, filling
-        pool -= filling
-        size += 1
+    size = _rest(job, values, made, held, used, size, pool, market, state)
     for k in range(size):
         made[k] = _cheapest(job, made[k], held[k])
-    return True, made[:size], held[:size]
+    return size >= 0, made[: max(size, 0)], held[: max(size, 0)]
 
 
 @njit(cache=True, nogil=True)

@@ -26,9 +26,10 @@ from kinema_optimizer.adapters.errands import ALIKE, Crew, Errand, Threads
 from kinema_optimizer.adapters.neighbourhood import Guide, Step, carried_out
 from kinema_optimizer.adapters.pick import picks
 from kinema_optimizer.adapters.reuse import with_reused
-from kinema_optimizer.adapters.selection import Kept, Selection, sparing
-from kinema_optimizer.adapters.start import Prices, anew, as_it_is, first_guide, generated, keeping, on_sale
+from kinema_optimizer.adapters.selection import Selection
+from kinema_optimizer.adapters.start import Prices, anew, as_it_is, first_guide, generated, on_sale
 from kinema_optimizer.adapters.stops import StopRule
+from kinema_optimizer.adapters.within import Running
 from kinema_optimizer.logic.kinds import Kinds, kinds_of
 from kinema_optimizer.logic.packing import UNLIMITED, Packing, PackingProblem, enemies_of, losses
 from kinema_optimizer.logic.problem import Ints
@@ -58,6 +59,8 @@ _AGAIN: Final = 8
 """Rounds of tries after which it is asked again whether columns fit into the time left."""
 _ENOUGH: Final = 8
 """Nodes that a step by column generation has at least."""
+_STARTS: Final = "starts"
+"""Phase of the first plans within a limit on moves."""
 _LAST: Final = "last"
 """Phase that takes the time left; after it come tries alone, while nothing else fits."""
 _TAIL: Final = "tail"
@@ -69,6 +72,12 @@ _FIRST: Final = 0.2
 """Least price of a move, likewise, at which a search within a limit begins: what fits by sums does not by pods."""
 _STEER: Final = 1.5
 """Factor by which the price of a move rises or falls after a round."""
+_FREE: Final = 0.1
+"""Price of a move, in mean costs of a pod, from which on it rises again once nothing cheaper was found,"""
+_STALE: Final = 6
+"""for so many rounds,"""
+_DEAR: Final = 1.0
+"""to this."""
 
 Allowed: TypeAlias = Callable[[State], bool]
 """Whether a state may be taken."""
@@ -200,29 +209,20 @@ class _Search:
 
     def _of_running(self, guide: Guide, kinds: Kinds, now: State, selection: Selection) -> State:
         """The best for a running cluster, whose moves count."""
-        lost = losses(self.problem, now.unplaced)
-
-        def start(kept: Kept) -> State:
-            keep = kept.nodes if self.most is None else sparing(self.problem, kept.nodes, self.most)
-            pod_prices = (self.prices, replace(self.prices, pod_price=kept.pod_price))
-            made = [keeping(self.problem, kinds, guide.enemies, prices, keep) for prices in pod_prices]
-            made = [one for one in made if losses(self.problem, one.unplaced) <= lost]
-            return with_reused(self.problem, min(made, key=lambda one: cost_of(self.problem, one), default=now))
-
+        running = Running(self.problem, kinds, guide, self.prices, now, selection)
         if self.wish.move_price is None and self.most is None:
-            return self._cheapest_then_fewest(guide, kinds, now, selection, start)
+            return self._cheapest_then_fewest(running)
         price = float(self.wish.move_price or 0)
-        self.bounding.sharpen(lambda: anew(self.problem, kinds, guide.enemies, self.prices).boots)
+        self.bounding.sharpen(lambda: running.fresh().boots)
         priced = self._at(guide, price)
-        kept = selection.keep(priced.move_price, self.most)
-        first = min((now, start(kept)), key=lambda one: self._worth(priced, one))
-        if self.most is None:
-            return self._to_the_end(*self._rounds(priced, first, _LAST))
-        priced = self._at(guide, max(price + kept.move_price, _FIRST * self._mean()))
-        wary = start(selection.keep(priced.move_price, self.most))
-        first = min((first, wary), key=lambda one: (not self._allowed(one), cost_of(self.problem, one)))
-        last = self._rounds(priced, first, _LAST, self._allowed, steered=True)
-        return self._to_the_end(*last, self._allowed, steered=True)
+        if self.most is not None:
+            self.stop.begin(_STARTS)
+            first, saved = running.within(self.most, price, self._mean(), partial(self._over, _STARTS))
+            priced = self._at(guide, max(price + saved, _FIRST * self._mean()))
+            last = self._rounds(priced, first, _LAST, self._allowed, steered=True)
+            return self._to_the_end(*last, self._allowed, steered=True)
+        first = running.plan(selection.keep(priced.move_price))
+        return self._to_the_end(*self._rounds(priced, min((now, first), key=partial(self._worth, priced)), _LAST))
 
     def _most(self, now: State) -> int | None:
         """The limit on moves, where it is one: not where all pods may move; and no fewer than must in any case."""
@@ -256,28 +256,22 @@ class _Search:
                 self._tell("columns", self.least, best)
         return self._rounds(guide, best, phase)
 
-    def _cheapest_then_fewest(
-        self,
-        guide: Guide,
-        kinds: Kinds,
-        now: State,
-        selection: Selection,
-        start: Callable[[Kept], State],
-    ) -> State:
+    def _cheapest_then_fewest(self, running: Running) -> State:
         """Least cost; then, among plans within the slack of it, the fewest moves that are found.
 
         Two ways lead there: nodes selected with moves at a small price, and a plan made anew. On the largest clusters
         the first takes seconds: it is taken as far as time allows.
         """
-        cheapest = with_reused(self.problem, self._cheapest(guide, kinds, now, "search")[1])
+        guide = running.guide
+        cheapest = with_reused(self.problem, self._cheapest(guide, running.kinds, running.now, "search")[1])
         self.stop.begin("selection")
         if self._over("selection", 0):
             return cheapest
         small = self._at(guide, _SMALL * self._mean())
-        chosen = selection.keep(small.move_price)
+        chosen = running.selection.keep(small.move_price)
         if self._over("selection", 1):
             return cheapest
-        _, near = self._rounds(small, start(chosen), "near")
+        _, near = self._rounds(small, running.plan(chosen), "near")
         self.least = min(cost_of(self.problem, one) for one in (cheapest, near))
         most = self.least + int(self.least * self.wish.slack)
 
@@ -347,7 +341,7 @@ class _Search:
             self._tell(phase, cost, state)
         if self._over(phase, 0, _WAYS[False]):
             return guide, state
-        idle, best = 0, state
+        idle, stale, best = 0, 0, state
         gains = {True: np.inf, False: 0.0}
         columns = False
         for turn in range(1, most + 1):
@@ -369,11 +363,14 @@ class _Search:
                     self._tell(phase, cost, state)
                 self.least = min(self.least, cost)
             if steered:
+                stale = stale + 1 if cost_of(self.problem, state) >= cost_of(self.problem, best) else 0
                 best = min(best, state, key=lambda one: cost_of(self.problem, one))
-                guide = self._steered(guide, dearer=refused)
+                guide = self._steered(guide, dearer=refused, stale=stale >= _STALE)
             done = idle >= _IDLE or not steps or turn == most
-            # The way that gained more when it was last tried, and now and then the other.
-            columns = deep and (gains[True] >= gains[False]) != ((turn + 1) % _OTHER == 0)
+            # The way that gained more when it was last tried, and now and then the other; where the price of moves is
+            # another each round, tries: there are more rounds of them.
+            better = gains[True] > gains[False] or (not steered and gains[True] == gains[False])
+            columns = deep and better != ((turn + 1) % _OTHER == 0)
             reason = self.stop.ends(turn, _WAYS[columns]) or ("optimal" if done else None)
             if reason is not None:
                 self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
@@ -391,7 +388,13 @@ class _Search:
         some = min(int(np.clip(nodes // _PARTS, *_SOME)), max(4, nodes // _STEPS))
         return picks(guide, state, seed=seed, steps=_STEPS, nodes=some, classes=UNLIMITED), False
 
-    def _steered(self, guide: Guide, *, dearer: bool) -> Guide:
-        """With moves dearer after exchanges that took too many, else cheaper."""
+    def _steered(self, guide: Guide, *, dearer: bool, stale: bool) -> Guide:
+        """With moves dearer after exchanges that took too many, else cheaper; dear again where that has led nowhere.
+
+        A state with fewer moves has room for other exchanges within the limit, even where it costs more for a while.
+        """
+        mean, now = self._mean(), float(guide.move_price.mean())
         factor = _STEER if dearer else 1 / _STEER
-        return replace(guide, move_price=np.minimum(guide.move_price * factor, 4.0 * self._mean()))
+        if stale and now * factor < _FREE * mean:
+            factor = _DEAR * mean / max(now, 1e-9)
+        return replace(guide, move_price=np.minimum(guide.move_price * factor, 4.0 * mean))

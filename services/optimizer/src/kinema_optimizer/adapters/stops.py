@@ -31,6 +31,7 @@ SHARES = {
     "search": 0.15,
     "near": 0.65,
     "selection": 0.6,
+    "starts": 0.15,
     "last": 0.95,
     "exact-cost": 0.4,
     "exact-preferences": 0.3,

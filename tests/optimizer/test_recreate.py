@@ -1,0 +1,74 @@
+"""Ruin and recreate: nodes that were to be deleted are kept again where that spares moves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kinema_optimizer.adapters.columns import Place, Task, job_of
+from kinema_optimizer.adapters.recreate import recreate
+from kinema_optimizer.logic.packing import UNLIMITED
+
+_ROOM = np.array([4_000, 4_096], dtype=np.int64)
+_TRIES = 40
+
+
+def a_place(own: tuple[int, int], *, base: tuple[int, int] = (0, 0), limit: int = 1) -> Place:
+    """A node of price 100 with room for four pods, and with such pods at home."""
+    mine = np.array(own, dtype=np.int64)
+    return Place(
+        price=100.0,
+        room=_ROOM,
+        most=np.array([4, 4], dtype=np.int64),
+        base=np.array(base, dtype=np.int64),
+        own=mine,
+        limit=limit,
+        enemies={},
+    )
+
+
+def a_task(move_price: float, *places: Place) -> Task:
+    """Two classes of two pods each, a quarter of a node every one; the last place is a machine on sale."""
+    return Task(
+        requests=np.array([[1_000, 1_024], [1_000, 1_024]], dtype=np.int64),
+        demand=np.array([2, 2], dtype=np.int64),
+        move_price=np.full(2, move_price),
+        places=(*places, a_place((0, 0), limit=UNLIMITED)),
+        pools=(),
+        guess=np.full(2, 25.0 + move_price),
+        existing=len(places),
+    )
+
+
+def begun_on_a_machine(task: Task) -> tuple[float, list[int], list[list[int]]]:
+    """What tries save, and make of it, where all pods are on a machine on sale and every existing node is deleted."""
+    where, counts = np.array([len(task.places) - 1]), task.demand[None].copy()
+    saved, places, held = recreate(job_of(task), where, counts, _TRIES, np.array([7], dtype=np.uint64))
+    return saved, places.tolist(), held.tolist()
+
+
+def test_pods_come_back_to_a_node_that_was_to_be_deleted() -> None:
+    """The same price for the node, and four moves fewer."""
+    saved, places, held = begun_on_a_machine(a_task(3.0, a_place((2, 2)), a_place((0, 0))))
+    assert (places, held) == ([0], [[2, 2]])
+    assert saved == pytest.approx(12.0)
+
+
+def test_the_node_with_more_of_them_comes_back() -> None:
+    """Of two nodes that either could keep, the one where more pods are at home."""
+    saved, places, _ = begun_on_a_machine(a_task(3.0, a_place((1, 0)), a_place((1, 2))))
+    assert places == [1]
+    assert saved == pytest.approx(9.0)
+
+
+def test_a_deleted_node_is_no_better_than_a_machine_where_moves_are_free() -> None:
+    """Nothing is gained by keeping it, and nothing is looked for there."""
+    saved, places, _ = begun_on_a_machine(a_task(0.0, a_place((2, 2))))
+    assert (saved, places) == (0.0, [1])
+
+
+def test_a_node_is_kept_with_all_the_pods_that_cannot_leave_it() -> None:
+    """They count for its room, and are on no other node besides."""
+    saved, places, held = begun_on_a_machine(a_task(3.0, a_place((0, 2), base=(2, 0))))
+    assert (places, held) == ([0], [[0, 2]])
+    assert saved == pytest.approx(12.0)
