@@ -2,83 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
-from tests.rescheduler.sim_world import SimWorld, sim_world
+from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, settled_for
 
 from kinema_cli.setup_command import Steering, steer
-from kinema_core.events import Amounts, FrozenMap, Step, StepKind
+from kinema_core.events import Amounts, FrozenMap, Step
 from kinema_core.model.catalog import offers_from
-from kinema_rescheduler.adapters.cluster import Made, Order
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect, selector_text
+from kinema_rescheduler.adapters.cluster import Order
+from kinema_rescheduler.adapters.kubernetes_api import connect, selector_text
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.adapters.sim_provider import SimProvider
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
 from kinema_rescheduler.logic.names import CHEAPEST, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
-from kinema_sim.engine.kinds import CONFIG_MAP, DEPLOYMENT, HPA, NODE, PDB, POD, REPLICA_SET
-from kinema_sim.scenarios.registry import SCENARIOS
-
-WEB = "Deployment/shop/web"
-
-
-class Bench:
-    """One writer and one provider beside the tiny cluster."""
-
-    def __init__(self, world: SimWorld, api: KubernetesApi, provider: SimProvider) -> None:
-        self.world = world
-        self.api = api
-        self.writer = KubernetesWriter(api)
-        self.provider = provider
-
-    async def perform(self, kind: StepKind, target: str, id_: str = "", **fields: Any) -> Made:
-        """Make one step's effect."""
-        step = Step(id=id_ or f"{kind}/{target}/1", kind=kind, target=target, **fields)
-        return await self.writer.perform(Order(step=step, plan="plan-1", iteration="it-1"))
-
-    async def fault(self, **fields: Any) -> None:
-        """Have the server misbehave."""
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(f"{self.world.url}/sim/v1/faults", json=fields) as response,
-        ):
-            assert response.status < 300, await response.text()
-
-    def node(self, name: str = "tiny-1") -> dict[str, Any]:
-        """A node as the server has it."""
-        found = self.world.sim.store.get(NODE, "", name)
-        assert found is not None
-        return found
-
-    def web(self) -> dict[str, Any]:
-        """The Deployment as the server has it."""
-        found = self.world.sim.store.get(DEPLOYMENT, "shop", "web")
-        assert found is not None
-        return found
-
-    def pods(self) -> list[dict[str, Any]]:
-        """Web's pods as the server has them."""
-        return [pod for pod in self.world.sim.store.sorted(POD, "shop") if pod["metadata"]["name"].startswith("web-")]
-
-    def uid(self, item: dict[str, Any]) -> str:
-        """Uid of an object."""
-        return str(item["metadata"]["uid"])
+from kinema_sim.engine.kinds import CONFIG_MAP, HPA, PDB, REPLICA_SET
 
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     """Serve the tiny cluster."""
-    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
-        api, provider = await connect(str(world.kubeconfig)), SimProvider(world.url, timeout_seconds=2)
-        yield Bench(world, api, provider)
-        await provider.close()
-        await api.close()
+    async with bench_in(tmp_path) as found:
+        yield found
 
 
 async def test_marks_come_and_go(bench: Bench) -> None:
@@ -352,30 +300,6 @@ async def test_a_roll_that_is_ended_half_is_ended_by_the_next(bench: Bench, writ
     assert not bench.web()["spec"]["template"]["spec"].get("affinity")
     await settled_for(bench, 60)
     assert alive(bench) == pods
-
-
-def alive(bench: Bench) -> set[str]:
-    """Uids of web's pods that stay."""
-    return {bench.uid(pod) for pod in bench.pods() if "deletionTimestamp" not in pod["metadata"]}
-
-
-async def settled_for(bench: Bench, seconds: float) -> None:
-    """Let virtual time pass."""
-    end = bench.world.clock.now() + timedelta(seconds=seconds)
-    async with asyncio.timeout(60):
-        while bench.world.clock.now() < end:  # noqa: ASYNC110 - virtual time passes by itself
-            await asyncio.sleep(0.02)
-
-
-async def rolled(bench: Bench) -> None:
-    """Wait until a rolling update has come to its end."""
-    async with asyncio.timeout(60):
-        while True:
-            status = bench.web()["status"]
-            seen = status.get("observedGeneration") == bench.web()["metadata"]["generation"]
-            if seen and status.get("updatedReplicas") == status.get("replicas") == status.get("readyReplicas") == 3:
-                return
-            await asyncio.sleep(0.02)
 
 
 async def test_roll_of_a_recreate_deployment_is_refused(bench: Bench) -> None:

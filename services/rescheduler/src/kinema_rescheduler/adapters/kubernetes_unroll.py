@@ -3,10 +3,14 @@
 A template that changes is rolled out. So the Deployment is paused, its template and that of the ReplicaSet with the new
 pods are given back together, the empty ReplicaSet that had this template before goes (the controller would take the
 elder one), and the Deployment goes on: it finds all its pods to be of its template. New requests stay.
+
+The controller copies a Deployment's annotations onto its ReplicaSets and takes none off. As long as it works with the
+Deployment from before the end, it may put our mark there again: the end is done only when the controller has seen it.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -25,9 +29,15 @@ from kinema_rescheduler.adapters.kubernetes_api import (
     workload_path,
 )
 from kinema_rescheduler.adapters.kubernetes_roll import Before, before_of, old_affinity
+from kinema_rescheduler.errors import PassingError
 from kinema_rescheduler.logic.names import ROLLED, ROLLED_BY
 
 _HASH: Final = "pod-template-hash"
+_LOOKS: Final = 40
+_PAUSE: Final = 0.25
+"""Real seconds between two looks whether the controller has seen the end."""
+_CALM: Final = 4
+"""Looks in a row that find no mark, where no new generation shows what the controller has seen."""
 
 
 async def roll_finish(api: KubernetesApi, order: Order) -> Made:
@@ -40,11 +50,45 @@ async def roll_finish(api: KubernetesApi, order: Order) -> Made:
     before = before_of(workload)
     if before is not None and before.paused:
         await _hand_over(api, order, workload, before)
-    workload, changed = await api.modify(path, _resumed, content_type=STRATEGIC)
-    for replica_set in await _sets(api, order, workload):
-        if ROLLED in annotations_of(replica_set):  # copied there by the controller
-            await api.patch(_path(replica_set), {"metadata": {"annotations": {ROLLED: None}}})
+    read = 0
+
+    def resumed(now: Json) -> Json | None:
+        nonlocal read
+        read = generation(now)
+        return _resumed(now)
+
+    workload, changed = await api.modify(path, resumed, content_type=STRATEGIC)
+    await _forgotten(api, order, workload, calm=1 if generation(workload) > read else _CALM)
     return Made("done" if changed else "adopted", FrozenMap(generation=generation(workload)))
+
+
+async def _forgotten(api: KubernetesApi, order: Order, ended: Json, *, calm: int) -> None:
+    """Take our mark off the ReplicaSets until it can come no more: the controller has seen the Deployment that `ended`.
+
+    A new generation that is observed shows that at once. To take off an annotation alone makes none, and a try before
+    this one may have made it: then the mark must stay away for `calm` looks.
+    """
+    still = 0
+    for _ in range(_LOOKS):
+        try:
+            workload = await api.get(workload_path(order.step.target))
+        except NotFoundError:
+            return  # its ReplicaSets go with it
+        seen = _observed(workload) >= generation(ended) or uid(workload) != uid(ended)
+        marked = [item for item in await _sets(api, order, ended) if ROLLED in annotations_of(item)]
+        for replica_set in marked:
+            with suppress(NotFoundError):
+                await api.patch(_path(replica_set), {"metadata": {"annotations": {ROLLED: None}}})
+        still = still + 1 if seen and not marked else 0
+        if still == calm:
+            return
+        await api.pause(_PAUSE)
+    raise PassingError("not-ready", f"{order.step.target}: its controller has not seen the end of its rolling update")
+
+
+def _observed(workload: Json) -> int:
+    """The newest generation that its controller has worked with."""
+    return int((workload.get("status") or {}).get("observedGeneration") or 0)
 
 
 def _paused(workload: Json) -> Json | None:
