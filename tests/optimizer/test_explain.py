@@ -5,14 +5,17 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
+from tests.optimizer.test_exactness import tried
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, pod, selector
 
-from kinema_core.events import Node, Offer, PlacementRules, Pod, PodTerm
+from kinema_core.events import Node, Offer, PlacementRules, Pod, PodTerm, Spread
+from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import listed
 from kinema_optimizer.adapters.stops import WorkStop
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.explain import NodeExplanation, explain_node, explain_pod
+from kinema_optimizer.logic.seating import seating
 from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
 
@@ -137,6 +140,55 @@ def test_the_node_that_a_zone_leans_on_is_told() -> None:
     kept = node("a3", price="0.2", annotations={"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"})
     assert caveat(silent, served, kept) == ""
     assert caveat(node("a1", price="0.1"), served) == ""
+
+
+def test_the_node_that_is_asked_about_is_no_empty_domain() -> None:
+    """A spread over hosts lets a pod go to another host when its own is deleted: plans do, and it is said."""
+    hosts = ["n0", "n1", "n2"]
+    even = Spread(
+        topology_key="kubernetes.io/hostname",
+        max_skew=1,
+        when_unsatisfiable="DoNotSchedule",
+        selector=selector(app="web"),
+    )
+    web = deployed("web", hosts, cpu=1700, rules=PlacementRules(spread=(even,)))
+    found = told(cluster([node(name) for name in hosts], web), "n0")
+    assert (found.verdict, found.elsewhere.onto_nodes, found.elsewhere.boots) == ("could-go", 1, ())
+    assert found.saves_usd_per_hour == found.usd_per_hour
+    assert found.caveat == ""
+    crowded = deployed("big", ["n1", "n2"], cpu=1000)
+    assert told(cluster([node(name) for name in hosts], web, crowded), "n0").elsewhere.onto_nodes == 0
+
+
+def test_places_by_the_rules_of_those_who_come_leave_nobody_alone() -> None:
+    """What would take the company of somebody who stays is no answer."""
+    near = PlacementRules(affinity=(PodTerm(topology_key="topology.kubernetes.io/zone", selector=selector(app="db")),))
+    for cpu, onto in ((3000, {"n2": 1}), (3800, None)):
+        nodes = (node("n1"), node("n2"), node("n3", zone="b", price="0.17"))
+        state = cluster(nodes, deployed("db", ["n1"], cpu=500), deployed("web", ["n2"], cpu=cpu, rules=near))
+        there = state.node("n1")
+        assert there is not None
+        found = seating(asked(state, (offer("m4", available=0),)), there)
+        assert (found and found.onto) == onto
+
+
+def test_savings_by_the_rules_are_no_more_than_trying_everything_saves() -> None:
+    """On tiny clusters with every kind of rule a node that is said to go saves at most what the best plan does."""
+    promised = 0
+    for seed in range(60):
+        found = tried(seed)
+        if found is None or any(one.node is None for one in found[0].cluster.pods):
+            continue
+        instance, best = found
+        problem = asked(instance.cluster, instance.offers)
+        before = sum(node_prices(instance.cluster, instance.offers).values())
+        for one in instance.cluster.nodes:
+            told_of = explain_node(problem, one)
+            if told_of.verdict == "could-go":
+                assert told_of.saves_usd_per_hour is not None
+                assert round(told_of.saves_usd_per_hour * 10**6) <= before - best.cost, (seed, one.name)
+                promised += 1
+    assert promised >= 5
 
 
 def test_moves_without_an_order_are_told() -> None:

@@ -12,7 +12,7 @@ from kinema_core.model.transition import order_transition
 from kinema_optimizer.logic.alternative import Alternative
 from kinema_optimizer.logic.build_plan import build_plan
 from kinema_optimizer.logic.compiled import Compiled
-from kinema_optimizer.logic.outcome import of_packing
+from kinema_optimizer.logic.outcome import Outcome, of_packing
 from kinema_optimizer.logic.packing import Packing, PackingProblem, content
 
 
@@ -39,9 +39,8 @@ def _holds_pods(cluster: Cluster, node: Node) -> bool:
     return any(not pod.terminating and not is_resident(cluster, pod) for pod in here)
 
 
-def without_order(given: Compiled, problem: PackingProblem, node: int, found: Alternative) -> str:
-    """Which pods no order of moves brings to the place that was found for them; empty where there is an order."""
-    question = given.question
+def as_outcome(given: Compiled, problem: PackingProblem, node: int, found: Alternative) -> Outcome:
+    """What became of a deleted node's pods, by name."""
     packing = Packing(
         keep=np.arange(len(problem.nodes)) != node,
         changes=content([dict(found.onto.get(e, {})) for e in range(len(problem.nodes))]),
@@ -49,7 +48,12 @@ def without_order(given: Compiled, problem: PackingProblem, node: int, found: Al
         booted=content([dict(taken) for _, taken in found.boots]),
         unplaced=problem.pending,
     )
-    plan = build_plan(given, of_packing(given, packing))
+    return of_packing(given, packing)
+
+
+def without_order(given: Compiled, outcome: Outcome) -> str:
+    """Which pods no order of moves brings to the place that was found for them; empty where there is an order."""
+    question, plan = given.question, build_plan(given, outcome)
     stuck = order_transition(plan, question.cluster, question.offers, now=question.now, options=question.options).stuck
     if not stuck:
         return ""

@@ -14,13 +14,14 @@ from kinema_core.events import Amounts, Held, Node, Pod
 from kinema_core.model.catalog import machine_of
 from kinema_core.model.daemons import is_resident
 from kinema_optimizer.logic.alternative import Alternative, without
-from kinema_optimizer.logic.caveats import leaned_on_by, without_order
+from kinema_optimizer.logic.caveats import as_outcome, leaned_on_by, without_order
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.kinds import newly_fits
 from kinema_optimizer.logic.movers import stuck_updates
 from kinema_optimizer.logic.packing import PackingProblem, enemies_of
 from kinema_optimizer.logic.relaxing import released
 from kinema_optimizer.logic.rooms import with_ports
+from kinema_optimizer.logic.seating import Seating, seating
 
 MICRO: Final = 1_000_000
 HOURS_PER_MONTH: Final = 730
@@ -134,9 +135,11 @@ def explain_node(given: Compiled, node: Node) -> NodeExplanation:
     pods = int(problem.stays.counts[mine] @ problem.pods[problem.stays.classes[mine]])
     priced = not found.homeless and pods == len(_listed_on(given, node))
     price = given.sites.prices[node.name]
-    saves = price - found.price if priced else None
+    ruled = None if own or held else _cheaper(given, node, found)
+    saves = price - ruled.price if ruled else price - found.price if priced else None
     lost = _without_place(free.grouped, problem, found, node)
-    verdict, why = _verdict(own, held, found, pods=pods, lost=lost, saves=saves, price=price)
+    elsewhere = _by_rules(ruled) if ruled else _elsewhere(problem, found, pods)
+    verdict, why = _verdict(own, held, elsewhere, pods=pods, lost=lost, saves=saves, price=price)
     machine_type, zone, capacity_type = machine_of(node)
     return NodeExplanation(
         name=node.name,
@@ -146,20 +149,27 @@ def explain_node(given: Compiled, node: Node) -> NodeExplanation:
         usd_per_hour=price / MICRO,
         verdict=verdict,
         reason=why,
-        caveat=_caveat(given, node, found) if verdict == "could-go" else "",
+        caveat=_caveat(given, node, ruled or found) if verdict == "could-go" else "",
         rule=own,
         held=tuple(Keeper(pod=item.pod, code=item.code, reason=item.reason) for item in held),
         movable=len(_listed_on(given, node)) - len(held),
-        elsewhere=_elsewhere(problem, found, pods),
+        elsewhere=elsewhere,
         saves_usd_per_hour=None if saves is None else saves / MICRO,
         saves_usd_per_month=None if saves is None else round(saves * HOURS_PER_MONTH / MICRO, 2),
     )
 
 
-def _caveat(given: Compiled, node: Node, found: Alternative) -> str:
+def _cheaper(given: Compiled, node: Node, found: Alternative) -> Seating | None:
+    """What the rules themselves leave where that is better than what the reduction of rules does."""
+    ruled = seating(given, node) if found.homeless or found.boots else None
+    return ruled if ruled and (found.homeless or ruled.price < found.price) else None
+
+
+def _caveat(given: Compiled, node: Node, found: Seating | Alternative) -> str:
     """Nobody on a node that could go is held, so that `given` is what was asked of for its pods' places."""
     index = given.packing.nodes.index(node.name)
-    told = (leaned_on_by(given, node), without_order(given, given.packing, index, found))
+    outcome = found.outcome if isinstance(found, Seating) else as_outcome(given, given.packing, index, found)
+    told = (leaned_on_by(given, node), without_order(given, outcome))
     return "; ".join(one for one in told if one)
 
 
@@ -193,7 +203,7 @@ def _freed(given: Compiled, keys: list[str]) -> Compiled:
 
 
 def _verdict(
-    own: str | None, held: tuple[Held, ...], found: Alternative, *, pods: int, lost: str, saves: int | None, price: int
+    own: str | None, held: tuple[Held, ...], found: Elsewhere, *, pods: int, lost: str, saves: int | None, price: int
 ) -> tuple[NodeVerdict, str]:
     if own is not None:
         return "own-rule", own
@@ -204,9 +214,9 @@ def _verdict(
     if found.homeless:
         return "no-place", lost
     if saves is not None and saves > 0:
-        where = f"on new machines for {found.price / MICRO:.4f} USD/h" if found.boots else "on nodes that are there"
+        where = f"on new machines for {found.usd_per_hour:.4f} USD/h" if found.boots else "on nodes that are there"
         return "could-go", f"its pods find a place elsewhere, {where}" if pods else "no pod needs it"
-    said = f"its pods would need new machines for {found.price / MICRO:.4f} USD/h"
+    said = f"its pods would need new machines for {found.usd_per_hour:.4f} USD/h"
     return "as-dear", f"{said}, and it costs {price / MICRO:.4f}"
 
 
@@ -244,6 +254,22 @@ def _elsewhere(problem: PackingProblem, found: Alternative, pods: int) -> Elsewh
         onto_nodes=len(most),
         boots=tuple(_bought(problem, machine, boots[machine]) for machine in sorted(boots)),
         homeless=_heads(problem, found.homeless),
+    )
+
+
+def _by_rules(found: Seating) -> Elsewhere:
+    """The same of places that the rules themselves leave."""
+    most = sorted(found.onto.items(), key=lambda one: (-one[1], one[0]))
+    return Elsewhere(
+        pods=len(found.outcome.targets),
+        usd_per_hour=found.price / MICRO,
+        onto=tuple(Target(node=name, pods=n) for name, n in most[:MOST_NAMES]),
+        onto_nodes=len(most),
+        boots=tuple(
+            Bought(offer=one.name, count=found.boots[one.name], usd_per_hour=one.micro_usd_per_hour / MICRO)
+            for one in {alike[0].name: alike[0] for alike in found.outcome.boots}.values()
+        ),
+        homeless=0,
     )
 
 
