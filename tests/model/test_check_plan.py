@@ -39,7 +39,7 @@ from kinema_core.model.mobility import MobilityOptions
 NEW = "kinema-1-0"
 
 
-def codes(plan: Plan, on: Cluster, on_sale: tuple[Offer, ...] | None = None, **options: bool) -> set[str]:
+def codes(plan: Plan, on: Cluster, on_sale: tuple[Offer, ...] | None = None, **options: Any) -> set[str]:
     """The codes of everything wrong with a plan."""
     return {
         each.code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -69,7 +70,7 @@ def valid() -> Plan:
     )
 
 
-def codes(plan: Plan, on: Cluster | None = None, on_sale: tuple[Offer, ...] = OFFERS, **options: bool) -> set[str]:
+def codes(plan: Plan, on: Cluster | None = None, on_sale: tuple[Offer, ...] = OFFERS, **options: Any) -> set[str]:
     """The codes of everything wrong with a plan."""
     return {each.code for each in check_plan(plan, on or state(), on_sale, NOW, MobilityOptions(**options))}
 

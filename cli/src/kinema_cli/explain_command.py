@@ -140,6 +140,7 @@ def _explained(name: str, snapshot: Snapshot, offers: tuple[Offer, ...], *, may:
     from kinema_core.events import Pod, QuarantinedObject
     from kinema_optimizer.logic.compiled import Question, compiled
     from kinema_optimizer.logic.explain import explain_node, explain_pod
+    from kinema_optimizer.logic.waiting import with_waiting
 
     cluster = snapshot.cluster
     node = cluster.node(name)
@@ -147,7 +148,7 @@ def _explained(name: str, snapshot: Snapshot, offers: tuple[Offer, ...], *, may:
     if unread is not None:
         return QuarantinedObject(object=unread.object, path=unread.path, reason=unread.reason)
     named = _pod_named(name, snapshot) if node is None else node
-    given = compiled(Question(cluster, offers, snapshot.now, "reschedule", options=may))
+    given = compiled(with_waiting(Question(cluster, offers, snapshot.now, "reschedule", options=may)))
     return explain_pod(given, named) if isinstance(named, Pod) else explain_node(given, named)
 
 

@@ -12,6 +12,7 @@ from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
+from kinema_core.model.health import standings
 from kinema_core.model.neighbours import required
 from kinema_core.model.quarantine import Quarantine, quarantine_of
 from kinema_core.model.risk import risk_doubt
@@ -50,6 +51,9 @@ class MobilityOptions:
     allow_spot: bool = False
     autoscale_moves: bool = False
     """An autoscale plan may move running pods to make room for pending ones; nodes it only adds."""
+    waiting: frozenset[str] | None = None
+    """Pending pods that stay so, by key: then evictions are held against the pods that are healthy now. None: they are
+    not, as by an execution, which asks the API for each of them and has pods that are away by its own doing."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Facts:
     """Namespaces that are being deleted."""
     owned: Mapping[str, int]
     """Pods per uid of their owner, for owners that are not in the state."""
+    spent: Mapping[str, str]
+    """Disruption budgets that bear no eviction as their pods are, by `namespace/name`, and why."""
 
 
 def listed(cluster: Cluster) -> tuple[Pod, ...]:
@@ -99,7 +105,14 @@ def facts_of(cluster: Cluster, now: datetime, options: MobilityOptions) -> Facts
         quarantine=quarantine_of(cluster),
         ending=frozenset(space.name for space in cluster.namespaces if space.terminating),
         owned=owned,
+        spent=_spent(cluster, options.waiting),
     )
+
+
+def _spent(cluster: Cluster, waiting: frozenset[str] | None) -> Mapping[str, str]:
+    if waiting is None:
+        return {}
+    return {key: found.why for key, found in standings(cluster, waiting).items() if not found.bears}
 
 
 # --- pods: each rule gives a code and a reason, or None
@@ -132,6 +145,7 @@ def judged_by_owner(facts: Facts, key: str, pod: Pod) -> bool:
         and not facts.quarantine.nodes
         and facts.cluster.node(pod.node or "") is not None
         and (not budgets or (len(budgets) == 1 and budgets[0].key not in blocking_budgets(facts.cluster)))
+        and not any(budget.key in facts.spent for budget in budgets)
         and template_doubt(facts.cluster, pod) is None
     )
 
@@ -251,8 +265,13 @@ def _budgeted(facts: Facts, pod: Pod) -> Verdict | None:
     if len(budgets) > 1:
         names = ", ".join(budget.key for budget in budgets)
         return "two-budgets", f"more than one disruption budget selects it ({names}): no eviction can succeed"
-    reason = blocking_budgets(facts.cluster).get(budgets[0].key)
-    return None if reason is None else ("pdb-never", f"disruption budget {budgets[0].key} never allows it: {reason}")
+    key = budgets[0].key
+    reason = blocking_budgets(facts.cluster).get(key)
+    if reason is not None:
+        return "pdb-never", f"disruption budget {key} never allows it: {reason}"
+    if key in facts.spent and strategy_of(facts.cluster, pod) == "evict":
+        return "pdb-unhealthy", f"disruption budget {key} does not allow it now: {facts.spent[key]}"
+    return None
 
 
 def _unmodelled(facts: Facts, pod: Pod) -> Verdict | None:

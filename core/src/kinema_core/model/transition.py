@@ -33,6 +33,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions, mobility
 from kinema_core.model.order.course import Course
 from kinema_core.model.order.detours import Detours
+from kinema_core.model.order.floors import Floors
 from kinema_core.model.order.movers import Mover, emptied, movers_of
 from kinema_core.model.order.yard import Yard
 
@@ -77,10 +78,11 @@ def order_transition(
     sold, facts = tuple(offers), mobility(cluster, now, options)
     movers = movers_of(plan, cluster)
     left = emptied(plan, cluster, movers)
+    unplaced = frozenset(item.pod for item in plan.unplaced)
 
     def attempt(hopeless: Collection[str]) -> tuple[Transition, tuple[str, ...]]:
         yard = Yard(plan, cluster, sold, facts, options)
-        course = Course(cluster, movers, yard, left)
+        course = Course(cluster, movers, yard, emptied=left, floors=Floors(cluster, unplaced))
         stalled = _run(course, Detours(course, movers, hopeless))
         if not course.over:
             return Transition((), (), stuck=_waiting(course)), stalled

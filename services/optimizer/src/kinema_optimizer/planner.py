@@ -40,6 +40,7 @@ from kinema_optimizer.logic.ordered import ATTEMPTS, attempt, counting, exceeds,
 from kinema_optimizer.logic.outcome import of_packing, of_solution
 from kinema_optimizer.logic.packing import Packing
 from kinema_optimizer.logic.progress import Incumbent, Report
+from kinema_optimizer.logic.waiting import with_waiting
 from kinema_optimizer.logic.windows import Objective, objective_at
 from kinema_optimizer.settings import PlanningSettings
 
@@ -161,8 +162,9 @@ class _Task:
             move_price=objective.move_price,
             max_moves=objective.max_moves,
         )
+        question = with_waiting(question)
         if objective.max_moves == 0 and not forecasts:  # new requests may have to move pods in any case
-            movable = frozenset(mobility(frame.cluster, now, settings.mobility).strategy)
+            movable = frozenset(mobility(frame.cluster, now, question.options).strategy)
             question = replace(question, unmoved=movable, still=True)
         return cls(frame, *_prepared(question, objective))
 
@@ -281,7 +283,7 @@ def reference_for(
     question = Question(
         cluster, offers, now, "reschedule", forecasts, percent=objective.percent, options=settings.mobility
     )
-    return solve_literal(compiled(question).unbound, stop, at_most=at_most)
+    return solve_literal(compiled(with_waiting(question)).unbound, stop, at_most=at_most)
 
 
 def _prepared(question: Question, objective: Objective) -> tuple[Compiled, Objective]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +10,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from kinema_core.events import Amounts, FrozenMap, HostPort, Labels, Node, Offer, Placement, Plan, PlanNode, Pod, Taint
+from kinema_core.model.budgets import budgets_by_pod
 from kinema_core.model.catalog import machine_of, new_node_labels
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports, daemon_requests, is_resident, resident_requests, unlisted
@@ -93,6 +95,19 @@ class View:
         for seat in self.arriving:
             found.setdefault(seat.to, []).append(seat)
         return {name: tuple(seats) for name, seats in found.items()}
+
+    @cached_property
+    def healthy(self) -> Mapping[str, int]:
+        """Pods of each budget that are Ready or will be: pending ones with a place, and who comes for leaving ones."""
+        found: Counter[str] = Counter()
+        budgets = budgets_by_pod(self.cluster)
+        for key, pod in self.cluster.pods_by_key.items():
+            if pod.terminating:
+                mine = self.cluster.pods_by_workload.get(self.cluster.controller_key_of(pod) or "", ())
+                found.update({one.key for other in mine for one in budgets.get(other.key, ())})
+            elif pod.ready or (pod.node is None and key not in self.unplaced):
+                found.update(one.key for one in budgets.get(key, ()))
+        return found
 
     @property
     def pods(self) -> Mapping[str, Pod]:

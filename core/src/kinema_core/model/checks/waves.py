@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from kinema_core.events import HostPort
-from kinema_core.model.budgets import allowance, budgets_by_pod, expected
+from kinema_core.model.budgets import budgets_by_pod
+from kinema_core.model.checks.floors import overdrawn
 from kinema_core.model.checks.itinerary import Itinerary, Leg, read
 from kinema_core.model.checks.view import View, Violation
 from kinema_core.model.checks.wave_rules import check_wave_rules
@@ -101,12 +102,10 @@ def _floors(view: View, itinerary: Itinerary) -> Iterator[Violation]:
                 yield Violation("wave-floor", leg.key, f"wave {wave}: {leg.workload} is rolled in an earlier wave")
             for budget in budgets.get(leg.key, ()) if leg.evicted else ():
                 away.setdefault(budget.key, set()).add(leg.workload)
-        for budget in view.cluster.budgets:
-            lost = away.get(budget.key, set())
-            most = max(1, allowance(budget, expected(view.cluster, budget))) if len(lost) > 1 else 1
-            if len(lost) > most:
-                detail = f"wave {wave}: {', '.join(sorted(lost))} lose a pod at once, it bears {most}"
-                yield Violation("wave-floor", budget.key, detail)
+        for budget in (one for one in view.cluster.budgets if one.key in away):
+            over = overdrawn(view, budget, away[budget.key])
+            if over is not None:
+                yield Violation("wave-floor", budget.key, f"wave {wave}: {over}")
 
 
 def _ports(view: View, itinerary: Itinerary) -> Iterator[Violation]:

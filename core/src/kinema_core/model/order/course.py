@@ -20,7 +20,9 @@ class Course:
     Room within a wave is counted cautiously: whoever leaves keeps its room until the wave has ended.
     """
 
-    def __init__(self, cluster: Cluster, movers: list[Mover], yard: Yard, emptied: Mapping[str, int]) -> None:
+    def __init__(
+        self, cluster: Cluster, movers: list[Mover], yard: Yard, *, emptied: Mapping[str, int], floors: Floors
+    ) -> None:
         """`emptied`: how many pods have to leave each node that is deleted as soon as they have."""
         self.yard = yard
         self._cluster = cluster
@@ -44,7 +46,7 @@ class Course:
         for _ in (0, 1):  # nobody is on these: they are gone when the first pod moves
             self._delete_empty()
         self._shared = Shared(cluster, movers)
-        self._floors = Floors(cluster)
+        self._floors = floors
         for mover in movers:
             books, key = (self.rolls, mover.workload) if mover.strategy == "rolling" else (self.waiting, mover.to)
             books.setdefault(key, []).append(mover)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from kinema_core.model.budgets import allowance, budgets_by_pod, expected
+from collections.abc import Collection
+
+from kinema_core.model.budgets import budgets_by_pod
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.health import standings
 from kinema_core.model.order.movers import Mover
 
 
@@ -11,12 +14,13 @@ class Floors:
     """Which workloads lose a pod by eviction in this wave.
 
     Evictions of one workload go one after the other within a wave, so that at most one of its pods is away. A budget
-    over several workloads bears as many of them at once as it lets pods be away when all are healthy, and at least
-    one: where it allows none now, the eviction waits.
+    over several workloads bears as many of them at once as it lets pods be away when all are healthy who can be: where
+    it allows none now, the eviction waits. Under a budget that waits for pods which nobody heals no one is evicted.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._most = {budget.key: max(1, allowance(budget, expected(cluster, budget))) for budget in cluster.budgets}
+    def __init__(self, cluster: Cluster, unplaced: Collection[str]) -> None:
+        """`unplaced`: pending pods to which the plan gives no place, by key."""
+        self._most = {key: standing.bears for key, standing in standings(cluster, unplaced).items()}
         self._budgets = budgets_by_pod(cluster)
         self._away: dict[str, set[str]] = {}
 
@@ -25,8 +29,8 @@ class Floors:
         if mover.strategy != "evict":
             return True
         for budget in self._budgets.get(mover.key, ()):
-            away = self._away.get(budget.key, set())
-            if mover.workload not in away and len(away) >= self._most[budget.key]:
+            away, most = self._away.get(budget.key, set()), self._most.get(budget.key, 1)
+            if most == 0 or (mover.workload not in away and len(away) >= most):
                 return False
         return True
 

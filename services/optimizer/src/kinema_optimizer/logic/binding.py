@@ -50,6 +50,7 @@ _CONTROLLERS: Final = {
     "single-replica": "single replicas",
 }
 _BUDGETS: Final = "pdb *"
+_BY_BUDGETS: Final = frozenset({"pdb-never", "pdb-unhealthy", "two-budgets"})
 _TEMPLATES: Final = "templates that differ from pods"
 _CLASSES: Final[Mapping[str, str]] = {
     **{code: f"annotation {key}" for code, key in _ANNOTATIONS.items()},
@@ -57,6 +58,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "host-path": "host paths",
     "job": "pods of jobs",
     "pdb-never": _BUDGETS,
+    "pdb-unhealthy": _BUDGETS,
     "two-budgets": _BUDGETS,
     "template-differs": _TEMPLATES,
 }
@@ -154,7 +156,7 @@ def _held(question: Question, facts: Mobility) -> Iterator[Relaxation]:
     if "job" in by_code:
         options = replace(question.options, move_jobs=True)
         yield Relaxation(class_of("job"), lambda: replace(question, options=options))
-    if {"pdb-never", "two-budgets"} & by_code.keys():
+    if _BY_BUDGETS & by_code.keys():
         keys = [budget.key for budget in question.cluster.budgets]
         yield Relaxation(_BUDGETS, _on(question, partial(relaxing.without_budgets, keys=keys)))
     if "template-differs" in by_code:
@@ -227,9 +229,9 @@ class _Singles:
         cluster = self._question.cluster
         nodes: dict[str, set[str]] = {}
         for held in self._facts.held.values():
-            if held.code in ("pdb-never", "two-budgets"):
+            if held.code in _BY_BUDGETS:
                 for budget in budgets_by_pod(cluster).get(held.pod, ()):
-                    if held.code == "two-budgets" or budget.key in blocking_budgets(cluster):
+                    if held.code != "pdb-never" or budget.key in blocking_budgets(cluster):
                         nodes.setdefault(budget.key, set()).add(self._node_of(held))
         for key in sorted(nodes):
             change = partial(relaxing.without_budgets, keys=(key,))
