@@ -21,6 +21,7 @@ from kinema_core.model.daemons import daemon_requests, is_resident, resident_req
 from kinema_core.model.match import node_admits, node_term_matches, parse_taints, ports_clash
 from kinema_core.model.mobility import listed, mobility, spot_allowed
 from kinema_core.model.resources import limited
+from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_core.model.strategy import strategy_of
 
 MOST_STEPS = 40_000
@@ -44,6 +45,8 @@ class Brute:
 
     def __init__(self, cluster: Cluster, offers: tuple[Offer, ...], most_moves: int | None = None) -> None:
         self.cluster = cluster
+        self.move_price = 0
+        """Micro-USD per hour for an ordinary move, paid like a node."""
         self.most_moves = len(cluster.pods) if most_moves is None else most_moves
         self.offers = {one.name: one for one in offers}
         facts = mobility(cluster, NOW)
@@ -241,6 +244,7 @@ class Brute:
                 self.booted[spot.offer] += 1
             spot.seats.append((pod, not stays))
             gone = int(pod.node is not None and spot.name != pod.node)
+            price += gone * self.move_price * restart_risk(self.cluster, pod) // ORDINARY
             self._place(order, at + 1, lost=lost, paid=paid + price, moved=moved + gone)
             spot.seats.pop()
             if new:
@@ -351,10 +355,16 @@ def _same(a: Pod, b: Pod) -> bool:
     return facts[0] == facts[1] and a.priority == b.priority and a.owner is not None and a.owner == b.owner
 
 
-def best_plan(cluster: Cluster, offers: tuple[Offer, ...], most_moves: int | None = None) -> Best | None:
+def best_plan(
+    cluster: Cluster, offers: tuple[Offer, ...], most_moves: int | None = None, move_price: int = 0
+) -> Best | None:
     """What no plan does better that moves at most so many pods; None when there is no plan at all.
+
+    The cost is that of nodes and moves; an ordinary move costs `move_price` micro-USD per hour.
 
     Raises:
         TooLargeError: there are too many plans.
     """
-    return Brute(cluster, offers, most_moves).search()
+    brute = Brute(cluster, offers, most_moves)
+    brute.move_price = move_price
+    return brute.search()

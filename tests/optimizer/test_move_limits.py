@@ -15,11 +15,15 @@ from tests.optimizer.test_exactness import problem_of, refusals, value
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
 from kinema_core.events import Node, PlacementRules, Plan
+from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import mobility
+from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_optimizer.adapters.exact import solve_exact
 from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
 from kinema_optimizer.logic.compiled import Question, compiled
 from kinema_optimizer.logic.ordered import exceeds
+from kinema_optimizer.logic.tiny_cluster import tiny_problem_of
 from kinema_optimizer.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
 
@@ -87,6 +91,37 @@ def test_the_exact_model_within_a_limit_equals_brute_force(most: int) -> None:
         compared += 1
     assert compared >= 100
     assert limited >= 10
+
+
+@pytest.mark.parametrize("price", [20_000, 40_000])
+def test_the_exact_model_with_a_price_of_moves_equals_brute_force(price: int) -> None:
+    """Nodes and moves together cost the least, and the fewest pods are left out for it."""
+    compared = fewer = 0
+    for seed in range(60_000, 60_120):
+        instance = rule_instance(seed)
+        try:
+            best = best_plan(instance.cluster, instance.offers, move_price=price)
+        except TooLargeError:
+            continue
+        assert best is not None, seed
+        question = Question(instance.cluster, instance.offers, NOW, "reschedule", move_price=price)
+        facts, prices = mobility(instance.cluster, NOW), node_prices(instance.cluster, instance.offers)
+        problem = tiny_problem_of(question, facts, prices)
+        assert problem is not None
+        found, free = solve_exact(problem, WorkStop(20_000)), solve_exact(problem_of(instance), WorkStop(20_000))
+        assert found is not None, seed
+        assert free is not None, seed
+        pods = instance.cluster.pods_by_key
+        moved = [key for key, to in found.assignment.items() if to and pods[key].node not in (None, to)]
+        paid = sum(price * restart_risk(instance.cluster, pods[key]) // ORDINARY for key in moved)
+        answer = value(instance.cluster, found)
+        assert (answer.lost, found.cost + paid) == (best.lost, best.cost), seed
+        assert found.settled, seed
+        assert refusals(instance, found) == set(), seed
+        fewer += answer.moves < value(instance.cluster, free).moves
+        compared += 1
+    assert compared >= 80
+    assert fewer >= 8
 
 
 def small(name: str, zone: str = "a") -> Node:
