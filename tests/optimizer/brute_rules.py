@@ -75,6 +75,9 @@ class Brute:
         self.fresh: dict[tuple[str, int], Spot] = {}
         self.needs = {pod.key: {**pod.requests, **self._attached(pod)} for pod in self.movers}
         self.laws = Laws(cluster)
+        at = {node.name: node.labels for node in cluster.nodes}
+        going = [one for one in cluster.pods if one.terminating and one.node in at]
+        self.going = [(one, at[one.node or ""]) for one in going]
         self.welcome: dict[tuple[str, str, str], bool] = {}
 
     # --- who may move
@@ -298,6 +301,8 @@ class Brute:
             return False
         if node_admits(pod.rules, name=spot.name, labels=spot.labels, taints=spot.taints) is not None:
             return False
+        if any(self.laws.shun(pod, spot.labels, other, there) for other, there in self.going):
+            return False  # it is about to go, but there until then
         for claim in pod.rules.claims:
             terms = self._volume_terms(pod, claim)
             assert terms is not None, "a pod with unknown volumes is held"

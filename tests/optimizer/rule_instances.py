@@ -343,8 +343,9 @@ def _others(making: _Making, names: list[str]) -> None:
     if making.chance(0.15):
         making.objects.append(pod("bare", node=rng.choice(names), labels={"app": "w0"}, rules=_rules(making, "w0")))
     if making.chance(0.1):
-        ports = PlacementRules(host_ports=(HostPort(port=8080),))
-        making.objects.append(pod("going", node=rng.choice(names), labels={"app": "w1"}, rules=ports, terminating=True))
+        away = PodTerm(topology_key=HOSTNAME, selector=selector(app="w0"))
+        rules = PlacementRules(host_ports=(HostPort(port=8080),), anti_affinity=(away,))
+        making.objects.append(pod("going", node=rng.choice(names), labels={"app": "w1"}, rules=rules, terminating=True))
     if making.chance(0.05):
         making.objects.append(pod("astray", node="n9", labels={"app": "w0"}))
 

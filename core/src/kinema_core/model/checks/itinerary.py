@@ -9,6 +9,7 @@ from typing import NamedTuple
 from kinema_core.events import Amounts, PlanNode, PlanStep, Pod
 from kinema_core.model.checks.nodes import check_boot_name, micro
 from kinema_core.model.checks.view import Seat, Site, View, Violation, boot_site
+from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import spot_allowed
 
@@ -181,6 +182,7 @@ def _stop(view: View, seat: Seat, site: Site) -> Iterator[Violation]:
     if site.live and site.name not in view.mobility.open_nodes:
         yield Violation("node-closed", seat.key, f"it cannot stop on node {site.name}, which takes no pods")
     reason = node_admits(seat.pod.rules, name=site.name, labels=site.labels, taints=site.taints)
+    reason = reason or ending_refuses(view.cluster, seat.pod, site.labels)
     if reason is not None:
         yield Violation("not-admitted", seat.key, f"it cannot stop on node {site.name}: {reason}")
     allowed = spot_allowed(view.cluster, seat.pod, taint_keys=site.spot_keys, options=view.options)

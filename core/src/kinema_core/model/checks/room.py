@@ -8,6 +8,7 @@ from kinema_core.events import Amounts
 from kinema_core.model.checks.vacancies import Vacancies, asks, spot_is_fine
 from kinema_core.model.checks.view import Seat, Site, View, Violation
 from kinema_core.model.daemons import unlisted
+from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, ports_clash
 from kinema_core.model.resources import lacking, total
 from kinema_core.model.volumes import volume_refuses
@@ -34,10 +35,18 @@ def _admission(view: View, seat: Seat, site: Site) -> Iterator[Violation]:
     reason = node_admits(seat.pod.rules, name=site.name, labels=site.labels, taints=site.taints)
     if reason is not None:
         yield Violation("not-admitted", seat.key, f"node {site.name}: {reason}")
+    if seat.pod.node != site.name:
+        yield from _ending(view, seat, site)
     if seat.pod.rules.claims and seat.pod.node != site.name:
         yield from _volumes(view, seat, site)
     if seat.pod.node != site.name and not spot_is_fine(view, seat.pod, site):
         yield Violation("spot-not-allowed", seat.key, f"it does not ask for spot capacity such as node {site.name}")
+
+
+def _ending(view: View, seat: Seat, site: Site) -> Iterator[Violation]:
+    reason = ending_refuses(view.cluster, seat.pod, site.labels)
+    if reason is not None:
+        yield Violation("anti-affinity-broken", seat.key, f"node {site.name}: {reason}")
 
 
 def _volumes(view: View, seat: Seat, site: Site) -> Iterator[Violation]:

@@ -11,6 +11,7 @@ from kinema_core.model.checks.arrivals import Arrivals
 from kinema_core.model.checks.nodes import left_over
 from kinema_core.model.checks.view import MICRO, Site, View, boot_site
 from kinema_core.model.daemons import unlisted
+from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, ports_clash
 from kinema_core.model.mobility import spot_allowed
 from kinema_core.model.resources import add, fits, subtract, total
@@ -128,6 +129,7 @@ class Vacancies:
             and spot_is_fine(view, pod, site)
             and node_admits(pod.rules, name=site.name, labels=site.labels, taints=site.taints) is None
             and volume_refuses(view.cluster, pod, name=site.name, labels=site.labels) is None
+            and ending_refuses(view.cluster, pod, site.labels) is None
             and not ports_clash(pod.rules.host_ports, site.ports)
             and not any(ports_clash(pod.rules.host_ports, other.rules.host_ports) for other in self._there(pod, site))
             and self._arrivals.refuses(pod, name=site.name, labels=site.labels, taints=site.taints) is None

@@ -10,6 +10,7 @@ from kinema_core.events import Amounts, Labels, Offer, Plan, PlanNode, Pod, Tain
 from kinema_core.model.catalog import machine_of, new_node_labels
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests
+from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, spot_allowed
 from kinema_core.model.resources import add, fits, limited, subtract, times, total
@@ -84,6 +85,8 @@ class Yard:
 
     def _suits(self, ground: Ground, pod: Pod) -> bool:
         if node_admits(pod.rules, name=ground.name, labels=ground.labels, taints=ground.taints) is not None:
+            return False
+        if ending_refuses(self._cluster, pod, ground.labels) is not None:
             return False
         return not ground.spot or spot_allowed(self._cluster, pod, taint_keys=ground.spot_keys, options=self._options)
 

@@ -12,6 +12,7 @@ from kinema_core.events import Amounts, Labels, Node, NodeTerm, Offer, Pod, Tain
 from kinema_core.model.catalog import machine_of, new_node_labels
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports, daemon_requests
+from kinema_core.model.ending import Barred, barred, ending_refuses
 from kinema_core.model.match import node_admits, parse_taints
 from kinema_core.model.mobility import MobilityOptions, spot_allowed
 from kinema_core.model.quantity import in_words
@@ -87,6 +88,8 @@ class _Rules(NamedTuple):
     """Per distinct set of taints of spot sites, whether the pod may be there."""
     volumes: tuple[tuple[NodeTerm, ...], ...]
     """What each of its volumes demands of a node: one of these alternatives."""
+    barred: Barred
+    """Where pods that are ending keep it away."""
 
 
 class Admission:
@@ -112,7 +115,13 @@ class Admission:
     def row(self, pod: Pod) -> int:
         """Number of the pod's admission: pods with one number may be at the same sites, room and other pods aside."""
         owner = pod.owner.uid if pod.owner is not None and self._spot_taints else ""
-        alike = (id(pod.rules), owner, pod.annotations if self._spot_taints else None, self._volumes_of(pod))
+        alike = (
+            id(pod.rules),
+            owner,
+            pod.annotations if self._spot_taints else None,
+            self._volumes_of(pod),
+            barred(self._cluster, pod),
+        )
         if alike not in self._row_of:
             self._kept.append(pod.rules)  # as long as it lives, its id is its own
             self._row_of[alike] = self._row(pod)
@@ -133,7 +142,8 @@ class Admission:
     def _row(self, pod: Pod) -> int:
         rules = pod.rules
         allowed = tuple(self._may_be_spot(pod, taints) for taints in self._spot_taints)
-        key = _Rules(rules.node_selector, rules.node_terms, rules.tolerations, allowed, self._volumes_of(pod))
+        volumes, away = self._volumes_of(pod), barred(self._cluster, pod)
+        key = _Rules(rules.node_selector, rules.node_terms, rules.tolerations, allowed, volumes, away)
         if key not in self._rows:
             self._rows[key] = len(self._vectors)
             self._vectors.append(self._evaluate(key))
@@ -144,6 +154,8 @@ class Admission:
         for terms in (rules.node_terms, *rules.volumes):
             if terms is not None:
                 found = found & self._index.with_any(terms)
+        for label, value in rules.barred:
+            found = found & ~self._index.labelled(label, value)
         for taints, allowed in zip(self._spot_taints, rules.spot, strict=True):
             if not allowed:
                 found = found & ~self._spot[taints]
@@ -156,6 +168,7 @@ class Admission:
         if site.spot and not self._may_be_spot(pod, site.spot_taints):
             return "spot capacity, for which the pod does not ask"
         refused = node_admits(pod.rules, name=site.name, labels=site.labels, taints=site.taints)
+        refused = refused or ending_refuses(self._cluster, pod, site.labels)
         if refused is not None or not pod.rules.claims:
             return refused
         return volume_refuses(self._cluster, pod, name=site.name, labels=site.labels)

@@ -13,6 +13,7 @@ from kinema_core.model.catalog import machine_of, new_node_labels
 from kinema_core.model.checks.rules import Spot
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests, residents_of
+from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, parse_taints, ports_clash
 from kinema_core.model.mobility import Mobility, spot_allowed
 from kinema_core.model.preferences import shunned, unmet_on_node
@@ -235,6 +236,7 @@ class _Draft:
         return (
             node_admits(pod.rules, name=ground.name, labels=ground.labels, taints=ground.taints) is None
             and volume_refuses(self._cluster, pod, name=ground.name, labels=ground.labels) is None
+            and ending_refuses(self._cluster, pod, ground.labels) is None
             and self._book.admits_domain(pod, ground)
             and ports_clash(pod.rules.host_ports, taken) is None
         )
