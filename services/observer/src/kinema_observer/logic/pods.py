@@ -97,9 +97,7 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
     owner = controller_of(meta.owner_references)
     annotations, mirror = annotations_of(meta.annotations)
     volumes = _volumes(text_of(spec.volumes), name)
-    statuses = status.container_statuses or []
-    if status.init_container_statuses:
-        statuses = [*statuses, *status.init_container_statuses]
+    statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
     restarts, last_restart = _restarts(statuses)
     ready, unschedulable = _standing(status.conditions)
     labels = labels_of(meta.labels)

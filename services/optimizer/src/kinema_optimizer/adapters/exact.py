@@ -128,8 +128,8 @@ class _Run:
     """The phases of one solve and what they know so far."""
 
     def __init__(self, problem: TinyProblem, stop: StopRule, most_moves: int | None = None) -> None:
-        self.problem = self._problem = problem
-        self.stop = self._stop = stop
+        self.problem = problem
+        self.stop = stop
         self.most_moves = most_moves
         """Pods that solutions move at most."""
         self.best = as_it_is(problem)
@@ -146,14 +146,14 @@ class _Run:
 
     def least_cost(self) -> None:
         """Place as many as can be, at the least cost."""
-        guess = sufficient(self._problem)
+        guess = sufficient(self.problem)
         outcome = self._search(self._layout(guess), "exact-cost") if guess is not None else None
         if outcome is None or outcome.values is None:
             self._place_most()
 
     def _place_most(self) -> None:
         """Some pod has no place, or only a dear one."""
-        problem = self._problem
+        problem = self.problem
         fixed: list[tuple[int, int]] = []
         levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
         for rank, level in enumerate(levels, start=1):
@@ -169,7 +169,7 @@ class _Run:
     def _layout(
         self, budget: int | None, *, lost: bool = False, fixed: list[tuple[int, int]] | None = None
     ) -> ExactLayout:
-        layout = layout_of(self._problem, budget=budget, lost=lost)
+        layout = layout_of(self.problem, budget=budget, lost=lost)
         add_rules(layout)
         if self.most_moves is not None:
             layout.row(layout.gone(), upper=float(self.most_moves))
@@ -181,13 +181,13 @@ class _Run:
         """Minimise the cost and keep the bound."""
         outcome = self._minimise(layout, Sum(layout.price()), phase, _lost_and_cost)
         if outcome.values is not None and math.isfinite(outcome.bound) and self.certain:
-            bound = self._problem.fixed_price + math.ceil(outcome.bound) * self._problem.price_unit
+            bound = self.problem.fixed_price + math.ceil(outcome.bound) * self.problem.price_unit
             self.lower_bound = max(self.lower_bound, bound)
         return outcome
 
     def least_worth(self) -> bool:
         """Pay for preferences and moves what they are worth, with no more pods left out; whether that is proven."""
-        layout, objective = self._no_worse(worth(self._problem, self.found))
+        layout, objective = self._no_worse(worth(self.problem, self.found))
         outcome = self._minimise(layout, objective, "exact-preferences", _lost_and_worth)
         return outcome.stop.reason == "optimal"
 
@@ -196,7 +196,7 @@ class _Run:
 
         Where moves have a price, among equally good ones.
         """
-        problem, best = self._problem, self.found
+        problem, best = self.problem, self.found
         if not moves(problem, best) and not restarts(problem, best) and cost(problem, best) == least:
             return
         slack, now = 0 if problem.priced else least // SLACK, worth(problem, best)
@@ -209,7 +209,7 @@ class _Run:
 
     def _no_worse(self, budget: int) -> tuple[ExactLayout, Sum]:
         """The model of solutions that cost this much at most, wishes priced, and leave out as many; and that cost."""
-        problem, best = self._problem, self.found
+        problem, best = self.problem, self.found
         levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
         lost = any(best.lost)
         fixed = [(level, _lost_now(problem, best, level)) for level in levels] if lost else []
@@ -221,17 +221,17 @@ class _Run:
 
     def _minimise(self, layout: ExactLayout, objective: Sum, phase: str, measure: Measure) -> Outcome:
         terms = {index: value for index, value in objective.terms.items() if value}
-        outcome = solve(layout.model, terms, phase=phase, stop=self._stop, gap=WHOLE)
+        outcome = solve(layout.model, terms, phase=phase, stop=self.stop, gap=WHOLE)
         self.stops.append(outcome.stop)
         if outcome.values is not None:
             found = layout.solution_of(outcome.values)
-            better = self.best is None or measure(self._problem, found) < measure(self._problem, self.best)
-            if better and self._allowed(found) and not flaws(self._problem, found):
+            better = self.best is None or measure(self.problem, found) < measure(self.problem, self.best)
+            if better and self._allowed(found) and not flaws(self.problem, found):
                 self.best = found
         return outcome
 
     def _allowed(self, found: TinySolution) -> bool:
-        return self.most_moves is None or moves(self._problem, found) <= self.most_moves
+        return self.most_moves is None or moves(self.problem, found) <= self.most_moves
 
 
 def _lost_and_cost(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:

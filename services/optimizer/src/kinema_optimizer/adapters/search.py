@@ -213,7 +213,7 @@ class _Search:
         if self.wish.move_price is None and self.most is None:
             return self._cheapest_then_fewest(running)
         price = float(self.wish.move_price or 0)
-        self.bounding.sharpen(lambda: running.fresh().boots)
+        self.bounding.sharpen(lambda: running.fresh.boots)
         priced = self._at(guide, price)
         if self.most is not None:
             self.stop.begin(_STARTS)
@@ -341,9 +341,8 @@ class _Search:
             self._tell(phase, cost, state)
         if self._over(phase, 0, _WAYS[False]):
             return guide, state
-        idle, stale, best = 0, 0, state
+        idle, stale, best, columns = 0, 0, state, False
         gains = {True: np.inf, False: 0.0}
-        columns = False
         for turn in range(1, most + 1):
             asked, (steps, columns) = columns, self._steps(guide, state, turn, deep=columns)
             errands = [Errand(step, columns, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
@@ -363,8 +362,8 @@ class _Search:
                     self._tell(phase, cost, state)
                 self.least = min(self.least, cost)
             if steered:
-                stale = stale + 1 if cost_of(self.problem, state) >= cost_of(self.problem, best) else 0
-                best = min(best, state, key=lambda one: cost_of(self.problem, one))
+                known, best = best, min(best, state, key=lambda one: cost_of(self.problem, one))
+                stale = stale + 1 if best is known else 0
                 guide = self._steered(guide, dearer=refused, stale=stale >= _STALE)
             done = idle >= _IDLE or not steps or turn == most
             # The way that gained more when it was last tried, and now and then the other; where the price of moves is

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Final
 
@@ -48,8 +49,9 @@ class Running:
         made = [one for one in made if losses(problem, one.unplaced) <= lost]
         return with_reused(problem, min(made, key=lambda one: cost_of(problem, one), default=self.now))
 
+    @cached_property
     def fresh(self) -> State:
-        """The plan that is made anew, whatever moves."""
+        """The plan that is made anew, whatever moves: the bound begins with it, too."""
         return anew(self.problem, self.kinds, self.guide.enemies, self.prices)
 
     def within(self, most: int, price: float, mean: float, over: Callable[[int], bool]) -> tuple[State, float]:
@@ -63,7 +65,7 @@ class Running:
         """
         problem = self.problem
         weights, lost = problem.disruption / 1000.0, losses(problem, self.now.unplaced)
-        found, saved = [self.now, with_reused(problem, self.fresh())], 0.0
+        found, saved = [self.now, with_reused(problem, self.fresh)], 0.0
         for turn, (share, extra) in enumerate(product(_LIMITS, _EXTRA), start=1):
             kept = self.selection.keep(weights * (price + extra * mean), int(most * share))
             found.append(self.plan(kept, int(most * share)))

@@ -1,0 +1,71 @@
+"""A search within a limit on moves: several first plans, and deleted nodes that a step may keep again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+from tests.optimizer.test_search import boutique_problem
+
+from kinema_optimizer.adapters.assignment import relax
+from kinema_optimizer.adapters.pick import picks
+from kinema_optimizer.adapters.selection import Selection
+from kinema_optimizer.adapters.start import Prices, as_it_is, first_guide, on_sale
+from kinema_optimizer.adapters.within import Running
+from kinema_optimizer.logic.kinds import kinds_of
+from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem, flaws
+from kinema_optimizer.logic.state import State, cost_of, moved, packing_of
+
+_LIMITS = range(60, 360, 20)
+
+
+def running(problem: PackingProblem) -> Running:
+    """A cluster in which nobody waits, before anything was improved."""
+    kinds = kinds_of(problem)
+    relaxation = relax(problem.requests, problem.total, kinds, rounds=0)
+    guide, prices = first_guide(problem, kinds, relaxation), Prices(relaxation.guiding_price, problem.total)
+    now = as_it_is(problem, kinds, guide.enemies, prices)
+    return Running(
+        problem, kinds, guide, prices, now, Selection(problem, on_sale(kinds, len(problem.machines)), relaxation)
+    )
+
+
+def test_the_best_of_several_first_plans_is_taken() -> None:
+    """Never more moves than the limit, never dearer than the first plan alone, and sometimes cheaper."""
+    problem = boutique_problem(30).packing
+    cluster = running(problem)
+    mean = cost_of(problem, cluster.now) / problem.everybody
+
+    def best(most: int, plans: int) -> State:
+        return cluster.within(most, 0.0, mean, lambda turn: turn >= plans)[0]
+
+    cheaper = 0
+    for most in _LIMITS:
+        one, several = best(most, 1), best(most, 20)
+        assert flaws(problem, packing_of(problem, several)) == ()
+        assert int(moved(problem, several) @ problem.pods) <= most
+        assert cost_of(problem, several) <= cost_of(problem, one) <= cost_of(problem, cluster.now)
+        cheaper += cost_of(problem, several) < cost_of(problem, one)
+    assert cheaper > 0
+
+
+def test_a_step_is_offered_the_deleted_nodes_whose_pods_it_has() -> None:
+    """Where moves have a price: first those of which the step's newcomers could be the greatest part."""
+    problem = boutique_problem(30).packing
+    cluster = running(problem)
+    state, guide = cluster.fresh, replace(cluster.guide, move_price=np.ones(len(problem.pending)))
+    (step,) = picks(guide, state, seed=(3,), steps=1, nodes=6, classes=UNLIMITED)
+    new: Counter[int] = Counter()
+    for one in (*step.changes, *step.boots):
+        new.update({c: n for c, n in zip(one.classes.tolist(), one.counts.tolist(), strict=True) if n > 0})
+
+    def share(node: int) -> float:
+        pods = list(problem.stays.of(node))
+        return sum(min(n, new[c]) for c, n in pods) / max(1, sum(n for _, n in pods))
+
+    others = set(np.flatnonzero(~state.keep).tolist()) - set(step.deleted)
+    assert step.deleted
+    assert others
+    assert min(map(share, step.deleted)) >= max(map(share, others))
+    assert len({share(node) for node in (*others, *step.deleted)}) > 1
