@@ -6,8 +6,9 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import settings
@@ -24,6 +25,8 @@ NEEDS_BROKER = ("connected", "pipeline")
 LONGEST = "tests/e2e/"
 APART = ("tests/pipeline/test_kill_services.py",)
 """Modules of which each test starts all that it needs."""
+LOG_SHOWN: Final = 3000
+"""Characters of each log of a control plane shown with a failed test."""
 
 
 def _broker() -> str | None:
@@ -86,6 +89,19 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     """A real control plane without nodes, shared by all tests that need one: make namespaces and nodes of your own."""
     with running(tmp_path_factory.mktemp("controlplane"), Options(minor=_kubernetes())) as plane:
         yield plane
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failed test how the logs of its control plane end: the folder is gone where CI ran."""
+    report = yield
+    planes = [each for each in getattr(item, "funcargs", {}).values() if isinstance(each, ControlPlane)]
+    if report.failed:
+        for server in (server for plane in planes for server in plane.servers.values()):
+            report.sections.append((f"end of the log of {server.name}", server.tail(LOG_SHOWN)))
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -216,15 +216,20 @@ async def test_usage_comes_from_the_metrics_api(observed: Observed, namespace: s
             settings=Settings(runtime=RuntimeSettings(cluster="c1")),
         )
 
+        def readings() -> list[list[str]]:
+            bodies = (event.body for event in observed.bus.events("STATE"))
+            return [[pod.pod for pod in body.pods] for body in bodies if isinstance(body, UsageSampled)]
+
         async def sampled() -> bool:
             await sampler.sample()
-            return any(
-                isinstance(event.body, UsageSampled)
-                and any(pod.pod.startswith(f"{namespace}/web") for pod in event.body.pods)
-                for event in observed.bus.events("STATE")
-            )
+            return any(pod.startswith(f"{namespace}/web") for reading in readings() for pod in reading)
 
-        await eventually(sampled)
+        try:
+            await eventually(sampled)
+        except TimeoutError:
+            pods = {pod.key: (pod.phase, pod.node) for pod in folded(observed.bus).pods if pod.namespace == namespace}
+            served = await observed.do("GET", "/apis/metrics.k8s.io/v1beta1/nodes")
+            pytest.fail(f"no reading names {pods}; readings: {readings()}; nodes: {served['items']}")
 
 
 def _scale(namespace: str) -> str:
