@@ -86,6 +86,38 @@ async def test_all_kinds_are_read_with_the_rights_of_the_observer(observed: Obse
     assert sorted(workload.type for workload in ours) == kinds
 
 
+async def test_usage_comes_from_the_metrics_api(observed: Observed, namespace: str) -> None:
+    """Readings of `metrics.k8s.io` name the pods of the state.
+
+    It comes before the tests that end the API server: kube-scheduler, which is refused while the server loads its
+    roles, then waits longer and longer before it watches again.
+    """
+    async with ticking(observed):
+        await observed.converged()
+        sampler = UsageSampler(
+            bus=observed.bus,
+            source=MetricsApi(observed.api),
+            clock=SystemClock(),
+            observer=observed.observer,
+            settings=Settings(runtime=RuntimeSettings(cluster="c1")),
+        )
+
+        def readings() -> list[list[str]]:
+            bodies = (event.body for event in observed.bus.events("STATE"))
+            return [[pod.pod for pod in body.pods] for body in bodies if isinstance(body, UsageSampled)]
+
+        async def sampled() -> bool:
+            await sampler.sample()
+            return any(pod.startswith(f"{namespace}/web") for reading in readings() for pod in reading)
+
+        try:
+            await eventually(sampled)
+        except TimeoutError:
+            pods = {pod.key: (pod.phase, pod.node) for pod in folded(observed.bus).pods if pod.namespace == namespace}
+            served = await observed.do("GET", "/apis/metrics.k8s.io/v1beta1/nodes")
+            pytest.fail(f"no reading names {pods}; readings: {readings()}; nodes: {served['items']}")
+
+
 async def test_folded_deltas_equal_a_list_of_that_very_version(observed: Observed, namespace: str) -> None:
     """At every tick amid churn, what readers have folded is what the API server lists at the versions seen by then."""
     busy = asyncio.create_task(_churn(observed, namespace, 150))
@@ -202,34 +234,6 @@ async def test_a_kind_whose_definition_comes_later_is_followed(observed: Observe
         finally:
             await observed.do("DELETE", f"{definitions}/verticalpodautoscalers.autoscaling.k8s.io")
         await until(lambda: not folded(observed.bus).recommendations, 30)
-
-
-async def test_usage_comes_from_the_metrics_api(observed: Observed, namespace: str) -> None:
-    """Readings of `metrics.k8s.io` name the pods of the state."""
-    async with ticking(observed):
-        await observed.converged()
-        sampler = UsageSampler(
-            bus=observed.bus,
-            source=MetricsApi(observed.api),
-            clock=SystemClock(),
-            observer=observed.observer,
-            settings=Settings(runtime=RuntimeSettings(cluster="c1")),
-        )
-
-        def readings() -> list[list[str]]:
-            bodies = (event.body for event in observed.bus.events("STATE"))
-            return [[pod.pod for pod in body.pods] for body in bodies if isinstance(body, UsageSampled)]
-
-        async def sampled() -> bool:
-            await sampler.sample()
-            return any(pod.startswith(f"{namespace}/web") for reading in readings() for pod in reading)
-
-        try:
-            await eventually(sampled)
-        except TimeoutError:
-            pods = {pod.key: (pod.phase, pod.node) for pod in folded(observed.bus).pods if pod.namespace == namespace}
-            served = await observed.do("GET", "/apis/metrics.k8s.io/v1beta1/nodes")
-            pytest.fail(f"no reading names {pods}; readings: {readings()}; nodes: {served['items']}")
 
 
 def _scale(namespace: str) -> str:
