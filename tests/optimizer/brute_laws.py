@@ -69,14 +69,17 @@ class Laws:
 
     def even(self, pod: Pod, one: Spread, after: Scene, now: Scene) -> bool:
         """Whether a spread of the pod's is no less even than now, or wanted, and lets it in where it arrives."""
-        key = one.topology_key
         most, fewest = extremes(pod, one, after)
         most_now, fewest_now = extremes(pod, one, now)
-        if most - fewest > max(one.max_skew, most_now - fewest_now):
-            return False
-        for other, there, comes in after.people:
+        return most - fewest <= max(one.max_skew, most_now - fewest_now) and self.lets_in(pod, one, after)
+
+    def lets_in(self, pod: Pod, one: Spread, scene: Scene) -> bool:
+        """Whether a spread of the pod's lets it in where it arrives, if it does."""
+        key = one.topology_key
+        _, fewest = extremes(pod, one, scene)
+        for other, there, comes in scene.people:
             if other is pod and comes:
-                same = [each for each, place, _ in after.people if place.get(key) == there[key]]
+                same = [each for each, place, _ in scene.people if place.get(key) == there[key]]
                 if sum(counted(pod, one, each) for each in same) - fewest > one.max_skew:
                     return False
         return True

@@ -18,7 +18,7 @@ from kinema_core.events import Node, NodeTerm, Offer, Pod
 from kinema_core.model.catalog import machine_of, new_node_labels, node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests, residents_of
-from kinema_core.model.match import node_admits, node_term_matches, parse_taints, ports_clash
+from kinema_core.model.match import HOSTNAME, node_admits, node_term_matches, parse_taints, ports_clash
 from kinema_core.model.mobility import listed, mobility, spot_allowed
 from kinema_core.model.resources import limited
 from kinema_core.model.risk import ORDINARY, restart_risk
@@ -47,6 +47,8 @@ class Brute:
         self.cluster = cluster
         self.move_price = 0
         """Micro-USD per hour for an ordinary move, paid like a node."""
+        self.doubled = False
+        """Whether spreads over nodes must let arrivals in while nobody has left."""
         self.most_moves = len(cluster.pods) if most_moves is None else most_moves
         self.offers = {one.name: one for one in offers}
         facts = mobility(cluster, NOW)
@@ -350,8 +352,18 @@ class Brute:
                     if comes or not now or self.laws.near(pod, now[0], term, self.where_now):
                         return False
         scene, before = Scene(spots, after), Scene(self.spots, [(pod, at, False) for pod, at in self.where_now])
+        meanwhile = Scene([*self.spots, *self.boots], before.people + [one for one in after if one[2]])
         ruled = [(pod, one) for pod in self.cluster.pods if alive(pod) for one in hard(pod)]
-        return all(self.laws.even(pod, one, scene, before) for pod, one in ruled)
+        return all(
+            self.laws.even(pod, one, scene, before)
+            and (not (self.doubled and self._by_node(one.topology_key)) or self.laws.lets_in(pod, one, meanwhile))
+            for pod, one in ruled
+        )
+
+    def _by_node(self, key: str) -> bool:
+        """Whether every node is a domain by itself."""
+        places = [spot.labels.get(key) for spot in self.spots]
+        return len(set(places)) == len(places) and (key == HOSTNAME or not self.offers)
 
 
 def _same(a: Pod, b: Pod) -> bool:
@@ -361,15 +373,22 @@ def _same(a: Pod, b: Pod) -> bool:
 
 
 def best_plan(
-    cluster: Cluster, offers: tuple[Offer, ...], most_moves: int | None = None, move_price: int = 0
+    cluster: Cluster,
+    offers: tuple[Offer, ...],
+    most_moves: int | None = None,
+    move_price: int = 0,
+    *,
+    doubled: bool = False,
 ) -> Best | None:
     """What no plan does better that moves at most so many pods; None when there is no plan at all.
 
-    The cost is that of nodes and moves; an ordinary move costs `move_price` micro-USD per hour.
+    The cost is that of nodes and moves; an ordinary move costs `move_price` micro-USD per hour. With `doubled` topology
+    spreads over nodes let everybody in also while all old copies are there.
 
     Raises:
         TooLargeError: there are too many plans.
     """
     brute = Brute(cluster, offers, most_moves)
     brute.move_price = move_price
+    brute.doubled = doubled
     return brute.search()

@@ -95,6 +95,24 @@ def test_the_exact_model_equals_brute_force(chunk: int) -> None:
         seed += 1
 
 
+def test_spreads_that_hold_on_the_way_too_equal_brute_force() -> None:
+    """Where spreads must let arrivals in while every old copy is there: the least cost, which is higher for some."""
+    compared, dearer, seed = 0, 0, 0
+    while compared < 3 * CHUNK:
+        problem, seed = problem_of(rule_instance(seed)), seed + 1
+        found = tried(seed - 1) if problem.even else None
+        if found is None:
+            continue
+        (instance, free), compared = found, compared + 1
+        answer = solved(replace(problem, doubled=True))
+        assert answer.proven, seed - 1
+        best = best_plan(instance.cluster, instance.offers, doubled=True)
+        assert value(instance.cluster, answer) == best, seed - 1
+        assert refusals(instance, answer) == set(), seed - 1
+        dearer += best != free
+    assert dearer >= 3
+
+
 def test_plans_are_the_best_wherever_their_moves_can_be_ordered() -> None:
     """Whole plans: never better than brute force, their bound never above it, and equal to it nearly always.
 

@@ -23,7 +23,6 @@ from tests.support.builders import (
     offers,
     on_every_node,
     pod,
-    selector,
     tiny,
     unreadable,
 )
@@ -35,7 +34,6 @@ from kinema_core.events import (
     Placement,
     PlacementRules,
     Plan,
-    PodTerm,
     Selector,
     Spread,
     WorkloadForecast,
@@ -43,7 +41,7 @@ from kinema_core.events import (
 from kinema_core.model.catalog import PriceError
 from kinema_core.model.check import check_plan, check_transition
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
+from kinema_optimizer.adapters.stops import WorkStop
 from kinema_optimizer.logic.windows import Window
 from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
@@ -137,38 +135,6 @@ def test_an_object_of_no_kind_freezes_every_node() -> None:
     """It may be a pod on any of them."""
     state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"]), unreadable("Object unnamed-1"))
     assert actions(plan(state)) == {"n1": "keep", "n2": "keep"}
-
-
-def test_pods_whose_moves_have_no_order_are_planned_for_where_they_are() -> None:
-    """A surge of the only replica of a zone never starts: no machine is bought for those that were to go with it."""
-    alone = PodTerm(topology_key="topology.kubernetes.io/zone", selector=selector(app="web"))
-    state = cluster(
-        [node(name) for name in ("n0", "n1", "n2")],
-        deployed("web", ["n0"], cpu=300, rules=PlacementRules(anti_affinity=(alone,))),
-        deployed("x", ["n1", "n2"], cpu=500),
-    )
-    on_sale = (offer("m2", cpu=1900, memory=7000, price=90_000), offer("m4"))
-    found = plan(state, on_sale)
-    assert actions(found) == {"n0": "keep", "n1": "delete", "n2": "delete"}
-    assert found.figures["kept_in_place_without_an_order"] == 1
-    assert (found.moves, found.held) == (2, ())
-    assert found.cost.lower_bound == pytest.approx(0.09)  # what is proven holds for plans without an order too
-    recorded = RecordedStop(found.solve)
-    assert plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), stop=recorded) == found
-
-
-def test_moves_that_were_taken_out_for_want_of_an_order_are_counted() -> None:
-    """Replicas that ask for each other leave their node only together, and no order does that: one joins the others."""
-    beside = PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="web"))
-    kept = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
-    state = cluster(
-        [node("n0", annotations=kept), node("n1"), node("n2")],
-        deployed("web", ["n1", "n1", "n2"], cpu=250, rules=PlacementRules(affinity=(beside,))),
-    )
-    found = plan(state, (offer("m4", available=0),))
-    assert (actions(found)["n1"], actions(found)["n2"], found.moves) == ("keep", "delete", 1)
-    assert found.figures["kept_in_place_without_an_order"] == 2
-    assert found.cost.lower_bound < found.cost.after
 
 
 @pytest.mark.parametrize("size", [0, 400])

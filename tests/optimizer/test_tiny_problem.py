@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from kinema_optimizer.adapters.exact import ExactResult, solve_exact
 from kinema_optimizer.adapters.stops import WorkStop
 from kinema_optimizer.logic.compiled import Question
 from kinema_optimizer.logic.tiny import TinyProblem, TinySolution, as_it_is
-from kinema_optimizer.logic.tiny_bars import barred
+from kinema_optimizer.logic.tiny_bars import barred, doubled
 from kinema_optimizer.logic.tiny_cluster import tiny_problem_of
 from kinema_optimizer.logic.tiny_flaws import flaws
 
@@ -170,6 +171,27 @@ def test_a_barred_move_is_not_made_again() -> None:
     same = as_it_is(fewer)
     assert same is not None
     assert flaws(fewer, same) == ()
+
+
+def test_a_spread_may_be_asked_to_hold_while_the_old_copies_are_there() -> None:
+    """Six on one node are even in the end; on the way there, one more than on the five others is the most."""
+    names = [f"n{n}" for n in range(6)]
+    spread = deployed("web", names, cpu=300, rules=even("web", HOSTNAME))
+    problem = problem_of(cluster([small(name) for name in names], spread))
+    first = solve_exact(problem, WorkStop(20_000))
+    assert first is not None
+    assert first.least == 85_000
+    assert doubled(problem, ["shop/other-0"]) is None, "nobody who is stuck has a spread"
+    stricter = doubled(problem, ["shop/web-1"])
+    assert stricter is not None
+    assert doubled(stricter, ["shop/web-1"]) is None, "it is asked already"
+    second = solve_exact(stricter, WorkStop(20_000))
+    assert second is not None
+    assert second.least == 3 * 85_000
+    assert sorted(Counter(second.assignment.values()).values()) == [2, 2, 2]
+    alone = TinySolution((True, *[False] * 5), boots=(), stay=({0: 1},), arrive=({0: 5},), lost=(0,))
+    assert flaws(problem, alone) == ()
+    assert flaws(stricter, alone)
 
 
 @pytest.mark.parametrize("spoil", ["lost", "twice", "deleted", "overfull"])

@@ -108,6 +108,16 @@ class ExactLayout:
                 found.add(self.used(site), census.others[site])
         return found
 
+    def doubled(self, census: Census, sites: Iterable[int]) -> Sum:
+        """The pods that a rule counts at these sites when all have arrived and nobody has left."""
+        found = Sum()
+        for site in sites:
+            found.add(total(self.arrivals(kind, site) for kind in census.kinds))
+            if self.sites[site].node is not None:
+                now = sum(self.problem.kinds[kind].at(site) for kind in census.kinds)
+                found.constant += now + census.others[site]
+        return found
+
     def domains(self, zoning: Zoning) -> list[list[int]]:
         """The sites of each domain."""
         found: dict[tuple[str, int], list[int]] = {}

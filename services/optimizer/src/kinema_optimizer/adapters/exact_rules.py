@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from kinema_optimizer.adapters.exact_layout import ExactLayout, Sum, total
+from kinema_optimizer.adapters.exact_layout import ExactLayout, Sum, column, total
 from kinema_optimizer.logic.tiny import Apart, Census, Even, Near
 
 Pods: TypeAlias = Callable[[int, int], Sum]
@@ -122,37 +123,70 @@ def _no_worse(layout: ExactLayout, rule: Apart, kind: int, sites: Sequence[int],
 # --- spread
 
 
+@dataclass(frozen=True)
+class _Domain:
+    """A domain that counts for a spread, at some time."""
+
+    sites: Sequence[int]
+    exists: Sum
+    count: Sum
+
+
 def _even(layout: ExactLayout, rule: Even) -> None:
     """Most less fewest over the domains that count is at most what is allowed, and where somebody arrives, wanted."""
+    domains = [
+        (sites, counting)
+        for sites in layout.domains(rule.census.zoning)
+        if (counting := [site for site in sites if _counts(layout, rule, site)])
+    ]
+    after = [
+        _Domain(sites, _exists(layout, counting), layout.counted(rule.census, sites)) for sites, counting in domains
+    ]
+    fewest = _fewest(layout, rule, after)
     most = _most(layout, rule.census)
-    fewest = _fewest(layout, most)
-    there: list[Sum] = []
-    for sites in layout.domains(rule.census.zoning):
-        counting = [site for site in sites if _counts(layout, rule, site)]
-        if not counting:
-            continue
-        exists = _exists(layout, counting)
-        there.append(exists)
-        count = layout.counted(rule.census, sites)
-        skew = Sum().add(count).add(fewest, -1.0)
-        layout.row(Sum().add(skew).add(exists, most), upper=most + rule.allowed)
-        layout.row(Sum().add(skew).add(exists, -most), lower=-most)
-        arriving = _arriving(layout, rule.holders, sites)
-        if rule.allowed > rule.max_skew and arriving.terms:
+    for one in after:
+        skew = Sum().add(one.count).add(fewest, -1.0)
+        layout.row(skew.add(one.exists, most), upper=most + rule.allowed)
+    if rule.allowed > rule.max_skew:
+        _land_evenly(layout, rule, after, fewest)
+    if layout.problem.doubled and rule.doubles:
+        meanwhile = [
+            _Domain(sites, _existed(layout, counting), layout.doubled(rule.census, sites))
+            for sites, counting in domains
+        ]
+        _land_evenly(layout, rule, meanwhile, _fewest(layout, rule, meanwhile))
+
+
+def _fewest(layout: ExactLayout, rule: Even, domains: Sequence[_Domain]) -> Sum:
+    """A new column: no more than the fewest pods of any domain; none where there are too few domains."""
+    most = 2 * _most(layout, rule.census)
+    fewest = column(layout.model.column(most))
+    for one in domains:
+        layout.row(Sum().add(one.count).add(fewest, -1.0).add(one.exists, -most), lower=-most)
+    if rule.min_domains > 1:
+        enough = layout.flag()
+        layout.row(total(one.exists for one in domains).add(enough, -float(rule.min_domains)), lower=0.0)
+        layout.row(Sum().add(fewest).add(enough, -most), upper=0.0)
+    return fewest
+
+
+def _land_evenly(layout: ExactLayout, rule: Even, domains: Sequence[_Domain], fewest: Sum) -> None:
+    """Where somebody arrives who holds the rule, there are at most `max_skew` more than the fewest."""
+    most = 2 * _most(layout, rule.census)
+    for one in domains:
+        arriving = _arriving(layout, rule.holders, one.sites)
+        if arriving.terms:
             lands = layout.flag()
             pods = sum(len(layout.problem.kinds[kind].pods) for kind in rule.holders)
             layout.row(arriving.add(lands, -float(pods)), upper=0.0)
-            layout.row(Sum().add(skew).add(lands, most), upper=most + rule.max_skew)
-    if rule.min_domains > 1:
-        enough = layout.flag()
-        layout.row(total(there).add(enough, -float(rule.min_domains)), lower=0.0)
-        layout.row(Sum().add(fewest).add(enough, -most), upper=0.0)
+            skew = Sum().add(one.count).add(fewest, -1.0)
+            layout.row(skew.add(lands, most), upper=most + rule.max_skew)
 
 
-def _fewest(layout: ExactLayout, most: float) -> Sum:
-    """A new column: no more than the fewest pods of any domain."""
-    index = layout.model.column(most)
-    return Sum({index: 1.0})
+def _existed(layout: ExactLayout, sites: Sequence[int]) -> Sum:
+    """Whether the domain has a node that counts as long as no node has gone."""
+    alive = any(layout.sites[site].node is not None for site in sites)
+    return Sum(constant=1.0) if alive else _exists(layout, sites)
 
 
 def _counts(layout: ExactLayout, rule: Even, site: int) -> bool:

@@ -30,7 +30,7 @@ from kinema_optimizer.logic.problem import Solution, cost, moves
 from kinema_optimizer.logic.progress import Progress, Report
 from kinema_optimizer.logic.relocation import relocation
 from kinema_optimizer.logic.tiny import TinyProblem
-from kinema_optimizer.logic.tiny_bars import barred
+from kinema_optimizer.logic.tiny_bars import barred, doubled
 from kinema_optimizer.logic.tiny_cluster import tiny_problem
 
 SOON: Final = 2000
@@ -237,11 +237,16 @@ def _named(problem: Compiled, tiny: TinyProblem, found: ExactResult) -> Answer:
 
 
 def without_moves_of(problem: Compiled, answer: Answer, stuck: Sequence[str], stop: StopRule) -> Answer | None:
-    """The exact model's next best answer, in which none of these pods goes where it was to go; None: it has none."""
+    """The exact model's next best answer; None: it has none.
+
+    First one in which spreads over nodes hold on the way, where such pods are stuck; then none of these pods goes where
+    it was to go.
+    """
     if answer.exact is None:
         return None
     tiny, found = answer.exact
-    fewer = barred(tiny, stuck, assignment=found.assignment, boots=found.boots)
+    stricter = doubled(tiny, stuck)
+    fewer = stricter or barred(tiny, stuck, assignment=found.assignment, boots=found.boots)
     again = _exact(problem, fewer, stop)
     if again is None:
         return None
@@ -252,7 +257,7 @@ def without_moves_of(problem: Compiled, answer: Answer, stuck: Sequence[str], st
         proven=False,
         settled=False,
         stops=answer.stops + again.stops,
-        retried=True,
+        retried=stricter is None or not again.settled,
     )
 
 

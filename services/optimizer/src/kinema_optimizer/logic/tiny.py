@@ -87,6 +87,11 @@ class Zoning:
     nodes: tuple[int, ...]
     machines: tuple[int, ...]
 
+    @property
+    def single(self) -> bool:
+        """Whether every node is a domain by itself."""
+        return len(set(self.nodes)) == len(self.nodes) and all(machine == ALONE for machine in self.machines)
+
 
 @dataclass(frozen=True)
 class Census:
@@ -134,6 +139,11 @@ class Even:
     min_domains: int
     holders: frozenset[int]
 
+    @property
+    def doubles(self) -> bool:
+        """Whether old copies get in the way of new ones: over zones a pod can follow the one that it replaces."""
+        return self.census.zoning.single
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -167,6 +177,8 @@ class TinyProblem:
     wishes: tuple[Wish, ...] = ()
     priced: bool = False
     """Moves have a price, be it 0: plans that cost nearly as little do not count as equal."""
+    doubled: bool = False
+    """Spreads over nodes let a pod arrive only where they would also while every old copy is still there."""
 
     @property
     def choosy(self) -> bool:

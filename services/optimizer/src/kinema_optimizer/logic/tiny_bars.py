@@ -1,8 +1,10 @@
 """A tiny problem without moves for which no order was found.
 
 The exact model looks at the state after a plan. On the way there a pod that surges has two copies, and a rule may keep
-the new one from where it should go while the old one is still there. Such a move is taken out and the problem solved
-again; what was a lower bound remains one, as there are only fewer plans.
+the new one from where it should go while the old one is still there. Where such pods have a topology spread over
+nodes, these spreads are asked to hold with all copies there, old and new: then new ones can come in turn, wherever
+there are fewest. What has no order even so, or for another reason, is taken out move by move. The problem is solved
+again each time; what was a lower bound remains one, as there are only fewer plans.
 """
 
 from __future__ import annotations
@@ -11,6 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kinema_optimizer.logic.tiny import Apart, Census, Even, Kind, Near, TinyProblem, Wish
+
+
+def doubled(problem: TinyProblem, stuck: Iterable[str]) -> TinyProblem | None:
+    """The problem in which spreads over nodes hold on the way; None where they do already, or no stuck pod has one."""
+    spread = frozenset[int]().union(*(rule.holders for rule in problem.even if rule.doubles))
+    waiting = {key for kind in spread for key in problem.kinds[kind].pods}
+    return None if problem.doubled or waiting.isdisjoint(stuck) else replace(problem, doubled=True)
 
 
 def barred(

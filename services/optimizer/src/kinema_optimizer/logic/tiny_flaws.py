@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kinema_optimizer.logic.tiny import ALONE, NOWHERE, Apart, Census, Even, Near, TinyProblem, TinySolution, Zoning
@@ -49,6 +49,27 @@ class _World(NamedTuple):
             found[self.domain(census.zoning, site)] += here
         del found[NOWHERE]
         return found
+
+    def doubled(self, census: Census) -> Counter[int]:
+        """Pods counted by domain when all have arrived and nobody has left."""
+        found: Counter[int] = Counter()
+        for kind in census.kinds:
+            for home in self.problem.kinds[kind].homes:
+                found[self.domain(census.zoning, home)] += 1
+            for site, count in self.solution.arrive[kind].items():
+                found[self.domain(census.zoning, site)] += count
+        for site, count in enumerate(census.others):
+            found[self.domain(census.zoning, site)] += count
+        del found[NOWHERE]
+        return found
+
+    def domains(self, rule: Even, sites: Iterable[int]) -> set[int]:
+        """The domains that count for a spread, by these sites."""
+        live, boots = len(self.solution.keep), self.solution.boots
+        counting = (
+            site for site in sites if (site in rule.nodes if site < live else boots[site - live] in rule.machines)
+        )
+        return {self.domain(rule.census.zoning, site) for site in counting}
 
 
 def _counts(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
@@ -146,19 +167,25 @@ def _apart(world: _World, rule: Apart) -> Iterator[str]:
 
 
 def _even(world: _World, rule: Even) -> Iterator[str]:
-    zoning, counts, live = rule.census.zoning, world.counts(rule.census), len(world.solution.keep)
-    counting = [
-        site
-        for site in world.sites
-        if (site in rule.nodes if site < live else world.solution.boots[site - live] in rule.machines)
-    ]
-    domains = {world.domain(zoning, site) for site in counting}
-    if not domains:
-        return
-    fewest = 0 if len(domains) < rule.min_domains else min(counts[place] for place in domains)
-    if max(counts[place] for place in domains) - fewest > rule.allowed:
+    counts, domains = world.counts(rule.census), world.domains(rule, world.sites)
+    if domains and max(counts[place] for place in domains) - _fewest(rule, counts, domains) > rule.allowed:
         yield "pods are spread less evenly than a rule allows"
-    for kind in rule.holders:
-        for site, count in world.solution.arrive[kind].items():
-            if count and counts[world.domain(zoning, site)] - fewest > rule.max_skew:
-                yield "a pod arrives where there are too many already"
+    if _crowded(world, rule, counts, domains):
+        yield "a pod arrives where there are too many already"
+    every = range(len(world.solution.keep) + len(world.solution.boots))
+    doubled = world.problem.doubled and rule.doubles
+    if doubled and _crowded(world, rule, world.doubled(rule.census), world.domains(rule, every)):
+        yield "a pod arrives where there are too many already until the old copies have gone"
+
+
+def _fewest(rule: Even, counts: Counter[int], domains: set[int]) -> int:
+    return 0 if len(domains) < rule.min_domains else min(counts[place] for place in domains)
+
+
+def _crowded(world: _World, rule: Even, counts: Counter[int], domains: set[int]) -> bool:
+    """Whether a pod that holds the rule arrives where it would be above the skew."""
+    if not domains:
+        return False
+    most = _fewest(rule, counts, domains) + rule.max_skew
+    arriving = ((site, count) for kind in rule.holders for site, count in world.solution.arrive[kind].items())
+    return any(count and counts[world.domain(rule.census.zoning, site)] > most for site, count in arriving)

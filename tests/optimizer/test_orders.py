@@ -1,0 +1,65 @@
+"""Plans for clusters where the best state has no order of moves that leads to it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.model.test_check_rules import HOSTNAME, ZONE, apart, even, near
+from tests.optimizer.test_plans import actions, plan
+from tests.support.builders import NOW, cluster, deployed, node, offer
+
+from kinema_core.events import Offer, Plan
+from kinema_core.model.cluster import Cluster
+from kinema_optimizer.adapters.stops import RecordedStop
+from kinema_optimizer.planner import plan_for
+from kinema_optimizer.settings import PlanningSettings
+
+
+def planned_again(found: Plan, state: Cluster, on_sale: tuple[Offer, ...]) -> Plan:
+    """What a replay decides."""
+    return plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), stop=RecordedStop(found.solve))
+
+
+def test_pods_whose_moves_have_no_order_are_planned_for_where_they_are() -> None:
+    """A surge of the only replica of a zone never starts: no machine is bought for those that were to go with it."""
+    state = cluster(
+        [node(name) for name in ("n0", "n1", "n2")],
+        deployed("web", ["n0"], cpu=300, rules=apart("web", ZONE)),
+        deployed("x", ["n1", "n2"], cpu=500),
+    )
+    on_sale = (offer("m2", cpu=1900, memory=7000, price=90_000), offer("m4"))
+    found = plan(state, on_sale)
+    assert actions(found) == {"n0": "keep", "n1": "delete", "n2": "delete"}
+    assert found.figures["kept_in_place_without_an_order"] == 1
+    assert (found.moves, found.held) == (2, ())
+    assert found.cost.lower_bound == pytest.approx(0.09)  # what is proven holds for plans without an order too
+    assert planned_again(found, state, on_sale) == found
+
+
+def test_replicas_spread_over_hosts_go_where_the_old_ones_let_them() -> None:
+    """One on each of six nodes: two on a new one is the most that kube-scheduler lets in before the old ones have gone.
+
+    All six on one node would be even too, and cost a third; no order leads there.
+    """
+    names = [f"n{n}" for n in range(6)]
+    state = cluster([node(name) for name in names], deployed("web", names, cpu=300, rules=even("web", HOSTNAME)))
+    on_sale = (offer("m2", cpu=1900, memory=7000, price=90_000), offer("m4"))
+    found = plan(state, on_sale)
+    assert [name for name, what in actions(found).items() if what == "boot"] == [f"kinema-1-{n}" for n in (1, 2, 3)]
+    assert set(actions(found).values()) == {"boot", "delete"}
+    assert found.moves == 6
+    assert found.cost.after == pytest.approx(0.27)
+    assert found.cost.lower_bound == pytest.approx(0.09)
+    assert planned_again(found, state, on_sale) == found
+
+
+def test_moves_that_were_taken_out_for_want_of_an_order_are_counted() -> None:
+    """Replicas that ask for each other leave their node only together, and no order does that: one joins the others."""
+    kept = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    state = cluster(
+        [node("n0", annotations=kept), node("n1"), node("n2")],
+        deployed("web", ["n1", "n1", "n2"], cpu=250, rules=near("web", HOSTNAME)),
+    )
+    found = plan(state, (offer("m4", available=0),))
+    assert (actions(found)["n1"], actions(found)["n2"], found.moves) == ("keep", "delete", 1)
+    assert found.figures["kept_in_place_without_an_order"] == 2
+    assert found.cost.lower_bound < found.cost.after
