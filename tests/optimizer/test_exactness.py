@@ -18,9 +18,9 @@ from kinema_core.model.catalog import node_prices
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
-from kinema_optimizer.adapters.exact import ExactResult, solve_exact
+from kinema_optimizer.adapters.exact import ExactResult, solve_below, solve_exact
 from kinema_optimizer.adapters.literal import solve_literal
-from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
 from kinema_optimizer.logic.compiled import Question, compiled
 from kinema_optimizer.logic.tiny import TinyProblem
 from kinema_optimizer.logic.tiny_cluster import MOST_PODS, tiny_problem_of
@@ -93,6 +93,51 @@ def test_the_exact_model_equals_brute_force(chunk: int) -> None:
             assert value(instance.cluster, answer) == best, seed
             assert refusals(instance, answer) == set(), seed
         seed += 1
+
+
+def test_what_is_below_a_known_cost_equals_brute_force() -> None:
+    """Below one unit more than the least there is the least; below the least there is nothing, which is the proof."""
+    compared, seed = 0, 0
+    while compared < CHUNK:
+        found, seed = tried(seed), seed + 1
+        if found is None or any(found[1].lost):
+            continue
+        (instance, best), compared = found, compared + 1
+        problem, stop = problem_of(instance), WorkStop(PLENTY)
+        above = best.cost + problem.price_unit
+        for bound in (0, problem.fixed_price, best.cost):
+            below = solve_below(problem, stop, cost=above, bound=bound, least_moves=True)
+            assert below.result is not None, seed - 1
+            assert below.lower_bound == below.result.least == best.cost, seed - 1
+        nothing = solve_below(problem, stop, cost=best.cost, bound=problem.fixed_price, least_moves=True)
+        assert (nothing.result, nothing.lower_bound) == (None, best.cost), seed - 1
+
+
+def test_where_the_exact_model_ran_out_of_time_it_goes_on_below_what_the_search_found() -> None:
+    """Two callbacks a phase: never better than brute force, nor a bound above it; what is called optimal is."""
+    below = proven = 0
+    for seed in range(150):
+        found = tried(seed)
+        if found is None or problem_of(found[0]).rollouts:
+            continue
+        instance, best = found
+        arguments = (instance.cluster, instance.offers)
+        plan = plan_for(*arguments, now=NOW, settings=PlanningSettings(), stop=WorkStop(2))
+        phases = {(stop.phase, stop.reason) for stop in plan.solve.stops}
+        if all(phase != "exact-below" for phase, _ in phases):
+            continue
+        below += 1
+        lost = by_priority(instance.cluster, {one.pod for one in plan.unplaced})
+        cost, bound = round(plan.cost.after * 10**6), round(plan.cost.lower_bound * 10**6)
+        assert (lost, cost) >= (best.lost, best.cost), seed
+        assert bound <= best.cost, seed
+        if plan.status == "optimal" and ("exact-below", "infeasible") in phases:
+            assert cost == best.cost, seed
+            proven += 1
+        again = plan_for(*arguments, now=NOW, settings=PlanningSettings(), stop=RecordedStop(plan.solve))
+        assert again == plan, seed
+    assert below >= 15
+    assert proven >= 8
 
 
 def test_spreads_that_hold_on_the_way_too_equal_brute_force() -> None:

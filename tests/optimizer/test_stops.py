@@ -207,3 +207,22 @@ def test_the_bound_is_lowered_by_a_tolerance() -> None:
     assert outcome.values is not None
     assert 3 * np.sum(outcome.values) == 12
     assert 11.999 < outcome.bound < 12
+
+
+def test_a_part_of_the_time_is_what_its_phases_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tenths of ten seconds for all that comes within; after it the rest is there again."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    stop = ClockStop(10)
+
+    def lasts(phase: str) -> float:
+        nonlocal now
+        began = now
+        stop.begin(phase)
+        while stop.ends(1) is None:
+            now += 0.1
+        return now - began
+
+    with stop.part(0.3):
+        assert lasts("whatever comes") == pytest.approx(3, abs=0.2)
+    assert lasts("what comes after") == pytest.approx(7, abs=0.2)

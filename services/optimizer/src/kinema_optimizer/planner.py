@@ -89,17 +89,21 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     )
     report = watch.reporting(progress)
     answer = solved(task.problem, wish, stop, report)
-    binding, looked = _binding(task.problem, answer, stop)
-    answer, plan, stuck = _in_waves(task.problem, answer, stop)
+    first = answer
+    answer, plan, stuck = _in_waves(task.problem, answer, wish=wish, stop=stop, report=report)
     if plan is None or answer.retried:  # pods wait for each other: is a plan from which moves can be taken out as good?
-        plain = plainly(task.problem, wish, stop, report)
-        bound, stops = max(plain.lower_bound, answer.lower_bound), answer.stops + plain.stops
+        plain, stops = answer.searched, answer.stops
+        if plain is None:
+            plain = plainly(task.problem, wish, stop, report)
+            stops += plain.stops
+        bound = max(plain.lower_bound, answer.lower_bound)
         other, _ = ordered(task.problem, plain.outcome)
         if plan is None or rank(task.problem, other) < rank(task.problem, plan):
             answer, plan = plain, other
         answer = replace(answer, lower_bound=bound, stops=stops)
     if stuck and is_dense(task.problem):
         answer, plan = _with_some_unmoved(task, wish, stop, stuck, (answer, plan))
+    binding, looked = _binding(task.problem, first, stop)
     solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
     plan = msgspec.structs.replace(plan, binding=binding, solve=solve)
     return task.concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven)
@@ -215,24 +219,26 @@ def _binding(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[B
     return found, Stop(reason=stop.ends(again) or "time-limit", phase=PRICING, iteration=again)
 
 
-def _in_waves(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[Answer, Plan | None, frozenset[str]]:
+def _in_waves(
+    problem: Compiled, answer: Answer, *, wish: Wish, stop: StopRule, report: Report
+) -> tuple[Answer, Plan | None, frozenset[str]]:
     """The answer that is kept and its plan with steps in waves; no plan when no order was found for any.
 
     And the pods whose moves in the answer that was given have no order.
     """
-    if not answer.shuffles:
-        return answer, *ordered(problem, answer.outcome)
     first: frozenset[str] = frozenset()
-    for _ in range(ATTEMPTS):
+    for _ in range(ATTEMPTS if answer.shuffles else 0):
         plan, stuck = attempt(problem, answer.outcome)
         if not stuck:
             return answer, plan, first
         first = first or frozenset(stuck)
-        another = without_moves_of(problem, answer, stuck, stop)
-        if another is None:
+        answer = without_moves_of(problem, answer, stuck, wish=wish, stop=stop, report=report)
+        if not answer.shuffles:
             break
-        answer = another
-    return answer, None, first
+    if answer.shuffles:
+        return answer, None, first
+    plan, stuck_too = ordered(problem, answer.outcome)
+    return answer, plan, first or stuck_too
 
 
 def _with_some_unmoved(

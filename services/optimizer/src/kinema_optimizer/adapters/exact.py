@@ -1,11 +1,12 @@
 """The exact model of a tiny problem: every pod, every node, every rule.
 
-Phases: `exact-cost` with every pending pod placed, at a price that suffices unless rules forbid it. Where that cannot
-be, `exact-lost-<n>` for the fewest pods left out of the n-th highest priority, one after another, and then
-`exact-cost-of-most`. Where that moves more pods than a plan may, all of it once more within that limit; the bound of
-the first time holds for every plan. Where pods prefer some nodes or moves have a price, `exact-preferences`: least cost
-with both priced. Last `exact-moves`: fewest moves within 1/1000 of the least cost, where they have no price, of those
-the cheapest plan, of those the one with fewest restarts.
+Phases: `exact-cost` with every pending pod placed, at a price that suffices unless rules forbid it; `exact-soon`, where
+somebody else is asked if that takes long. Where that cannot be, `exact-lost-<n>` for the fewest pods left out of the
+n-th highest priority, one after another, and then `exact-cost-of-most`. Where that moves more pods than a plan may, all
+of it once more within that limit; the bound of the first time holds for every plan. Where a plan is known by then,
+`exact-below` for less than it costs. Where pods prefer some nodes or moves have a price, `exact-preferences`: least
+cost with both priced. Last `exact-moves`: fewest moves within 1/1000 of the least cost, where they have no price, of
+those the cheapest plan, of those the one with fewest restarts.
 """
 
 from __future__ import annotations
@@ -72,20 +73,68 @@ class ExactResult:
 
 
 def solve_exact(
-    problem: TinyProblem, stop: StopRule, *, least_moves: bool = True, most_moves: int | None = None
+    problem: TinyProblem,
+    stop: StopRule,
+    *,
+    least_moves: bool = True,
+    most_moves: int | None = None,
+    hurried: bool = False,
 ) -> ExactResult | None:
     """Least unplaced by priority, then least cost, then fewest moves; see the module.
 
-    `least_moves=False` leaves the last phase out; above `most_moves` no pod moves unless it must. None: pods that must
-    be replaced cannot all be, or nothing was found in time.
+    `least_moves=False` leaves the last phase out; above `most_moves` no pod moves unless it must; `hurried` looks for
+    nothing more where the least cost is not proven. None: pods that must be replaced cannot all be, or nothing was
+    found in time.
     """
     run = _Run(problem, stop)
-    run.least_cost()
+    run.least_cost(hurried=hurried)
     if run.best is None:
         return None
     known = _Known.of(run)
+    if hurried and not known.proven:
+        return _result(run, known, settled=False)
     if most_moves is not None:
         run = _limited(run, most_moves)
+    return _finished(run, known, least_moves=least_moves)
+
+
+@dataclass(frozen=True)
+class Below:
+    """What there is for less than the cost of a plan that is known."""
+
+    result: ExactResult | None
+    lower_bound: int
+    """Micro-USD per hour: no plan costs less that leaves out nobody. What was known, where nothing costs less."""
+    stops: tuple[Stop, ...]
+
+
+def solve_below(problem: TinyProblem, stop: StopRule, *, cost: int, bound: int, least_moves: bool) -> Below:
+    """The least cost below one that is known, everybody placed, and then as `solve_exact`.
+
+    What is known of both ends helps: machines that are too dear are not in the model, nor as many of the others.
+
+    Args:
+        problem: what to solve.
+        stop: when to end.
+        cost: micro-USD per hour of a plan that leaves nobody out.
+        bound: micro-USD per hour that no such plan costs less than.
+        least_moves: as for `solve_exact`.
+    """
+    if max(bound, problem.fixed_price) >= cost:
+        return Below(None, cost, ())
+    run = _Run(problem, stop)
+    outcome = run.below(cost, bound)
+    if outcome.values is None:
+        nothing = outcome.stop.reason == "infeasible"
+        known = cost if nothing else min(cost, max(bound, run.lower_bound))
+        return Below(None, known, tuple(run.stops))
+    result = _finished(run, _Known.of(run), least_moves=least_moves)
+    return Below(result, max(bound, result.lower_bound), result.stops)
+
+
+def _finished(run: _Run, known: _Known, *, least_moves: bool) -> ExactResult:
+    """After the least cost: worth what it costs, with few moves."""
+    problem = run.problem
     least = cost(problem, run.found)
     settled = run.certain and run.lower_bound >= least
     if problem.weighs:
@@ -144,12 +193,28 @@ class _Run:
         assert self.best is not None, "there is a solution"
         return self.best
 
-    def least_cost(self) -> None:
-        """Place as many as can be, at the least cost."""
+    def least_cost(self, *, hurried: bool = False) -> None:
+        """Place as many as can be, at the least cost; `hurried` gives up where no place for all was found in time."""
         guess = sufficient(self.problem)
-        outcome = self._search(self._layout(guess), "exact-cost") if guess is not None else None
-        if outcome is None or outcome.values is None:
+        phase = "exact-soon" if hurried else "exact-cost"
+        outcome = self._search(self._layout(guess), phase) if guess is not None else None
+        if outcome is not None and outcome.values is not None:
+            return
+        if hurried and outcome is not None and outcome.stop.reason != "infeasible":
+            self.certain = False
+        else:
             self._place_most()
+
+    def below(self, most: int, bound: int) -> Outcome:
+        """Place all for less than this, in a model of what that can pay for; `bound` is no news to it."""
+        problem = self.problem
+        layout = self._layout(most - problem.price_unit)
+        least = -(-max(0, bound - problem.fixed_price) // problem.price_unit)
+        layout.row(Sum(layout.price()), lower=float(least))
+        outcome = self._search(layout, "exact-below")
+        if outcome.values is None and math.isfinite(outcome.bound):
+            self.lower_bound = problem.fixed_price + math.ceil(outcome.bound) * problem.price_unit
+        return outcome
 
     def _place_most(self) -> None:
         """Some pod has no place, or only a dear one."""

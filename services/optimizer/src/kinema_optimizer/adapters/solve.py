@@ -1,6 +1,7 @@
 """Which solver a problem gets: exact where that can end in time, the search where not.
 
-- a few dozen pods: the exact model, which knows every rule between pods (`adapters.exact`);
+- a few dozen pods: the exact model, which knows every rule between pods (`adapters.exact`); where it proves nothing
+  soon, the search, and then the exact model again for less than what that found;
 - what branch and bound still ends on, without rules that keep pods apart: the class-aggregated model
   (`adapters.aggregated`);
 - everything else: the search with its certified bound (`adapters.search`).
@@ -16,7 +17,7 @@ from typing import Final
 from kinema_core.events import Stop
 from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_optimizer.adapters.aggregated import MAX_COLUMNS, SLACK, solve_aggregated
-from kinema_optimizer.adapters.exact import ExactResult, solve_exact
+from kinema_optimizer.adapters.exact import Below, ExactResult, solve_below, solve_exact
 from kinema_optimizer.adapters.layout import columns_of
 from kinema_optimizer.adapters.search import Wish, placed_as_it_is, search
 from kinema_optimizer.adapters.stops import StopRule
@@ -35,6 +36,9 @@ from kinema_optimizer.logic.tiny_cluster import tiny_problem
 
 SOON: Final = 2000
 """Callbacks of the solver after which a least cost is not waited for any longer."""
+SEARCHED: Final = 0.3
+"""Part of the time for the search where the exact model goes on from what it found."""
+SEARCH: Final = "assignment bound, column generation, neighbourhood search"
 _DENSE: Final = 12_000
 """Nodes and machines times classes up to which the dense form is made."""
 
@@ -60,6 +64,13 @@ class Answer:
     """What the exact model was asked and said, where the answer is its."""
     settled: bool = False
     """No better answer to the wish exists: none within its limit, with moves at their price."""
+    searched: Answer | None = None
+    """The answer of the search to the same, where it was asked too and leaves nobody out."""
+
+    @property
+    def ruled(self) -> bool:
+        """Whether it is the exact model's, and pods have rules about each other."""
+        return self.exact is not None and bool(self.exact[0].near or self.exact[0].apart or self.exact[0].even)
 
 
 def left_out(problem: Compiled) -> int | None:
@@ -90,12 +101,13 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
     """
     exact = _exactly(problem, stop)
     answers = [] if exact is None else [exact]
-    if is_dense(problem) and not problem.problem.conflicts and wish.max_moves is None and wish.move_price is None:
+    free = is_dense(problem) and not problem.problem.conflicts and not (exact and exact.ruled)
+    if free and wish.max_moves is None and wish.move_price is None:
         given = starts(problem.problem)
         if columns_of(problem.problem, cost(problem.problem, given[0])) <= MAX_COLUMNS:
             answers.append(_aggregated(problem, given, stop, report))
     if not any(_suffices(problem, one, wish) for one in answers):
-        answers.append(plainly(problem, wish, stop, report))
+        answers += _searched(problem, exact, answers, wish=wish, stop=stop, report=report)
     idle = any(not one.outcome.boots and not one.outcome.lost for one in answers)
     relocated = None if idle else _relocated(problem, stop)
     answers += [] if relocated is None else [relocated]
@@ -108,7 +120,32 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
         proven=not moves and any(one.proven for one in answers),
         least=None if moves or exact is None or exact.exact is None or not exact.proven else exact.exact[1].least,
         stops=tuple(stop for one in answers for stop in one.stops),
+        searched=next((one for one in answers if one.method == SEARCH and not one.outcome.lost), None),
     )
+
+
+def _searched(
+    problem: Compiled, exact: Answer | None, known: Sequence[Answer], *, wish: Wish, stop: StopRule, report: Report
+) -> list[Answer]:
+    """The answer of the search, and what the exact model finds for less, or its word that nothing is.
+
+    With both ends known its model is much smaller: a few dozen pods under rules that it proves nothing of in a minute
+    take seconds.
+    """
+    if exact is None or exact.exact is None or wish.max_moves is not None:
+        return [plainly(problem, wish, stop, report)]
+    with stop.part(SEARCHED):
+        found = plainly(problem, wish, stop, report)
+    costs = [node_cost(problem, one.outcome) for one in (*known, found) if not one.outcome.lost]
+    bound = max(one.lower_bound for one in (*known, found))
+    if not costs or bound >= min(costs):
+        return [found]
+    tiny = exact.exact[0]
+    below = _below(problem, tiny, min(costs), bound=bound, stop=stop)
+    if below.result is not None:
+        return [found, replace(_named(problem, tiny, below.result), lower_bound=below.lower_bound)]
+    proven = below.lower_bound >= min(costs)
+    return [replace(found, lower_bound=below.lower_bound, proven=proven, stops=found.stops + below.stops)]
 
 
 def _relocated(problem: Compiled, stop: StopRule) -> Answer | None:
@@ -149,16 +186,14 @@ def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> An
         outcome=preferred(problem, outcome),
         lower_bound=found.bound.value,
         proven=sound and found.bound.value >= found.least,
-        method="assignment bound, column generation, neighbourhood search",
+        method=SEARCH,
         stops=found.stops,
     )
 
 
 def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, int, int, int]:
     """Moves above the limit, pods left out, cost with moves and preferences priced, moves, points given up."""
-    cluster, prices = problem.question.cluster, problem.sites.prices
-    paid = sum(prices[node.name] for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep)
-    paid += sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
+    cluster, paid = problem.question.cluster, node_cost(problem, outcome)
     pods = cluster.pods_by_key
     moving = [key for key, to in outcome.targets.items() if pods[key].node not in {None, to}]
     moves = len(moving)
@@ -168,6 +203,13 @@ def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, in
     if wish.move_price:
         paid += wish.move_price * sum(restart_risk(cluster, pods[key]) for key in moving) // ORDINARY
     return excess, len(outcome.lost), paid, moves, points
+
+
+def node_cost(problem: Compiled, outcome: Outcome) -> int:
+    """Micro-USD per hour of the nodes that are kept or booted."""
+    nodes, prices = problem.question.cluster.nodes, problem.sites.prices
+    kept = sum(prices[node.name] for node, keep in zip(nodes, outcome.keep, strict=True) if keep)
+    return kept + sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
 
 
 def is_dense(problem: Compiled) -> bool:
@@ -184,13 +226,14 @@ def _exactly(problem: Compiled, stop: StopRule) -> Answer | None:
     if problem.resizes or problem.updates:
         return None
     tiny = tiny_problem(problem.question, problem.sites)
-    found = None if tiny is None else _exact(problem, tiny, stop)
+    found = None if tiny is None else _exact(problem, tiny, stop, hurried=problem.question.max_moves is None)
     return None if tiny is None or found is None else _named(problem, tiny, found)
 
 
-def _exact(problem: Compiled, tiny: TinyProblem, stop: StopRule) -> ExactResult | None:
+def _exact(problem: Compiled, tiny: TinyProblem, stop: StopRule, *, hurried: bool = False) -> ExactResult | None:
     question = problem.question
-    return solve_exact(tiny, stop, least_moves=question.mode == "reschedule", most_moves=question.max_moves)
+    reschedules = question.mode == "reschedule"
+    return solve_exact(tiny, stop, least_moves=reschedules, most_moves=question.max_moves, hurried=hurried)
 
 
 def least_cost(question: Question, stop: StopRule) -> int | None:
@@ -236,29 +279,47 @@ def _named(problem: Compiled, tiny: TinyProblem, found: ExactResult) -> Answer:
     )
 
 
-def without_moves_of(problem: Compiled, answer: Answer, stuck: Sequence[str], stop: StopRule) -> Answer | None:
-    """The exact model's next best answer; None: it has none.
+def without_moves_of(
+    problem: Compiled, answer: Answer, stuck: Sequence[str], *, wish: Wish, stop: StopRule, report: Report
+) -> Answer:
+    """The next best answer to one of the exact model's; that of the search, where it knows none for less.
 
     First one in which spreads over nodes hold on the way, where such pods are stuck; then none of these pods goes where
-    it was to go.
+    it was to go. What the first answer proves holds for every plan; what is proven with moves taken out does not.
     """
-    if answer.exact is None:
-        return None
+    assert answer.exact is not None, "only the exact model lets pods change places"
     tiny, found = answer.exact
     stricter = doubled(tiny, stuck)
     fewer = stricter or barred(tiny, stuck, assignment=found.assignment, boots=found.boots)
-    again = _exact(problem, fewer, stop)
+    again, searched, stops = None, answer.searched, answer.stops
+    if searched is None:
+        again = _exact(problem, fewer, stop, hurried=wish.max_moves is None)
+        stops += () if again is None else again.stops
+        if again is None or not (again.proven or wish.max_moves is not None):
+            with stop.part(SEARCHED):
+                other = plainly(problem, wish, stop, report)
+            stops += other.stops
+            searched = other if again is None or not other.outcome.lost else None
+    if searched is not None:
+        below = _below(problem, fewer, node_cost(problem, searched.outcome), bound=answer.lower_bound, stop=stop)
+        again, stops = below.result, stops + below.stops
     if again is None:
-        return None
-    # What the first answer proves holds for every plan; what is proven with moves taken out does not.
+        assert searched is not None
+        return replace(searched, lower_bound=answer.lower_bound, proven=False, stops=stops)
     return replace(
         _named(problem, fewer, again),
         lower_bound=answer.lower_bound,
         proven=False,
         settled=False,
-        stops=answer.stops + again.stops,
-        retried=stricter is None or not again.settled,
+        stops=stops,
+        retried=searched is None and (stricter is None or not again.settled),
+        searched=searched,
     )
+
+
+def _below(problem: Compiled, tiny: TinyProblem, cost: int, *, bound: int, stop: StopRule) -> Below:
+    """What the exact model finds for less than the cost of a plan that is known."""
+    return solve_below(tiny, stop, cost=cost, bound=bound, least_moves=problem.question.mode == "reschedule")
 
 
 def _aggregated(problem: Compiled, given: tuple[Solution, ...], stop: StopRule, report: Report) -> Answer:

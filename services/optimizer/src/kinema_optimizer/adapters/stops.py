@@ -8,7 +8,8 @@ callback k without a clock: that is how a replay repeats it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, Literal, Protocol, TypeAlias
 
 from kinema_core.events import Solve, Stop
@@ -33,7 +34,9 @@ SHARES = {
     "selection": 0.6,
     "starts": 0.15,
     "last": 0.95,
+    "exact-soon": 0.1,
     "exact-cost": 0.4,
+    "exact-below": 0.8,
     "exact-preferences": 0.3,
     "exact-moves": 0.4,
     "exact-lost-1": 0.3,
@@ -68,6 +71,9 @@ class StopRule(Protocol):
     def late(self) -> bool:
         """Whether the time of the phase is over in the middle of a step; never in a replay, which does not begin it."""
 
+    def part(self, share: float) -> AbstractContextManager[None]:
+        """What comes within the block takes at most this part of the time left."""
+
     def cancel(self) -> None:
         """End everything at the next callback: nobody wants the result any more. May come from another thread."""
 
@@ -85,6 +91,10 @@ class _Rule:
     def late(self) -> bool:
         """See `StopRule`."""
         return self._cancelled
+
+    def part(self, share: float) -> AbstractContextManager[None]:
+        """See `StopRule`."""
+        return nullcontext()
 
     def cancel(self) -> None:
         """See `StopRule`."""
@@ -125,6 +135,16 @@ class ClockStop(_Rule):
         self._limit = max(self._end, now + self._pricing) if phase == PRICING else self._deadline
         self._phase_deadline = now + max(0.0, self._limit - now) * SHARES.get(phase, 1.0)
         self._began, self._coming = now, phase
+
+    @contextmanager
+    def part(self, share: float) -> Iterator[None]:
+        """See `StopRule`."""
+        now, deadline = time.monotonic(), self._deadline
+        self._deadline = now + max(0.0, deadline - now) * share
+        try:
+            yield
+        finally:
+            self._deadline = deadline
 
     def ends(self, iteration: int, coming: str = "") -> StopReason | None:
         """See `StopRule`. Of the share, also where the next callback would more likely come after it than before."""
