@@ -105,8 +105,12 @@ def replay(
 
 @app.command()
 def setup(
-    nats: Annotated[str, typer.Option("--nats", help="URL of the broker, with an administrator's credentials.")],
-    clusters: Annotated[list[str], typer.Option("--cluster", help="Name of a cluster; repeat for several.")],
+    nats: Annotated[
+        str, typer.Option("--nats", help="Broker whose streams are made, with an administrator's credentials.")
+    ] = "",
+    clusters: Annotated[
+        list[str] | None, typer.Option("--cluster", help="With --nats: name of a cluster; repeat for several.")
+    ] = None,
     replicas: Annotated[int, typer.Option("--replicas", help="Copies of each stream: 1, 3 or 5.")] = 1,
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", help="Cluster whose new pods are to be steered by admission policy.")
@@ -115,11 +119,14 @@ def setup(
         bool, typer.Option("--steering/--no-steering", help="With --kubeconfig: install that policy, or remove it.")
     ] = True,
 ) -> None:
-    """Make streams, consumers and the lease bucket; running it again changes nothing."""
+    """Make streams, consumers and the lease bucket (--nats), steer a cluster's new pods (--kubeconfig), or both.
+
+    Running it again changes nothing.
+    """
     from kinema_cli.setup_command import Steering, run_setup
 
     wish = Steering(kubeconfig, steering) if kubeconfig is not None else None
-    raise typer.Exit(run_setup(nats=nats, clusters=clusters, replicas=replicas, steering=wish))
+    raise typer.Exit(run_setup(nats=nats, clusters=clusters or [], replicas=replicas, steering=wish))
 
 
 @app.command()

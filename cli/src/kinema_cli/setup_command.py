@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from os import getpid
 from pathlib import Path
+from socket import gethostname
 from typing import Final
 
 from rich.console import Console
 
 from kinema_cli.broker import AddressError, settings_for
 from kinema_core.runtime.bus import BusError
+from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, SetupReport, setup
-from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, NotFoundError, annotations_of, connect, uid
+from kinema_rescheduler.adapters.kubernetes_claim import PATH, ClusterClaim
 from kinema_rescheduler.adapters.kubernetes_steering import install, remove
 from kinema_rescheduler.errors import EffectError
+from kinema_rescheduler.logic.names import CLAIM_NAME, CLAIMED, PROCESS, STEERING_NAMESPACE
 
 REPLICAS: Final = (1, 3, 5)
+_NOTHING: Final = (
+    "nothing to set up: give --nats and --cluster for streams on a broker, --kubeconfig for the admission policy in a "
+    "cluster (with --no-steering to remove it), or all of them"
+)
 
 
 @dataclass(frozen=True)
@@ -30,28 +39,82 @@ class Steering:
 def run_setup(*, nats: str, clusters: list[str], replicas: int, steering: Steering | None = None) -> int:
     """Create streams, consumers and the lease bucket; put steering into force on a cluster or take it away.
 
+    With an empty `nats` only the latter: no broker is needed for it.
+
     Returns:
         0 done, 1 refused, 2 wrong arguments, 4 something is there, but otherwise.
     """
-    errors = Console(stderr=True)
-    if replicas not in REPLICAS:
-        errors.print(f"--replicas is {replicas}: use 1, 3 or 5", markup=False)
-        return 2
     try:
-        every = [settings_for(nats, cluster) for cluster in clusters]
+        every = _brokers(nats, clusters, replicas)
     except AddressError as error:
-        errors.print(str(error), markup=False, soft_wrap=True)
-        return 2
+        return _failed(2, str(error))
+    if not every and steering is None:
+        return _failed(2, _NOTHING)
+    report = SetupReport(created=(), drift=())
     try:
-        report = asyncio.run(setup(every[0], Layout(clusters=tuple(clusters), replicas=replicas)))
-        told = asyncio.run(steer(steering)) if steering is not None else ""
+        if every:
+            report = asyncio.run(setup(every[0], Layout(clusters=tuple(clusters), replicas=replicas)))
+            _print(report)
+        if steering is not None:
+            asyncio.run(_steer_or_leave(steering))
     except (BusError, EffectError) as error:
-        errors.print(str(error), markup=False, soft_wrap=True)
-        return 1
-    _print(report)
-    if told:
-        Console().print(told, markup=False, soft_wrap=True)
+        return _failed(1, str(error))
     return 4 if report.drift else 0
+
+
+def _brokers(nats: str, clusters: list[str], replicas: int) -> list[RuntimeSettings]:
+    """How each cluster's administrator connects, none without a broker; raises AddressError."""
+    if replicas not in REPLICAS:
+        raise AddressError(f"--replicas is {replicas}: use 1, 3 or 5")
+    if clusters and not nats:
+        raise AddressError("--cluster names whose streams are made: give their broker, too, as --nats")
+    if nats and not clusters:
+        raise AddressError("--nats is given without --cluster: name the cluster whose streams shall be made there")
+    return [settings_for(nats, cluster) for cluster in clusters]
+
+
+def _failed(code: int, said: str) -> int:
+    Console(stderr=True).print(said, markup=False, soft_wrap=True)
+    return code
+
+
+async def _steer_or_leave(wish: Steering) -> None:
+    """Carry out the wish; who takes steering away is about to leave, so the claim goes with it where it is free."""
+    Console().print(await steer(wish), markup=False, soft_wrap=True)
+    if not wish.on:
+        Console().print(await leave(wish.kubeconfig), markup=False, soft_wrap=True)
+
+
+async def leave(kubeconfig: Path, seconds: float = 15.0) -> str:
+    """Delete the Lease that says which Kinema acts on a cluster, unless one does; says what came of it.
+
+    It is taken before it is deleted, so that no other one takes it in between. A holder that does not renew it within
+    the `seconds` that it has claimed is dead.
+
+    Raises:
+        EffectError: the cluster refused it, or cannot be reached.
+    """
+    what = f"Lease {STEERING_NAMESPACE}/{CLAIM_NAME}"
+    api = await connect(str(kubeconfig))
+    try:
+        await api.get(PATH)
+        own = f"kinema setup on {gethostname()} (process {getpid()})"
+        await ClusterClaim(api, own, process=own, seconds=seconds).take()
+        await api.delete(PATH, uid(await api.get(PATH)))
+    except NotFoundError:
+        return f"{what}: absent"
+    except EffectError as error:
+        if error.reason != CLAIMED:
+            raise
+        return f"{what}: stays, as {await _holder(api)} acts on this cluster; run this again when that has ended"
+    finally:
+        await api.close()
+    return f"{what}: removed"
+
+
+async def _holder(api: KubernetesApi) -> str:
+    found = await api.get(PATH)
+    return annotations_of(found).get(PROCESS) or str((found.get("spec") or {}).get("holderIdentity"))
 
 
 async def steer(wish: Steering) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 from dataclasses import dataclass
 from os import getpid
@@ -125,7 +126,8 @@ async def _run(options: PipelineOptions) -> int:
                 await asyncio.wait_for(stopping.wait(), LOOK_SECONDS)
             except TimeoutError:
                 continue
-        complain("ended; `kinema setup --kubeconfig FILE --no-steering` takes the admission policy out of the cluster")
+        undo = f"kinema setup --kubeconfig {shlex.quote(str(options.kubeconfig))} --no-steering"
+        complain(f"ended; `{undo}` takes the admission policy out of the cluster")
     except EffectError as error:
         complain(f"nothing was started: {error.detail}")
         return CONFLICT if error.reason == CLAIMED else 1

@@ -1,0 +1,115 @@
+"""`kinema setup` for a cluster alone: what it installs, takes away and leaves to others, without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.controlplane.plane import ControlPlane
+from tests.rescheduler.sim_world import sim_world
+from typer.testing import CliRunner, Result
+
+from kinema_cli.main import app
+from kinema_cli.setup_command import leave
+from kinema_rescheduler.adapters.kubernetes_api import NotFoundError, connect
+from kinema_rescheduler.adapters.kubernetes_claim import PATH, ClusterClaim
+from kinema_sim.scenarios.registry import SCENARIOS
+
+POLICY = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/kinema-steering"
+
+
+@pytest.fixture
+async def kubeconfig(tmp_path: Path) -> AsyncIterator[Path]:
+    """A simulated cluster on which no Kinema ever was."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        yield world.kubeconfig
+
+
+def setup(*arguments: str) -> Result:
+    """The command as it is typed, with no broker anywhere."""
+    return CliRunner().invoke(app, ["setup", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing to set up: give --nats and --cluster for streams on a broker, --kubeconfig for the admission"),
+        (["--no-steering"], "nothing to set up: give --nats and --cluster"),
+        (["--nats", "nats://host"], "--nats is given without --cluster: name the cluster"),
+        (["--cluster", "demo"], "--cluster names whose streams are made: give their broker, too, as --nats"),
+        (["--kubeconfig", "f", "--cluster", "demo"], "--cluster names whose streams are made: give their broker"),
+    ],
+)
+def test_half_a_wish_is_one_line(arguments: list[str], said: str) -> None:
+    """What is missing is said once and whole, exit 2."""
+    found = setup(*arguments)
+    assert found.exit_code == 2
+    (line,) = found.stderr.splitlines()
+    assert line.startswith(said)
+
+
+async def test_steering_alone_asks_no_broker(kubeconfig: Path) -> None:
+    """Installing and removing take a kubeconfig only; streams are not mentioned."""
+    on = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig))
+    assert (on.exit_code, on.stderr) == (0, "")
+    assert on.stdout.startswith("steering: this Kubernetes has no mutating admission policies")
+    off = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig), "--no-steering")
+    assert (off.exit_code, off.stderr) == (0, "")
+    assert off.stdout == "steering: absent\nLease kube-system/kinema: absent\n"
+
+
+async def test_a_claim_that_nobody_holds_goes_too(kubeconfig: Path) -> None:
+    """The Lease of a Kinema that has ended is deleted; also where that one was killed, once its time has run out."""
+    api = await connect(str(kubeconfig))
+    ended = ClusterClaim(api, "ended", process="it", seconds=1)
+    await ended.take()
+    await ended.release()
+    off = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig), "--no-steering")
+    assert off.stdout == "steering: absent\nLease kube-system/kinema: removed\n"
+    with pytest.raises(NotFoundError):
+        await api.get(PATH)
+    await ClusterClaim(api, "killed", process="it", seconds=1).take()
+    assert await leave(kubeconfig, seconds=1) == "Lease kube-system/kinema: removed"
+    await api.close()
+
+
+async def test_the_claim_of_a_kinema_that_acts_stays(kubeconfig: Path) -> None:
+    """Who acts is named, and keeps the Lease as it is."""
+    api = await connect(str(kubeconfig))
+    other = ClusterClaim(api, "other", process="`kinema up` on host7", seconds=2)
+    await other.take()
+    keeping = asyncio.create_task(other.keep(lambda _: None))
+    said = await leave(kubeconfig, seconds=2)
+    keeping.cancel()
+    assert said == (
+        "Lease kube-system/kinema: stays, as `kinema up` on host7 acts on this cluster; run this again when that has "
+        "ended"
+    )
+    assert (await api.get(PATH))["spec"]["holderIdentity"] == "other"
+    await api.close()
+
+
+@pytest.mark.cluster
+async def test_policy_and_claim_come_and_go(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """On a real API server: installed by one command, gone with the Lease by the other, whoever ended the services."""
+    kubeconfig = control_plane.admin.write_kubeconfig(tmp_path / "kubeconfig")
+    api = await connect(str(kubeconfig))
+    with suppress(NotFoundError):
+        await api._request("DELETE", PATH)
+    on = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig))
+    assert (on.exit_code, on.stdout) == (0, "steering: installed\n")
+    await api.get(POLICY)
+    ended = ClusterClaim(api, "ended", process="it")
+    await ended.take()
+    await ended.release()
+    off = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig), "--no-steering")
+    assert off.exit_code == 0
+    assert off.stdout.splitlines()[0].startswith("steering: removed")
+    assert off.stdout.splitlines()[1:] == ["Lease kube-system/kinema: removed"]
+    for path in (POLICY, PATH):
+        with pytest.raises(NotFoundError):
+            await api.get(path)
+    await api.close()
