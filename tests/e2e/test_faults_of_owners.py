@@ -83,6 +83,27 @@ async def test_a_namespace_that_goes_stops_nothing_else(own_control_plane: Contr
     check(outcome)
 
 
+async def misfit_comes(scene: Scene) -> bool:
+    """Somebody asks for a node that there is none of, and that nobody sells."""
+    scene.auditor.excuse(namespace=DOOMED)
+    app = App("misfit", DOOMED, "example/misfit:1", cpu_m=100, memory_mi=100, replicas=1, annotations=FIXED)
+    body = quick(deployment(app))
+    body["spec"]["template"]["spec"]["nodeSelector"] = {"no": "where"}
+    await scene.ask("POST", "/api/v1/namespaces", namespace(DOOMED))
+    await scene.ask("POST", *at("apps/v1", "deployments", body))
+    return True
+
+
+async def test_a_pod_that_fits_nowhere_stops_no_saving(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """It is tried to place it once; then everybody else is moved as if it were not there."""
+    try:
+        outcome = await struck(own_control_plane, tmp_path / "run", misfit_comes, settings=HASTY)
+        check(outcome)
+        assert outcome.moved("surge-down", "web")
+    finally:
+        own_control_plane.admin.remove_namespace(DOOMED)
+
+
 async def test_a_strangers_cordon_stays_and_is_kept_to(own_control_plane: ControlPlane, tmp_path: Path) -> None:
     """A booted node that an operator cordons takes no more pods, and is cordoned still when all is over."""
 

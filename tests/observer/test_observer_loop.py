@@ -123,6 +123,29 @@ def test_a_set_without_all_its_replicas_means_unrest(missing: Workload) -> None:
     assert decision.skip.figures["desired"] == 3
 
 
+def test_replicas_for_which_no_place_was_found_stop_no_saving() -> None:
+    """Once an autoscale iteration has ended without one: one Deployment that fits nowhere would keep all else dear."""
+    short = replica_set("a", replicas=3, ready=2)
+    waiting = pod("a-0", owner=short)
+    tried = (0.0, "it-1", log.started("autoscale", 1, "shop/a-0"))
+    for of, ends, told in (
+        (cluster(short, waiting), log.none("autoscale"), ""),
+        (cluster(short, waiting), log.refused("drift"), "replicas-not-ready"),  # untimely: it was never tried
+        (
+            cluster(short, msgspec.structs.replace(waiting, unschedulable=False)),
+            log.none("autoscale"),
+            "replicas-not-ready",
+        ),
+        (cluster(short, waiting, replica_set("b", replicas=1, ready=0)), log.none("autoscale"), "replicas-not-ready"),
+        (cluster(replica_set("a", replicas=4, ready=2), waiting), log.none("autoscale"), "replicas-not-ready"),
+        (cluster(replica_set("a", replicas=1, ready=2), waiting), log.none("autoscale"), "replicas-not-ready"),
+    ):
+        decision = decide(of, view(tried, (5.0, "it-1", ends)), now=at(20))
+        assert (decision.skip.reason if decision.skip else "") == told
+        assert (decision.start is None) == bool(told)
+    assert refusal(decide(cluster(short, waiting), view(tried), now=at(1))) == "iteration-running"
+
+
 def test_no_reschedule_while_an_iteration_runs() -> None:
     """From its start until it ends in any of the ways it can."""
     running = (0.0, "it-1", log.started("reschedule"))

@@ -64,7 +64,7 @@ def tick(
     moment = _Moment(cluster, view, now, settings, view.running(now, settings))
     if blind:
         return Decision(Memory(), skip=_told(moment, refusal("state-unknown", missing=", ".join(blind))))
-    restless = unrest(cluster, moment.running, settings.autoscaler_tolerance)
+    restless = unrest(cluster, moment.running, settings.autoscaler_tolerance, _hopeless(moment))
     memory = Memory() if restless is not None else Memory(memory.stable_since or now)
     empty, occupied = _expiry_nodes(cluster)
     deletions = _deletions(moment, empty)
@@ -154,6 +154,12 @@ def _autoscale(moment: _Moment) -> IterationStarted | None:
         figures=FrozenMap(figures),
         pods=pods,
     )
+
+
+def _hopeless(moment: _Moment) -> frozenset[str]:
+    """Pods without a place for which an autoscale iteration, if not an untimely one, has brought none."""
+    tried = frozenset(pod for item in moment.view.autoscaled if not item.untimely for pod in item.pods)
+    return tried.intersection(derived(moment.cluster, _unschedulable)) if tried else tried
 
 
 def _rest(moment: _Moment, item: Ended) -> timedelta:

@@ -6,7 +6,8 @@ node is being booted or deleted. How long that has held is the loop's to count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,9 +32,19 @@ def refusal(reason: str, **figures: int | float | str) -> Refusal:
     return Refusal(reason, FrozenMap(figures))
 
 
-def unrest(cluster: Cluster, running: Sequence[Iteration], tolerance: float) -> Refusal | None:
-    """The first thing that keeps the cluster from being stable; None when nothing does."""
-    return _autoscaler_above(cluster, tolerance) or derived(cluster, _replicas_missing) or _node_operation(running)
+def unrest(
+    cluster: Cluster, running: Sequence[Iteration], tolerance: float, hopeless: Collection[str] = ()
+) -> Refusal | None:
+    """The first thing that keeps the cluster from being stable; None when nothing does.
+
+    Args:
+        cluster: the state.
+        running: iterations under way.
+        tolerance: see `LoopSettings.autoscaler_tolerance`.
+        hopeless: keys of pods without a place for which an autoscale iteration has found none either. Nothing will come
+            of waiting for them: whoever asks for a node that nobody sells would stop all saving.
+    """
+    return _autoscaler_above(cluster, tolerance) or _replicas_missing(cluster, hopeless) or _node_operation(running)
 
 
 def _autoscaler_above(cluster: Cluster, tolerance: float) -> Refusal | None:
@@ -59,17 +70,26 @@ def _above(item: Autoscaler, tolerance: float) -> list[bool]:
     return [metric.current is not None and metric.current * 1000 > metric.target * allowed for metric in item.metrics]
 
 
-def _replicas_missing(cluster: Cluster) -> Refusal | None:
-    counted = (item for item in cluster.objects.get(Workload.__name__, {}).values() if isinstance(item, Workload))
-    missing = sorted(
-        (item for item in counted if item.type in _COUNTED and item.replicas != item.ready), key=lambda item: item.key
-    )
+def _replicas_missing(cluster: Cluster, hopeless: Collection[str]) -> Refusal | None:
+    missing = derived(cluster, _short)
+    if missing and hopeless:
+        pods = (cluster.pod(key) for key in hopeless)
+        owners = (pod.owner and f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}" for pod in pods if pod is not None)
+        in_vain = Counter(owners)
+        missing = tuple(item for item in missing if not 0 < item.replicas - item.ready <= in_vain[item.key])
     if not missing:
         return None
     first = missing[0]
     return refusal(
         "replicas-not-ready", workload=first.key, desired=first.replicas, ready=first.ready, workloads=len(missing)
     )
+
+
+def _short(cluster: Cluster) -> tuple[Workload, ...]:
+    """Workloads with other than as many Ready pods as they want, by key."""
+    counted = (item for item in cluster.objects.get(Workload.__name__, {}).values() if isinstance(item, Workload))
+    found = (item for item in counted if item.type in _COUNTED and item.replicas != item.ready)
+    return tuple(sorted(found, key=lambda item: item.key))
 
 
 def _node_operation(running: Sequence[Iteration]) -> Refusal | None:
