@@ -45,6 +45,14 @@ def rolling_plan() -> tuple[Cluster, Plan]:
     return _checked(before, plan)
 
 
+def crowded_plan() -> tuple[Cluster, Plan]:
+    """Three pods are made smaller to come together on a node that has room for hardly more than them."""
+    before = cluster(node("n1", cpu=1500), node("n2"), deployed("web", ["n2", "n2", "n1"], cpu=500))
+    to = {pod.key: "n1" for pod in before.pods}
+    plan = plan_for(before, offers(), to=to, delete=["n2"], resizes={"Deployment/shop/web": {"cpu": 300}})
+    return _checked(before, plan)
+
+
 def room_for_pending() -> tuple[Cluster, Plan]:
     """A full cluster gets a node for its pending pod."""
     before = full()

@@ -181,10 +181,27 @@ def clean(scene: Scene) -> Phase:
         turn = restored(scene, workload)
         bodies += turn.bodies
         over = over and turn.over
-    steps = [*_unsteers(scene), *_unmarks(scene)]
-    open_now = len(scene.execution.open_steps)
-    bodies += intents((scene.intend(step) for step in steps), scene.limits.max_parallel_marks, open_now)
-    return Phase(tuple(bodies), over and all(scene.over(step.id) for step in steps))
+    taken = _taken_back(scene, [*_unsteers(scene), *_unmarks(scene)])
+    return Phase((*bodies, *taken.bodies), over and taken.over)
+
+
+def reopen(scene: Scene) -> Phase:
+    """Take the marks off the nodes that were there before the plan, first off those that are closed by them."""
+    steps = [step for step in _unmarks(scene) if step.target not in scene.ours]
+    return _taken_back(scene, sorted(steps, key=lambda step: step.target not in scene.deletes))
+
+
+def _taken_back(scene: Scene, steps: list[Step]) -> Phase:
+    """Make these steps; a node that is being marked or deleted right now has to wait for that.
+
+    Opened again while its deletion is under way, a node would take pods and go with them.
+    """
+    under_way = [progress.step for progress in scene.execution.open_steps]
+    busy = {step.target for step in under_way if step.kind in {"mark", "delete"}}
+    open_now = sum(1 for step in under_way if step.kind in {"mark", "unmark", "unsteer"})
+    due = (scene.intend(step) for step in steps if step.target not in busy)
+    bodies = intents(due, scene.limits.max_parallel_marks, open_now)
+    return Phase(bodies, over=all(scene.over(step.id) for step in steps))
 
 
 def _unsteers(scene: Scene) -> list[Step]:

@@ -9,7 +9,7 @@ from kinema_core.events import Node, Step
 from kinema_rescheduler.logic.execution import Progress, Verdict
 from kinema_rescheduler.logic.moves import abandon
 from kinema_rescheduler.logic.names import ABORT, CLAIMED, expire_id
-from kinema_rescheduler.logic.phases import Phase, clean
+from kinema_rescheduler.logic.phases import Phase, clean, reopen
 from kinema_rescheduler.logic.scene import Decision, Scene
 
 _NEVER_MADE = frozenset({"stock-out", "quota", "permission", "denied", "invalid", "conflict", CLAIMED})
@@ -36,7 +36,15 @@ def reason_to_abort(scene: Scene) -> Verdict | None:
 
 
 def roll_back(scene: Scene) -> Phase:
-    """Wait for what is under way, then take back moves, nodes and marks, in this order."""
+    """Open the nodes that were to go, wait for what is under way, then take back moves, new nodes and all the rest.
+
+    The nodes first, and beside all else: none of them is deleted any more, and as long as they are closed, pods of the
+    way back and pods of strangers wait for room that is there. New nodes stay as they are until it is known which of
+    them go.
+    """
+    opening = reopen(scene)
+    if opening.bodies:
+        return Phase(opening.bodies)
     if scene.execution.open_steps and not _taking_back(scene):
         return Phase()
     for stage in (_moves, _nodes, clean):

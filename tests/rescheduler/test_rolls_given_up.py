@@ -1,0 +1,94 @@
+"""What becomes of a rolling update when the plan, or only this part of it, is given up half way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+from tests.rescheduler.harness import World
+from tests.rescheduler.plans_in_memory import crowded_plan, fragmented_plan
+from tests.rescheduler.test_crashes import at_pass, check_once
+from tests.rescheduler.test_operator_wins import WEB, once
+from tests.support.builders import NOW, pod
+
+from kinema_core.events import AbortRequested, ExecutionAborted, StepDone, StepIntended
+from kinema_rescheduler.adapters.memory import Pace
+from kinema_rescheduler.logic.limits import Limits
+
+_PLACES = ("before", "intended", "effected", "done")
+_UNDOING = [f"rescheduler.{kind}.{place}" for kind in ("unmark", "restore", "roll-finish") for place in _PLACES]
+
+
+def steps_made(world: World, kind: str) -> dict[str, datetime]:
+    """When steps of a kind were made, by target."""
+    intended = {event.body.step.id: event.body.step for event in world.log() if isinstance(event.body, StepIntended)}
+    done = [(event.time, event.body.step) for event in world.log() if isinstance(event.body, StepDone)]
+    return {intended[step].target: time for time, step in done if intended[step].kind == kind}
+
+
+def half_way(world: World) -> bool:
+    """All new pods of the crowded plan are there, and two of three old ones are gone."""
+    new = sum(pod.node is not None for key, pod in world.memory.pods.items() if key.startswith("shop/web-r1"))
+    return new == 3 and "shop/web-1" not in world.memory.pods
+
+
+async def aborted(world: World, when: Callable[[], bool]) -> ExecutionAborted:
+    """The end of a plan that an operator gives up as soon as something holds."""
+    for _ in range(600):
+        await world.second()
+        if when():
+            break
+    await world.publish(AbortRequested(by="me"), "abort-1")
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert end.reason == "operator"
+    return end
+
+
+async def test_an_abort_opens_the_nodes_before_it_waits_for_pods() -> None:
+    """Given up in the middle of a roll: its pods come back, and strangers come, to where our taint kept them off."""
+    before, plan = crowded_plan()
+    limits = Limits()
+    world = World(before, limits=limits)
+    strangers = {one.key: one for one in (pod(f"stranger-{n}", cpu=600, created=NOW) for n in range(2))}
+    world.on_second = once(lambda: half_way(world), lambda: world.memory.pods.update(strangers))
+    await world.accept(plan)
+    end = await aborted(world, lambda: half_way(world))
+    assert end.figures["deleted"] == 0
+    opened = steps_made(world, "unmark")
+    assert opened.keys() == {"n1", "n2"}
+    assert max(opened.values()) < steps_made(world, "restore")[WEB]
+    assert world.clock.now() - opened["n2"] < timedelta(seconds=limits.pods_ready_seconds / 2)
+    assert [world.memory.pods[key].node for key in strangers] == ["n1", "n2"]
+    assert sum(pod.ready for pod in world.memory.pods.values()) == 5
+    assert world.problems == []
+    assert world.marks_left() == []
+
+
+@pytest.mark.parametrize("point", _UNDOING)
+async def test_killed_while_a_roll_is_taken_back(point: str) -> None:
+    """Killed anywhere on the way back of a roll: the same end, and nothing is done twice."""
+    before, plan = crowded_plan()
+    world = World(before)
+    world.crash_at = at_pass(point)
+    await world.accept(plan)
+    end = await aborted(world, lambda: half_way(world))
+    assert world.crashes == 1
+    assert end.leftovers == ()
+    assert {pod.node for pod in world.memory.pods.values()} == {"n1", "n2"}
+    check_once(world)
+
+
+async def test_a_node_stays_closed_while_its_deletion_is_under_way() -> None:
+    """Given up while nodes are being deleted: those go, closed to the last, and only the others are opened."""
+    before, plan = fragmented_plan()
+    world = World(before, pace=Pace(node_delete=1500), limits=Limits(delete_seconds=3000))
+    await world.accept(plan)
+    end = await aborted(world, lambda: any(kind == "delete" for kind, _ in world.provider.orders))
+    gone = {node.name for node in before.nodes} - world.memory.nodes.keys()
+    assert gone
+    assert end.figures["deleted"] == len(gone)
+    assert not gone & steps_made(world, "unmark").keys()
+    assert world.problems == []
+    assert world.marks_left() == []
