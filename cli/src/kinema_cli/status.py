@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from kinema_cli.execution_status import QUIET_SECONDS, ExecutionStatus, Steps, execution_of, steps_of, waits_for
 from kinema_cli.plans import how_far
 from kinema_core.events import (
     ClusterDelta,
@@ -26,13 +27,11 @@ from kinema_core.events import (
     PlanNone,
     PlanRefused,
     Resumed,
-    Step,
-    StepDone,
-    StepFailed,
-    StepIntended,
 )
 from kinema_core.events.frozen import EMPTY
+from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.bus import Bus, Damaged, Stored, StreamName
+from kinema_core.runtime.follow import Follower, StateLostError
 
 T = TypeVar("T")
 
@@ -84,30 +83,6 @@ class PlanStatus(_Part, frozen=True, kw_only=True):
     figures: Figures = EMPTY
 
 
-class FailedStep(_Part, frozen=True, kw_only=True):
-    """A step that did not succeed so far."""
-
-    step: str
-    reason: str
-    detail: str
-    retry: bool
-
-
-class ExecutionStatus(_Part, frozen=True, kw_only=True):
-    """The newest execution."""
-
-    plan: str
-    accepted: datetime
-    outcome: str
-    """`running`, `finished` or `aborted`."""
-    done: int
-    running: tuple[Step, ...]
-    failed: tuple[FailedStep, ...]
-    reason: str = ""
-    leftovers: tuple[str, ...] = ()
-    figures: Figures = EMPTY
-
-
 class PauseStatus(_Part, frozen=True, kw_only=True):
     """Whether the operator has paused the pipeline."""
 
@@ -156,6 +131,7 @@ _LOG_KINDS: Final = (
     "plan-held",
     "execution-finished",
     "execution-aborted",
+    "abort-requested",
     "paused",
     "resumed",
 )
@@ -192,7 +168,27 @@ async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:
     if accepted is not None:
         found = bus.read("LOG", start=accepted.sequence, kinds=_STEP_KINDS)
         steps = [item.event async for item in found if isinstance(item, Stored)]
-    return status_of(newest, steps, cluster=cluster, now=now, damaged=tuple(damaged))
+    status = status_of(newest, steps, cluster=cluster, now=now, damaged=tuple(damaged))
+    running = status.execution
+    if running is None or running.outcome != "running" or (now - running.quiet_since).total_seconds() < QUIET_SECONDS:
+        return status
+    proposal = newest.get("plan-proposed")
+    plan = proposal.event.body if proposal is not None and proposal.event.id == running.plan else None
+    waits = await _waits(bus, steps_of(running.plan, steps), plan if isinstance(plan, Plan) else None)
+    return msgspec.structs.replace(status, execution=msgspec.structs.replace(running, waits_for=waits))
+
+
+async def _waits(bus: Bus, steps: Steps, plan: Plan | None) -> tuple[str, ...]:
+    """What a quiet execution waits for, by the newest state."""
+    try:
+        state, _ = await Follower(bus, Cluster(), _folded).latest()
+    except StateLostError as error:
+        return (f"a state to decide on: {error}",)
+    return waits_for(steps, plan, state)
+
+
+def _folded(state: Cluster, event: Event) -> Cluster:
+    return evolve(state, event.body) if isinstance(event.body, ClusterSnapshot | ClusterDelta) else state
 
 
 def status_of(
@@ -207,7 +203,7 @@ def status_of(
         iteration=_iteration(newest),
         skipped=_skipped(newest),
         plan=_plan(newest),
-        execution=_execution(newest, steps),
+        execution=execution_of(newest, steps),
         damaged=damaged,
     )
 
@@ -248,7 +244,12 @@ def _iteration(newest: Mapping[str, Stored]) -> IterationStatus | None:
     if found is None:
         return None
     started, body = found
-    mine = [item for item in newest.values() if item.event.iteration == started.event.iteration]
+    stages = (*_STAGES, IterationStarted)
+    mine = [
+        item
+        for item in newest.values()
+        if item.event.iteration == started.event.iteration and isinstance(item.event.body, stages)
+    ]
     last = max((item for item in mine if item.sequence >= started.sequence), key=lambda item: item.sequence)
     stage, outcome = _stage(last.event, body.mode)
     return IterationStatus(
@@ -322,40 +323,3 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
             )
         case _:
             return proposal
-
-
-def _execution(newest: Mapping[str, Stored], steps: list[Event]) -> ExecutionStatus | None:
-    found = _of(newest, "plan-accepted", PlanAccepted)
-    if found is None:
-        return None
-    item, accepted = found
-    intended: dict[str, Step] = {}
-    settled: dict[str, StepDone | StepFailed] = {}
-    for event in steps:
-        match event.body:
-            case StepIntended(plan=accepted.plan, step=step):
-                intended[step.id] = step
-                # A new attempt makes an old failure history.
-                settled.pop(step.id, None)
-            case StepDone(plan=accepted.plan) | StepFailed(plan=accepted.plan):
-                settled[event.body.step] = event.body
-            case _:
-                pass
-    failed = [body for body in settled.values() if isinstance(body, StepFailed)]
-    end = _latest(newest, "execution-finished", "execution-aborted")
-    ended = end.event.body if end is not None and end.sequence > item.sequence else None
-    aborted = ended if isinstance(ended, ExecutionAborted) else None
-    over = isinstance(ended, ExecutionFinished | ExecutionAborted)
-    return ExecutionStatus(
-        plan=accepted.plan,
-        accepted=item.event.time,
-        outcome="aborted" if aborted is not None else "finished" if over else "running",
-        done=sum(isinstance(body, StepDone) for body in settled.values()),
-        running=() if over else tuple(step for key, step in intended.items() if key not in settled),
-        failed=tuple(
-            FailedStep(step=body.step, reason=body.reason, detail=body.detail, retry=body.retry) for body in failed
-        ),
-        reason=f"{aborted.reason}: {aborted.detail}" if aborted is not None else "",
-        leftovers=aborted.leftovers if aborted is not None else (),
-        figures=ended.figures if isinstance(ended, ExecutionFinished | ExecutionAborted) else EMPTY,
-    )

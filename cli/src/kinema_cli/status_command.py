@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING
 import typer
 
 from kinema_cli.options import BROKER, CLUSTER, ClusterName, Nats, Output
-from kinema_cli.output import Format, cell
+from kinema_cli.output import Format, cell, counted
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import RenderableType
 
-    from kinema_cli.status import ExecutionStatus, PlanStatus, Status
+    from kinema_cli.execution_status import ExecutionStatus
+    from kinema_cli.status import PlanStatus, Status
     from kinema_core.events import Figures
     from kinema_core.runtime.settings import RuntimeSettings
 
 NOTHING_FOUND = 3
+_TIME = "%Y-%m-%d %H:%M:%S"
+_UNTOLD = "the state does not tell what for: see the rescheduler's /readyz and log"
 
 
 def status(
@@ -75,7 +80,7 @@ def status_tables(found: Status) -> RenderableType:
     if found.plan is not None:
         rows += _plan_rows(found.plan)
     if found.execution is not None:
-        rows += _execution_rows(found.execution)
+        rows += _execution_rows(found.execution, found.now)
     if found.damaged:
         rows.append(("damaged", f"the newest {', '.join(found.damaged)} cannot be read"))
     table = Table(title="Kinema", title_justify="left", show_header=False)
@@ -94,7 +99,7 @@ def _state_rows(found: Status) -> list[tuple[str, str]]:
     pause = found.pause
     if pause.paused:
         why = f": {pause.reason}" if pause.reason else ""
-        rows.append(("paused", f"by {pause.by} since {pause.since:%Y-%m-%d %H:%M:%S}{why}"))
+        rows.append(("paused", f"by {pause.by} since {pause.since:{_TIME}}{why}"))
     if found.iteration is not None:
         item = found.iteration
         outcome = f": {item.outcome}" if item.outcome else ""
@@ -109,7 +114,7 @@ def _plan_rows(plan: PlanStatus) -> list[tuple[str, str]]:
     cost = f"{plan.usd_per_hour_before:.4f} → {plan.usd_per_hour_after:.4f} USD/h"
     rows = [
         ("plan", plan.id),
-        ("", f"{plan.status}: {cost}, {plan.moves} moves, gap {gap}"),
+        ("", f"{plan.status}: {cost}, {counted(plan.moves, 'move')}, gap {gap}"),
         ("", _with_figures(": ".join(part for part in (plan.fate, plan.rule, plan.reason) if part), plan.figures)),
     ]
     if plan.would_change:
@@ -117,11 +122,12 @@ def _plan_rows(plan: PlanStatus) -> list[tuple[str, str]]:
     return rows
 
 
-def _execution_rows(execution: ExecutionStatus) -> list[tuple[str, str]]:
+def _execution_rows(execution: ExecutionStatus, now: datetime) -> list[tuple[str, str]]:
     from kinema_cli.report.protocol import step_in_a_line
 
-    counts = f"{execution.done} steps done, {len(execution.running)} running, {len(execution.failed)} failed"
+    counts = f"{counted(execution.done, 'step')} done, {len(execution.running)} running, {len(execution.failed)} failed"
     rows = [("execution", _with_figures(f"{execution.outcome}, {counts}", execution.figures))]
+    rows += _pending_rows(execution, now)
     rows += [("", f"running: {step_in_a_line(step)}") for step in execution.running]
     rows += [
         ("", f"failed: {item.step}: {item.reason}: {item.detail}{'; will be tried again' if item.retry else ''}")
@@ -131,6 +137,22 @@ def _execution_rows(execution: ExecutionStatus) -> list[tuple[str, str]]:
         rows.append(("", execution.reason))
     if execution.leftovers:
         rows.append(("left behind", ", ".join(execution.leftovers)))
+    return rows
+
+
+def _pending_rows(execution: ExecutionStatus, now: datetime) -> list[tuple[str, str]]:
+    """That an abort was asked for, and what a quiet execution waits for."""
+    from kinema_cli.execution_status import QUIET_SECONDS
+
+    rows: list[tuple[str, str]] = []
+    if execution.abort is not None:
+        why = f": {execution.abort.reason}" if execution.abort.reason else ""
+        rows.append(("", f"abort asked for by {execution.abort.by} at {execution.abort.asked:{_TIME}}{why}"))
+    quiet = (now - execution.quiet_since).total_seconds()
+    if execution.outcome == "running" and quiet >= QUIET_SECONDS:
+        rows.append(("", f"no step began or ended for {_lasting(quiet)}, since {execution.quiet_since:{_TIME}}"))
+        waits = execution.waits_for or (() if execution.running else (_UNTOLD,))
+        rows += [("", f"waits, most probably: {what}") for what in waits]
     return rows
 
 

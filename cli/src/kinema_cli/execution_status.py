@@ -1,0 +1,225 @@
+"""How far the newest execution is, and what it most probably waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from kinema_core.events import (
+    EMPTY,
+    AbortRequested,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    Figures,
+    Plan,
+    PlanAccepted,
+    Pod,
+    Step,
+    StepDone,
+    StepFailed,
+    StepIntended,
+    Workload,
+)
+from kinema_core.model.cluster import Cluster
+from kinema_core.runtime.bus import Stored
+
+QUIET_SECONDS: Final = 20.0
+"""After so long without a step that began or ended, people want to know what for."""
+_MOST: Final = 6
+"""Things that are named; the rest is counted."""
+_MOVING: Final = frozenset({"surge-up", "evict", "roll", "restore"})
+
+
+class FailedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that did not succeed so far."""
+
+    step: str
+    reason: str
+    detail: str
+    retry: bool
+
+
+class AbortStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's wish to give the running plan up."""
+
+    by: str
+    asked: datetime
+    reason: str = ""
+
+
+class ExecutionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest execution."""
+
+    plan: str
+    accepted: datetime
+    outcome: str
+    """`running`, `finished` or `aborted`."""
+    done: int
+    running: tuple[Step, ...]
+    failed: tuple[FailedStep, ...]
+    quiet_since: datetime
+    """When a step last began or ended; before the first one, when the plan was accepted."""
+    waits_for: tuple[str, ...] = ()
+    """What it most probably waits for, where no step began or ended for a while."""
+    abort: AbortStatus | None = None
+    """That an abort was asked for, as long as the plan has not ended."""
+    reason: str = ""
+    leftovers: tuple[str, ...] = ()
+    figures: Figures = EMPTY
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """The steps of one plan: what was intended, by id, and how the latest attempt ended."""
+
+    intended: Mapping[str, Step]
+    settled: Mapping[str, StepDone | StepFailed]
+    newest: datetime | None
+
+    @property
+    def open(self) -> tuple[Step, ...]:
+        """Steps whose outcome is not known."""
+        return tuple(step for key, step in self.intended.items() if key not in self.settled)
+
+    @property
+    def done(self) -> Mapping[str, StepDone]:
+        """Steps that were made, by id."""
+        return {key: body for key, body in self.settled.items() if isinstance(body, StepDone)}
+
+
+def steps_of(plan: str, events: list[Event]) -> Steps:
+    """The steps of a plan among these events."""
+    intended: dict[str, Step] = {}
+    settled: dict[str, StepDone | StepFailed] = {}
+    newest = None
+    for event in events:
+        body = event.body
+        if not isinstance(body, StepIntended | StepDone | StepFailed) or body.plan != plan:
+            continue
+        newest = event.time
+        if isinstance(body, StepIntended):
+            intended[body.step.id] = body.step
+            # A new attempt makes an old failure history.
+            settled.pop(body.step.id, None)
+        else:
+            settled[body.step] = body
+    return Steps(intended, settled, newest)
+
+
+def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> ExecutionStatus | None:
+    """The execution that follows from the newest event of each kind and the steps since the last acceptance."""
+    item = newest.get("plan-accepted")
+    if item is None or not isinstance(item.event.body, PlanAccepted):
+        return None
+    plan = item.event.body.plan
+    steps = steps_of(plan, events)
+    ends = [newest[kind] for kind in ("execution-finished", "execution-aborted") if kind in newest]
+    end = max((one for one in ends if one.sequence > item.sequence), key=lambda one: one.sequence, default=None)
+    ended = end.event.body if end is not None else None
+    over = isinstance(ended, ExecutionFinished | ExecutionAborted)
+    aborted = ended if isinstance(ended, ExecutionAborted) else None
+    failed = [body for body in steps.settled.values() if isinstance(body, StepFailed)]
+    return ExecutionStatus(
+        plan=plan,
+        accepted=item.event.time,
+        outcome="aborted" if aborted is not None else "finished" if over else "running",
+        done=len(steps.done),
+        running=() if over else steps.open,
+        failed=tuple(
+            FailedStep(step=body.step, reason=body.reason, detail=body.detail, retry=body.retry) for body in failed
+        ),
+        quiet_since=steps.newest or item.event.time,
+        abort=None if over else _abort(newest, item.sequence),
+        reason=f"{aborted.reason}: {aborted.detail}" if aborted is not None else "",
+        leftovers=aborted.leftovers if aborted is not None else (),
+        figures=ended.figures if isinstance(ended, ExecutionFinished | ExecutionAborted) else EMPTY,
+    )
+
+
+def _abort(newest: Mapping[str, Stored], accepted: int) -> AbortStatus | None:
+    item = newest.get("abort-requested")
+    if item is None or item.sequence < accepted or not isinstance(item.event.body, AbortRequested):
+        return None
+    return AbortStatus(by=item.event.body.by, asked=item.event.time, reason=item.event.body.reason)
+
+
+# --- what it waits for
+
+
+def waits_for(steps: Steps, plan: Plan | None, cluster: Cluster) -> tuple[str, ...]:
+    """What of a plan's steps, workloads and nodes is not as it has to be before it goes on, the likeliest first."""
+    keys = {step.target for step in steps.intended.values() if step.kind in _MOVING}
+    keys |= _planned(plan, cluster)
+    workloads = [found for key in sorted(keys) if (found := cluster.workload(key)) is not None]
+    held_up = [
+        *_nodes_to_come(steps, cluster),
+        *(said for workload in workloads for said in _held_up(workload, steps)),
+        *_pods_to_come(workloads, cluster),
+        *_nodes_to_go(steps, cluster),
+    ]
+    return (*held_up[:_MOST], *([f"{len(held_up) - _MOST} more"] if len(held_up) > _MOST else []))
+
+
+def _planned(plan: Plan | None, cluster: Cluster) -> set[str]:
+    """Workloads of which the plan moves or restarts a pod that is still there."""
+    places = plan.placements if plan is not None else ()
+    moving = [cluster.pods_by_uid.get(place.uid) for place in places if place.strategy not in {"stay", "schedule"}]
+    keys = {cluster.controller_key_of(pod) for pod in moving if pod is not None}
+    return {key for key in keys if key is not None}
+
+
+def _nodes_to_come(steps: Steps, cluster: Cluster) -> Iterator[str]:
+    marking = any(step.kind == "mark" for step in steps.intended.values())
+    for key, body in steps.done.items():
+        step = steps.intended.get(key)
+        if step is None or step.kind != "boot" or marking:
+            continue
+        name = str(body.figures.get("node", step.target))
+        node = cluster.node(name)
+        if node is None or not node.ready:
+            yield f"node {name} {'has not registered' if node is None else 'is not Ready'} since it was booted"
+
+
+def _held_up(workload: Workload, steps: Steps) -> Iterator[str]:
+    finishing = {step.target for step in steps.open if step.kind == "roll-finish"}  # its pause is ours then
+    if workload.paused and workload.key not in finishing:
+        resume = f"kubectl -n {workload.namespace} rollout resume deployment/{workload.name}"
+        yield f"{workload.key} is paused: none of its pods is replaced before `{resume}`"
+    if workload.refused:
+        yield f"{workload.key}: its controller may create no more pods: {workload.refused}"
+
+
+def _pods_to_come(workloads: list[Workload], cluster: Cluster) -> Iterator[str]:
+    """Pods that are not Ready; those that fit nowhere first."""
+    waiting: list[Pod] = []
+    for workload in workloads:
+        pods = cluster.pods_by_workload.get(workload.key, ())
+        waiting += [pod for pod in pods if not pod.ready and not pod.terminating]
+    for pod in sorted(waiting, key=lambda one: (not one.unschedulable, one.node is not None, one.key)):
+        if pod.unschedulable:
+            why = f"`kubectl -n {pod.namespace} describe pod {pod.name}` says why"
+            yield f"pod {pod.key} is Pending: kube-scheduler finds no node for it; {why}"
+        elif pod.node is None:
+            yield f"pod {pod.key} is Pending: it is on no node yet"
+        else:
+            yield f"pod {pod.key} on node {pod.node} is not Ready"
+    for workload in workloads:
+        there = len([pod for pod in cluster.pods_by_workload.get(workload.key, ()) if not pod.terminating])
+        if there < workload.replicas and not workload.refused:
+            yield f"{workload.key} has {there} of {workload.replicas} pods"
+
+
+def _nodes_to_go(steps: Steps, cluster: Cluster) -> Iterator[str]:
+    """Nodes that were deleted and are still there, and pods that do not end on those that shall be."""
+    for key in steps.done:
+        step = steps.intended.get(key)
+        if step is not None and step.kind == "delete" and cluster.node(step.target) is not None:
+            yield f"node {step.target} was deleted and is still there"
+    leaving = {step.target for step in steps.intended.values() if step.kind in {"mark", "delete"}}
+    for name in sorted(leaving):
+        for pod in cluster.pods_by_node.get(name, ()):
+            if pod.terminating:
+                yield f"pod {pod.key} on node {name} has not ended yet"

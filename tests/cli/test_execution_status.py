@@ -1,0 +1,189 @@
+"""An execution that waits: since when, for what, and that it shall be given up."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from rich.console import Console
+from tests.cli.test_status import PLAN, STARTED, Told
+from tests.support.builders import NOW, cluster, deployment, node, pod, replica_set, stateful_set
+
+from kinema_cli.execution_status import QUIET_SECONDS, Steps, waits_for
+from kinema_cli.status_command import status_tables
+from kinema_core.events import (
+    AbortRequested,
+    ClusterObject,
+    ClusterSnapshot,
+    ExecutionAborted,
+    FrozenMap,
+    Placement,
+    PlanAccepted,
+    Step,
+    StepDone,
+    StepIntended,
+)
+
+WEB = "Deployment/shop/web"
+UP = Step(id=f"surge-up/{WEB}/1", kind="surge-up", target=WEB, replicas_from=2, replicas_to=3, pods=("u1",))
+LATER = NOW + timedelta(minutes=10)
+
+
+def intended(step: Step) -> StepIntended:
+    """The step is about to be tried."""
+    return StepIntended(plan="e2", step=step, fencing=1, deadline=NOW, attempt=1)
+
+
+def done(step: Step, **figures: str) -> StepDone:
+    """The step was made."""
+    return StepDone(plan="e2", step=step.id, fencing=1, outcome="done", figures=FrozenMap(figures))
+
+
+def steps(*made: StepDone, of: tuple[Step, ...]) -> Steps:
+    """Steps that were intended, of which these were made."""
+    return Steps({step.id: step for step in of}, {body.step: body for body in made}, NOW)
+
+
+def web(*, pods: int = 3, pending: str = "", **more: object) -> tuple[ClusterObject, ...]:
+    """A Deployment with so many ready pods, and perhaps one that is nowhere."""
+    top = deployment("web", replicas=3, **more)
+    own = replica_set("web-1", replicas=3, owner=top)
+    ready = [pod(f"web-1-{number}", node="n1", owner=own) for number in range(pods)]
+    return (top, own, *ready, *([pod(pending, owner=own)] if pending else []))
+
+
+async def shown(told: Told) -> str:
+    """The table ten minutes later, without its frame."""
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(status_tables(await told.status(LATER)))
+    return capture.get()
+
+
+async def test_a_pod_that_fits_nowhere_is_named() -> None:
+    """Since when nothing began or ended, and which pod of the surge has no node, in the table and the value."""
+    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended(UP), done(UP))
+    await told.say(ClusterSnapshot(version=8, objects=(node("n1"), *web(pods=2, pending="web-1-new"))))
+    found = (await told.status(LATER)).execution
+    assert found is not None
+    assert found.quiet_since == NOW + timedelta(seconds=5)
+    (waits,) = found.waits_for
+    assert waits.startswith("pod shop/web-1-new is Pending: kube-scheduler finds no node for it")
+    text = await shown(told)
+    assert "no step began or ended for 10 min, since 2026-03-02 12:00:05" in text
+    assert "waits, most probably: pod shop/web-1-new is Pending" in text
+
+
+async def test_an_execution_that_goes_on_is_not_said_to_wait() -> None:
+    """Right after a step nothing is said of waiting, whatever pods are on their way."""
+    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended(UP), done(UP))
+    await told.say(ClusterSnapshot(version=8, objects=web(pods=2, pending="web-1-new")))
+    found = (await told.status(NOW + timedelta(seconds=5 + QUIET_SECONDS - 1))).execution
+    assert found is not None
+    assert found.waits_for == ()
+
+
+async def test_what_the_state_does_not_tell() -> None:
+    """Where all that is known is as it should be, the way to the rescheduler's own word is shown."""
+    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended(UP), done(UP))
+    await told.say(ClusterSnapshot(version=8, objects=web()))
+    assert "the state does not tell what for: see the rescheduler's /readyz and log" in await shown(told)
+
+
+async def test_a_state_that_is_lost_is_what_is_waited_for() -> None:
+    """Without a state nothing is decided, and that is said."""
+    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7))
+    assert "a state to decide on: the newest state cannot be had" in await shown(told)
+
+
+BOOT = Step(id="boot/n9", kind="boot", target="n9")
+MARK = Step(id="expire/n1", kind="mark", target="n1")
+EVICT = Step(id="evict/StatefulSet/shop/db/1", kind="evict", target="StatefulSet/shop/db", pods=("u2",))
+DELETE = Step(id="delete/n1", kind="delete", target="n1")
+FINISH = Step(id=f"roll-finish/{WEB}/1", kind="roll-finish", target=WEB)
+ROLL = Step(id=f"roll/{WEB}/1", kind="roll", target=WEB)
+
+
+@pytest.mark.parametrize(
+    ("known", "objects", "said"),
+    [
+        (steps(done(BOOT), of=(BOOT,)), (), ["node n9 has not registered since it was booted"]),
+        (
+            steps(done(BOOT, node="x"), of=(BOOT,)),
+            (node("x", ready=False),),
+            ["node x is not Ready since it was booted"],
+        ),
+        (steps(done(BOOT), of=(BOOT, MARK)), (), []),
+        (steps(of=(BOOT,)), (), []),
+        (
+            steps(done(ROLL), of=(ROLL,)),
+            web(paused=True),
+            [f"{WEB} is paused: none of its pods is replaced before `kubectl -n shop rollout resume deployment/web`"],
+        ),
+        (steps(done(ROLL), of=(ROLL, FINISH)), web(paused=True), []),
+        (
+            steps(done(UP), of=(UP,)),
+            web(pods=2, refused="exceeded quota: q"),
+            [f"{WEB}: its controller may create no more pods: exceeded quota: q"],
+        ),
+        (steps(done(UP), of=(UP,)), web(pods=2), [f"{WEB} has 2 of 3 pods"]),
+        (
+            steps(done(EVICT), of=(EVICT,)),
+            (stateful_set("db"), pod("db-0", node="n2", ready=False, owner=stateful_set("db"))),
+            ["pod shop/db-0 on node n2 is not Ready"],
+        ),
+        (steps(done(DELETE), of=(DELETE,)), (node("n1"),), ["node n1 was deleted and is still there"]),
+        (
+            steps(done(MARK), of=(MARK,)),
+            (node("n1"), pod("old", node="n1", terminating=True)),
+            ["pod shop/old on node n1 has not ended yet"],
+        ),
+    ],
+)
+def test_what_is_not_as_it_has_to_be(known: Steps, objects: tuple[ClusterObject, ...], said: list[str]) -> None:
+    """Nodes, workloads and pods of the plan that hold it up, and none that does not."""
+    assert list(waits_for(known, None, cluster(*objects))) == said
+
+
+def test_a_workload_that_was_not_begun_counts_by_its_planned_moves() -> None:
+    """A pod that is to move and is not Ready keeps its workload from being touched; one that stays holds nothing up."""
+    db = stateful_set("db")
+    held = cluster(db, pod("db-0", node="n2", ready=False, owner=db))
+
+    def planned(strategy: str) -> tuple[str, ...]:
+        place = Placement(
+            pod="shop/db-0", uid="uid-pod-shop-db-0", source="n2", to="n1", strategy=strategy, requests=FrozenMap({})
+        )
+        return waits_for(steps(of=()), msgspec.structs.replace(PLAN, placements=(place,)), held)
+
+    assert planned("evict") == ("pod shop/db-0 on node n2 is not Ready",)
+    assert planned("stay") == ()
+
+
+def test_many_are_counted() -> None:
+    """Six are named, the rest is a number."""
+    top = deployment("web", replicas=9)
+    own = replica_set("web-1", replicas=9, owner=top)
+    pods = [pod(f"web-1-{number}", owner=own) for number in range(9)]
+    found = waits_for(steps(done(UP), of=(UP,)), None, cluster(top, own, *pods))
+    assert len(found) == 7
+    assert found[-1] == "3 more"
+
+
+async def test_an_abort_that_was_asked_for_is_told_until_the_plan_has_ended() -> None:
+    """By whom and when; one of an earlier plan means nothing for this one."""
+    told = await Told().say(AbortRequested(by="bob"), PLAN, PlanAccepted(plan="e2", version=7), intended(UP))
+    found = (await told.status()).execution
+    assert found is not None
+    assert found.abort is None
+    await told.say(AbortRequested(by="ada", reason="too slow"))
+    found = (await told.status()).execution
+    assert found is not None
+    assert found.abort is not None
+    assert (found.abort.by, found.abort.asked) == ("ada", NOW + timedelta(seconds=5))
+    assert "abort asked for by ada at 2026-03-02 12:00:05: too slow" in await shown(told)
+    await told.say(ExecutionAborted(plan="e2", fencing=1, reason="operator", detail="ada: too slow"))
+    found = (await told.status()).execution
+    assert found is not None
+    assert found.abort is None
