@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Literal
 
 import msgspec
 import pytest
@@ -151,7 +152,7 @@ def test_a_workload_that_was_not_begun_counts_by_its_planned_moves() -> None:
     db = stateful_set("db")
     held = cluster(db, pod("db-0", node="n2", ready=False, owner=db))
 
-    def planned(strategy: str) -> tuple[str, ...]:
+    def planned(strategy: Literal["evict", "stay"]) -> tuple[str, ...]:
         place = Placement(
             pod="shop/db-0", uid="uid-pod-shop-db-0", source="n2", to="n1", strategy=strategy, requests=FrozenMap({})
         )
