@@ -178,6 +178,34 @@ async def test_skip_is_shown_until_an_iteration_starts() -> None:
     assert (await told.status()).skipped is None
 
 
+OCCUPIED = IterationSkipped(version=8, reason="expiry-node-occupied", figures=FrozenMap({"node": "node-0"}))
+RUNNING = IterationSkipped(version=8, reason="iteration-running", figures=FrozenMap({"phase": "planning"}))
+
+
+async def test_what_was_told_before_an_iteration_went_on_is_not_shown() -> None:
+    """A step after it has overtaken it, and so has the verdict; that an iteration runs is no news beside it."""
+    told = await Told().say(STARTED, RUNNING)
+    assert (await told.status()).skipped is None
+    await told.say(OCCUPIED)
+    assert (await told.status()).skipped is not None
+    await told.say(PLAN, PlanAccepted(plan="e3", version=7))
+    assert (await told.status()).skipped is None
+    await told.say(OCCUPIED)
+    assert (await told.status()).skipped is not None
+    await told.say(intended("a"))
+    assert (await told.status()).skipped is None
+
+
+async def test_what_holds_back_the_next_iteration_is_shown_with_its_age() -> None:
+    """Once an iteration is over, the observer's last word counts, and how old it is stands beside it."""
+    told = await Told().say(STARTED, OCCUPIED, PlanNone(mode="reschedule", version=7, reason="nothing-better"))
+    found = await told.status(NOW + timedelta(seconds=302))
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(status_tables(found))
+    assert "expiry-node-occupied (node node-0), told 5 min ago" in capture.get()
+
+
 async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:
     """The verdict on the newest plan is shown with its figures; one on an older plan is not."""
     old = PlanRefused(plan="e2", version=7, rule="saving", reason="saves 3 %", would_change="a saving of 10 %")

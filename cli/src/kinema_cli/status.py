@@ -147,6 +147,8 @@ _STAGES: Final[Mapping[type, str]] = {
 }
 """Where an iteration is after such an event."""
 
+_RUNS: Final = frozenset({"forecasting", "optimizing", "deciding", "executing"})
+"""Stages in which an iteration goes on by itself."""
 _STATE_KINDS: Final = ("cluster-delta", "cluster-snapshot")
 _STEP_KINDS: Final = ("step-intended", "step-done", "step-failed")
 
@@ -195,15 +197,16 @@ def status_of(
     newest: Mapping[str, Stored], steps: list[Event], *, cluster: str, now: datetime, damaged: tuple[str, ...] = ()
 ) -> Status:
     """The status that follows from the newest event of each kind and the steps since the last acceptance; pure."""
+    iteration, execution = _iteration(newest), execution_of(newest, steps)
     return Status(
         cluster=cluster,
         now=now,
         pause=_pause(newest),
         state=_state(newest, now),
-        iteration=_iteration(newest),
-        skipped=_skipped(newest),
+        iteration=iteration,
+        skipped=_skipped(newest, iteration, execution),
         plan=_plan(newest),
-        execution=execution_of(newest, steps),
+        execution=execution,
         damaged=damaged,
     )
 
@@ -244,13 +247,7 @@ def _iteration(newest: Mapping[str, Stored]) -> IterationStatus | None:
     if found is None:
         return None
     started, body = found
-    stages = (*_STAGES, IterationStarted)
-    mine = [
-        item
-        for item in newest.values()
-        if item.event.iteration == started.event.iteration and isinstance(item.event.body, stages)
-    ]
-    last = max((item for item in mine if item.sequence >= started.sequence), key=lambda item: item.sequence)
+    last = max(_said_in(newest, started), key=lambda item: item.sequence)
     stage, outcome = _stage(last.event, body.mode)
     return IterationStatus(
         id=started.event.iteration,
@@ -261,6 +258,13 @@ def _iteration(newest: Mapping[str, Stored]) -> IterationStatus | None:
         stage=stage,
         outcome=outcome,
     )
+
+
+def _said_in(newest: Mapping[str, Stored], started: Stored) -> list[Stored]:
+    """The newest of each kind that tells how far an iteration is: its start at least."""
+    stages = (*_STAGES, IterationStarted)
+    mine = (item for item in newest.values() if item.event.iteration == started.event.iteration)
+    return [item for item in mine if item.sequence >= started.sequence and isinstance(item.event.body, stages)]
 
 
 def _stage(last: Event, mode: str) -> tuple[str, str]:
@@ -277,14 +281,26 @@ def _stage(last: Event, mode: str) -> tuple[str, str]:
             return stage, ""
 
 
-def _skipped(newest: Mapping[str, Stored]) -> SkipStatus | None:
+def _skipped(
+    newest: Mapping[str, Stored], iteration: IterationStatus | None, execution: ExecutionStatus | None
+) -> SkipStatus | None:
+    """Why nothing begins, unless something did since: an iteration, or what one that runs said later.
+
+    That an iteration runs is no news beside it.
+    """
     found = _of(newest, "iteration-skipped", IterationSkipped)
     if found is None:
         return None
     item, body = found
-    later = _latest(newest, "iteration-started")
-    if later is not None and later.sequence > item.sequence:
-        return None
+    started = newest.get("iteration-started")
+    if iteration is not None and started is not None:
+        news = max(one.sequence for one in _said_in(newest, started))
+        stepped = execution is not None and execution.outcome == "running" and execution.quiet_since >= item.event.time
+        runs = iteration.stage in _RUNS
+        if started.sequence > item.sequence or (runs and (news > item.sequence or stepped)):
+            return None
+        if body.reason == "iteration-running":
+            return None
     return SkipStatus(at=item.event.time, reason=body.reason, figures=body.figures)
 
 

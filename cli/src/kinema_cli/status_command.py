@@ -105,7 +105,8 @@ def _state_rows(found: Status) -> list[tuple[str, str]]:
         outcome = f": {item.outcome}" if item.outcome else ""
         rows.append(("iteration", f"{item.id}, {item.mode} on state {item.version}, {item.stage}{outcome}"))
     if found.skipped is not None:
-        rows.append(("waiting", _with_figures(found.skipped.reason, found.skipped.figures)))
+        told = _lasting((found.now - found.skipped.at).total_seconds())
+        rows.append(("waiting", f"{_with_figures(found.skipped.reason, found.skipped.figures)}, told {told} ago"))
     return rows
 
 
@@ -164,5 +165,5 @@ def _with_figures(said: str, figures: Figures) -> str:
 
 def _lasting(seconds: float) -> str:
     if seconds < 120:
-        return f"{seconds:.0f} s"
+        return f"{max(0.0, seconds):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
