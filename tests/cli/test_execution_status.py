@@ -12,6 +12,7 @@ from tests.cli.test_status import PLAN, STARTED, Told
 from tests.support.builders import NOW, cluster, deployment, node, pod, replica_set, stateful_set
 
 from kinema_cli.execution_status import QUIET_SECONDS, Steps, waits_for
+from kinema_cli.report.protocol import step_in_a_line
 from kinema_cli.status_command import status_tables
 from kinema_core.events import (
     AbortRequested,
@@ -101,6 +102,7 @@ async def test_a_state_that_is_lost_is_what_is_waited_for() -> None:
 BOOT = Step(id="boot/n9", kind="boot", target="n9")
 MARK = Step(id="expire/n1", kind="mark", target="n1")
 EVICT = Step(id="evict/StatefulSet/shop/db/1", kind="evict", target="StatefulSet/shop/db", pods=("u2",))
+EVICT_ONE = msgspec.structs.replace(EVICT, replicas_from=3)
 DELETE = Step(id="delete/n1", kind="delete", target="n1")
 FINISH = Step(id=f"roll-finish/{WEB}/1", kind="roll-finish", target=WEB)
 ROLL = Step(id=f"roll/{WEB}/1", kind="roll", target=WEB)
@@ -160,6 +162,19 @@ def test_a_workload_that_was_not_begun_counts_by_its_planned_moves() -> None:
 
     assert planned("evict") == ("pod shop/db-0 on node n2 is not Ready",)
     assert planned("stay") == ()
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (EVICT_ONE, "evict 1 of the 3 pods of StatefulSet/shop/db"),
+        (UP, "surge-up Deployment/shop/web 2 → 3 replicas for 1 pod"),
+        (DELETE, "delete n1"),
+    ],
+)
+def test_a_step_in_a_line(step: Step, said: str) -> None:
+    """An eviction leaves the replicas alone, and reads like it."""
+    assert step_in_a_line(step) == said
 
 
 def test_many_are_counted() -> None:

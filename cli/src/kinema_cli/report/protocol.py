@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from kinema_cli.output import counted
 from kinema_cli.plans import how_far
 from kinema_cli.report.data import EventRow
 from kinema_core.events import (
@@ -136,13 +137,15 @@ def _setting_in_a_line(body: AnyBody) -> str:
 
 def step_in_a_line(step: Step) -> str:
     """What a step does, and to what."""
+    if step.kind == "evict" and step.replicas_from:  # the replicas stay what they are: pods are counted there
+        return f"evict {len(step.pods)} of the {counted(step.replicas_from, 'pod')} of {step.target}"
     parts = [step.kind, step.target]
     if step.replicas_from != step.replicas_to:
         parts.append(f"{step.replicas_from} → {step.replicas_to} replicas")
     if step.offer:
         parts.append(f"as {step.offer}")
     if step.pods:
-        parts.append(f"for {len(step.pods)} pods")
+        parts.append(f"for {counted(len(step.pods), 'pod')}")
     return " ".join(parts)
 
 
