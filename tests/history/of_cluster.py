@@ -68,6 +68,7 @@ def moved_as_often_as_planned(history: History) -> Iterator[str]:
             place = places.get(step["pod"]) if step["action"] == "move" else None
             if place is not None and place["from"] is not None and place["strategy"] != "rolling":
                 allowed[keys.get(place["uid"], "")] += 1
+    allowed.update(_rolled_back(history))
     for entry in history.intents:
         step = entry.body["step"]
         workload = step["target"].replace("/", " ", 1)
@@ -79,6 +80,20 @@ def moved_as_often_as_planned(history: History) -> Iterator[str]:
     for workload, count in sorted(ended.items()):
         if count > allowed[workload]:
             yield f"{workload}: {count} pods ended, {allowed[workload]} were to move"
+
+
+def _rolled_back(history: History) -> dict[str, int]:
+    """By workload, pods that may go again because the rolling update by which they came is taken back."""
+    rolled: Counter[tuple[str, str]] = Counter()
+    found: Counter[str] = Counter()
+    for entry in history.intents:
+        step = entry.body["step"]
+        target = step["target"].replace("/", " ", 1)
+        if step["kind"] == "roll":
+            rolled[entry.plan, target] = step["replicas_to"]
+        if step["kind"] == "restore":
+            found[target] += rolled.pop((entry.plan, target), 0)
+    return found
 
 
 def _fell_through(history: History, entry: Entry) -> bool:
