@@ -24,6 +24,7 @@ from kinema_core.events import (
     Paused,
     PlanAccepted,
     PlanHeld,
+    PlanRefused,
     Resumed,
 )
 from kinema_core.runtime.bus import BusUnavailableError, Stored
@@ -150,6 +151,30 @@ def test_approval_comes_too_late(bus: MemoryBus, capsys: pytest.CaptureFixture[s
     asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
     assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 4
     assert capsys.readouterr().err == "plan p1 does not wait any more: it was accepted\n"
+
+
+def test_an_approval_is_not_spent_where_it_would_be_refused(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
+    """During a pause and while another plan is carried out: exit 4 with what to do, and nothing is published."""
+    asyncio.run(publish(bus, PlanHeld(plan="p1", version=3, rule="approval", reason="asked for", would_change="it")))
+    assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 0
+    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 4
+    assert say(nats="nats://host", cluster="demo", word=WORDS[1]) == 0
+    asyncio.run(publish(bus, PlanAccepted(plan="p2", version=3)))
+    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 4
+    assert capsys.readouterr().err.splitlines() == [
+        "plan p1 would be refused during the pause: first `kinema resume`, then approve it",
+        "plan p1 would be refused while plan p2 is being carried out: wait for its end",
+    ]
+    assert asyncio.run(bus.last("LOG", "approved")) is None
+    asyncio.run(publish(bus, ExecutionFinished(plan="p2", fencing=1)))
+    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 0
+
+
+def test_what_was_refused_since_hides_no_execution(bus: MemoryBus) -> None:
+    """A plan can be aborted also after another one was refused because this one is carried out."""
+    asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
+    asyncio.run(publish(bus, PlanRefused(plan="p2", version=3, rule="executing", reason="p1", would_change="its end")))
+    assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 0
 
 
 def test_an_empty_stream_leaves_the_file_alone(

@@ -10,7 +10,7 @@ from datetime import UTC
 from rich.console import Console
 
 from kinema_cli.broker import AddressError, settings_for
-from kinema_cli.plans import ACCEPTED, HELD, Fate, read_fates
+from kinema_cli.plans import ACCEPTED, HELD, REFUSED, Fate, read_fates
 from kinema_core.events import AbortRequested, Approved, Paused, Resumed
 from kinema_core.runtime.bus import Bus, BusError
 from kinema_core.runtime.clock import SystemClock
@@ -38,7 +38,8 @@ def say(*, nats: str, cluster: str, word: Word) -> int:
     """Publish the operator's word.
 
     Returns:
-        0 said, 1 the broker refused, 2 wrong arguments, 3 nothing to do or no such plan, 4 the plan was judged already.
+        0 said, 1 the broker refused, 2 wrong arguments, 3 nothing to do or no such plan, 4 the plan was judged already,
+        or would be refused in spite of the word.
     """
     errors = Console(stderr=True)
     try:
@@ -92,10 +93,9 @@ async def _iteration(bus: Bus, word: Word, cluster: str) -> str:
     """
     match word:
         case Approved(plan=plan):
-            return _approved(await read_fates(bus), plan)
+            return _approved(await read_fates(bus), plan, paused=await _paused(bus))
         case AbortRequested():
-            newest = next(reversed((await read_fates(bus)).values()), Fate())
-            if newest.fate != ACCEPTED:
+            if _executing(await read_fates(bus)) is None:
                 raise _RefusedError(3, f"no plan of cluster {cluster} is being carried out")
             return ""
         case Paused() | Resumed():
@@ -105,12 +105,27 @@ async def _iteration(bus: Bus, word: Word, cluster: str) -> str:
             return ""
 
 
-def _approved(fates: Mapping[str, Fate], plan: str) -> str:
+def _executing(fates: Mapping[str, Fate]) -> str | None:
+    """The plan that is being carried out; others may have been held or refused since it was accepted."""
+    begun = ((plan, fate) for plan, fate in reversed([*fates.items()]) if fate.fate not in {HELD, REFUSED})
+    plan, newest = next(begun, ("", Fate()))
+    return plan if newest.fate == ACCEPTED else None
+
+
+def _approved(fates: Mapping[str, Fate], plan: str, *, paused: bool) -> str:
+    """The iteration of a plan that waits and may be carried out now: a refusal would spend the approval."""
     found = fates.get(plan)
     if found is None:
         raise _RefusedError(3, "no plan of that id waits for approval: `kinema plans` shows those that are held")
     if found.fate != HELD:
         raise _RefusedError(4, f"plan {plan} does not wait any more: it was {found.fate}")
+    if paused:
+        raise _RefusedError(4, f"plan {plan} would be refused during the pause: first `kinema resume`, then approve it")
+    other = _executing(fates)
+    if other is not None:
+        raise _RefusedError(
+            4, f"plan {plan} would be refused while plan {other} is being carried out: wait for its end"
+        )
     return found.iteration
 
 
