@@ -217,6 +217,16 @@ async def test_saving_is_measured_on_the_state_of_now() -> None:
     assert refused.figures["cost_now_usd_per_hour"] == refused.figures["cost_new_usd_per_hour"] == 0.17
 
 
+async def test_a_plan_that_is_dearer_by_now_is_not_said_to_save() -> None:
+    """Where the cluster of now costs less than the plan, the refusal says so, and that no min_saving would help."""
+    before = cluster(node("n1", price="0.10"), node("n2", price="0.05"), deployed("web", ["n1", "n2"], cpu=500))
+    plan = plan_for(before, offers(), to={"shop/web-1": "n1"}, boot={"new": "m4/a/on-demand"}, delete=["n2"])
+    refused = await refusal(Court(max_drift=1.0), plan, before)
+    assert refused.rule == "saving"
+    assert refused.reason.endswith("USD/h after the plan against 0.150000 now would cost more")
+    assert "min_saving" not in refused.would_change
+
+
 async def test_plan_that_does_not_fit_any_more_is_refused() -> None:
     """New pods on a kept node may take the room that the plan needs: then it is refused."""
     before, plan = halved()

@@ -182,10 +182,12 @@ def saving(case: Case) -> Objection | None:
     if case.cost_new <= most:
         return None
     unit, per = case.unit, case.figure
+    dearer = case.cost_new > case.cost_now
+    verdict = "would cost more" if dearer else "saves too little"
     return _object(
         "saving",
-        f"{whole(case.cost_new):.6f} {unit} after the plan against {whole(case.cost_now):.6f} now saves too little",
-        f"a plan of at most {whole(most):.6f} {unit}, or a smaller min_saving",
+        f"{whole(case.cost_new):.6f} {unit} after the plan against {whole(case.cost_now):.6f} now {verdict}",
+        f"a plan of at most {whole(most):.6f} {unit}" + ("" if dearer else ", or a smaller min_saving"),
         **{f"cost_now_{per}": whole(case.cost_now), f"cost_new_{per}": whole(case.cost_new)},
         min_saving=case.limits.min_saving,
     )
