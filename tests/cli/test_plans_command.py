@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import msgspec
 import pytest
@@ -14,12 +15,15 @@ from kinema_cli.plans import PlanLine, read_plans
 from kinema_cli.plans_command import plans_table, run_plans
 from kinema_core.events import (
     AnyBody,
+    Cost,
     ExecutionAborted,
     ExecutionFinished,
     FrozenMap,
     PlanAccepted,
     PlanHeld,
+    PlanNode,
     PlanRefused,
+    StepDone,
 )
 from kinema_core.runtime.settings import RuntimeSettings
 
@@ -52,6 +56,47 @@ async def test_fate_is_the_last_word(bodies: tuple[AnyBody, ...], fate: str, why
     assert (first.id, first.fate, first.why) == ("e1", fate, why)
     assert (first.usd_per_hour_before, first.usd_per_hour_after, first.moves) == (1.7, 0.56, 12)
     assert second.fate == "undecided"
+
+
+def machine(name: str, action: Literal["keep", "boot", "delete"]) -> PlanNode:
+    """A node of 0.2 USD per hour."""
+    return PlanNode(
+        name=name, machine_type="m4", zone="a", capacity_type="on-demand", offer="", usd_per_hour=0.2, action=action
+    )
+
+
+SHRINKING = msgspec.structs.replace(
+    PLAN,
+    cost=Cost(before=0.8, after=0.2, lower_bound=0.2, gap=0.0),
+    nodes=(machine("n1", "keep"), *(machine(name, "delete") for name in ("n2", "n3", "n4"))),
+    temporary=(machine("t1", "boot"), machine("t2", "boot")),
+)
+
+
+def made(step: str, plan: str = "e1", **figures: str) -> StepDone:
+    """A step of a plan that was made."""
+    return StepDone(plan=plan, step=step, fencing=1, outcome="done", figures=FrozenMap(figures))
+
+
+@pytest.mark.parametrize(
+    ("done", "reached"),
+    [
+        ((made("delete/n2"),), 0.6),
+        ((made("delete/n2"), made("delete/n3", plan="e9")), 0.6),
+        ((made("delete/n2"), made("delete/n3"), made("boot/t1", node="x")), 0.6),
+        ((made("delete/n2"), made("boot/t1", node="x"), made("delete/x")), 0.6),
+        ((made("delete/n2"), made("delete/n3")), None),
+        ((), None),
+    ],
+)
+async def test_what_a_plan_in_part_came_to(done: tuple[StepDone, ...], reached: float | None) -> None:
+    """Nodes that were kept are paid for, temporary ones too; where nodes went otherwise, nothing is said of cost."""
+    end = ExecutionFinished(plan="e1", fencing=1, figures=FrozenMap({"nodes_kept": 2}))
+    told = await Told().say(SHRINKING, ACCEPTED, *done, end)
+    (line,) = await read_plans(told.bus, 9)
+    assert line.usd_per_hour_reached == reached
+    cost = "" if reached is None else "; costs 0.6000 USD/h after it, 0.8000 before (0.2000 planned)"
+    assert line.why == f"2 nodes kept{cost}"
 
 
 async def test_the_newest_are_listed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 from rich.console import Console
 from tests.support.builders import NOW, node
@@ -28,6 +29,7 @@ from kinema_core.events import (
     Plan,
     PlanAccepted,
     PlanHeld,
+    PlanNode,
     PlanNone,
     PlanRefused,
     Resumed,
@@ -157,6 +159,20 @@ async def test_iteration_is_where_its_last_event_says(bodies: tuple[AnyBody, ...
     found = (await told.status()).iteration
     assert found is not None
     assert (found.id, found.stage, found.outcome) == ("i1", stage, outcome)
+
+
+async def test_a_plan_in_part_says_what_the_cluster_costs_after_it() -> None:
+    """The node that was kept is paid for on top of what was planned."""
+    kept = PlanNode(
+        name="n2", machine_type="m4", zone="a", capacity_type="on-demand", offer="", usd_per_hour=0.2, action="delete"
+    )
+    told = await Told().say(STARTED, msgspec.structs.replace(PLAN, nodes=(kept,)), PlanAccepted(plan="e2", version=7))
+    await told.say(ExecutionFinished(plan="e2", fencing=1, figures=FrozenMap({"nodes_kept": 1})))
+    found = (await told.status()).iteration
+    assert found is not None
+    assert found.outcome == (
+        "plan carried out in part: 1 node kept; costs 0.7600 USD/h after it, 1.7000 before (0.5600 planned)"
+    )
 
 
 async def test_events_of_an_earlier_iteration_do_not_count() -> None:

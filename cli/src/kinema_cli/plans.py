@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -18,6 +18,7 @@ from kinema_core.events import (
     PlanAccepted,
     PlanHeld,
     PlanRefused,
+    StepDone,
 )
 from kinema_core.runtime.bus import Bus, Stored
 
@@ -25,6 +26,7 @@ UNDECIDED: Final = "undecided"
 HELD: Final = "held"
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"
+IN_PART: Final = "carried out in part"
 _FATES: Final[Mapping[type, str]] = {
     PlanAccepted: ACCEPTED,
     PlanHeld: HELD,
@@ -44,6 +46,8 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     """The decider's rule that refused or held it."""
     iteration: str = ""
+    end: ExecutionFinished | None = None
+    """How it ended, where it was carried out, whole or in part."""
 
 
 class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +64,8 @@ class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
     """As in `Fate`."""
     why: str
     rule: str = ""
+    usd_per_hour_reached: float | None = None
+    """What the nodes cost after a plan that was carried out in part, where the events tell it."""
     times: int = 1
     """How often it was proposed and refused in a row: by the same rule, with the same figures."""
     first_proposed: datetime
@@ -78,7 +84,8 @@ async def read_fates(bus: Bus) -> dict[str, Fate]:
             plan = str(getattr(body, "plan", ""))
             fates.pop(plan, None)
             rule = str(getattr(body, "rule", ""))
-            fates[plan] = Fate(fate=fate, why=why, rule=rule, iteration=item.event.iteration)
+            end = body if isinstance(body, ExecutionFinished) else None
+            fates[plan] = Fate(fate=fate, why=why, rule=rule, iteration=item.event.iteration, end=end)
     return fates
 
 
@@ -87,7 +94,42 @@ def how_far(end: ExecutionFinished) -> tuple[str, str]:
     told = (("nodes_kept", "node", "kept"), ("workloads_skipped", "workload", "skipped"))
     undone = ((int(end.figures.get(name, 0)), what, fate) for name, what, fate in told)
     left = ", ".join(f"{counted(count, what)} {fate}" for count, what, fate in undone if count)
-    return "carried out in part" if left else "carried out", left
+    return IN_PART if left else "carried out", left
+
+
+def cost_reached(plan: Plan, done: Mapping[str, StepDone], end: ExecutionFinished) -> float | None:
+    """USD per hour of the nodes after a plan that was carried out in part, as it knows them; None where that is open.
+
+    Args:
+        plan: what was carried out.
+        done: the steps of it that were made, by id.
+        end: what was counted at its end.
+    """
+    kept = [node for node in plan.nodes if node.action == "delete" and f"delete/{node.name}" not in done]
+    for node in plan.temporary:
+        booted = done.get(f"boot/{node.name}")
+        if booted is not None and f"delete/{booted.figures.get('node', node.name)}" not in done:
+            kept.append(node)
+    if len(kept) != int(end.figures.get("nodes_kept", 0)):
+        return None  # some went otherwise, and nothing says which
+    return round(usd_after(plan) + sum(node.usd_per_hour for node in kept), 6)
+
+
+def told_cost(plan: Plan, reached: float | None) -> str:
+    """The same in words, beside what the cluster had cost and what it was to cost; empty where it is open."""
+    if reached is None:
+        return ""
+    return f"costs {reached:.4f} USD/h after it, {usd_before(plan):.4f} before ({usd_after(plan):.4f} planned)"
+
+
+def usd_before(plan: Plan) -> float:
+    """USD per hour of the nodes that were there, whatever was made small."""
+    return float(plan.figures.get("usd_per_hour_before", plan.cost.before))
+
+
+def usd_after(plan: Plan) -> float:
+    """USD per hour of the nodes that shall be there."""
+    return float(plan.figures.get("usd_per_hour_after", plan.cost.after))
 
 
 async def read_plans(bus: Bus, most: int) -> tuple[PlanLine, ...]:
@@ -97,6 +139,7 @@ async def read_plans(bus: Bus, most: int) -> tuple[PlanLine, ...]:
     """
     fates = await read_fates(bus)
     lines: deque[PlanLine] = deque(maxlen=most)
+    partly: deque[Stored] = deque(maxlen=most)
     async for item in bus.read("LOG", kinds=("plan-proposed",)):
         if isinstance(item, Stored) and isinstance(item.event.body, Plan):
             line = _line(item.event, item.event.body, fates.get(item.event.id, Fate()))
@@ -104,7 +147,30 @@ async def read_plans(bus: Bus, most: int) -> tuple[PlanLine, ...]:
                 last = lines.pop()
                 line = msgspec.structs.replace(line, times=last.times + 1, first_proposed=last.first_proposed)
             lines.append(line)
-    return tuple(lines)
+            if line.fate == IN_PART:
+                partly.append(item)
+    told = {item.event.id: item.event.body for item in partly if isinstance(item.event.body, Plan)}
+    made = await _made(bus, told, partly[0].sequence) if partly else {}
+    return tuple(_reached(line, told.get(line.id), made.get(line.id, {}), fates.get(line.id, Fate())) for line in lines)
+
+
+async def _made(bus: Bus, plans: Collection[str], start: int) -> dict[str, dict[str, StepDone]]:
+    """The steps that were made of these plans, by plan and id."""
+    found: dict[str, dict[str, StepDone]] = {plan: {} for plan in plans}
+    async for item in bus.read("LOG", start=start, kinds=("step-done",)):
+        body = item.event.body if isinstance(item, Stored) else None
+        if isinstance(body, StepDone) and body.plan in found:
+            found[body.plan][body.step] = body
+    return found
+
+
+def _reached(line: PlanLine, plan: Plan | None, done: Mapping[str, StepDone], fate: Fate) -> PlanLine:
+    """The line with what the cluster costs after a plan that was carried out in part."""
+    reached = cost_reached(plan, done, fate.end) if plan is not None and fate.end is not None else None
+    if plan is None or reached is None:
+        return line
+    why = f"{line.why}; {told_cost(plan, reached)}"
+    return msgspec.structs.replace(line, why=why, usd_per_hour_reached=reached)
 
 
 def _same_refusal(one: PlanLine, other: PlanLine) -> bool:
@@ -122,8 +188,8 @@ def _line(event: Event, plan: Plan, fate: Fate) -> PlanLine:
         id=event.id,
         proposed=event.time,
         status=plan.status,
-        usd_per_hour_before=plan.figures.get("usd_per_hour_before", plan.cost.before),
-        usd_per_hour_after=plan.figures.get("usd_per_hour_after", plan.cost.after),
+        usd_per_hour_before=usd_before(plan),
+        usd_per_hour_after=usd_after(plan),
         moves=plan.moves,
         fate=fate.fate,
         why=fate.why,

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from kinema_cli.execution_status import QUIET_SECONDS, ExecutionStatus, Steps, execution_of, steps_of, waits_for
-from kinema_cli.plans import how_far
+from kinema_cli.plans import IN_PART, cost_reached, how_far, told_cost, usd_after, usd_before
 from kinema_core.events import (
     ClusterDelta,
     ClusterSnapshot,
@@ -197,7 +197,7 @@ def status_of(
     newest: Mapping[str, Stored], steps: list[Event], *, cluster: str, now: datetime, damaged: tuple[str, ...] = ()
 ) -> Status:
     """The status that follows from the newest event of each kind and the steps since the last acceptance; pure."""
-    iteration, execution = _iteration(newest), execution_of(newest, steps)
+    iteration, execution = _iteration(newest, steps), execution_of(newest, steps)
     return Status(
         cluster=cluster,
         now=now,
@@ -242,13 +242,16 @@ def _state(newest: Mapping[str, Stored], now: datetime) -> StateStatus | None:
     )
 
 
-def _iteration(newest: Mapping[str, Stored]) -> IterationStatus | None:
+def _iteration(newest: Mapping[str, Stored], steps: list[Event]) -> IterationStatus | None:
     found = _of(newest, "iteration-started", IterationStarted)
     if found is None:
         return None
     started, body = found
     last = max(_said_in(newest, started), key=lambda item: item.sequence)
     stage, outcome = _stage(last.event, body.mode)
+    if isinstance(last.event.body, ExecutionFinished):
+        cost = _cost(newest, steps, last.event.body) if outcome.startswith(f"plan {IN_PART}") else ""
+        outcome += f"; {cost}" if cost else ""
     return IterationStatus(
         id=started.event.iteration,
         mode=body.mode,
@@ -258,6 +261,14 @@ def _iteration(newest: Mapping[str, Stored]) -> IterationStatus | None:
         stage=stage,
         outcome=outcome,
     )
+
+
+def _cost(newest: Mapping[str, Stored], steps: list[Event], end: ExecutionFinished) -> str:
+    """What the cluster costs after the newest plan, which was not carried out whole; empty where that is open."""
+    plan = newest.get("plan-proposed")
+    if plan is None or plan.event.id != end.plan or not isinstance(plan.event.body, Plan):
+        return ""
+    return told_cost(plan.event.body, cost_reached(plan.event.body, steps_of(end.plan, steps).done, end))
 
 
 def _said_in(newest: Mapping[str, Stored], started: Stored) -> list[Stored]:
@@ -317,8 +328,8 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
         id=item.event.id,
         proposed=item.event.time,
         status=plan.status,
-        usd_per_hour_before=plan.figures.get("usd_per_hour_before", plan.cost.before),
-        usd_per_hour_after=plan.figures.get("usd_per_hour_after", plan.cost.after),
+        usd_per_hour_before=usd_before(plan),
+        usd_per_hour_after=usd_after(plan),
         lower_bound=plan.cost.lower_bound,
         unit=plan.cost.unit,
         gap=plan.cost.gap,
