@@ -11,8 +11,10 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.rescheduler.sim_world import sim_world
 
@@ -26,6 +28,7 @@ from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, _r
 from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
+from kinema_predictor.settings import Settings as PredictorSettings
 from kinema_rescheduler.adapters.kubernetes_api import connect
 from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.settings import Settings as ReschedulerSettings
@@ -173,6 +176,9 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         ("rescheduler: {limits: {attempts: many}}", "$.limits.attempts"),
         ("rescheduler: {limits: {attempts: 0}}", "limits.attempts is 0: give 1 or more"),
         ("observer: {runtime: {nats_user: 7}}", "$.runtime.nats_user"),
+        ("observer: {settle_seconds: -5}", "observer: settle_seconds is -5.0: use 0 to 31536000"),
+        ("predictor: {adjustment: 2}", "predictor: adjustment is 2.0: use 0 to 1"),
+        ("predictor: {adjustment: some}", "adjustment 'some' is no number: use a part from 0 to 1 such as 0.10"),
         ("scheduler: {}", "'scheduler' is no service: there are observer, "),
         ("[1, 2]", "write settings by service"),
         ("decider: {", "did not find expected node content: write settings by service"),
@@ -188,6 +194,16 @@ def test_settings_that_no_service_would_take(text: str, said: str, tmp_path: Pat
     assert str(caught.value).startswith(f"--settings {path}: ")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["0", "0.0", "'0'", "0.1", "'0.10'"])
+def test_an_adjustment_may_be_a_number(text: str, tmp_path: Path) -> None:
+    """With quotes or without, it is the same part, exactly."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"predictor: {{adjustment: {text}}}")
+    given = read_service_settings(path, {})["predictor"]
+    settings = msgspec.convert({**given, "runtime": {"cluster": "c1"}}, PredictorSettings)
+    assert settings.rules.adjustment == Fraction(text.strip("'"))
 
 
 def test_a_settings_file_that_is_not_there(options: UpOptions, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,8 +24,9 @@ from kinema_core.events import ClusterDelta, ClusterSnapshot, IterationStarted
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.embedded import free_port
-from kinema_core.runtime.settings import load
+from kinema_core.runtime.settings import SettingsError, load
 from kinema_core.runtime.starter import FLAG
+from kinema_observer.logic.settings import LoopSettings
 from kinema_observer.settings import Settings
 from kinema_sim.front.server import Server
 from kinema_sim.scenarios.registry import SCENARIOS
@@ -115,6 +116,24 @@ def test_the_defaults_are_those_of_the_specification(tmp_path: Path) -> None:
     found = load(Settings, settings_file(tmp_path / "s.json", runtime={"cluster": "c1"}))
     assert (found.settle_seconds, found.tick_seconds, found.usage_seconds) == (30, 1, 15)
     assert (found.snapshot_deltas, found.snapshot_seconds) == (500, 600)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "range_"),
+    [
+        *((name, -1, "use 0 to 31536000") for name in LoopSettings.__struct_fields__ if name.endswith("_seconds")),
+        ("settle_seconds", 1e9, "use 0 to 31536000"),
+        ("autoscaler_tolerance", -0.1, "use 0 to 1000"),
+        *((name, 0, "use more than 0 and") for name in ("tick_seconds", "snapshot_seconds", "bookmark_seconds")),
+        ("usage_seconds", -1, "use 0 (off) to a day"),
+        ("snapshot_deltas", 0, "use 1 or more"),
+    ],
+)
+def test_values_out_of_range_are_refused(tmp_path: Path, name: str, value: float, range_: str) -> None:
+    """A time before now or a rhythm of nothing cannot be meant: field, value and range are named."""
+    with pytest.raises(SettingsError, match=f"{name} is ") as told:
+        load(Settings, settings_file(tmp_path / "s.json", runtime={"cluster": "c1"}, **{name: value}))
+    assert range_ in str(told.value)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.settings import LoopSettings
+
+_DAY: Final = 86_400
 
 
 class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,3 +29,17 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bookmark_seconds: float = 60.0
     """Real seconds between the API server's bookmarks; after two without a sign of life a list tells whether
     the watch is dead."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no type can."""
+        super().__post_init__()
+        for name in ("tick_seconds", "snapshot_seconds", "bookmark_seconds"):
+            if not 0 < getattr(self, name) <= _DAY:
+                message = f"{name} is {getattr(self, name)}: use more than 0 and at most a day ({_DAY})"
+                raise ValueError(message)
+        if not 0 <= self.usage_seconds <= _DAY:
+            message = f"usage_seconds is {self.usage_seconds}: use 0 (off) to a day ({_DAY})"
+            raise ValueError(message)
+        if self.snapshot_deltas < 1:
+            message = f"snapshot_deltas is {self.snapshot_deltas}: use 1 or more"
+            raise ValueError(message)

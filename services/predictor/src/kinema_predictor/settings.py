@@ -20,7 +20,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Samples of this long before now are learned from."""
     horizon_seconds: float = 900.0
     """The forecast is the mean over this long from now."""
-    adjustment: str = "0.10"
+    adjustment: str | float = "0.10"
     """Most that a request changes in one iteration, as a part of itself, 0 to 1; 0 turns forecasts off."""
 
     def __post_init__(self) -> None:
@@ -30,9 +30,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 message = f"{name} is {getattr(self, name)}: use more than 0 and at most a day (86400)"
                 raise ValueError(message)
         try:
-            adjustment = Fraction(self.adjustment)
+            adjustment = Fraction(str(self.adjustment))
         except (ValueError, ZeroDivisionError) as error:
-            message = f"adjustment {self.adjustment!r} is no number: use a part such as 0.10"
+            message = f"adjustment {self.adjustment!r} is no number: use a part from 0 to 1 such as 0.10"
             raise ValueError(message) from error
         if not 0 <= adjustment <= 1:
             message = f"adjustment is {self.adjustment}: use 0 to 1"
@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Rules(
             learning=timedelta(seconds=self.learning_interval_seconds),
             horizon=timedelta(seconds=self.horizon_seconds),
-            adjustment=Fraction(self.adjustment),
+            adjustment=Fraction(str(self.adjustment)),  # a number as it was written: 0.1 is exactly one tenth
         )
 
     @property

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+_YEAR: Final = 31_536_000
 
 
 class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,3 +31,11 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How often an unchanged reason for not beginning is told again."""
     deletion_repeat_seconds: float = 600.0
     """How often the deletion of an empty expiry node is asked for again."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no type can."""
+        for name in LoopSettings.__struct_fields__:
+            most = _YEAR if name.endswith("_seconds") else 1000
+            if not 0 <= getattr(self, name) <= most:
+                message = f"{name} is {getattr(self, name)}: use 0 to {most}"
+                raise ValueError(message)
