@@ -53,6 +53,20 @@ def crowded_plan() -> tuple[Cluster, Plan]:
     return _checked(before, plan)
 
 
+def two_rolls_plan() -> tuple[Cluster, Plan]:
+    """Pods of two Deployments are made smaller, each to leave a node of its own."""
+    before = cluster(
+        node("n1"),
+        node("n2"),
+        node("n3"),
+        deployed("web", ["n2", "n2", "n1"], cpu=500),
+        deployed("api", ["n3"], cpu=500),
+    )
+    to = {pod.key: "n1" for pod in before.pods}
+    resizes = {"Deployment/shop/web": {"cpu": 300}, "Deployment/shop/api": {"cpu": 300}}
+    return _checked(before, plan_for(before, offers(), to=to, delete=["n2", "n3"], resizes=resizes))
+
+
 def room_for_pending() -> tuple[Cluster, Plan]:
     """A full cluster gets a node for its pending pod."""
     before = full()

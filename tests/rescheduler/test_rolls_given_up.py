@@ -6,13 +6,22 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 from tests.rescheduler.harness import World
-from tests.rescheduler.plans_in_memory import crowded_plan, fragmented_plan
+from tests.rescheduler.plans_in_memory import crowded_plan, fragmented_plan, two_rolls_plan
 from tests.rescheduler.test_crashes import at_pass, check_once
 from tests.rescheduler.test_operator_wins import WEB, once
-from tests.support.builders import NOW, pod
+from tests.support.builders import NOW, amounts, pod
 
-from kinema_core.events import AbortRequested, ExecutionAborted, StepDone, StepIntended
+from kinema_core.events import (
+    NO_RULES,
+    AbortRequested,
+    ExecutionAborted,
+    ExecutionFinished,
+    StepDone,
+    StepFailed,
+    StepIntended,
+)
 from kinema_rescheduler.adapters.memory import Pace
 from kinema_rescheduler.logic.limits import Limits
 
@@ -27,10 +36,14 @@ def steps_made(world: World, kind: str) -> dict[str, datetime]:
     return {intended[step].target: time for time, step in done if intended[step].kind == kind}
 
 
+def new_pods(world: World) -> int:
+    """How many pods of our template have a place."""
+    return sum(pod.node is not None for key, pod in world.memory.pods.items() if key.startswith("shop/web-r1"))
+
+
 def half_way(world: World) -> bool:
-    """All new pods of the crowded plan are there, and two of three old ones are gone."""
-    new = sum(pod.node is not None for key, pod in world.memory.pods.items() if key.startswith("shop/web-r1"))
-    return new == 3 and "shop/web-1" not in world.memory.pods
+    """All new pods are there, and two of three old ones are gone."""
+    return new_pods(world) == 3 and "shop/web-1" not in world.memory.pods
 
 
 async def aborted(world: World, when: Callable[[], bool]) -> ExecutionAborted:
@@ -91,4 +104,81 @@ async def test_a_node_stays_closed_while_its_deletion_is_under_way() -> None:
     assert end.figures["deleted"] == len(gone)
     assert not gone & steps_made(world, "unmark").keys()
     assert world.problems == []
+    assert world.marks_left() == []
+
+
+def paused(world: World) -> None:
+    """As `kubectl rollout pause`."""
+    web = world.memory.workloads[WEB]
+    world.memory.workloads[WEB] = replace(web, paused=True, generation=web.generation + 1)
+
+
+def undone(world: World) -> None:
+    """As `kubectl rollout undo`, or an apply by force: the template from before ours is there again."""
+    web = world.memory.workloads[WEB]
+    world.memory.revisions[WEB] -= 1
+    world.memory.workloads[WEB] = replace(
+        web, template_rules=NO_RULES, template_requests=amounts(500, 128), generation=web.generation + 1
+    )
+
+
+@pytest.mark.parametrize(("struck", "reason"), [(paused, "paused it"), (undone, "another template")])
+async def test_an_owners_word_ends_our_roll_and_not_the_plan(struck: Callable[[World], None], reason: str) -> None:
+    """Paused, or under another template, the workload is left alone at once, with the reason; all else goes on."""
+    before, plan = two_rolls_plan()
+    world = World(before)
+    world.on_second = once(lambda: new_pods(world) == 1, lambda: struck(world))
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert float(end.figures["seconds"]) < 120
+    told = {event.body.step: event.body for event in world.log() if isinstance(event.body, StepFailed)}
+    assert told[f"skip/{WEB}"].reason == "changed"
+    assert reason in told[f"skip/{WEB}"].detail
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
+    web = world.memory.workloads[WEB]
+    assert (web.template_rules, web.template_requests["cpu"]) == (NO_RULES, 500)
+    assert web.paused == (struck is paused)
+    assert world.problems == []
+    assert world.marks_left() == []
+
+
+@pytest.mark.parametrize("seconds", [0, 5])
+async def test_an_abort_waits_for_no_paused_deployment(seconds: int) -> None:
+    """Paused so many seconds after its roll was given up: the end comes at once, with the template of before."""
+    before, plan = crowded_plan()
+    world = World(before)
+    await world.accept(plan)
+    for _ in range(600):
+        await world.second()
+        if half_way(world):
+            break
+    world.memory.never_ready_workloads.add(WEB)
+    await world.publish(AbortRequested(by="me"), "abort-1")
+    for _ in range(seconds):
+        await world.second()
+    paused(world)
+    given_up = world.clock.now()
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.leftovers == ()
+    assert world.clock.now() - given_up < timedelta(seconds=30)
+    web = world.memory.workloads[WEB]
+    assert (web.paused, web.template_rules, web.template_requests["cpu"]) == (True, NO_RULES, 500)
+    assert world.problems == []
+    assert world.marks_left() == []
+
+
+async def test_a_paused_deployment_is_left_alone_at_once() -> None:
+    """Paused before its turn: nothing of it is touched, and nothing waits for it."""
+    before, plan = crowded_plan()
+    world = World(before)
+    paused(world)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert float(end.figures["seconds"]) < 60
+    told = {event.body.step: event.body for event in world.log() if isinstance(event.body, StepFailed)}
+    assert (told[f"skip/{WEB}"].reason, "paused" in told[f"skip/{WEB}"].detail) == ("held", True)
+    assert world.memory.revisions[WEB] == 0
     assert world.marks_left() == []

@@ -129,6 +129,8 @@ class MemoryCluster:
 
     def _deployment(self, workload: Workload) -> None:
         """Scaling, or a rolling update that never has one pod too few: one more, then one old one less."""
+        if workload.paused:
+            return
         current = self._current_set(workload)
         living = [pod for pod in self.pods_of(workload) if not pod.terminating]
         new = [pod for pod in living if pod.owner is not None and pod.owner.name == current.name]

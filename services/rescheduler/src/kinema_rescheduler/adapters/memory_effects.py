@@ -8,7 +8,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kinema_core.events import Amounts, FrozenMap, Node, Offer, Pod, Step, Taint, Workload
+from kinema_core.events import (
+    Amounts,
+    FrozenMap,
+    Node,
+    NodeTerm,
+    Offer,
+    PlacementRules,
+    Pod,
+    Requirement,
+    Step,
+    Taint,
+    Workload,
+)
 from kinema_core.model.budgets import budgets_by_pod
 from kinema_core.model.catalog import CatalogRow, new_node_labels
 from kinema_core.model.match import parse_taints
@@ -28,6 +40,8 @@ from kinema_rescheduler.logic.names import (
 )
 
 _ROLLED: Final = "kinema.io/rolled"
+_ANY: Final = NodeTerm()
+_AWAY: Final = Requirement(key=EXPIRY, operator="DoesNotExist")
 
 
 class MemoryWriter:
@@ -37,8 +51,8 @@ class MemoryWriter:
         """`after` is called when an effect was made: tests look at the cluster there."""
         self._cluster = cluster
         self._after = after
-        self._templates: dict[str, Amounts] = {}
-        """Requests before our rolling update, by workload."""
+        self._templates: dict[str, tuple[Amounts, PlacementRules]] = {}
+        """Requests and rules before our rolling update, by workload."""
         self.made: Counter[tuple[str, str]] = Counter()
         """Effects that changed something, by plan and step id."""
 
@@ -168,11 +182,13 @@ class MemoryWriter:
         if workload.annotations.get(_ROLLED) == order.plan:
             return Made("adopted", _generation(workload))
         self._cluster.revisions[workload.key] += 1
-        self._templates[workload.key] = workload.template_requests
+        rules = workload.template_rules
+        self._templates[workload.key] = (workload.template_requests, rules)
         self._cluster.workloads[workload.key] = replace(
             workload,
             generation=workload.generation + 1,
             template_requests=FrozenMap({**workload.template_requests, **order.step.requests}),
+            template_rules=replace(rules, node_terms=tuple(_led_away(term) for term in rules.node_terms or (_ANY,))),
             annotations=FrozenMap({**workload.annotations, _ROLLED: order.plan}),
         )
         return Made("done", FrozenMap(generation=workload.generation + 1))
@@ -185,11 +201,14 @@ class MemoryWriter:
         changed = _ROLLED in workload.annotations
         if changed:
             kept = FrozenMap({key: value for key, value in workload.annotations.items() if key != _ROLLED})
-            before = self._templates.pop(workload.key)
+            requests, rules = self._templates.pop(workload.key)
             workload = replace(workload, annotations=kept)
-            if step.kind == "restore":  # the old template, and with it the old set, are in force again
+            ours = any(_AWAY in term.expressions for term in workload.template_rules.node_terms or ())
+            if ours:
+                workload = replace(workload, template_rules=rules)
+            if ours and step.kind == "restore":  # the old template, and with it the old set, are in force again
                 self._cluster.revisions[workload.key] -= 1
-                workload = replace(workload, template_requests=before)
+                workload = replace(workload, template_requests=requests)
             self._cluster.workloads[workload.key] = workload
         if step.replicas_from != step.replicas_to and workload.replicas == step.replicas_from:
             for pod in self._victims(step):
@@ -218,6 +237,11 @@ class MemoryWriter:
             pod, annotations=FrozenMap({**kept, **({DELETION_COST: had} if had else {})})
         )
         return True
+
+
+def _led_away(term: NodeTerm) -> NodeTerm:
+    """An alternative of a required node affinity, off the nodes that are to go."""
+    return replace(term, expressions=(*term.expressions, _AWAY))
 
 
 def _generation(workload: Workload) -> FrozenMap[int | float | str]:

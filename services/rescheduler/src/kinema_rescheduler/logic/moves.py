@@ -11,7 +11,7 @@ from kinema_core.model.resources import total
 from kinema_core.model.rolling import why_stuck
 from kinema_rescheduler.logic.evict import evict
 from kinema_rescheduler.logic.execution import Progress
-from kinema_rescheduler.logic.names import unit_id
+from kinema_rescheduler.logic.names import ROLLED, unit_id
 from kinema_rescheduler.logic.roll import begin_roll, roll, rolled, unrolled
 from kinema_rescheduler.logic.room import Room
 from kinema_rescheduler.logic.scene import Decision, Scene
@@ -202,8 +202,9 @@ def _reserve(scene: Scene, room: Room, item: Movers) -> None:
 
 
 def _begin_one(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:
-    if item.strategy == "stay":
-        return skip(scene, item, "held", "its pods may not move by the rules of now")
+    held = _held(item)
+    if held is not None:
+        return skip(scene, item, "held", held)
     vain = _in_vain(scene, item)
     if vain:
         last = vain[-1]
@@ -217,6 +218,15 @@ def _begin_one(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:
     if item.strategy == "rolling":
         return _begin_roll(scene, room, item)
     return _begin_unit(scene, room, item, later=later)
+
+
+def _held(item: Movers) -> str | None:
+    """Why no pod of the workload may be touched; None if any may. A pause of our own, at a roll's end, is soon over."""
+    if item.strategy == "stay":
+        return "its pods may not move by the rules of now"
+    if item.workload is not None and item.workload.paused and ROLLED not in item.workload.annotations:
+        return "it is paused: its owner wants its pods left as they are"
+    return None
 
 
 def _in_vain(scene: Scene, item: Movers) -> list[Progress]:

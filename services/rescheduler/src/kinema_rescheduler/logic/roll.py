@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod, Step, Workload
+from kinema_core.events import EMPTY, Amounts, FrozenMap, PlacementRules, Pod, Step, Workload
 from kinema_rescheduler.logic.execution import Progress
-from kinema_rescheduler.logic.names import unit_id
+from kinema_rescheduler.logic.names import EXPIRY, unit_id
 from kinema_rescheduler.logic.scene import Scene
 from kinema_rescheduler.logic.surge import refused
 from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, fail, skip
@@ -66,6 +66,9 @@ def roll(scene: Scene, movers: Movers) -> Turn:  # noqa: PLR0911 - a state machi
         if finish.lost:
             return fail(scene, movers, finish.result, finish.detail)
         return OVER if finish.over else Turn(scene.intend(finish.step))
+    overruled = _overruled(workload, patched)
+    if overruled is not None:
+        return skip(scene, movers, "changed", overruled)
     if workload.generation >= int(patched.figures.get("generation", 0)) and settled(workload) and not movers.victims:
         step = Step(id=unit_id("roll-finish", movers.key, 1), kind="roll-finish", target=movers.key, uid=workload.uid)
         return Turn(scene.intend(step))
@@ -74,6 +77,26 @@ def roll(scene: Scene, movers: Movers) -> Turn:  # noqa: PLR0911 - a state machi
     if _stalled(scene, patched, movers.pods) or scene.passed(patched.ended, scene.limits.roll_seconds):
         return Turn(scene.give_up("roll-stuck", f"{movers.key}: {_stuck(movers, workload)}"))
     return WAIT
+
+
+def _overruled(workload: Workload, patched: Progress) -> str | None:
+    """What its owner did to our update, so that it would never end; None where it goes on.
+
+    Who pauses a Deployment wants its pods left alone: the update gets no further, and its end would take the pause off.
+    Under a template without our rule no pod leaves its node for us. One that has the rule still, with a new image say,
+    does what the update is for, and is waited for.
+    """
+    if workload.paused:
+        return "somebody paused it while its pods were replaced"
+    if workload.generation > int(patched.figures.get("generation", 0)) and not _leads_away(workload.template_rules):
+        return "somebody put another template in place of ours while its pods were replaced"
+    return None
+
+
+def _leads_away(rules: PlacementRules) -> bool:
+    """Whether a template keeps its pods off nodes that are to go, as one under our update does."""
+    expressions = (item for term in rules.node_terms or () for item in term.expressions)
+    return any(item.key == EXPIRY and item.operator == "DoesNotExist" for item in expressions)
 
 
 def _stalled(scene: Scene, update: Progress, pods: Iterable[Pod]) -> bool:
@@ -101,7 +124,10 @@ def rolled(scene: Scene, workload: str) -> bool:
 
 
 def unrolled(scene: Scene, workload: str, back: Progress) -> Turn:
-    """Give the strategy back once the way back to the old template (`back`) has ended or gets no further."""
+    """Give the strategy back once the way back to the old template (`back`) has ended or gets no further.
+
+    A paused Deployment replaces no pod until its owner says so, and by then it shall have its owner's strategy.
+    """
     finish = scene.unit("roll-finish", workload, 1)
     if finish is not None:
         return OVER if finish.over else Turn(scene.intend(finish.step))
@@ -111,7 +137,7 @@ def unrolled(scene: Scene, workload: str, back: Progress) -> Turn:
     there = now.generation >= int(back.figures.get("generation", 0)) and settled(now)
     pods = [pod for pod in scene.alive.values() if group_key(scene.cluster, pod) == workload]
     late = _stalled(scene, back, pods) or scene.passed(back.ended, scene.limits.roll_seconds)
-    if not there and not late:
+    if not (there or late or now.paused):
         return WAIT
     step = Step(id=unit_id("roll-finish", workload, 1), kind="roll-finish", target=workload, uid=now.uid)
     return Turn(scene.intend(step))
