@@ -164,6 +164,22 @@ def test_a_workload_that_was_not_begun_counts_by_its_planned_moves() -> None:
     assert planned("stay") == ()
 
 
+def test_a_node_that_takes_no_pods_is_named() -> None:
+    """Somebody has cordoned the node that the plan fills, or it has fallen silent; others do not matter."""
+    place = Placement(pod="shop/db-0", uid="u", source="n2", to="n1", strategy="evict", requests=FrozenMap({}))
+    plan = msgspec.structs.replace(PLAN, placements=(place,))
+
+    def said(*, unschedulable: bool = False, ready: bool = True) -> tuple[str, ...]:
+        to = node("n1", unschedulable=unschedulable, ready=ready)
+        return waits_for(steps(of=()), plan, cluster(to, node("n2", ready=False)))
+
+    assert said(unschedulable=True) == (
+        "node n1, to which pods shall come, is cordoned: `kubectl uncordon n1` lets them",
+    )
+    assert said(ready=False) == ("node n1, to which pods shall come, is not Ready",)
+    assert said() == ()
+
+
 @pytest.mark.parametrize(
     ("step", "said"),
     [

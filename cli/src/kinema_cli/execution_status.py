@@ -15,6 +15,7 @@ from kinema_core.events import (
     ExecutionAborted,
     ExecutionFinished,
     Figures,
+    Placement,
     Plan,
     PlanAccepted,
     Pod,
@@ -156,6 +157,7 @@ def waits_for(steps: Steps, plan: Plan | None, cluster: Cluster) -> tuple[str, .
     workloads = [found for key in sorted(keys) if (found := cluster.workload(key)) is not None]
     held_up = [
         *_nodes_to_come(steps, cluster),
+        *_nodes_to_fill(plan, steps, cluster),
         *(said for workload in workloads for said in _held_up(workload, steps)),
         *_pods_to_come(workloads, cluster),
         *_nodes_to_go(steps, cluster),
@@ -165,17 +167,36 @@ def waits_for(steps: Steps, plan: Plan | None, cluster: Cluster) -> tuple[str, .
 
 def _planned(plan: Plan | None, cluster: Cluster) -> set[str]:
     """Workloads of which the plan moves or restarts a pod that is still there."""
-    places = plan.placements if plan is not None else ()
-    moving = [cluster.pods_by_uid.get(place.uid) for place in places if place.strategy not in {"stay", "schedule"}]
-    keys = {cluster.controller_key_of(pod) for pod in moving if pod is not None}
+    pods = [cluster.pods_by_uid.get(place.uid) for place in _moves(plan)]
+    keys = {cluster.controller_key_of(pod) for pod in pods if pod is not None}
     return {key for key in keys if key is not None}
 
 
+def _moves(plan: Plan | None) -> list[Placement]:
+    placements = plan.placements if plan is not None else ()
+    return [place for place in placements if place.strategy not in {"stay", "schedule"}]
+
+
+def _nodes_to_fill(plan: Plan | None, steps: Steps, cluster: Cluster) -> Iterator[str]:
+    """Nodes to which pods shall come and cannot; of those that are being booted it is said already."""
+    booting = set() if _marking(steps) else {step.target for step in steps.intended.values() if step.kind == "boot"}
+    for name in sorted({place.to for place in _moves(plan)} - booting):
+        node = cluster.node(name)
+        if node is not None and node.unschedulable:
+            yield f"node {name}, to which pods shall come, is cordoned: `kubectl uncordon {name}` lets them"
+        elif node is not None and not node.ready:
+            yield f"node {name}, to which pods shall come, is not Ready"
+
+
+def _marking(steps: Steps) -> bool:
+    """Whether the boots are behind it."""
+    return any(step.kind == "mark" for step in steps.intended.values())
+
+
 def _nodes_to_come(steps: Steps, cluster: Cluster) -> Iterator[str]:
-    marking = any(step.kind == "mark" for step in steps.intended.values())
     for key, body in steps.done.items():
         step = steps.intended.get(key)
-        if step is None or step.kind != "boot" or marking:
+        if step is None or step.kind != "boot" or _marking(steps):
             continue
         name = str(body.figures.get("node", step.target))
         node = cluster.node(name)
