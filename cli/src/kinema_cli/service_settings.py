@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
 from kinema_cli.inputs import InputError
 from kinema_cli.pipeline import SERVICES
 from kinema_core.runtime.yaml_files import yaml_fault
+
+_WRONG_TYPE: Final = re.compile(r"^(?:Expected|Invalid enum value) .* - at `\$\.([a-z_.]+)`$")
+_WORDS: Final[Mapping[type, str]] = {
+    str: "text, in quotes where it looks like a number",
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    NoneType: "null",
+}
 
 
 def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
@@ -40,5 +51,21 @@ def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object
             kind = import_module(f"kinema_{service}.settings").Settings
             msgspec.convert({**supplied.get(service, {}), **settings, "runtime": runtime}, kind)
         except (msgspec.ValidationError, TypeError) as error:
-            raise InputError(f"--settings {path}: {service}: {error}") from error
+            raise InputError(f"--settings {path}: {service}: {error}{_may_be(kind, str(error))}") from error
     return found
+
+
+def _may_be(kind: object, fault: str) -> str:
+    """What may be written where a value of another type was found; empty where that is more than a word."""
+    place = _WRONG_TYPE.search(fault)
+    for name in place[1].split(".") if place is not None else ():
+        if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+            return ""
+        kind = next((field.type for field in msgspec.structs.fields(kind) if field.encode_name == name), None)
+    if place is None:
+        return ""
+    if get_origin(kind) is Literal:
+        return f": write {' or '.join(str(value) for value in get_args(kind))}"
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    words = [_WORDS[one] for one in kinds if isinstance(one, type) and one in _WORDS]
+    return f": write {' or '.join(words)}" if words else ""
