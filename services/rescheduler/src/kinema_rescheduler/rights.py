@@ -50,7 +50,7 @@ RULES: Final = (
         verbs=("get",),
     ),
     Rule(
-        purpose="gives the template of a Deployment back after a roll without restarting a pod",
+        purpose="ends rolls: gives templates back without restarting a pod, deletes empty sets with rules of ours",
         group="apps",
         resources=("replicasets",),
         verbs=("list", "patch", "delete"),

@@ -107,9 +107,10 @@ class KubernetesApi:
         """Create an object."""
         return await self._request("POST", path, body=body, content_type=_JSON, query={"fieldManager": FIELD_MANAGER})
 
-    async def delete(self, path: str, uid: str) -> None:
-        """Delete an object if it is the one with this uid."""
-        await self._request("DELETE", path, body={"preconditions": {"uid": uid}}, content_type=_JSON)
+    async def delete(self, path: str, uid: str, *, version: str = "") -> None:
+        """Delete an object if it is the one with this uid, and as it was at this resource version."""
+        conditions = {"uid": uid, **({"resourceVersion": version} if version else {})}
+        await self._request("DELETE", path, body={"preconditions": conditions}, content_type=_JSON)
 
     async def evict(self, path: str, body: Json) -> Json:
         """Post to a pod's eviction subresource."""
@@ -232,6 +233,11 @@ def has_controller_path(target: str) -> bool:
 def annotations_of(item: Json) -> dict[str, str]:
     """Annotations of an object."""
     return item["metadata"].get("annotations") or {}
+
+
+def labels_of(item: Json) -> dict[str, str]:
+    """Labels of an object."""
+    return item["metadata"].get("labels") or {}
 
 
 def uid(item: Json) -> str:

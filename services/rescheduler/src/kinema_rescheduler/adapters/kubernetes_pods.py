@@ -26,7 +26,6 @@ from kinema_rescheduler.adapters.kubernetes_api import (
 )
 from kinema_rescheduler.adapters.kubernetes_autoscalers import lower_floor, raise_floor
 from kinema_rescheduler.adapters.kubernetes_roll import restore_template
-from kinema_rescheduler.adapters.kubernetes_undone import note_again
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.logic.names import CHEAPEST, COST_BEFORE, DELETION_COST, PLAN
 
@@ -130,7 +129,6 @@ async def restore(api: KubernetesApi, order: Order) -> Made:
         if error.reason == "gone":
             return Made("void")
         raise
-    await note_again(api, order)
     rolled = await restore_template(api, order)
     lowered = await lower_floor(api, step)
     scaled = step.replicas_from != step.replicas_to and await _take_back(api, order)

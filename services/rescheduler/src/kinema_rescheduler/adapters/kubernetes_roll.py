@@ -5,7 +5,9 @@ How it ends is in `kubernetes_unroll`.
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +21,7 @@ from kinema_rescheduler.adapters.kubernetes_api import (
     KubernetesApi,
     annotations_of,
     generation,
+    labels_of,
     uid,
     workload_path,
 )
@@ -28,11 +31,18 @@ from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED, ROLLED, ROLLED_BY
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _AWAY: Final[Json] = {"key": EXPIRY, "operator": "DoesNotExist"}
-_TOWARDS: Final[Json] = {
-    "weight": 100,
-    "preference": {"matchExpressions": [{"key": OPTIMIZED, "operator": "Exists"}]},
-}
+_STAYING: Final[Json] = {"matchExpressions": [{"key": OPTIMIZED, "operator": "Exists"}]}
+_TOWARDS: Final[Json] = {"weight": 1, "preference": _STAYING}
+"""The least weight: kube-scheduler measures each node by the best one that has room, and that is a planned one as long
+as one has. Then the others count next to nothing, and among themselves as much as planned ones would."""
 _NO_SURGE: Final = (0, "0", "0%")
+BOUNDS_BEFORE: Final = "kinema.io/rolling-update-before"
+"""Label of a Deployment under our rolling update: the bounds of its updates before, as long as ours are in force.
+
+`kubectl rollout undo` puts the annotations of an older ReplicaSet in the place of the Deployment's, and leaves labels.
+"""
+_BOUNDS: Final = re.compile(r"maxSurge-([0-9]+)(pct)?\.maxUnavailable-([0-9]+)(pct)?")
+_BY_DEFAULT: Final = "25%"
 
 
 class Before(msgspec.Struct, frozen=True):
@@ -66,20 +76,22 @@ def _rolled(workload: Json, order: Order) -> Json | None:
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":
         raise FinalError("held", f"{step.target} cannot run two generations side by side (strategy Recreate)")
-    template = spec["template"]["spec"]
+    template, bounds = spec["template"]["spec"], bounds_before(workload)
     before = Before(
         plan=order.plan,
-        affinity=left.affinity if left is not None else template.get("affinity"),
-        strategy=left.strategy if left is not None else strategy or None,
+        affinity=left.affinity if left is not None else _owners_affinity(template.get("affinity")),
+        strategy={"type": "RollingUpdate", "rollingUpdate": bounds},
         requests={
             container["name"]: dict((container.get("resources") or {}).get("requests") or {})
             for container in template["containers"]
         },
     )
-    surge = (strategy.get("rollingUpdate") or {}).get("maxSurge", "25%")
-    rolling = {"maxUnavailable": 0, "maxSurge": 1 if surge in _NO_SURGE else surge}
+    rolling = {"maxUnavailable": 0, "maxSurge": 1 if bounds["maxSurge"] in _NO_SURGE else bounds["maxSurge"]}
     return {
-        "metadata": {"annotations": {ROLLED: msgspec.json.encode(before).decode()}},
+        "metadata": {
+            "annotations": {ROLLED: msgspec.json.encode(before).decode()},
+            "labels": {BOUNDS_BEFORE: _as_label(bounds)},
+        },
         "spec": {
             "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             "template": {
@@ -96,16 +108,42 @@ def _rolled(workload: Json, order: Order) -> Json | None:
 
 def _node_affinity(affinity: Json, nodes: tuple[str, ...]) -> Json:
     """The node affinity with our rules, once, beside what it holds: to `nodes` above all, else to any that stays."""
-    node = affinity.get("nodeAffinity") or {}
+    node = (_owners_affinity(affinity) or {}).get("nodeAffinity") or {}
     terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
-    required = []
-    for term in terms:
-        expressions = [item for item in term.get("matchExpressions") or [] if item != _AWAY]
-        required.append({**term, "matchExpressions": [*expressions, _AWAY]})
-    preferred = [item for item in node.get(_PREFERRED) or [] if item != _TOWARDS]
+    required = [{**term, "matchExpressions": [*(term.get("matchExpressions") or []), _AWAY]} for term in terms]
     planned = [{"key": HOSTNAME, "operator": "In", "values": list(nodes)}, _AWAY]  # ours by the label in it
     towards = [_TOWARDS, {"weight": 100, "preference": {"matchExpressions": planned}}] if nodes else [_TOWARDS]
-    return {_REQUIRED: {"nodeSelectorTerms": required}, _PREFERRED: [*preferred, *towards]}
+    return {_REQUIRED: {"nodeSelectorTerms": required}, _PREFERRED: [*(node.get(_PREFERRED) or []), *towards]}
+
+
+def _owners_affinity(affinity: Json | None) -> Json | None:
+    """An affinity without rules of ours: a rollback to a template of ours may have made them the Deployment's."""
+    node = (affinity or {}).get("nodeAffinity") or {}
+    terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
+    preferred = node.get(_PREFERRED) or []
+    kept = [item for item in preferred if not _towards_ours(item.get("preference") or {})]
+    required = [_without_ours(term) for term in terms]
+    if affinity is None or (kept, required) == (preferred, terms):
+        return affinity
+    theirs: Json = {_PREFERRED: kept} if kept else {}
+    if required and all(required):  # terms are alternatives: beside one that asks for nothing, none asks for anything
+        theirs[_REQUIRED] = {"nodeSelectorTerms": required}
+    others = {key: value for key, value in affinity.items() if key != "nodeAffinity"}
+    return {**others, **({"nodeAffinity": theirs} if theirs else {})} or None
+
+
+def _without_ours(term: Json) -> Json:
+    if _AWAY not in (term.get("matchExpressions") or []):
+        return term
+    expressions = [item for item in term["matchExpressions"] if item != _AWAY]
+    kept = {key: value for key, value in term.items() if key != "matchExpressions"}
+    return {**kept, **({"matchExpressions": expressions} if expressions else {})}
+
+
+def _towards_ours(preference: Json) -> bool:
+    expressions = preference.get("matchExpressions") or []
+    planned = len(expressions) == 2 and expressions[0].get("key") == HOSTNAME and expressions[1] == _AWAY
+    return planned or preference == _STAYING
 
 
 def _containers(containers: list[Json], wanted: Amounts) -> list[Json]:
@@ -148,8 +186,33 @@ def before_of(workload: Json) -> Before | None:
     return msgspec.json.decode(text, type=Before) if text else None
 
 
+def bounds_before(workload: Json) -> Json:
+    """`maxSurge` and `maxUnavailable` as the owner wants them: those of now unless they are ours."""
+    now = (workload["spec"].get("strategy") or {}).get("rollingUpdate") or {}
+    noted = _BOUNDS.fullmatch(labels_of(workload).get(BOUNDS_BEFORE, ""))
+    if now.get("maxUnavailable") == 0 and noted is not None:
+        surge, of_surge, unavailable, of_unavailable = noted.groups()
+        return {"maxSurge": _bound(surge, of_surge), "maxUnavailable": _bound(unavailable, of_unavailable)}
+    before = before_of(workload)
+    if now.get("maxUnavailable") == 0 and before is not None:
+        return _whole((before.strategy or {}).get("rollingUpdate") or {})
+    return _whole(now)
+
+
+def _whole(bounds: Mapping[str, Any]) -> Json:
+    return {key: bounds.get(key, _BY_DEFAULT) for key in ("maxSurge", "maxUnavailable")}
+
+
+def _bound(number: str, percent: str | None) -> int | str:
+    return f"{number}%" if percent else int(number)
+
+
+def _as_label(bounds: Json) -> str:
+    return ".".join(f"{key}-{str(bounds[key]).replace('%', 'pct')}" for key in ("maxSurge", "maxUnavailable"))
+
+
 async def restore_template(api: KubernetesApi, order: Order) -> bool:
-    """Put the template back as it was before our update of this plan; whether there was one.
+    """Put the template back as it was before our update of this plan; whether anything is left for the update's end.
 
     Our strategy stays until `roll-finish`: the way back is a rolling update too, and no pod may be missing in it.
     """
@@ -177,7 +240,7 @@ async def restore_template(api: KubernetesApi, order: Order) -> bool:
 
     workload, _ = await api.modify(workload_path(order.step.target), change, content_type=STRATEGIC)
     left = before_of(workload)
-    return left is not None and left.plan == order.plan
+    return BOUNDS_BEFORE in labels_of(workload) or (left is not None and left.plan == order.plan)
 
 
 def old_affinity(template: Json, before: Before) -> Json | None:

@@ -11,7 +11,7 @@ Deployment from before the end, it may put our mark there again: the end is done
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -19,16 +19,18 @@ from kinema_core.events import FrozenMap
 from kinema_rescheduler.adapters.cluster import Made, Order
 from kinema_rescheduler.adapters.kubernetes_api import (
     STRATEGIC,
+    ConflictError,
     Json,
     KubernetesApi,
     NotFoundError,
     annotations_of,
     generation,
+    labels_of,
     selector_text,
     uid,
     workload_path,
 )
-from kinema_rescheduler.adapters.kubernetes_roll import Before, before_of, old_affinity
+from kinema_rescheduler.adapters.kubernetes_roll import BOUNDS_BEFORE, Before, before_of, bounds_before, old_affinity
 from kinema_rescheduler.errors import PassingError
 from kinema_rescheduler.logic.names import ROLLED, ROLLED_BY
 
@@ -65,6 +67,9 @@ async def roll_finish(api: KubernetesApi, order: Order) -> Made:
 async def _forgotten(api: KubernetesApi, order: Order, ended: Json, *, calm: int) -> None:
     """Take our mark off the ReplicaSets until it can come no more: the controller has seen the Deployment that `ended`.
 
+    With the marks go empty sets of rolls that were taken back: `kubectl rollout undo` would make a template with our
+    rules the owner's.
+
     A new generation that is observed shows that at once. To take off an annotation alone makes none, and a try before
     this one may have made it: then the mark must stay away for `calm` looks.
     """
@@ -75,15 +80,31 @@ async def _forgotten(api: KubernetesApi, order: Order, ended: Json, *, calm: int
         except NotFoundError:
             return  # its ReplicaSets go with it
         seen = _observed(workload) >= generation(ended) or uid(workload) != uid(ended)
-        marked = [item for item in await _sets(api, order, ended) if ROLLED in annotations_of(item)]
+        sets = await _sets(api, order, ended)
+        marked = [item for item in sets if ROLLED in annotations_of(item)]
         for replica_set in marked:
             with suppress(NotFoundError):
                 await api.patch(_path(replica_set), {"metadata": {"annotations": {ROLLED: None}}})
-        still = still + 1 if seen and not marked else 0
+        vain = [] if marked else [item for item in sets if seen and _in_vain(item, workload)]
+        for replica_set in vain:
+            with suppress(NotFoundError, ConflictError):  # a conflict: somebody may be about to use it
+                await api.delete(_path(replica_set), uid(replica_set), version=_version(replica_set))
+        still = still + 1 if seen and not marked and not vain else 0
         if still == calm:
             return
         await api.pause(_PAUSE)
     raise PassingError("not-ready", f"{order.step.target}: its controller has not seen the end of its rolling update")
+
+
+def _in_vain(replica_set: Json, workload: Json) -> bool:
+    """Whether an empty set is left with a template of ours that is not its Deployment's."""
+    template = replica_set["spec"]["template"]
+    empty = not replica_set["spec"].get("replicas") and not (replica_set.get("status") or {}).get("replicas")
+    return empty and bool(_mark(template)) and _plain(template) != _plain(workload["spec"]["template"])
+
+
+def _version(item: Json) -> str:
+    return str(item["metadata"]["resourceVersion"])
 
 
 def _observed(workload: Json) -> int:
@@ -106,10 +127,16 @@ def _paused(workload: Json) -> Json | None:
 
 def _resumed(workload: Json) -> Json | None:
     before = before_of(workload)
-    if before is None:
+    if before is None and BOUNDS_BEFORE not in labels_of(workload):
         return None
-    spec: Json = {"strategy": _old_strategy(workload, before), **({"paused": None} if before.paused else {})}
-    return {"metadata": {"annotations": {ROLLED: None}}, "spec": spec}
+    paused = {"paused": None} if before is not None and before.paused else {}
+    strategy = workload["spec"].get("strategy") or {}
+    ours = (strategy.get("rollingUpdate") or {}).get("maxUnavailable") == 0  # else somebody has changed it since
+    bounds = {"strategy": {"rollingUpdate": bounds_before(workload)}} if ours else {}
+    return {
+        "metadata": {"annotations": {ROLLED: None}, "labels": {BOUNDS_BEFORE: None}},
+        "spec": {**bounds, **paused},
+    }
 
 
 async def _hand_over(api: KubernetesApi, order: Order, workload: Json, before: Before) -> None:
@@ -167,13 +194,3 @@ async def _sets(api: KubernetesApi, order: Order, workload: Json) -> list[Json]:
 def _path(replica_set: Json) -> str:
     metadata = replica_set["metadata"]
     return workload_path(f"ReplicaSet/{metadata['namespace']}/{metadata['name']}")
-
-
-def _old_strategy(workload: Json, before: Before) -> Json:
-    """The strategy of before; a change that somebody else made to it since stays."""
-    now = (workload["spec"].get("strategy") or {}).get("rollingUpdate") or {}
-    if now.get("maxUnavailable") != 0:
-        return {}
-    old = (before.strategy or {}).get("rollingUpdate") or {}
-    restored: dict[str, Any] = {key: old.get(key, "25%") for key in ("maxSurge", "maxUnavailable")}
-    return {"rollingUpdate": restored}

@@ -1,0 +1,103 @@
+"""Rolls on the real API server, scheduler and controllers: where their pods land, and owners who undo them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.controlplane.plane import ControlPlane
+from tests.rescheduler.plane_world import PlaneWorld, plane_world
+from tests.support.plans import plan_for
+from tests.support.undo import JSON_PATCH, undo_patch
+
+from kinema_core.events import Offer, Plan, Step
+from kinema_core.model.cluster import Cluster
+from kinema_rescheduler.adapters.cluster import Order
+from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
+from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.logic.names import OPTIMIZED
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+
+LIMITS = Limits(pods_ready_seconds=60, retry_seconds=1, roll_seconds=15)
+NODES = ("old-1", "old-2", "old-3")
+ROLLING = {"metadata": {"annotations": {"kinema.io/strategy": "rolling"}}}
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PlaneWorld]:
+    """Three nodes and a namespace named after the test."""
+    name = request.node.name.replace("_", "-").partition("[")[0][:50].rstrip("-")
+    with plane_world(control_plane.admin, tmp_path, name, *NODES) as world:
+        yield world
+
+
+def sets(world: PlaneWorld) -> list[Any]:
+    """The namespace's ReplicaSets."""
+    found: list[Any] = world.access.request("GET", world.path("ReplicaSet"))["items"]
+    return found
+
+
+def onto_the_first(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+    """Everything onto the first node."""
+    moving = {pod.key: NODES[0] for pod in cluster.pods if pod.node != NODES[0]}
+    return plan_for(cluster, offers, to=moving, delete=NODES[1:])
+
+
+async def once(look: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(120):
+        while not await asyncio.to_thread(look):  # noqa: ASYNC110 - nobody tells when it is so
+            await asyncio.sleep(0.05)
+
+
+async def test_an_owner_who_undoes_a_roll_has_all_of_it_back(world: PlaneWorld) -> None:
+    """Undone in the middle: strategy and template are the owner's, and no revision has a rule of ours in it."""
+    world.run("Deployment", "web", 6)
+    world.patch("Deployment", "web", ROLLING)
+    bounds = {"spec": {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": "30%"}}}}
+    world.patch("Deployment", "web", bounds)
+    before, watcher = world.get("Deployment", "web")["spec"], world.watch()
+    owners = sets(world)[0]
+
+    def midway() -> bool:
+        return any("rolled-by" in str(one["spec"]) and one["status"].get("readyReplicas") for one in sets(world))
+
+    async def undo() -> None:
+        await once(midway)
+        patch: Any = undo_patch(world.get("Deployment", "web"), owners)
+        world.access.request("PATCH", world.path("Deployment", "web"), patch, content_type=JSON_PATCH)
+
+    undoing = asyncio.create_task(undo())
+    await world.carry_out(onto_the_first, limits=LIMITS, real_seconds=300)
+    await undoing
+    found = world.get("Deployment", "web")
+    assert found["spec"] == before, world.failures()
+    assert [one["metadata"]["uid"] for one in sets(world)] == [owners["metadata"]["uid"]]
+    assert watcher.least_ready[world.key("Deployment", "web")] == 6
+    assert world.marks_left() == []
+
+
+async def test_pods_of_a_roll_land_on_the_planned_nodes(world: PlaneWorld) -> None:
+    """Emptier nodes that stay too, and kube-scheduler's own spread over nodes, do not outweigh the plan."""
+    world.run("Deployment", "full", 1, cpu="2600m", nodeSelector={"kubernetes.io/hostname": NODES[0]})
+    world.run("Deployment", "web", 5)
+    for name in NODES:
+        body = {"metadata": {"labels": {OPTIMIZED: "it-1"}}}
+        world.access.request("PATCH", f"/api/v1/nodes/{name}", body, content_type="application/merge-patch+json")
+    old = {pod.uid for pod in world.cluster().pods}
+    api = await connect(str(world.kubeconfig))
+    step = Step(id="roll", kind="roll", target=world.key("Deployment", "web"), nodes=NODES[:1])
+    await KubernetesWriter(api).perform(Order(step=step, plan="plan-1", iteration="it-1"))
+
+    def new() -> bool:
+        pods = [pod for pod in world.cluster().pods if pod.labels.get("app") == "web"]
+        return len(pods) == 5 and all(pod.ready and pod.uid not in old for pod in pods)
+
+    await once(new)
+    await api.close()
+    assert world.where("web") == [NODES[0]] * 5

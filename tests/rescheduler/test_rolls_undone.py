@@ -1,0 +1,247 @@
+"""Rolls that are undone or given up: the Deployment and all that a rollback may make of it are the owner's again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, settled_for
+from tests.support.undo import JSON_PATCH, undo_patch
+
+from kinema_core.events import FrozenMap, Step
+from kinema_rescheduler.adapters.cluster import Order
+from kinema_rescheduler.adapters.kubernetes_api import STRATEGIC, annotations_of, labels_of
+from kinema_rescheduler.adapters.kubernetes_roll import BOUNDS_BEFORE
+from kinema_rescheduler.errors import PassingError
+from kinema_rescheduler.logic.names import ROLLED_BY
+from kinema_sim.engine.kinds import NODE, REPLICA_SET
+
+DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"
+OURS = "kinema.io/"
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    """Serve the tiny cluster."""
+    async with bench_in(tmp_path) as found:
+        yield found
+
+
+def sets(bench: Bench) -> list[dict[str, Any]]:
+    """Web's ReplicaSets, the eldest revision first."""
+    found = [one for one in bench.world.sim.store.sorted(REPLICA_SET, "shop") if one["metadata"]["name"][:4] == "web-"]
+    return sorted(found, key=lambda one: int(annotations_of(one)["deployment.kubernetes.io/revision"]))
+
+
+def by_us(replica_set: dict[str, Any]) -> bool:
+    """Whether a set has a template of ours."""
+    return ROLLED_BY in str(replica_set["spec"]["template"])
+
+
+async def until_ours_is_there(bench: Bench) -> None:
+    """Wait until the controller has made the set of the roll."""
+    while not any(map(by_us, sets(bench))):
+        await settled_for(bench, 1)
+
+
+async def undo(bench: Bench, to: dict[str, Any]) -> None:
+    """`kubectl rollout undo` to a ReplicaSet's revision."""
+    patch: Any = undo_patch(bench.web(), to)
+    await bench.api._request("PATCH", DEPLOYMENT, body=patch, content_type=JSON_PATCH)
+
+
+def copied(value: Any) -> Any:
+    """As it is now, whatever becomes of it."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+async def given_up(bench: Bench, uid: str) -> None:
+    """Take a roll back as a plan does that is given up."""
+    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "done"
+    await rolled(bench)
+    await bench.perform("roll-finish", WEB, uid=uid)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    "bounds",
+    [{"maxSurge": "25%", "maxUnavailable": "25%"}, {"maxSurge": 0, "maxUnavailable": 2}, {"maxUnavailable": "40%"}],
+)
+async def test_an_undo_in_the_middle_loses_no_strategy(bench: Bench, bounds: dict[str, Any], *, late: bool) -> None:
+    """`kubectl rollout undo` drops all annotations of ours; what the owner had comes back at the roll's end."""
+    await bench.api.patch(DEPLOYMENT, {"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": bounds}}})
+    before, uid, pods = copied(bench.web()["spec"]), bench.uid(bench.web()), alive(bench)
+    owners = sets(bench)[-1]
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}), nodes=("tiny-1",))
+    if late:
+        await rolled(bench)
+        assert not pods & alive(bench)
+    await until_ours_is_there(bench)
+    await undo(bench, owners)
+    assert OURS not in str(bench.web()["metadata"]["annotations"])
+    assert bench.web()["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    await given_up(bench, uid)
+    after = bench.web()
+    wanted = {"maxSurge": "25%", "maxUnavailable": "25%", **bounds}
+    assert after["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": wanted}
+    assert after["spec"]["template"] == before["template"]
+    assert OURS not in str(after)
+    assert OURS not in str(sets(bench))
+    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "adopted"
+
+
+async def test_a_plan_that_goes_on_after_an_undo_gives_the_strategy_back(bench: Bench) -> None:
+    """Undone when all pods were new: the end of the roll is made all the same."""
+    before, uid = copied(bench.web()["spec"]["strategy"]), bench.uid(bench.web())
+    owners = sets(bench)[-1]
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}))
+    await rolled(bench)
+    await undo(bench, owners)
+    await rolled(bench)
+    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    assert bench.web()["spec"]["strategy"] == before
+    assert OURS not in str(bench.web()) + str(sets(bench))
+
+
+async def test_the_next_roll_remembers_what_an_undone_one_left(bench: Bench) -> None:
+    """A roll whose end was never made: the bounds that the next one finds are ours, and not what it gives back."""
+    before, uid = copied(bench.web()["spec"]["strategy"]), bench.uid(bench.web())
+    owners = sets(bench)[-1]
+    await bench.perform("roll", WEB, uid=uid)
+    await until_ours_is_there(bench)
+    await undo(bench, owners)
+    await rolled(bench)
+    step = Step(id="roll/2", kind="roll", target=WEB, uid=uid)
+    await bench.writer.perform(Order(step=step, plan="plan-2", iteration="it-2"))
+    await rolled(bench)
+    await bench.perform("roll-finish", WEB, uid=uid)
+    assert bench.web()["spec"]["strategy"] == before
+    assert OURS not in str(bench.web())
+
+
+async def test_a_strategy_that_its_owner_sets_meanwhile_stays(bench: Bench) -> None:
+    """After an undo as without one: bounds that are not ours are the owner's, and so is another type."""
+    uid, owners = bench.uid(bench.web()), sets(bench)[-1]
+    await bench.perform("roll", WEB, uid=uid)
+    await until_ours_is_there(bench)
+    await undo(bench, owners)
+    await bench.api.patch(DEPLOYMENT, {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}})
+    await given_up(bench, uid)
+    assert bench.web()["spec"]["strategy"] == {"type": "Recreate"}
+    assert OURS not in str(bench.web())
+
+
+async def test_a_roll_that_was_given_up_cannot_come_back(bench: Bench) -> None:
+    """Its empty set goes, so that no undo finds its template; the owner's sets stay, and no pod restarts."""
+    uid, owners = bench.uid(bench.web()), bench.uid(sets(bench)[-1])
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}), nodes=("tiny-1",))
+    await until_ours_is_there(bench)
+    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "done"
+    await rolled(bench)
+    pods = alive(bench)
+    assert len(sets(bench)) == 2
+    await bench.perform("roll-finish", WEB, uid=uid)
+    assert [bench.uid(one) for one in sets(bench)] == [owners]
+    await settled_for(bench, 60)
+    assert alive(bench) == pods
+
+
+async def test_a_set_that_has_pods_is_never_deleted(bench: Bench) -> None:
+    """The end of a way back that gets no further: what still runs in our set runs on."""
+    uid = bench.uid(bench.web())
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}))
+    await rolled(bench)
+    for node in bench.world.sim.store.sorted(NODE):  # so that no new pod finds a place
+        await bench.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"unschedulable": True}})
+    await bench.perform("restore", WEB, uid=uid)
+    await settled_for(bench, 30)
+    ours = next(one for one in sets(bench) if by_us(one))
+    assert ours["spec"]["replicas"] > 0
+    pods = alive(bench)
+    await bench.perform("roll-finish", WEB, uid=uid)
+    assert bench.uid(ours) in {bench.uid(one) for one in sets(bench)}
+    assert pods <= alive(bench)
+
+
+async def test_a_set_that_is_written_meanwhile_is_looked_at_again(bench: Bench) -> None:
+    """Somebody writes our old set between the look at it and its deletion: that is refused, and decided anew."""
+    uid = bench.uid(bench.web())
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}))
+    await until_ours_is_there(bench)
+    await bench.perform("restore", WEB, uid=uid)
+    await rolled(bench)
+    ours = next(one for one in sets(bench) if by_us(one))
+    delete, refused = bench.api.delete, 0
+
+    async def raced(path: str, uid: str, *, version: str = "") -> None:
+        nonlocal refused
+        if path.endswith(ours["metadata"]["name"]) and not refused:
+            await bench.api.patch(path, {"metadata": {"labels": {"somebody": "was-here"}}})
+        try:
+            await delete(path, uid, version=version)
+        except PassingError:
+            refused += 1
+            raise
+
+    bench.api.delete = raced  # type: ignore[method-assign]  # what happens between look and write
+    await bench.perform("roll-finish", WEB, uid=uid)
+    assert refused == 1
+    assert not any(map(by_us, sets(bench)))
+
+
+async def test_rules_of_ours_that_a_rollback_brought_go_with_the_next_roll(bench: Bench) -> None:
+    """A template of an earlier roll that the owner went back to: the next roll leaves only what is the owner's."""
+    disk = {"key": "disk", "operator": "NotIn", "values": ["hdd"]}
+    likes = {"weight": 7, "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [disk]}]}
+    theirs = {
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+        "preferredDuringSchedulingIgnoredDuringExecution": [likes],
+    }
+    for affinity in ({"nodeAffinity": theirs}, None):
+        body = {"spec": {"template": {"spec": {"affinity": affinity}}}}
+        await bench.api.patch(DEPLOYMENT, body)
+        await rolled(bench)
+        before, uid = copied(bench.web()["spec"]["template"]["spec"]), bench.uid(bench.web())
+        await bench.perform("roll", WEB, uid=uid, nodes=("gone-1",))
+        await rolled(bench)
+        ours = copied(sets(bench)[-1])
+        assert by_us(ours)
+        await bench.perform("roll-finish", WEB, uid=uid)
+        ours["metadata"]["annotations"] = {}
+        ours["spec"]["template"]["metadata"]["annotations"][ROLLED_BY] = "plan-0"
+        await undo(bench, ours)
+        await rolled(bench)
+        assert "gone-1" in str(bench.web()["spec"]["template"])
+        step = Step(id="roll/2", kind="roll", target=WEB, uid=uid, nodes=("tiny-1",))
+        await bench.writer.perform(Order(step=step, plan="plan-2", iteration="it-2"))
+        patched = bench.web()["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        assert "gone-1" not in str(patched)
+        assert str(patched).count("kinema.io/optimized") == 1
+        await rolled(bench)
+        await bench.perform("roll-finish", WEB, uid=uid)
+        assert bench.web()["spec"]["template"]["spec"] == before
+        assert OURS not in str(bench.web()) + str(sets(bench))
+
+
+async def test_planned_nodes_outweigh_all_others_that_stay(bench: Bench) -> None:
+    """kube-scheduler measures by the best node: what is asked of each that stays takes nothing from the plan's."""
+    await bench.perform("roll", WEB, uid=bench.uid(bench.web()), nodes=("tiny-1", "tiny-2"))
+    node = bench.web()["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    terms = node["preferredDuringSchedulingIgnoredDuringExecution"]
+    keys = [(term["weight"], term["preference"]["matchExpressions"][0]["key"]) for term in terms]
+    assert keys == [(1, "kinema.io/optimized"), (100, "kubernetes.io/hostname")]
+
+
+async def test_a_label_that_somebody_spoils_is_no_strategy(bench: Bench) -> None:
+    """What cannot be read of the label is read from the annotation."""
+    before, uid = copied(bench.web()["spec"]["strategy"]), bench.uid(bench.web())
+    await bench.perform("roll", WEB, uid=uid)
+    assert labels_of(bench.web())[BOUNDS_BEFORE] == "maxSurge-25pct.maxUnavailable-25pct"
+    await bench.api.patch(DEPLOYMENT, {"metadata": {"labels": {BOUNDS_BEFORE: "odd"}}}, STRATEGIC)
+    await given_up(bench, uid)
+    assert bench.web()["spec"]["strategy"] == before
+    assert OURS not in str(bench.web())
