@@ -34,6 +34,7 @@ from kinema_rescheduler.logic.phases import (
 from kinema_rescheduler.logic.rental import rent, retire
 from kinema_rescheduler.logic.rollback import reason_to_abort, roll_back
 from kinema_rescheduler.logic.scene import Decision, Scene
+from kinema_rescheduler.logic.waiting import kept_waiting
 from kinema_rescheduler.logic.workloads import group_key
 
 
@@ -109,6 +110,9 @@ def _forward(scene: Scene) -> Phase:
         kept = off_limits(scene)
         if kept:
             return Phase(kept)  # a verdict changes what the rest would be decided on
+        waiting = kept_waiting(scene)
+        if waiting:
+            return Phase(waiting)
         moves = advance(scene)
         rented = rent(scene, moves.wave)
         bodies = (*moves.bodies, *rented.bodies)
