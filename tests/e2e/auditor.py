@@ -56,6 +56,8 @@ class Auditor:
     _seen: set[str] = field(default_factory=set)
     _sets: set[str] = field(default_factory=set)
     """Uids of all ReplicaSets ever told: a pod of one that is not there any more has lost its workload."""
+    _nodes: set[str] = field(default_factory=set)
+    """Names of all nodes ever told: a pod may be told of before its node."""
 
     def __post_init__(self) -> None:
         """Nothing is asked of the server yet."""
@@ -72,7 +74,7 @@ class Auditor:
         versions = self._follower.read()
         self.before = deepcopy(self.now)
         self._seen = {_uid(pod) for pod in self.now["Pod"].values() if _node(pod)}
-        self._note_sets(None)
+        self._note(None)
         self._ready_before = self._ready()
         self._healthy_before = {key: self._healthy(one) for key, one in self.now["PodDisruptionBudget"].items()}
         self._judge(None)
@@ -99,7 +101,7 @@ class Auditor:
 
     def _judge(self, change: Change | None) -> None:
         self.changes += 1
-        self._note_sets(change)
+        self._note(change)
         if change is not None:
             self.history.append(change)
             if change.kind not in _JUDGED:
@@ -111,11 +113,14 @@ class Auditor:
                 self._seen.add(_uid(pod))
                 self.starts.setdefault(self._controller_of(pod), []).append(_node(pod))
 
-    def _note_sets(self, change: Change | None) -> None:
+    def _note(self, change: Change | None) -> None:
         if change is None:
             self._sets.update(_uid(item) for item in self.now["ReplicaSet"].values())
+            self._nodes.update(self.now["Node"])
         elif change.kind == "ReplicaSet":
             self._sets.add(_uid(change.item))
+        elif change.kind == "Node":
+            self._nodes.add(change.key)
 
     def _controller_of(self, pod: JSON) -> str:
         """The workload of a pod as of now, be its ReplicaSet told already or not."""
@@ -179,7 +184,8 @@ class Auditor:
         """Pods whose node was taken away under them."""
         for key, pod in self.now["Pod"].items():
             ends = _is_ending(pod) or _owner(pod)[0] == "DaemonSet"
-            if _node(pod) and not ends and _node(pod) not in {*self.now["Node"], *self.gone}:
+            lost = _node(pod) in self._nodes and _node(pod) not in {*self.now["Node"], *self.gone}
+            if lost and not ends:
                 yield f"pod {key} lost its node {_node(pod)}"
 
     def workload_of(self, pod: str) -> str:

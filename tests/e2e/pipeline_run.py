@@ -23,7 +23,7 @@ from kinema_observer.adapters.source import RESOURCES
 from kinema_rescheduler import rights as rescheduler_rights
 
 CLUSTER: Final = "e2e"
-SECONDS: Final = 420.0
+SECONDS: Final = 600.0
 """Real seconds until a run counts as stuck."""
 SETTINGS: Final[Mapping[str, Mapping[str, object]]] = {
     "observer": {"settle_seconds": 8.0, "reschedule_interval_seconds": 8.0, "usage_seconds": 5.0},

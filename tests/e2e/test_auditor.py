@@ -142,3 +142,19 @@ def test_a_replica_set_that_is_made_again_is_another() -> None:
         script.tell("ADDED", *pod(1, NEW, uid="second"))
         script.tell("MODIFIED", *pod(1, OLD, deletionTimestamp="now"))
     assert auditor.flaws == []
+
+
+def test_a_pod_told_before_its_node_has_not_lost_it() -> None:
+    """One that was booted a moment ago; when it goes, the pod has."""
+    script = Script(deployment(), replica_set(NEW), node(), pod(1, NEW), pod(2, NEW))
+    auditor = Auditor(script)
+    kind, late = node()
+    late = {**late, "metadata": {**late["metadata"], "name": "n2", "uid": "n2"}}
+    _, guest = pod(3, NEW)
+    guest["spec"]["nodeName"] = "n2"
+    with auditor.watching():
+        script.tell("ADDED", "Pod", guest)
+        script.tell("ADDED", kind, late)
+        assert auditor.flaws == []
+        script.tell("DELETED", kind, late)
+        assert auditor.flaws == [f"pod shop/{NEW}-3 lost its node n2"]
