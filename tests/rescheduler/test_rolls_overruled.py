@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.plane_world import PlaneWorld, plane_world
 from tests.rescheduler.test_on_control_plane import LIMITS, carry_out, off
+from tests.support.undo import JSON_PATCH, undo_patch
 
 from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished
 from kinema_rescheduler.logic.names import ROLLED_BY
@@ -21,7 +21,6 @@ from kinema_rescheduler.logic.names import ROLLED_BY
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 _HASTY: Final = replace(LIMITS, pods_ready_seconds=60)
-_LOST: Final = "deployment.kubernetes.io/revision"
 
 
 @pytest.fixture
@@ -40,21 +39,13 @@ def pause(world: PlaneWorld) -> None:
 
 
 def undo(world: PlaneWorld) -> None:
-    """As `kubectl rollout undo`: template and annotations are those of the replica set of before."""
+    """As `kubectl rollout undo` to the replica set of before."""
     sets = world.access.request("GET", world.path("ReplicaSet"))["items"]
     before = next(
         item for item in sets if ROLLED_BY not in (item["spec"]["template"]["metadata"].get("annotations") or {})
     )
-    template = json.loads(json.dumps(before["spec"]["template"]))
-    del template["metadata"]["labels"]["pod-template-hash"]
-    now = world.get("Deployment", "web")["metadata"]["annotations"]
-    kept = {key: value for key, value in before["metadata"]["annotations"].items() if not key.startswith("deployment.")}
-    patch = [
-        {"op": "replace", "path": "/spec/template", "value": template},
-        {"op": "replace", "path": "/metadata/annotations", "value": {**kept, _LOST: now[_LOST]}},
-    ]
-    path = world.path("Deployment", "web")
-    world.access.request("PATCH", path, patch, content_type="application/json-patch+json")
+    patch = undo_patch(world.get("Deployment", "web"), before)
+    world.access.request("PATCH", world.path("Deployment", "web"), patch, content_type=JSON_PATCH)
 
 
 def in_the_middle(world: PlaneWorld, *strikes: Callable[[PlaneWorld], None]) -> Callable[[], None]:

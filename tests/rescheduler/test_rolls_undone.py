@@ -16,7 +16,7 @@ from kinema_rescheduler.adapters.cluster import Order
 from kinema_rescheduler.adapters.kubernetes_api import STRATEGIC, annotations_of, labels_of
 from kinema_rescheduler.adapters.kubernetes_roll import BOUNDS_BEFORE
 from kinema_rescheduler.errors import PassingError
-from kinema_rescheduler.logic.names import ROLLED_BY
+from kinema_rescheduler.logic.names import ROLLED, ROLLED_BY
 from kinema_sim.engine.kinds import NODE, REPLICA_SET
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"
@@ -225,6 +225,23 @@ async def test_rules_of_ours_that_a_rollback_brought_go_with_the_next_roll(bench
         await bench.perform("roll-finish", WEB, uid=uid)
         assert bench.web()["spec"]["template"]["spec"] == before
         assert OURS not in str(bench.web()) + str(sets(bench))
+
+
+async def test_a_late_copy_of_our_note_brings_nothing_back(bench: Bench) -> None:
+    """The controller may copy it to a set after the roll's end: nothing on the Deployment is ours by it."""
+    uid = bench.uid(bench.web())
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}))
+    await rolled(bench)
+    note, patched = annotations_of(bench.web())[ROLLED], bench.web()["spec"]["template"]
+    await bench.perform("roll-finish", WEB, uid=uid)
+    after = copied(bench.web()["spec"])
+    assert after["template"] != patched
+    for one in sets(bench):
+        path = f"/apis/apps/v1/namespaces/shop/replicasets/{one['metadata']['name']}"
+        await bench.api.patch(path, {"metadata": {"annotations": {ROLLED: note}}})
+    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "adopted"
+    assert bench.web()["spec"] == after
+    assert OURS not in str(bench.web())
 
 
 async def test_planned_nodes_outweigh_all_others_that_stay(bench: Bench) -> None:

@@ -141,6 +141,10 @@ class Owner(Wire, frozen=True, kw_only=True):
     name: str
     uid: str
 
+    def key_in(self, namespace: str) -> str:
+        """`Type/namespace/name` of an owner in a namespace: a workload's key."""
+        return f"{self.kind}/{namespace}/{self.name}"
+
 
 class ObjectKey(Wire, frozen=True, kw_only=True):
     """Names one object: `key` is `namespace/name`, or `name` for cluster-scoped kinds."""

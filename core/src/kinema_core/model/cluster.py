@@ -180,6 +180,13 @@ class Cluster:
         found = self._controller(pod)
         return None if found is None else found[0]
 
+    def workload_key_of(self, pod: Pod) -> str:
+        """The same; of a controller that the state lacks what the pod says of it, and the pod itself where none is."""
+        known = self.controller_key_of(pod)
+        if known is not None:
+            return known
+        return f"Pod/{pod.key}" if pod.owner is None else pod.owner.key_in(pod.namespace)
+
     def _controller(self, pod: Pod) -> tuple[str, Workload] | None:
         owner = pod.owner
         if owner is None:
@@ -187,7 +194,7 @@ class Cluster:
         known = self._controllers
         key = (owner.kind, pod.namespace, owner.name)
         if key not in known:
-            known[key] = self._behind(f"{owner.kind}/{pod.namespace}/{owner.name}", pod)
+            known[key] = self._behind(owner.key_in(pod.namespace), pod)
         return known[key]
 
     @cached_property
@@ -201,7 +208,7 @@ class Cluster:
             named = self.deployment_named_by(pod)
             return None if named is None else (named.key, named)
         behind = owner.owner
-        top = None if behind is None else self.workload(f"{behind.kind}/{owner.namespace}/{behind.name}")
+        top = None if behind is None else self.workload(behind.key_in(owner.namespace))
         found = top or owner
         return found.key, found
 

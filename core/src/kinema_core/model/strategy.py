@@ -40,7 +40,7 @@ def chain_of(cluster: Cluster, pod: Pod) -> Chain:
     chains = derived(cluster, _chains)
     key = (owner.kind, pod.namespace, owner.name)
     if key not in chains:
-        chains[key] = _chain(cluster, f"{owner.kind}/{pod.namespace}/{owner.name}", owner.kind, pod)
+        chains[key] = _chain(cluster, owner.key_in(pod.namespace), owner.kind, pod)
     return chains[key]
 
 
@@ -56,7 +56,7 @@ def _chain(cluster: Cluster, key: str, kind: str, pod: Pod) -> Chain:
     behind = owner.owner
     if behind is None:
         return _chained((key,), (owner,), kind)
-    above = f"{behind.kind}/{owner.namespace}/{behind.name}"
+    above = behind.key_in(owner.namespace)
     top = cluster.workload(above)
     decides = "Deployment" if behind.kind == "Deployment" else kind
     return _chained((key, above), (owner,) if top is None else (owner, top), decides)

@@ -146,7 +146,7 @@ def _leg(view: View, seat: Seat, source: str | None, to: str, *, evicted: bool) 
     return Leg(
         pod=pod,
         key=seat.key,
-        workload=seat.workload or _unknown(pod),
+        workload=view.cluster.workload_key_of(pod),
         source=source,
         to=to,
         evicted=evicted,
@@ -154,12 +154,6 @@ def _leg(view: View, seat: Seat, source: str | None, to: str, *, evicted: bool) 
         leaves=pod.requests if source == pod.node else seat.requests,
         takes=seat.requests,
     )
-
-
-def _unknown(pod: Pod) -> str:
-    """What stands for a workload that the state does not have."""
-    owner = pod.owner
-    return f"Pod/{pod.key}" if owner is None else f"{owner.kind}/{pod.namespace}/{owner.name}"
 
 
 def _wrong(view: View, itinerary: Itinerary, seat: Seat, steps: list[PlanStep], number: int) -> Iterator[Violation]:

@@ -40,7 +40,7 @@ def movers_of(plan: Plan, cluster: Cluster) -> list[Mover]:
     for place in plan.placements:
         pod = cluster.pod(place.pod)
         if pod is not None and (pod.node != place.to or place.strategy == "rolling"):
-            workload = workload_of(cluster, pod)
+            workload = cluster.workload_key_of(pod)
             found.append(Mover(place.pod, pod, place.to, place.strategy, place.requests, workload))
     return found
 
@@ -60,11 +60,3 @@ def emptied(plan: Plan, cluster: Cluster, movers: Iterable[Mover]) -> dict[str, 
         if all(here):
             found[node.name] = len(here)
     return found
-
-
-def workload_of(cluster: Cluster, pod: Pod) -> str:
-    """Key of the pod's workload, `Type/namespace/name`, or of the pod itself when nobody owns it."""
-    known = cluster.controller_key_of(pod)
-    if known is not None:
-        return known
-    return f"Pod/{pod.key}" if pod.owner is None else f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"

@@ -74,7 +74,7 @@ def _replicas_missing(cluster: Cluster, hopeless: Collection[str]) -> Refusal | 
     missing = derived(cluster, _short)
     if missing and hopeless:
         pods = (cluster.pod(key) for key in hopeless)
-        owners = (pod.owner and f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}" for pod in pods if pod is not None)
+        owners = (pod.owner and pod.owner.key_in(pod.namespace) for pod in pods if pod is not None)
         in_vain = Counter(owners)
         missing = tuple(item for item in missing if not 0 < item.replicas - item.ready <= in_vain[item.key])
     if not missing:

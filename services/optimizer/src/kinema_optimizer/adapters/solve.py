@@ -129,8 +129,7 @@ def _searched(
 ) -> list[Answer]:
     """The answer of the search, and what the exact model finds for less, or its word that nothing is.
 
-    With both ends known its model is much smaller: a few dozen pods under rules that it proves nothing of in a minute
-    take seconds.
+    With both ends known its model is much smaller: dear machines and most copies of the cheap ones are not in it.
     """
     if exact is None or exact.exact is None or wish.max_moves is not None:
         return [plainly(problem, wish, stop, report)]

@@ -241,10 +241,10 @@ class MemoryCluster:
         """The workload of a pod: the Deployment behind its replica set, or its owner."""
         if pod.owner is None:
             return None
-        owner = self.workloads.get(f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}")
+        owner = self.workloads.get(pod.owner.key_in(pod.namespace))
         if owner is None or owner.owner is None:
             return owner
-        return self.workloads.get(f"{owner.owner.kind}/{owner.namespace}/{owner.owner.name}", owner)
+        return self.workloads.get(owner.owner.key_in(owner.namespace), owner)
 
     def _status(self, key: str) -> None:
         workload = self.workloads[key]

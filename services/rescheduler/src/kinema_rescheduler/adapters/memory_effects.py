@@ -38,6 +38,7 @@ from kinema_rescheduler.logic.names import (
     expires,
     label_value,
 )
+from kinema_rescheduler.logic.roll import leads_away
 
 _ROLLED: Final = "kinema.io/rolled"
 _ANY: Final = NodeTerm()
@@ -203,7 +204,7 @@ class MemoryWriter:
             kept = FrozenMap({key: value for key, value in workload.annotations.items() if key != _ROLLED})
             requests, rules = self._templates.pop(workload.key)
             workload = replace(workload, annotations=kept)
-            ours = any(_AWAY in term.expressions for term in workload.template_rules.node_terms or ())
+            ours = leads_away(workload.template_rules)
             if ours:
                 workload = replace(workload, template_rules=rules)
             if ours and step.kind == "restore":  # the old template, and with it the old set, are in force again

@@ -17,7 +17,7 @@ from kinema_rescheduler.logic.room import Room
 from kinema_rescheduler.logic.scene import Decision, Scene
 from kinema_rescheduler.logic.surge import restoring, surge, unfinished
 from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, fail, skip, steering
-from kinema_rescheduler.logic.workloads import Movers, group_key, movers
+from kinema_rescheduler.logic.workloads import Movers, movers
 
 _UNIT_KINDS: Final = ("roll", "evict", "surge-up", "steer")
 
@@ -316,7 +316,7 @@ def restored(scene: Scene, key: str) -> Turn:
         return Turn(scene.intend(before.step))
     if before is not None:
         return unrolled(scene, key, before) if rolled(scene, key) else OVER
-    pods = tuple(pod for pod in scene.alive.values() if group_key(scene.cluster, pod) == key)
+    pods = tuple(pod for pod in scene.alive.values() if scene.cluster.workload_key_of(pod) == key)
     return Turn(scene.intend(restoring(scene, key, pods)))
 
 

@@ -10,7 +10,7 @@ from kinema_rescheduler.logic.names import EXPIRY, unit_id
 from kinema_rescheduler.logic.scene import Scene
 from kinema_rescheduler.logic.surge import refused
 from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, fail, skip
-from kinema_rescheduler.logic.workloads import Movers, group_key, settled
+from kinema_rescheduler.logic.workloads import Movers, settled
 
 
 def begin_roll(scene: Scene, movers: Movers, workload: Workload) -> Turn:
@@ -88,12 +88,12 @@ def _overruled(workload: Workload, patched: Progress) -> str | None:
     """
     if workload.paused:
         return "somebody paused it while its pods were replaced"
-    if workload.generation > int(patched.figures.get("generation", 0)) and not _leads_away(workload.template_rules):
+    if workload.generation > int(patched.figures.get("generation", 0)) and not leads_away(workload.template_rules):
         return "somebody put another template in place of ours while its pods were replaced"
     return None
 
 
-def _leads_away(rules: PlacementRules) -> bool:
+def leads_away(rules: PlacementRules) -> bool:
     """Whether a template keeps its pods off nodes that are to go, as one under our update does."""
     expressions = (item for term in rules.node_terms or () for item in term.expressions)
     return any(item.key == EXPIRY and item.operator == "DoesNotExist" for item in expressions)
@@ -135,7 +135,7 @@ def unrolled(scene: Scene, workload: str, back: Progress) -> Turn:
     if now is None or back.result != "done":
         return OVER
     there = now.generation >= int(back.figures.get("generation", 0)) and settled(now)
-    pods = [pod for pod in scene.alive.values() if group_key(scene.cluster, pod) == workload]
+    pods = [pod for pod in scene.alive.values() if scene.cluster.workload_key_of(pod) == workload]
     late = _stalled(scene, back, pods) or scene.passed(back.ended, scene.limits.roll_seconds)
     if not (there or late or now.paused):
         return WAIT

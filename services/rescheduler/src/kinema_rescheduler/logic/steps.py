@@ -35,7 +35,6 @@ from kinema_rescheduler.logic.rental import rent, retire
 from kinema_rescheduler.logic.rollback import reason_to_abort, roll_back
 from kinema_rescheduler.logic.scene import Decision, Scene
 from kinema_rescheduler.logic.waiting import kept_waiting
-from kinema_rescheduler.logic.workloads import group_key
 
 
 def current(journal: Journal, cluster: Cluster) -> Execution | None:
@@ -180,13 +179,13 @@ def _misses(scene: Scene) -> int:
     moved = scene.units.keys()
     wanted: dict[tuple[str, str], int] = {}
     here: dict[tuple[str, str], int] = {}
-    owners = {pod.key.rpartition("-")[0]: group_key(scene.cluster, pod) for pod in scene.alive.values()}
+    owners = {pod.key.rpartition("-")[0]: scene.cluster.workload_key_of(pod) for pod in scene.alive.values()}
     for place in scene.plan.placements:
         workload = owners.get(place.pod.rpartition("-")[0])
         if workload in moved:
             wanted[workload, place.to] = wanted.get((workload, place.to), 0) + 1
     for pod in scene.alive.values():
-        workload = group_key(scene.cluster, pod)
+        workload = scene.cluster.workload_key_of(pod)
         if workload in moved and pod.node is not None:
             here[workload, pod.node] = here.get((workload, pod.node), 0) + 1
     return sum(max(0, count - here.get(place, 0)) for place, count in wanted.items())

@@ -15,7 +15,6 @@ from kinema_rescheduler.logic.roll import rolled
 from kinema_rescheduler.logic.room import free_room
 from kinema_rescheduler.logic.scene import Scene
 from kinema_rescheduler.logic.surge import unfinished
-from kinema_rescheduler.logic.workloads import group_key
 
 
 def kept_waiting(scene: Scene) -> tuple[StepFailed, ...]:
@@ -26,11 +25,12 @@ def kept_waiting(scene: Scene) -> tuple[StepFailed, ...]:
     """
     closed = tuple(_closed(scene))
     for pod in _waiting(scene) if closed else ():
-        for node, since in closed:
-            assert pod.created is not None
-            if pod.created >= since and _would_take(scene, node, pod) and not _elsewhere(scene, pod):
-                detail = f"{pod.key} fits on node {node.name} alone, which is closed to be deleted"
-                return scene.give_up("pod-waits", detail)
+        assert pod.created is not None
+        late = (node for node, since in closed if pod.created >= since)
+        wanted = next((node for node in late if _would_take(scene, node, pod)), None)
+        if wanted is not None and not _elsewhere(scene, pod):
+            detail = f"{pod.key} fits on node {wanted.name} alone, which is closed to be deleted"
+            return scene.give_up("pod-waits", detail)
     return ()
 
 
@@ -56,7 +56,7 @@ def _waiting(scene: Scene) -> Iterator[Pod]:
         if pod.node is not None or not pod.unschedulable or pod.rules.gated or pod.rules.unmodelled:
             continue
         late = scene.passed(pod.created, scene.limits.unschedulable_seconds)
-        if late and pod.uid not in planned and not _asked_for(scene, group_key(scene.cluster, pod)):
+        if late and pod.uid not in planned and not _asked_for(scene, scene.cluster.workload_key_of(pod)):
             yield pod
 
 

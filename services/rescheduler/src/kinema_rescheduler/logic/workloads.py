@@ -57,22 +57,12 @@ def settled(workload: Workload) -> bool:
     )
 
 
-def group_key(cluster: Cluster, pod: Pod) -> str:
-    """Key of a pod's workload; of a controller that is not in the state, what the pod says of it."""
-    workload = cluster.controller_of(pod)
-    if workload is not None:
-        return workload.key
-    if pod.owner is not None:
-        return f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"
-    return f"Pod/{pod.key}"
-
-
 def movers(scene: Scene) -> tuple[Movers, ...]:
     """Every workload that has something to do, by key."""
     places = {place.uid: place for place in scene.plan.placements}
     groups: dict[str, list[Pod]] = {}
     for pod in scene.alive.values():
-        groups.setdefault(group_key(scene.cluster, pod), []).append(pod)
+        groups.setdefault(scene.cluster.workload_key_of(pod), []).append(pod)
     resizes = {resize.workload: resize.requests_after for resize in scene.plan.resizes}
     keys = sorted(groups.keys() | scene.units.keys())
     found = [_movers(scene, key, groups.get(key, []), places, resizes.get(key)) for key in keys]
