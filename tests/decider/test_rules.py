@@ -8,13 +8,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.decider.cases import PLAN_ID, PROPOSED, Court, event, halved, refusal
-from tests.support.builders import cluster, deployed, full, node, offer, offers, pod
+from tests.support.builders import cluster, deployed, full, node, offer, offers
 from tests.support.plans import plan_for
 
 from kinema_core.events import (
     Approved,
     CatalogPublished,
-    Cost,
     ExecutionAborted,
     ExecutionFinished,
     FrozenMap,
@@ -118,16 +117,6 @@ async def test_end_of_something_else_starts_no_cooldown() -> None:
     assert isinstance(await court.judge(plan, before), PlanAccepted)
 
 
-@pytest.mark.parametrize(("age", "accepted"), [(300.0, True), (300.1, False)])
-async def test_plan_older_than_its_limit_is_refused(age: float, accepted: bool) -> None:
-    """A proposal is good for exactly max_plan_age_seconds."""
-    before, plan = halved()
-    body = await Court(max_plan_age_seconds=300).judge(plan, before, after=age)
-    assert isinstance(body, PlanAccepted) is accepted
-    if isinstance(body, PlanRefused):
-        assert body.rule == "age"
-
-
 @pytest.mark.parametrize(("delegated", "accepted"), [(False, False), (True, True)])
 async def test_a_candidate_of_cluster_autoscaler_goes_only_where_it_deletes_for_us(
     delegated: bool, accepted: bool
@@ -161,37 +150,6 @@ async def test_without_prices_nothing_is_compared() -> None:
     refused = await refusal(court, plan, before)
     assert refused.rule == "priced"
     assert "m2/a/on-demand" in refused.reason
-
-
-def drifted(pods: int, nodes: int, gone: int) -> tuple[Plan, Cluster]:
-    """A plan for 40 pods and nodes (38 + 2), and the state after some pods vanished."""
-    before = cluster(node("n1"), node("n2"), deployed("web", ["n1"] * 37 + ["n2"], cpu=50))
-    assert len(before.pods) + len(before.nodes) == pods + nodes
-    plan = plan_for(before, offers(), to={"shop/web-37": "n1"}, delete=["n2"])
-    lost = {f"web-{index}" for index in range(gone)}
-    kept = [item for item in all_objects(before) if item.key not in {f"shop/{name}" for name in lost}]
-    return plan, from_objects(kept, 2)
-
-
-@pytest.mark.parametrize(("gone", "accepted"), [(0, True), (1, True), (2, False)])
-async def test_drift_must_stay_strictly_under_its_limit(gone: int, accepted: bool) -> None:
-    """2 of 40 is exactly max_drift 0.05 and refused; 1 of 40 passes (algorithms 1.5)."""
-    plan, now = drifted(38, 2, gone)
-    body = await Court(max_drift=0.05).judge(plan, now)
-    assert isinstance(body, PlanAccepted) is accepted, body
-    if isinstance(body, PlanRefused):
-        assert body.rule == "drift"
-        assert body.figures["drift"] == 0.05
-
-
-async def test_drift_counts_pods_and_nodes_that_came_and_went() -> None:
-    """Appeared and vanished pods and nodes all count, over pods and nodes of the plan's own state."""
-    plan, now = drifted(38, 2, 1)
-    now = from_objects([*all_objects(now), node("n3"), pod("lonely", node="n1")], 3)
-    refused = await refusal(Court(max_drift=0.01), plan, now)
-    assert refused.rule == "drift"
-    figures = {name: refused.figures[name] for name in ("pods_appeared", "pods_gone", "nodes_appeared", "base")}
-    assert figures == {"pods_appeared": 1, "pods_gone": 1, "nodes_appeared": 1, "base": 40}
 
 
 @pytest.mark.parametrize(("price", "accepted"), [("0.09", True), ("0.090001", False)])
@@ -387,76 +345,12 @@ async def test_autoscale_needs_only_to_be_feasible() -> None:
     assert isinstance(await court.judge(plan, before), PlanAccepted)
 
 
-async def test_pods_that_come_do_not_make_an_autoscale_plan_stale() -> None:
-    """While pods wait more of them come: only what the plan relied on and is gone counts as its drift."""
-    before = full()
-    plan = plan_for(before, offers(), to={"shop/batch-0": "k1"}, boot={"k1": "m2/a/on-demand"}, mode="autoscale")
-    more = from_objects([*all_objects(before), *deployed("late", [None, None], cpu=100)], 2)
-    assert isinstance(await Court().judge(plan, more), PlanAccepted)
-    less = from_objects([item for item in all_objects(before) if item.key != "shop/batch-0"], 2)
-    assert (await refusal(Court(), plan, less)).rule == "drift"
-
-
-async def test_a_node_that_came_makes_an_autoscale_plan_stale() -> None:
-    """It may hold the pods that wait: a plan that did not know of it would buy their room a second time."""
-    before = full()
-    plan = plan_for(before, offers(), to={"shop/batch-0": "k1"}, boot={"k1": "m2/a/on-demand"}, mode="autoscale")
-    more = from_objects([*all_objects(before), node("booted-meanwhile")], 2)
-    refused = await refusal(Court(max_drift=1.0), plan, more)
-    assert (refused.rule, refused.figures["nodes_appeared"]) == ("drift", 1)
-
-
 def test_limits_out_of_range_are_refused_by_name() -> None:
     """A limit that cannot be meant is refused with its name and what to give."""
     with pytest.raises(ValueError, match=r"limits\.min_saving is 10"):
         Limits(min_saving=10)
     with pytest.raises(ValueError, match=r"limits\.cooldown_seconds is -1"):
         Limits(cooldown_seconds=-1)
-
-
-def powered(watts: float, usd: str = "0.1") -> tuple[Cluster, Plan, CatalogPublished]:
-    """Two nodes that become one of another type, which draws so much and costs more: a plan for the least energy."""
-    old, new = offer("m4", watts=100.0), offer("eco", price=900_000, watts=watts)
-    before = cluster(node("n1", price=usd), node("n2", price=usd), deployed("web", ["n1", "n2"], cpu=500))
-    to = {"shop/web-0": "new", "shop/web-1": "new"}
-    plan = plan_for(before, (old, new), to=to, boot={"new": new.name}, delete=["n1", "n2"])
-    cost = Cost(before=200.0, after=watts, lower_bound=watts, gap=0.0, unit="W")
-    published = CatalogPublished(source="test", priced=None, offers=(old, new))
-    return before, msgspec.structs.replace(plan, cost=cost), published
-
-
-@pytest.mark.parametrize(("watts", "accepted"), [(180.0, True), (180.5, False)])
-async def test_a_plan_for_energy_is_judged_in_watts(watts: float, accepted: bool) -> None:
-    """It may cost money: what it has to save, and to pay back, is energy."""
-    before, plan, published = powered(watts)
-    court = Court(transition_seconds=60.0)
-    court.tell(published, "catalog-2")
-    body = await court.judge(plan, before)
-    assert isinstance(body, PlanAccepted) is accepted, body
-    assert body.figures["cost_now_watts"] == 200.0
-    if isinstance(body, PlanRefused):
-        assert (body.rule, "180.500000 W after the plan" in body.reason) == ("saving", True)
-
-
-async def test_energy_has_to_come_back_too() -> None:
-    """Two restarts at half a watt-hour and ten minutes side by side, for 20 W less over three minutes."""
-    before, plan, published = powered(180.0)
-    court = Court(plan_life_seconds=180.0, transition_seconds=600.0)
-    court.tell(published, "catalog-2")
-    refused = await refusal(court, plan, before)
-    assert refused.rule == "payback"
-    figures = [refused.figures[f"{name}_watt_hours"] for name in ("saved", "double_run", "restarts")]
-    assert figures == [1.0, 30.0, 1.0]
-
-
-async def test_a_plan_for_energy_needs_watts() -> None:
-    """Where the catalog has none for a machine type, nothing can be compared."""
-    before, plan, published = powered(100.0)
-    bare = tuple(msgspec.structs.replace(one, watts=None) for one in published.offers)
-    court = Court()
-    court.tell(CatalogPublished(source="test", priced=None, offers=bare), "catalog-2")
-    refused = await refusal(court, plan, before)
-    assert (refused.rule, "eco, m4" in refused.reason, "watts" in refused.would_change) == ("priced", True, True)
 
 
 async def test_risky_restarts_cost_more() -> None:

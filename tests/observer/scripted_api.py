@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,14 @@ async def eventually(probe: Callable[[], Awaitable[object]], seconds: float = 12
 def keys(reflector: Reflector) -> Iterator[str]:
     """Keys of what the reflector holds, sorted."""
     return iter(sorted(item.key for item in reflector.contents()))
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[ScriptedApi]:
+    """Serve until the block ends, in silence on watches unless told otherwise."""
+    scripted = ScriptedApi()
+    scripted.lists = [page()]
+    scripted.watches = [stream()]
+    await scripted.start()
+    yield scripted
+    await scripted.stop()

@@ -22,9 +22,7 @@ from tests.support.builders import (
     offer,
     offers,
     on_every_node,
-    pod,
     tiny,
-    unreadable,
 )
 
 from kinema_core.events import (
@@ -39,7 +37,7 @@ from kinema_core.events import (
     WorkloadForecast,
 )
 from kinema_core.model.catalog import PriceError
-from kinema_core.model.check import check_plan, check_transition
+from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.adapters.stops import WorkStop
 from kinema_optimizer.logic.windows import Window
@@ -111,30 +109,6 @@ def test_nothing_better_changes_nothing() -> None:
     found = plan(state)
     assert (found.status, found.moves, found.cost.gap) == ("nothing-better", 0, 0.0)
     assert set(actions(found).values()) == {"keep"}
-
-
-def test_a_held_pod_keeps_its_node() -> None:
-    """The node of a pod that may not move stays, and the plan says which rule holds it."""
-    state = cluster(
-        node("n1"), node("n2"), deployed("web", ["n1"]), pod("bare", node="n2"), deployed("api", ["n1"], cpu=300)
-    )
-    found = plan(state)
-    assert actions(found) == {"n1": "delete", "n2": "keep"}
-    assert [(one.pod, one.code) for one in found.held] == [("shop/bare", "bare-pod")]
-
-
-def test_an_unreadable_object_freezes_its_node_and_is_named() -> None:
-    """What could not be read might forbid anything."""
-    state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"]), unreadable("Pod shop/odd", node="n1"))
-    found = plan(state)
-    assert actions(found)["n1"] == "keep"
-    assert [one.object for one in found.quarantined] == ["Pod shop/odd"]
-
-
-def test_an_object_of_no_kind_freezes_every_node() -> None:
-    """It may be a pod on any of them."""
-    state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"]), unreadable("Object unnamed-1"))
-    assert actions(plan(state)) == {"n1": "keep", "n2": "keep"}
 
 
 @pytest.mark.parametrize("size", [0, 400])
@@ -305,79 +279,6 @@ def test_a_ceiling_that_leaves_no_place_is_lifted() -> None:
     planning = PlanningSettings(windows=(Window(max_utilisation_percent=60),))
     found = plan(cluster(node("n1", cpu=100), deployed("big", [None], cpu=3000)), (offer("m4"),), planning=planning)
     assert (found.unplaced, found.objective) == ((), "cost")
-
-
-def test_a_forecast_resizes_every_pod_of_its_workload() -> None:
-    """All pods of the workload are placed anew with their new requests, by a rolling update."""
-    state = cluster(node("n1"), deployed("web", ["n1"] * 3, cpu=1200), deployed("api", ["n1"], cpu=100))
-    found = plan(state, forecasts=(forecast("web", cpu=1200, after=600),))
-    assert [one.workload for one in found.resizes] == ["Deployment/shop/web"]
-    assert {one.strategy for one in found.placements if one.pod.startswith("shop/web")} == {"rolling"}
-    assert {one.requests["cpu"] for one in found.placements if one.pod.startswith("shop/web")} == {600}
-    assert found.cost.after == 0.085
-    assert check_transition(found, state, offers(), NOW) == ()
-
-
-def test_old_copies_keep_their_room_until_the_new_ones_are_there() -> None:
-    """A node that stays takes new copies only beside the old ones: the plan never counts on their leaving."""
-    state = cluster(node("n1"), pod("bare", node="n1", cpu=500), deployed("web", ["n1"] * 3, cpu=1000))
-    found = plan(state, forecasts=(forecast("web", cpu=1000, after=900),))
-    assert actions(found)["n1"] == "keep"
-    assert check_transition(found, state, offers(), NOW) == ()
-    assert {one.to for one in found.placements if one.pod.startswith("shop/web")} != {"n1"}
-
-
-@pytest.mark.parametrize("annotations", [{"kinema.io/do-not-move": "true"}, {"kinema.io/strategy": "none"}])
-def test_a_forecast_for_pods_that_may_not_restart_is_left_out(annotations: dict[str, str]) -> None:
-    """A rolling update would restart them."""
-    state = cluster(node("n1"), deployed("web", ["n1"] * 2, cpu=1000, annotations=annotations))
-    assert plan(state, forecasts=(forecast("web", cpu=1000, after=900),)).resizes == ()
-
-
-def test_a_forecast_for_a_deployment_that_recreates_its_pods_is_left_out() -> None:
-    """Its update would end all of them before the first new one is there."""
-    top, *rest = deployed("web", ["n1"] * 2, cpu=1000)
-    state = cluster(node("n1"), msgspec.structs.replace(top, max_surge="0", max_unavailable="100%"), *rest)
-    assert plan(state, forecasts=(forecast("web", cpu=1000, after=900),)).resizes == ()
-
-
-def test_a_forecast_that_nothing_holds_is_left_out() -> None:
-    """Pods are not made larger than any machine; the other forecasts stay."""
-    state = cluster(node("n1"), deployed("web", ["n1"], cpu=1000), deployed("api", ["n1"], cpu=1000))
-    found = plan(state, forecasts=(forecast("web", cpu=1000, after=9000), forecast("api", cpu=1000, after=500)))
-    assert [one.workload for one in found.resizes] == ["Deployment/shop/api"]
-
-
-def test_forecasts_are_dropped_where_machines_run_out() -> None:
-    """Where the larger pods find no place, running pods are not given up: nothing is resized."""
-    state = cluster(node("n1"), deployed("web", ["n1"] * 3, cpu=1300))
-    found = plan(state, (offer("m4", available=1),), forecasts=(forecast("web", cpu=1300, after=1500),))
-    assert found.resizes == ()
-    assert found.status == "nothing-better"
-
-
-def test_a_pending_pod_gets_the_place_that_a_smaller_replacement_vacates() -> None:
-    """With nothing on sale it waits on the node until the old copies have gone."""
-    web = deployed("web", ["n1"] * 3, cpu=1000)
-    late = deployed("late", [None], cpu=3500)
-    state = cluster(node("n1", price="0.1"), pod("bare", node="n1", cpu=300), web, late)
-    on_sale = (offer("m2", cpu=2900, price=50_000, available=1),)
-    found = plan(state, on_sale, forecasts=(forecast("web", cpu=1000, after=900),))
-    assert found.unplaced == ()
-    assert placement(found, "shop/late-0").to == "n1"
-    assert {one.to for one in found.placements if one.strategy == "rolling"} == {"kinema-1-1"}
-
-
-def test_a_rolling_update_moves_the_whole_workload_or_nobody() -> None:
-    """When one of its nodes goes, the pods on the others restart too."""
-    rolling = {"kinema.io/strategy": "rolling"}
-    state = cluster(
-        node("n1"), node("n2"), pod("bare", node="n1"), deployed("web", ["n1", "n2"], annotations=rolling, cpu=300)
-    )
-    found = plan(state)
-    assert actions(found) == {"n1": "keep", "n2": "delete"}
-    assert [one.strategy for one in found.placements if one.pod.startswith("shop/web")] == ["rolling", "rolling"]
-    assert (found.moves, found.restarts) == (1, 1)
 
 
 def test_an_offer_that_would_break_a_topology_spread_is_not_used() -> None:

@@ -1,0 +1,96 @@
+"""How the observer gets to its API server: credentials, kubeconfigs, back-off."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.observer.scripted_api import (
+    ScriptedApi,
+    connected,
+    kubeconfig,
+    page,
+    silent,
+    status,
+)
+from tests.observer.test_observer_reflector import pods
+
+from kinema_observer.adapters.kubernetes import Api, fault
+from kinema_observer.adapters.reflector import BackOff, Patience, Resource
+from kinema_observer.errors import ApiExpiredError, ApiSetupError, ApiUnavailableError
+
+PODS = Resource("Pod", "/api/v1/pods")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedApi]:
+    """A scripted server that waits in silence on watches unless told otherwise."""
+    async with silent() as scripted:
+        yield scripted
+
+
+async def test_refused_credentials_are_read_again_once(server: ScriptedApi, tmp_path: Path) -> None:
+    """401: the kubeconfig may hold a fresh token by now."""
+    api = await connected(server, tmp_path)
+    kubeconfig(tmp_path / "kubeconfig", server.url, token="t1")
+    server.lists = [status(401), page(*pods("a"))]
+    body = await api.get("/api/v1/pods", {})
+    await api.close()
+    assert b"uid-shop-a" in body
+    assert [authorization for _, _, authorization in server.asked] == ["Bearer t0", "Bearer t1"]
+
+
+@pytest.mark.parametrize("content", [None, "clusters: 3", "{}"])
+async def test_a_kubeconfig_that_cannot_be_used_is_one_clear_error(tmp_path: Path, content: str | None) -> None:
+    """Missing or malformed: the error names the file."""
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ApiSetupError, match=str(path)):
+        await Api.connect(kubeconfig=str(path), context="")
+
+
+async def test_outside_a_cluster_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without kubeconfig and service account."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ApiSetupError, match="set `kubeconfig`"):
+        await Api.connect(kubeconfig="", context="")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("hello\n", "this is no kubeconfig"),
+        ("contexts: [{name: one}, {name: two}]\n", "no context 'nope' in it; there are: one, two"),
+        ("clusters: []\n", "there are: none"),
+    ],
+)
+async def test_what_a_kubeconfig_lacks_is_told(content: str, said: str, tmp_path: Path) -> None:
+    """Not in the words of the client's own exceptions."""
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(ApiSetupError, match=said):
+        await Api.connect(kubeconfig=str(path), context="nope")
+
+
+def test_faults_are_told_apart_by_status_and_carry_the_servers_wish() -> None:
+    """410 is expired, 429 carries its Retry-After from header or body, a body without sense is shown."""
+    assert isinstance(fault("pods", 410, b"{}", {}), ApiExpiredError)
+    asked = fault("pods", 429, b'{"message": "slow", "details": {"retryAfterSeconds": 3}}', {})
+    assert isinstance(asked, ApiUnavailableError)
+    assert asked.retry_after == 3
+    assert fault("pods", 429, b"{}", {"Retry-After": "7"}).retry_after == 7
+    assert "<html>" in str(fault("pods", 502, b"<html>", {}))
+
+
+def test_back_off_doubles_to_its_bound_and_begins_anew_after_a_reset() -> None:
+    """Full jitter between a tenth of the bound and the bound; never less than the server asks for."""
+    waits = BackOff(Patience(shortest=0.5, longest=30), random.Random(3))
+    bounds = [0.5, 1, 2, 4, 8, 16, 30, 30]
+    for bound in bounds:
+        assert bound / 10 <= waits.next() <= bound
+    assert waits.next(at_least=45) == 45
+    waits.reset()
+    assert waits.next() <= 0.5

@@ -1,0 +1,90 @@
+"""What the loop makes of effects that fail: once more, after a pause, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from tests.rescheduler.harness import World
+from tests.rescheduler.plans_in_memory import booted_plan
+from tests.rescheduler.test_rescheduler_service import intents
+
+from kinema_core.events import (
+    ExecutionAborted,
+    ExecutionFinished,
+)
+from kinema_rescheduler.adapters.cluster import Made, Order
+from kinema_rescheduler.adapters.memory_effects import MemoryWriter
+from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.logic.limits import Limits
+
+
+class Flaky(MemoryWriter):
+    """Cannot be reached, or refuses, so many times for one kind of step."""
+
+    def __init__(self, world: World, kind: str, error: PassingError | FinalError, times: int) -> None:
+        super().__init__(world.memory, after=world.look)
+        self.kind, self.error, self.times = kind, error, times
+
+    async def perform(self, order: Order) -> Made:
+        """Fail first."""
+        if order.step.kind == self.kind and self.times > 0:
+            self.times -= 1
+            raise self.error
+        return await super().perform(order)
+
+
+def flaky_world(kind: str, error: PassingError | FinalError, times: int, **limits: float) -> World:
+    """A world with a writer that fails, and the plan that needs a booted node."""
+    before, _ = booted_plan()
+    world = World(before, limits=Limits(**limits))  # type: ignore[arg-type]  # the numbers that a test sets
+    world.writer = Flaky(world, kind, error, times)
+    world._service = world._new_service()
+    return world
+
+
+@pytest.mark.parametrize("error", [PassingError("unavailable", "no route"), FinalError("denied", "forbidden")])
+async def test_unreachable_cluster_is_asked_again_without_a_new_attempt(error: PassingError | FinalError) -> None:
+    """A time-out is no refusal, nor is what an API server says that has yet to read its roles: it is asked again."""
+    world = flaky_world("mark", error, 3)
+    await world.accept(booted_plan()[1])
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert [intent.attempt for intent in intents(world)] == [1] * len(intents(world))
+
+
+async def test_conflict_is_tried_again_with_a_pause() -> None:
+    """A conflict fails the attempt; the next one comes after a pause and counts."""
+    world = flaky_world("mark", PassingError("conflict", "written by others"), 1)
+    await world.accept(booted_plan()[1])
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    assert max(intent.attempt for intent in intents(world)) == 2
+
+
+async def test_missing_right_ends_the_plan_without_a_storm() -> None:
+    """A refused right is not tried again and again: the plan is given up after seconds."""
+    world = flaky_world("surge-up", FinalError("denied", "forbidden"), 100)
+    await world.accept(booted_plan()[1])
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert end.reason == "denied"
+    assert sum(intent.step.kind == "surge-up" for intent in intents(world)) == 1
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
+    assert world.marks_left() == []
+
+
+async def test_steering_that_fails_is_done_without() -> None:
+    """Steering fails open: the move goes on without it."""
+    world = flaky_world("steer", FinalError("denied", "forbidden"), 100)
+    await world.accept(booted_plan()[1])
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+
+
+async def test_mark_that_cannot_be_taken_off_is_named() -> None:
+    """What could not be taken back is listed by name, and the execution does not count as finished."""
+    world = flaky_world("unmark", FinalError("denied", "forbidden"), 100)
+    await world.accept(booted_plan()[1])
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert end.reason == "leftovers"
+    assert end.leftovers == ("unmark/kinema-1: denied forbidden",)

@@ -1,0 +1,125 @@
+"""Single effects of rolling updates through the real adapters."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, settled_for
+
+from kinema_core.events import Amounts, FrozenMap
+from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED
+from kinema_sim.engine.kinds import REPLICA_SET
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    """Serve the tiny cluster."""
+    async with bench_in(tmp_path) as found:
+        yield found
+
+
+async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
+    """A roll adds its rules and requests once; restoring puts the template back, and the strategy when that is over."""
+    before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]))
+    uid = bench.uid(bench.web())
+    requests: Amounts = FrozenMap({"cpu": 150})
+    made = await bench.perform("roll", WEB, uid=uid, requests=requests, nodes=("planned-1",))
+    assert made.outcome == "done"
+    assert made.figures["generation"] == bench.web()["metadata"]["generation"]
+    spec = bench.web()["spec"]
+    assert spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "150m"
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "25%"}
+    assert EXPIRY in str(spec["template"]["spec"]["affinity"])
+    assert OPTIMIZED in str(spec["template"]["spec"]["affinity"])
+    preferred = spec["template"]["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["preference"]["matchExpressions"][0].get("values") for term in preferred] == [None, ["planned-1"]]
+    assert (await bench.perform("roll", WEB, uid=uid, requests=requests)).outcome == "adopted"
+    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "done"
+    restored = bench.web()["spec"]
+    assert restored["template"]["spec"]["containers"] == before["template"]["spec"]["containers"]
+    assert not restored["template"]["spec"].get("affinity")
+    assert restored["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "25%"}
+    generation = bench.web()["metadata"]["generation"]
+    assert (await bench.perform("restore", WEB, uid=uid)).figures["generation"] == generation
+    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    assert bench.web()["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": "25%"}
+    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "adopted"
+
+
+async def test_a_finished_roll_leaves_the_owners_template_and_no_second_roll(bench: Bench) -> None:
+    """The template is as it was but for the new requests, the pods are those of the roll, and its mark is gone."""
+    before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]))
+    uid = bench.uid(bench.web())
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}))
+    await rolled(bench)
+    pods = alive(bench)
+    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    spec = bench.web()["spec"]
+    assert spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "150m"
+    template = msgspec.json.decode(msgspec.json.encode(before["template"]))
+    template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "150m"
+    assert spec["template"]["spec"] == template["spec"]
+    assert not spec["template"]["metadata"].get("annotations")
+    assert (spec["strategy"], spec.get("paused")) == (before["strategy"], None)
+    assert "kinema.io/rolled" not in str(bench.world.sim.store.sorted(REPLICA_SET, "shop"))
+    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "adopted"
+    await settled_for(bench, 60)
+    assert alive(bench) == pods
+
+
+async def test_a_roll_that_changed_nothing_else_is_no_roll_back(bench: Bench) -> None:
+    """Without new requests the template is the one of before: the controller must not go back to the elder set."""
+    before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]["template"]["spec"]))
+    uid = bench.uid(bench.web())
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap())
+    await rolled(bench)
+    pods = alive(bench)
+    await bench.perform("roll-finish", WEB, uid=uid)
+    assert bench.web()["spec"]["template"]["spec"] == before
+    await settled_for(bench, 60)
+    assert alive(bench) == pods
+
+
+@pytest.mark.parametrize("write", [1, 2, 3])
+async def test_a_roll_that_is_ended_half_is_ended_by_the_next(bench: Bench, write: int) -> None:
+    """Cut off after any of its writes, the end of a roll is found and made by the next try; no pod restarts."""
+    uid = bench.uid(bench.web())
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap())
+    await rolled(bench)
+    pods = alive(bench)
+    done, real = 0, bench.api._request
+
+    async def cut(method: str, path: str, **more: Any) -> Any:
+        nonlocal done
+        if method != "GET":
+            done += 1
+            if done > write:
+                raise PassingError("unavailable", "cut off")
+        return await real(method, path, **more)
+
+    bench.api._request = cut  # type: ignore[method-assign]  # stands for a process that dies
+    with pytest.raises(PassingError):
+        await bench.perform("roll-finish", WEB, uid=uid)
+    bench.api._request = real  # type: ignore[method-assign]  # the next process
+    await settled_for(bench, 30)
+    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    assert not bench.web()["spec"].get("paused")
+    assert not bench.web()["spec"]["template"]["spec"].get("affinity")
+    await settled_for(bench, 60)
+    assert alive(bench) == pods
+
+
+async def test_roll_of_a_recreate_deployment_is_refused(bench: Bench) -> None:
+    """A Deployment that cannot run two generations side by side is not rolled."""
+    await bench.api.patch(
+        "/apis/apps/v1/namespaces/shop/deployments/web",
+        {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}},
+    )
+    with pytest.raises(FinalError) as caught:
+        await bench.perform("roll", WEB, uid=bench.uid(bench.web()), requests=FrozenMap({"cpu": 150}))
+    assert caught.value.reason == "held"
