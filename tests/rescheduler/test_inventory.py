@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,26 @@ async def test_how_a_command_ends_becomes_our_error(script: str, kind: type[Effe
     with pytest.raises(kind) as caught:
         await run(("/bin/sh", "-c", script), 0.5)
     assert caught.value.reason == reason
+
+
+def runs(noted: Path) -> bool:
+    """Whether the process whose id was noted has not ended."""
+    process = noted.read_text(encoding="utf-8").strip()
+    try:
+        return Path("/proc", process, "cmdline").read_bytes() != b""
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("script", ["sleep 300 & echo $! > {}; wait", "sleep 300 & echo $! > {}"])
+async def test_what_a_command_started_ends_with_it(tmp_path: Path, script: str) -> None:
+    """A script's own command neither goes on past the deadline nor holds us up, whether or not the script waits."""
+    noted = tmp_path / "pid"
+    async with asyncio.timeout(60):
+        with pytest.raises(PassingError, match="did not end"):
+            await run(("/bin/sh", "-c", script.format(noted)), 2)
+        while runs(noted):  # noqa: ASYNC110 - a killed process tells nobody when it is gone
+            await asyncio.sleep(0.02)
 
 
 async def test_a_program_that_is_not_there_is_named() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from asyncio.subprocess import Process
 from contextlib import suppress
 from typing import Final
 
@@ -12,6 +15,8 @@ NO_PERMISSION: Final = 77
 """Exit code for a missing right, as in BSD's sysexits; any other but 0 may pass."""
 _TOLD: Final = 300
 """How much of a command's last words is kept."""
+_ENDING_SECONDS: Final = 2.0
+"""Real seconds that a command which was killed is waited for."""
 
 
 async def run(command: tuple[str, ...], seconds: float) -> str:
@@ -31,19 +36,27 @@ async def run(command: tuple[str, ...], seconds: float) -> str:
         )
     except OSError as error:
         raise FinalError("invalid", f"{command[0]} cannot be started: {error.strerror}") from error
+    printed: bytes | None = None
     try:
         async with asyncio.timeout(seconds):
             printed, _ = await process.communicate()
     except TimeoutError as error:
         raise PassingError("time-out", f"{' '.join(command)} did not end in {seconds:g} s") from error
     finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        if printed is None:
+            await _end(process)
     told = printed.decode(errors="replace").strip()
     if process.returncode == NO_PERMISSION:
         raise FinalError("permission", f"{' '.join(command)}: {told[-_TOLD:]}")
     if process.returncode:
         raise PassingError("transient", f"{' '.join(command)} ended with {process.returncode}: {told[-_TOLD:]}")
     return told
+
+
+async def _end(process: Process) -> None:
+    """End a command with all that it has started: a script's own command would go on, and switch the machine later."""
+    with suppress(ProcessLookupError, PermissionError):  # gone meanwhile, or another user's by now (sudo)
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_ENDING_SECONDS):  # what left the group may hold the output open for ever
+            await process.wait()
