@@ -111,6 +111,23 @@ async def test_surge_down_waits_for_ready_pods(bench: Bench) -> None:
     assert bench.web()["spec"]["replicas"] == 4
 
 
+async def test_a_deletion_cost_that_somebody_else_set_stays(bench: Bench) -> None:
+    """Taken back is only the cost that is still ours: what an owner wrote or removed meanwhile is the owner's."""
+    ours, theirs, bare = (bench.uid(pod) for pod in bench.pods())
+    path = "/api/v1/namespaces/shop/pods/"
+    names = {bench.uid(pod): pod["metadata"]["name"] for pod in bench.pods()}
+    for uid in (ours, theirs, bare):
+        await bench.api.patch(path + names[uid], {"metadata": {"annotations": {DELETION_COST: "5"}}})
+    web = bench.uid(bench.web())
+    await bench.perform("surge-up", WEB, uid=web, pods=(ours, theirs, bare), replicas_from=3, replicas_to=6)
+    await bench.api.patch(path + names[theirs], {"metadata": {"annotations": {DELETION_COST: "100"}}})
+    await bench.api.patch(path + names[bare], {"metadata": {"annotations": {DELETION_COST: None}}})
+    await bench.perform("restore", WEB, uid=web)
+    left = {bench.uid(pod): pod["metadata"].get("annotations", {}) for pod in bench.pods()}
+    assert [left[uid].get(DELETION_COST) for uid in (ours, theirs, bare)] == ["5", "100", None]
+    assert "kinema.io/" not in str([left[uid] for uid in (ours, theirs, bare)])
+
+
 async def test_lost_reply_of_a_scale_is_no_second_surge(bench: Bench) -> None:
     """A scale that was done, but whose reply was lost, is found made by the next try."""
     await bench.fault(type="lose-reply", method="PATCH", path="/scale", count=1)

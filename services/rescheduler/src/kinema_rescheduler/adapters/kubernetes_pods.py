@@ -225,14 +225,15 @@ async def _make_cheap(api: KubernetesApi, pod: Json, plan: str) -> None:
 
 
 async def _clear_costs(api: KubernetesApi, order: Order, pods: Iterable[Json]) -> bool:
-    """Take our deletion costs off pods; whether there were any."""
+    """Take our deletion costs off pods; whether there were any. What somebody else wrote since stays."""
     marked = [pod for pod in pods if COST_BEFORE in annotations_of(pod) and not terminating(pod)]
 
     def change(fresh: Json) -> Json | None:
-        if COST_BEFORE not in annotations_of(fresh):
+        now = annotations_of(fresh)
+        if COST_BEFORE not in now:
             return None
-        had = annotations_of(fresh)[COST_BEFORE] or None
-        return {"metadata": {"annotations": {DELETION_COST: had, COST_BEFORE: None, PLAN: None}}}
+        back = {DELETION_COST: now[COST_BEFORE] or None} if now.get(DELETION_COST) == CHEAPEST else {}
+        return {"metadata": {"annotations": {**back, COST_BEFORE: None, PLAN: None}}}
 
     for pod in marked:
         try:
