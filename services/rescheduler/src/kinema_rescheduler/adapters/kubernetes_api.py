@@ -6,7 +6,7 @@ Bodies are plain JSON: the client's models refuse whole answers over one odd fie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -57,6 +57,16 @@ async def connect(kubeconfig: str, *, timeout_seconds: float = 10.0, fence: Fenc
         FinalError: `invalid`, the configuration cannot be used.
     """
     configuration = client.Configuration()
+
+    async def load() -> None:
+        await _load(configuration, kubeconfig)
+
+    await load()
+    connection = client.ApiClient(configuration)
+    return KubernetesApi(connection, timeout_seconds=timeout_seconds, fence=fence or Fence(), renew=load)
+
+
+async def _load(configuration: client.Configuration, kubeconfig: str) -> None:
     where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
     if kubeconfig and (fault := await asyncio.to_thread(kubeconfig_fault, Path(kubeconfig))):
         raise FinalError("invalid", f"{where}: {fault}")
@@ -69,16 +79,25 @@ async def connect(kubeconfig: str, *, timeout_seconds: float = 10.0, fence: Fenc
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]  # the same
     except (config.ConfigException, OSError, ValueError) as error:
         raise FinalError("invalid", f"{where}: {kubeconfig_error(error, kubeconfig)}") from error
-    return KubernetesApi(client.ApiClient(configuration), timeout_seconds=timeout_seconds, fence=fence or Fence())
 
 
 class KubernetesApi:
     """Reads and writes single objects, and says in our own errors what went wrong."""
 
-    def __init__(self, api_client: client.ApiClient, *, timeout_seconds: float, fence: Fence) -> None:
+    def __init__(
+        self,
+        api_client: client.ApiClient,
+        *,
+        timeout_seconds: float,
+        fence: Fence,
+        renew: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`renew` reads the credentials again: tokens of a kubeconfig's plugin end after minutes."""
         self._client = api_client
         self._timeout = timeout_seconds
         self._fence = fence
+        self._renew = renew
+        self._renewing = asyncio.Lock()
 
     async def close(self) -> None:
         """Close the connection."""
@@ -156,14 +175,27 @@ class KubernetesApi:
         content_type: str = "",
         query: dict[str, str] | None = None,
     ) -> Json:
+        headers = {"Accept": _JSON, **({"Content-Type": content_type} if content_type else {})}
+        token = self._token()
+        status, told = await self._sent(method, path, body=body, headers=headers, query=query or {})
+        if status == 401:  # it was not carried out: to ask again is safe
+            await self._renewed(token, f"{method} {path}")
+            status, told = await self._sent(method, path, body=body, headers=headers, query=query or {})
+        if status >= 400:
+            raise _error(f"{method} {path}", status, told)
+        return told
+
+    async def _sent(
+        self, method: str, path: str, *, body: Json | None, headers: dict[str, str], query: dict[str, str]
+    ) -> tuple[int, Json]:
+        """Status and body of one answer."""
         if method != "GET":
             self._fence.check()
-        headers = {"Accept": _JSON, **({"Content-Type": content_type} if content_type else {})}
         try:
             request = await self._client.param_serialize(
                 method,
                 path,
-                query_params=list((query or {}).items()),
+                query_params=list(query.items()),
                 header_params=headers,
                 body=body,
                 auth_settings=["BearerToken"],
@@ -173,12 +205,22 @@ class KubernetesApi:
         except (aiohttp.ClientError, TimeoutError, OSError, OpenApiException) as error:
             raise PassingError("unavailable", f"{method} {path}: {type(error).__name__} {error}") from error
         try:
-            told = msgspec.json.decode(data, type=dict[str, Any]) if data else {}
+            return response.status, msgspec.json.decode(data, type=dict[str, Any]) if data else {}
         except msgspec.DecodeError:
-            told = {"message": data[:200].decode(errors="replace")}
-        if response.status >= 400:
-            raise _error(f"{method} {path}", response.status, told)
-        return told
+            return response.status, {"message": data[:200].decode(errors="replace")}
+
+    def _token(self) -> str:
+        return str(self._client.configuration.api_key.get("BearerToken", ""))
+
+    async def _renewed(self, refused: str, what: str) -> None:
+        """Read the credentials again, once for all requests that came back with the same token."""
+        async with self._renewing:
+            if self._token() != refused:
+                return
+            try:
+                await self._renew()
+            except FinalError as error:
+                raise PassingError("unavailable", f"{what}: 401, and no other credentials: {error.detail}") from error
 
 
 def _error(what: str, status: int, told: Json) -> EffectError:

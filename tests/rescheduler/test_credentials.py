@@ -1,0 +1,88 @@
+"""Tokens that end while the rescheduler runs: those of a kubeconfig's plugin do after minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from tests.observer.scripted_api import kubeconfig
+
+from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
+from kinema_rescheduler.errors import FinalError, PassingError
+
+PATH = "/api/v1/nodes/n1"
+
+
+class Guard:
+    """An API server that takes one token at a time."""
+
+    def __init__(self) -> None:
+        self.token = "t0"
+        self.asked: list[tuple[str, str]] = []
+        """Method and authorization of every request."""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Whether the token is the right one."""
+        told = request.headers.get("Authorization", "")
+        self.asked.append((request.method, told))
+        good = told == f"Bearer {self.token}"
+        return web.json_response({} if good else {"message": "Unauthorized"}, status=200 if good else 401)
+
+
+@pytest.fixture
+async def guard() -> AsyncIterator[tuple[Guard, str]]:
+    """The server and its address."""
+    guard, app = Guard(), web.Application()
+    app.router.add_route("*", "/{path:.*}", guard.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield guard, f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def connected(directory: Path, url: str) -> KubernetesApi:
+    """A connection with the first token."""
+    return await connect(kubeconfig(directory / "kubeconfig", url))
+
+
+async def test_a_token_that_has_ended_is_read_anew(guard: tuple[Guard, str], tmp_path: Path) -> None:
+    """A read and a write that are not authorized go out once more with the token that the kubeconfig gives by now."""
+    server, url = guard
+    api = await connected(tmp_path, url)
+    server.token = "t1"
+    kubeconfig(tmp_path / "kubeconfig", url, token="t1")
+    await api.patch(PATH, {"metadata": {}})
+    server.token = "t2"
+    kubeconfig(tmp_path / "kubeconfig", url, token="t2")
+    await asyncio.gather(*(api.get(PATH) for _ in range(3)))
+    await api.close()
+    assert server.asked[:2] == [("PATCH", "Bearer t0"), ("PATCH", "Bearer t1")]
+    assert sorted(server.asked[2:]) == [("GET", "Bearer t1")] * 3 + [("GET", "Bearer t2")] * 3
+
+
+async def test_credentials_that_stay_refused_are_denied(guard: tuple[Guard, str], tmp_path: Path) -> None:
+    """The same token again is a missing right, after one more try."""
+    server, url = guard
+    api = await connected(tmp_path, url)
+    server.token = "another"
+    with pytest.raises(FinalError) as caught:
+        await api.get(PATH)
+    await api.close()
+    assert caught.value.reason == "denied"
+    assert len(server.asked) == 2
+
+
+async def test_credentials_that_cannot_be_read_just_now_pass(guard: tuple[Guard, str], tmp_path: Path) -> None:
+    """A plan is not given up, nor its way back, because nobody has logged in again yet."""
+    server, url = guard
+    api = await connected(tmp_path, url)
+    server.token = "another"
+    (tmp_path / "kubeconfig").unlink()
+    with pytest.raises(PassingError, match="401") as caught:
+        await api.get(PATH)
+    await api.close()
+    assert caught.value.reason == "unavailable"
