@@ -140,6 +140,17 @@ async def test_lost_reply_of_a_scale_is_no_second_surge(bench: Bench) -> None:
     assert bench.web()["spec"]["replicas"] == 4
 
 
+async def test_a_scale_of_the_owners_is_no_surge_of_ours(bench: Bench) -> None:
+    """Who scales to the very number of our surge before it has begun keeps that: taken for ours, it would be undone."""
+    victim = bench.uid(bench.pods()[0])
+    await bench.api.patch("/apis/apps/v1/namespaces/shop/deployments/web/scale", {"spec": {"replicas": 4}})
+    with pytest.raises(FinalError, match="somebody else scaled") as caught:
+        await bench.perform("surge-up", WEB, uid=bench.uid(bench.web()), pods=(victim,), replicas_from=3, replicas_to=4)
+    assert caught.value.reason == "changed"
+    assert bench.web()["spec"]["replicas"] == 4
+    assert DELETION_COST not in str(bench.pods())
+
+
 async def test_conflicts_are_read_again(bench: Bench) -> None:
     """Somebody who writes the node in between costs another look, not the step."""
     await bench.fault(type="api", method="PATCH", path="/nodes/tiny-1", status=409, count=2)

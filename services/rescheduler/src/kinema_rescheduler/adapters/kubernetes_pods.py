@@ -47,6 +47,8 @@ async def surge_up(api: KubernetesApi, order: Order) -> Made:
         if not victims:
             return Made("void")
         if replicas == step.replicas_to:
+            if not all(_is_cheap(victim, order.plan) for victim in victims):  # a try of ours marks them all first
+                raise FinalError("changed", f"somebody else scaled {step.target} to {replicas} replicas")
             return Made("adopted", FrozenMap(generation=generation(workload)))
         if len(victims) != len(step.pods):
             raise FinalError("changed", f"{len(step.pods) - len(victims)} pods that should leave are gone already")
@@ -216,12 +218,17 @@ async def _make_cheap(api: KubernetesApi, pod: Json, plan: str) -> None:
     """Give a pod the least deletion cost, and note the one that it had."""
 
     def change(fresh: Json) -> Json | None:
-        if uid(fresh) != uid(pod) or annotations_of(fresh).get(PLAN) == plan:
+        if uid(fresh) != uid(pod) or _is_cheap(fresh, plan):
             return None
         had = annotations_of(fresh).get(COST_BEFORE, annotations_of(fresh).get(DELETION_COST, ""))
         return {"metadata": {"annotations": {DELETION_COST: CHEAPEST, COST_BEFORE: had, PLAN: plan}}}
 
     await api.modify(pod_path(pod), change)
+
+
+def _is_cheap(pod: Json, plan: str) -> bool:
+    """Whether a pod was made the cheapest for this plan."""
+    return annotations_of(pod).get(PLAN) == plan
 
 
 async def _clear_costs(api: KubernetesApi, order: Order, pods: Iterable[Json]) -> bool:

@@ -140,6 +140,8 @@ class MemoryWriter:
         if not victims:
             return Made("void")
         if workload.replicas == step.replicas_to:
+            if any(pod.annotations.get(PLAN) != order.plan for pod in victims):
+                raise FinalError("changed", "somebody else scaled it")
             return Made("adopted", _generation(workload))
         if len(victims) != len(step.pods):
             raise FinalError("changed", "pods that should leave are gone already")
@@ -231,12 +233,12 @@ class MemoryWriter:
     def _clear_cost(self, pod: Pod) -> bool:
         if pod.terminating or COST_BEFORE not in pod.annotations:
             return False
-        ours = {DELETION_COST, COST_BEFORE, PLAN}
-        kept = {key: value for key, value in pod.annotations.items() if key not in ours}
-        had = pod.annotations[COST_BEFORE]
-        self._cluster.pods[pod.key] = replace(
-            pod, annotations=FrozenMap({**kept, **({DELETION_COST: had} if had else {})})
-        )
+        kept = {key: value for key, value in pod.annotations.items() if key not in {COST_BEFORE, PLAN}}
+        if kept.get(DELETION_COST) == CHEAPEST:  # else somebody has set another since
+            had = kept[DELETION_COST] = pod.annotations[COST_BEFORE]
+            if not had:
+                del kept[DELETION_COST]
+        self._cluster.pods[pod.key] = replace(pod, annotations=FrozenMap(kept))
         return True
 
 
