@@ -55,6 +55,18 @@ def test_every_command_refuses_a_bad_address(
     assert "secret" not in said.err
 
 
+@pytest.mark.parametrize("error", [KeyError("uid not found"), OSError("no username set in the environment")])
+def test_a_user_without_a_name_has_a_word_too(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In many pods the user is a number that nothing names: that number speaks."""
+
+    def nameless() -> str:
+        raise error
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    assert control_command.operator() == "uid 54321"
+
+
 WORDS: list[Word] = [
     Paused(by="ada", reason=""),
     Resumed(by="ada"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 from collections.abc import Mapping
 from datetime import UTC
 
@@ -22,8 +23,11 @@ Word = Paused | Resumed | Approved | AbortRequested
 
 
 def operator() -> str:
-    """Who speaks: the name of the user of this machine."""
-    return getpass.getuser()
+    """Who speaks: the name of the user of this machine, or the user's number where that has none, as in many pods."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the one before Python 3.13, the other since
+        return f"uid {os.getuid()}"
 
 
 class _RefusedError(Exception):
