@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -219,6 +220,26 @@ async def test_a_provider_with_prices_of_its_own(world: World) -> None:
     assert found["price date"].level == "ok", "a simulated cloud's prices do not grow old"
     away = await world.findings(provider={"kind": "sim", "url": "http://127.0.0.1:9"})
     assert levels(away) == {"provider": "fail"}
+
+
+def add_context(path: Path, *, current: str) -> str:
+    """Give a kubeconfig a second context, of a server that does not answer; the name of the first one."""
+    content = msgspec.yaml.decode(path.read_bytes())
+    named = str(content.pop("current-context"))
+    (mine,) = content["contexts"]
+    content["clusters"].append({"name": "elsewhere", "cluster": {"server": "http://127.0.0.1:9"}})
+    content["contexts"].append({"name": "elsewhere", "context": {**mine["context"], "cluster": "elsewhere"}})
+    path.write_bytes(msgspec.yaml.encode({**content, **({"current-context": current} if current else {})}))
+    return named
+
+
+@pytest.mark.parametrize("current", ["elsewhere", ""])
+async def test_the_named_context_is_asked_about_everything(current: str, world: World) -> None:
+    """Whatever the kubeconfig's current context is, or if it has none, the provider looks at the named cluster."""
+    named = add_context(Path(world.subject.kubeconfig), current=current)
+    world.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour,available\ne2-standard-2,2,8,0.09,5\n")
+    provider = {"kind": "kwok", "catalog": str(world.catalog)}
+    assert levels(await world.findings(context=named, provider=provider)) == {}
 
 
 async def test_machines_without_a_price(world: World) -> None:

@@ -28,16 +28,17 @@ OLD: Final = timedelta(days=30)
 _KARPENTER: Final = "karpenter.sh/"
 
 
-async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster) -> list[Finding]:
+async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster, *, context: str = "") -> list[Finding]:
     """Whether the provider can be used, and whether its price list has every machine of the cluster.
 
     Args:
         provider: the rescheduler's setting.
         kubeconfig: of the cluster.
         cluster: its nodes; the rest is not looked at.
+        context: in the kubeconfig; empty: the current one.
     """
     try:
-        catalog = await _catalog(provider, kubeconfig)
+        catalog = await _catalog(provider, kubeconfig, context)
         offers = offers_from(catalog.rows, cluster)
     except (EffectError, CatalogError, msgspec.ValidationError) as error:
         detail = getattr(error, "detail", str(error))
@@ -55,11 +56,11 @@ async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster)
     return [*found, _age(catalog, now, simulated=provider["kind"] == "sim")]
 
 
-async def _catalog(provider: dict[str, object], kubeconfig: str) -> Catalog:
+async def _catalog(provider: dict[str, object], kubeconfig: str, context: str) -> Catalog:
     raw: dict[str, Any] = {"runtime": RuntimeSettings(cluster="doctor"), "kubeconfig": kubeconfig, "provider": provider}
     settings = msgspec.convert(msgspec.to_builtins(raw), Settings)
     async with AsyncExitStack() as stack:
-        api = await connect(kubeconfig, timeout_seconds=settings.request_seconds)
+        api = await connect(kubeconfig, context=context, timeout_seconds=settings.request_seconds)
         stack.push_async_callback(api.close)
         return await (await open_provider(settings, api, clock=SystemClock(), stack=stack)).catalog()
 

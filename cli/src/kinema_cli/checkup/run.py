@@ -80,7 +80,7 @@ async def _nodes(cluster: Cluster, subject: Subject, kind: str) -> list[Finding]
         said = f"{len(cluster.quarantined)} nodes cannot be read and stay as they are: {first.object}, {first.path}"
         found.append(Finding("nodes", "warn", said, first.reason))
     if subject.provider is not None:
-        found += await prices(subject.provider, subject.kubeconfig, cluster)
+        found += await prices(subject.provider, subject.kubeconfig, cluster, context=subject.context)
     else:
         do = "name who boots and deletes nodes with --provider"
         found.append(Finding("provider", "ok", "not named: neither it nor prices are looked at", do))

@@ -48,10 +48,13 @@ class NotFoundError(FinalError):
     """There is no such object (any more)."""
 
 
-async def connect(kubeconfig: str, *, timeout_seconds: float = 10.0, fence: Fence | None = None) -> KubernetesApi:
+async def connect(
+    kubeconfig: str, *, context: str = "", timeout_seconds: float = 10.0, fence: Fence | None = None
+) -> KubernetesApi:
     """A connection by a kubeconfig file, or by the pod's own service account where none is named.
 
-    `fence` is asked before every write; without one, all pass.
+    `context` is the current one of the file where none is named. `fence` is asked before every write; without one, all
+    pass.
 
     Raises:
         FinalError: `invalid`, the configuration cannot be used.
@@ -68,12 +71,15 @@ async def connect(kubeconfig: str, *, timeout_seconds: float = 10.0, fence: Fenc
 
 async def _load(configuration: client.Configuration, kubeconfig: str) -> None:
     where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
-    if kubeconfig and (fault := await asyncio.to_thread(kubeconfig_fault, Path(kubeconfig))):
+    if kubeconfig and (fault := await asyncio.to_thread(kubeconfig_fault, Path(kubeconfig), context)):
         raise FinalError("invalid", f"{where}: {fault}")
     try:
         if kubeconfig:
             await config.load_kube_config(  # type: ignore[no-untyped-call]  # the client's config part has no types
-                config_file=kubeconfig, client_configuration=configuration, persist_config=False
+                config_file=kubeconfig,
+                context=context or None,
+                client_configuration=configuration,
+                persist_config=False,
             )
         else:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]  # the same
