@@ -160,12 +160,17 @@ async def test_conflicts_are_read_again(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("status", "error", "reason"),
-    [(403, FinalError, "denied"), (500, PassingError, "unavailable"), (429, PassingError, "throttled")],
+    [
+        (403, FinalError, "denied"),
+        (410, PassingError, "unavailable"),
+        (429, PassingError, "throttled"),
+        (500, PassingError, "unavailable"),
+    ],
 )
 async def test_answers_of_the_server_become_our_errors(
     bench: Bench, status: int, error: type[EffectError], reason: str
 ) -> None:
-    """A missing right is final; overload and outages pass."""
+    """A missing right is final; overload, outages and lists that the server forgot half-way pass."""
     await bench.fault(type="api", method="GET", path="/nodes/tiny-1", status=status, count=9)
     with pytest.raises(error) as caught:
         await bench.perform("mark", "tiny-1", "optimize/tiny-1", uid="x")

@@ -242,7 +242,7 @@ def _error(what: str, status: int, told: Json) -> EffectError:
         causes = (told.get("details") or {}).get("causes") or []
         budget = any(cause.get("reason") == "DisruptionBudget" for cause in causes)
         return PassingError("budget" if budget else "throttled", text)
-    if status >= 500:
+    if status >= 500 or status == 410:  # 410: the rest of a list that was read in pages is forgotten
         return PassingError("unavailable", text)
     return FinalError("invalid", text)
 
