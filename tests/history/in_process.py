@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 from aiohttp import web
 
-from kinema_rescheduler.adapters.kubernetes_api import Json, KubernetesApi, _error
+from kinema_rescheduler.adapters.kubernetes_api import Json, KubernetesApi, error_of
 from kinema_rescheduler.adapters.sim_provider import SimProvider
 from kinema_rescheduler.adapters.sim_provider import _error as _cloud_error
 from kinema_rescheduler.fence import Fence
@@ -99,7 +99,7 @@ class SimApi(KubernetesApi):
         try:
             answer = await self._front.handle(_Request(method, path, body, content_type, query or {}))  # type: ignore[arg-type]  # as much of one as is looked at
         except ApiError as error:
-            raise _error(f"{method} {path}", error.code, error.status()) from error
+            raise error_of(f"{method} {path}", error.code, error.status()) from error
         return _json(answer)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.rescheduler.harness import World
-from tests.rescheduler.plans_in_memory import booted_plan
+from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, two_rolls_plan
+from tests.rescheduler.test_aborts import verdicts
 from tests.rescheduler.test_rescheduler_service import intents
 
-from kinema_core.events import (
-    ExecutionAborted,
-    ExecutionFinished,
-)
+from kinema_core.events import ExecutionAborted, ExecutionFinished, Plan, StepDone
+from kinema_core.model.cluster import Cluster
 from kinema_rescheduler.adapters.cluster import Made, Order
 from kinema_rescheduler.adapters.memory_effects import MemoryWriter
 from kinema_rescheduler.errors import FinalError, PassingError
@@ -69,6 +70,30 @@ async def test_missing_right_ends_the_plan_without_a_storm() -> None:
     assert end.reason == "denied"
     assert sum(intent.step.kind == "surge-up" for intent in intents(world)) == 1
     assert sorted(world.memory.nodes) == ["n1", "n2"]
+    assert world.marks_left() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "planned"), [("surge-up", "refused", fragmented_plan), ("roll", "held", two_rolls_plan)]
+)
+async def test_a_workload_that_may_not_be_written_is_left_alone(
+    kind: str, reason: str, planned: Callable[[], tuple[Cluster, Plan]]
+) -> None:
+    """What an admission rule or its owner forbids of one workload stops no other: the plan goes on without it."""
+    before, plan = planned()
+    world = World(before)
+    world.writer = Flaky(world, kind, FinalError(reason, "not this one"), 1)
+    world._service = world._new_service()
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionFinished), world.told()
+    skipped = [name for name, why in verdicts(world).items() if why == reason]
+    assert len(skipped) == end.figures["workloads_skipped"] == 1
+    done = {event.body.step for event in world.log() if isinstance(event.body, StepDone)}
+    made = {step for step in done if step.startswith(kind)}
+    assert made
+    assert not any(skipped[0].removeprefix("skip/") in step for step in made)
+    assert world.problems == []
     assert world.marks_left() == []
 
 

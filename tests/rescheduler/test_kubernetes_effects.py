@@ -14,7 +14,7 @@ from kinema_cli.setup_command import Steering, steer
 from kinema_core.events import Step
 from kinema_core.model.catalog import offers_from
 from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.kubernetes_api import connect, selector_text
+from kinema_rescheduler.adapters.kubernetes_api import connect, error_of, selector_text
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.adapters.sim_provider import SimProvider
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
@@ -175,6 +175,24 @@ async def test_answers_of_the_server_become_our_errors(
     with pytest.raises(error) as caught:
         await bench.perform("mark", "tiny-1", "optimize/tiny-1", uid="x")
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "reason"),
+    [
+        (403, 'admission webhook "policy.example.com" denied the request: no more than 3', "refused"),
+        (400, 'admission webhook "policy.example.com" denied the request without explanation', "refused"),
+        (422, "ValidatingAdmissionPolicy 'most' with binding 'all' denied request: no more than 3", "refused"),
+        (403, 'deployments.apps "web" is forbidden: User "me" cannot patch resource "deployments/scale"', "denied"),
+        (422, 'Deployment.apps "web" is invalid: spec.replicas: Invalid value', "invalid"),
+    ],
+)
+def test_what_an_admission_rule_forbids_is_no_missing_right(status: int, said: str, reason: str) -> None:
+    """Whichever status a webhook or policy chose, its word is told from that of roles and of validation."""
+    error = error_of("PATCH /scale", status, {"message": said})
+    assert isinstance(error, FinalError)
+    assert error.reason == reason
+    assert said in error.detail
 
 
 async def test_unreachable_server_is_a_passing_error(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 EffectError
 ├── PassingError   worth another try: conflict, throttled, unavailable, budget, not-ready, not-empty, time-out …
-└── FinalError     no use trying: changed, gone, denied, invalid, held, stock-out, quota, permission, not-found
+└── FinalError     no use trying: changed, gone, denied, refused, invalid, held, stock-out, quota, permission, not-found
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workloads whose new pods were refused of late: no state tells of it once their surge was taken back.
+"""Workloads whose new pods, or whose moves, were refused of late: no state tells of it once they were taken back.
 
 What an execution learned the hard way (a quota, an admission rule) would be planned again at once otherwise. The log
 tells it, so that a replay knows the same.
@@ -52,5 +52,5 @@ class Refusals:
 
 
 def _marked(workload: Workload, refusal: _Refusal) -> Workload:
-    why = f"a new pod in its place would not be let in: {refusal.detail} ({refusal.at:%Y-%m-%d %H:%M} UTC)"
+    why = f"its last move was refused: {refusal.detail} ({refusal.at:%Y-%m-%d %H:%M} UTC)"
     return msgspec.structs.replace(workload, annotations=FrozenMap({**workload.annotations, HELD: f"refused: {why}"}))

@@ -6,6 +6,7 @@ Bodies are plain JSON: the client's models refuse whole answers over one odd fie
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -31,6 +32,8 @@ APPLY: Final = "application/apply-patch+yaml"
 _JSON: Final = "application/json"
 _TRIES: Final = 5
 """How often a read-change-write is begun anew when somebody else wrote in between."""
+_VETO: Final = re.compile(r"denied (the )?request")
+"""How an API server tells that an admission webhook or policy forbids a write, whatever status that has chosen."""
 
 _COLLECTIONS: Final = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
@@ -62,14 +65,14 @@ async def connect(
     configuration = client.Configuration()
 
     async def load() -> None:
-        await _load(configuration, kubeconfig)
+        await _load(configuration, kubeconfig, context)
 
     await load()
     connection = client.ApiClient(configuration)
     return KubernetesApi(connection, timeout_seconds=timeout_seconds, fence=fence or Fence(), renew=load)
 
 
-async def _load(configuration: client.Configuration, kubeconfig: str) -> None:
+async def _load(configuration: client.Configuration, kubeconfig: str, context: str) -> None:
     where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
     if kubeconfig and (fault := await asyncio.to_thread(kubeconfig_fault, Path(kubeconfig), context)):
         raise FinalError("invalid", f"{where}: {fault}")
@@ -188,7 +191,7 @@ class KubernetesApi:
             await self._renewed(token, f"{method} {path}")
             status, told = await self._sent(method, path, body=body, headers=headers, query=query or {})
         if status >= 400:
-            raise _error(f"{method} {path}", status, told)
+            raise error_of(f"{method} {path}", status, told)
         return told
 
     async def _sent(
@@ -229,22 +232,22 @@ class KubernetesApi:
                 raise PassingError("unavailable", f"{what}: 401, and no other credentials: {error.detail}") from error
 
 
-def _error(what: str, status: int, told: Json) -> EffectError:
+def error_of(what: str, status: int, told: Json) -> EffectError:
     """What an answer of the API server means for us."""
     text = f"{what}: {status} {told.get('message') or told.get('reason') or ''}".strip()
     if status == 404:
         return NotFoundError("gone", text)
     if status == 409:
         return ConflictError("conflict", text)
-    if status in {401, 403}:
-        return FinalError("denied", text)
     if status == 429:
         causes = (told.get("details") or {}).get("causes") or []
         budget = any(cause.get("reason") == "DisruptionBudget" for cause in causes)
         return PassingError("budget" if budget else "throttled", text)
     if status >= 500 or status == 410:  # 410: the rest of a list that was read in pages is forgotten
         return PassingError("unavailable", text)
-    return FinalError("invalid", text)
+    if _VETO.search(text):
+        return FinalError("refused", text)
+    return FinalError("denied" if status in {401, 403} else "invalid", text)
 
 
 # --- paths and readings

@@ -64,11 +64,14 @@ def _refused_beside(scene: Scene, namespace: str) -> str:
     """Why a replacement might never come: the namespace had no room for another workload's pods in this plan.
 
     A refused surge is taken back with nothing lost. Under a quota that is used up, the place of an evicted pod is
-    anybody's: of a daemon's pod that waits on a new node, say.
+    anybody's: of a daemon's pod that waits on a new node, say. Where a step itself was refused, no pod was.
     """
+    steps = {progress.step.target for progress in scene.execution.steps.values() if progress.result == "refused"}
     for id_, verdict in scene.execution.verdicts.items():
         workload = id_.removeprefix(SKIPPED)
-        if verdict.reason == "refused" and workload != id_ and workload.split("/")[1] == namespace:
+        if verdict.reason != "refused" or workload == id_ or workload in steps:
+            continue
+        if workload.split("/")[1] == namespace:
             return f"the place of an evicted pod might be lost, as with {workload}: {verdict.detail}"
     return ""
 

@@ -179,7 +179,7 @@ def restoring(scene: Scene, key: str, pods: tuple[Pod, ...]) -> Step:
     up = scene.unit("surge-up", key, number)
     workload = scene.cluster.workload(key)
     step = Step(id=f"restore/{key}", kind="restore", target=key, uid=workload.uid if workload is not None else "")
-    if up is None or up.result in {"changed", "conflict", "gone", "denied", "void"}:
+    if up is None or up.result in {"changed", "conflict", "gone", "denied", "refused", "void"}:
         return step
     if not unfinished(scene, key, number):
         return step

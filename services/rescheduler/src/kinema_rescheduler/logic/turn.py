@@ -10,7 +10,9 @@ from kinema_rescheduler.logic.names import skip_id, unit_id
 from kinema_rescheduler.logic.scene import Decision, Scene
 from kinema_rescheduler.logic.workloads import Movers
 
-HARMLESS: Final = frozenset({"changed", "conflict", "gone", "not-ready", "budget", "taken-back", "throttled"})
+HARMLESS: Final = frozenset(
+    {"changed", "conflict", "gone", "held", "refused", "not-ready", "budget", "taken-back", "throttled"}
+)
 """Reasons for which only the workload concerned is left alone; any other ends the plan."""
 
 
