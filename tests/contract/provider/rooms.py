@@ -26,6 +26,8 @@ from kinema_sim.engine.kinds import NODE
 POWER: Final = Path(__file__).resolve().parents[2] / "support" / "power.sh"
 ZONE: Final = "europe-west3-a"
 _READY_MS: Final = 3000
+_UNHEARD: Final = {"POST": 1, "DELETE": 2}
+"""How many answers must get lost until somebody notices: aiohttp sends a deletion again by itself, once."""
 
 
 class Room(ABC):
@@ -59,15 +61,15 @@ class Room(ABC):
         """One machine more would be too many."""
         raise NotImplementedError
 
-    async def deny(self) -> None:
-        """The provider may not change anything."""
+    async def deny(self, method: str = "POST") -> None:
+        """The provider may not change anything; `method` tells orders (POST) from deletions (DELETE) over HTTP."""
         raise NotImplementedError
 
-    async def fail_once(self) -> None:
+    async def fail_once(self, method: str = "POST") -> None:
         """The next order fails for no lasting reason."""
         raise NotImplementedError
 
-    async def lose_reply(self) -> None:
+    async def lose_reply(self, method: str = "POST") -> None:
         """The next order is carried out, but its answer gets lost."""
         raise NotImplementedError
 
@@ -141,17 +143,17 @@ class SimRoom(Room):
         """One more is too many."""
         await self.fault(type="cloud-quota", vcpus=7)
 
-    async def deny(self) -> None:
+    async def deny(self, method: str = "POST") -> None:
         """The right is missing."""
         await self.fault(type="cloud-permission")
 
-    async def fail_once(self) -> None:
+    async def fail_once(self, method: str = "POST") -> None:
         """The next order fails."""
-        await self.fault(type="api", method="POST", path="/cloud/v1/nodes", status=503, count=1)
+        await self.fault(type="api", method=method, path="/cloud/v1/nodes", status=503, count=1)
 
-    async def lose_reply(self) -> None:
+    async def lose_reply(self, method: str = "POST") -> None:
         """The next answer gets lost."""
-        await self.fault(type="lose-reply", method="POST", path="/cloud/v1/nodes", count=1)
+        await self.fault(type="lose-reply", method=method, path="/cloud/v1/nodes", count=_UNHEARD[method])
 
 
 class _FileRoom(Room):
@@ -205,17 +207,17 @@ class KwokRoom(_FileRoom):
         """One more is too many."""
         self.most = 0
 
-    async def deny(self) -> None:
+    async def deny(self, method: str = "POST") -> None:
         """The right is missing."""
-        await self.fault(type="api", method="POST", path="/(configmaps|nodes)", status=403, count=50)
+        await self.fault(type="api", method=method, path="/(configmaps|nodes)", status=403, count=50)
 
-    async def fail_once(self) -> None:
+    async def fail_once(self, method: str = "POST") -> None:
         """The next order fails."""
-        await self.fault(type="api", method="POST", path="/configmaps", status=503, count=1)
+        await self.fault(type="api", method=method, path="/(configmaps|nodes/)", status=503, count=1)
 
-    async def lose_reply(self) -> None:
+    async def lose_reply(self, method: str = "POST") -> None:
         """The next answer gets lost."""
-        await self.fault(type="lose-reply", method="POST", path="/configmaps", count=1)
+        await self.fault(type="lose-reply", method=method, path="/(configmaps|nodes/)", count=_UNHEARD[method])
 
 
 class DelegateRoom(_FileRoom):
@@ -318,15 +320,15 @@ class StaticRoom(Room):
         self.watts = 350.0
         self.inventory()
 
-    async def deny(self) -> None:
+    async def deny(self, method: str = "POST") -> None:
         """The right is missing."""
         (self.directory / "deny").touch()
 
-    async def fail_once(self) -> None:
+    async def fail_once(self, method: str = "POST") -> None:
         """The next order fails."""
         (self.directory / "fail").touch()
 
-    async def lose_reply(self) -> None:
+    async def lose_reply(self, method: str = "POST") -> None:
         """The next answer gets lost."""
         (self.directory / "lose").touch()
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.contract.provider.rooms import BOOTING, ROOMS, DelegateRoom, Room
+from tests.contract.provider.rooms import BOOTING, ROOMS, DelegateRoom, Room, StaticRoom
 
 from kinema_core.events import Offer
 from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi
@@ -149,6 +149,17 @@ async def test_a_deletion_is_over_when_the_autoscaler_has_made_it(room: Room, ap
     assert (await ended(provider, operation)).state == "done"
 
 
+@pytest.mark.parametrize("room", ["delegate"], indirect=True)
+async def test_a_question_that_fails_for_now_may_be_asked_again(room: Room, api: KubernetesApi) -> None:
+    """A failure that passes is a PassingError, and says nothing about the node."""
+    provider = room.provider(api)
+    await room.fault(type="api", method="GET", path="/nodes/tiny-2", status=503, count=2)
+    for asked in (provider.delete("tiny-2", "op-1"), provider.operation("delete/tiny-2")):
+        with pytest.raises(PassingError):
+            await asked
+    assert (await provider.delete("tiny-2", "op-1")).state == "running"
+
+
 @booting
 async def test_a_name_stands_for_one_machine(room: Room, api: KubernetesApi) -> None:
     """A name that is another machine already is a `conflict`."""
@@ -185,6 +196,45 @@ async def test_a_lost_reply_buys_nothing_twice(room: Room, api: KubernetesApi) -
     again = await ended(provider, await provider.boot("kinema-1", offer, "op-2"))
     assert (first.state, first.node) == (again.state, again.node) == ("done", again.node)
     assert len(room.paid()) == 1
+
+
+@booting
+@pytest.mark.parametrize("trouble", ["fail_once", "lose_reply"])
+async def test_a_deletion_in_trouble_is_made_by_the_next_try(room: Room, api: KubernetesApi, trouble: str) -> None:
+    """A deletion that fails, or whose answer is lost, passes; tried again it ends, or finds nothing left to delete."""
+    provider = room.provider(api)
+    before = await provider.nodes()
+    booted = await ended(provider, await provider.boot("kinema-1", await room.offer(provider), "op-1"))
+    await until(lambda: is_ready(room, booted.node))
+    await getattr(room, trouble)("DELETE")
+    with pytest.raises(PassingError):
+        await provider.delete(booted.node, "op-2")
+    assert await outcome(provider, booted.node) in {"done", "not-found"}
+    await until(lambda: room.world.sim.store.get(NODE, "", booted.node) is None)
+    assert await provider.nodes() == before
+    assert room.paid() == []
+
+
+@booting
+async def test_a_deletion_without_the_right_to_leaves_the_node(room: Room, api: KubernetesApi) -> None:
+    """A missing right is told as such; the machine runs on, and its node with it."""
+    provider = room.provider(api)
+    booted = await ended(provider, await provider.boot("kinema-1", await room.offer(provider), "op-1"))
+    await until(lambda: is_ready(room, booted.node))
+    await room.deny("DELETE")
+    with pytest.raises(FinalError) as caught:
+        await provider.delete(booted.node, "op-2")
+    assert caught.value.reason in {"permission", "denied"}
+    assert is_ready(room, booted.node)
+    assert room.paid() == [booted.node]
+
+
+async def outcome(provider: Provider, name: str) -> str:
+    """How a deletion ends that was tried before."""
+    try:
+        return (await ended(provider, await provider.delete(name, "op-3"))).state
+    except FinalError as error:
+        return error.reason
 
 
 @booting
@@ -225,3 +275,19 @@ async def test_boots_side_by_side_are_several_machines(room: Room, api: Kubernet
     booted = [await ended(provider, operation) for operation in begun]
     assert len({operation.node for operation in booted}) == 2
     assert sorted(operation.node for operation in booted) == room.paid()
+
+
+@pytest.mark.parametrize("room", ["static"], indirect=True)
+async def test_a_status_command_that_never_answers_is_no_stock_out(room: Room, api: KubernetesApi) -> None:
+    """One machine that cannot be asked is out of reach; where none can, the command's own words are told."""
+    assert isinstance(room, StaticRoom)
+    provider = room.provider(api)
+    offer = await room.offer(provider)
+    names = [path.name for path in room.directory.iterdir() if path.name.startswith(("rack", "tiny-"))]
+    for name in names[1:]:
+        (room.directory / name).write_text("on fire\n", encoding="utf-8")
+    assert (await provider.catalog()).rows
+    (room.directory / names[0]).write_text("on fire\n", encoding="utf-8")
+    for asked in (provider.catalog(), provider.nodes(), provider.boot("kinema-1", offer, "op-1")):
+        with pytest.raises(PassingError, match="is on fire"):
+            await asked

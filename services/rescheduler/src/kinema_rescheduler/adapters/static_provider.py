@@ -164,16 +164,27 @@ class StaticProvider:
         return await asyncio.to_thread(read_inventory, Path(self._settings.inventory))
 
     async def _powers(self, inventory: Inventory) -> dict[str, Power]:
-        """State by machine; those that do not answer are missing, as one broken controller must not stop the rest."""
+        """State by machine; those that do not answer are missing, as one broken controller must not stop the rest.
 
-        async def ask(machine: Machine) -> tuple[str, Power] | None:
+        Where none answers it is the command that is broken, and not the machines that are sold out.
+        """
+
+        async def ask(machine: Machine) -> Power | EffectError:
             try:
-                return machine.name, await self._power(machine, inventory)
-            except EffectError:
-                return None
+                return await self._power(machine, inventory)
+            except EffectError as error:
+                return error
 
-        found = await asyncio.gather(*(ask(machine) for machine in inventory.machines))
-        return dict(one for one in found if one is not None)
+        told = await asyncio.gather(*(ask(machine) for machine in inventory.machines))
+        powers = {
+            machine.name: power
+            for machine, power in zip(inventory.machines, told, strict=True)
+            if not isinstance(power, EffectError)
+        }
+        for failed in told if not powers else ():
+            if isinstance(failed, EffectError):
+                raise failed
+        return powers
 
     async def _switch(self, command: tuple[str, ...], machine: Machine) -> None:
         self._fence.check()
