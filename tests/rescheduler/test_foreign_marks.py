@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 from tests.rescheduler.harness import World
-from tests.rescheduler.plans_in_memory import fragmented_plan, small_plan
+from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, small_plan
 from tests.rescheduler.test_aborts import verdicts
 from tests.rescheduler.test_operator_wins import WEB, once
 from tests.support.builders import budget, cluster, deployed, node, offers, stateful, taint
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, FrozenMap, Node, StepIntended
+from kinema_core.events import ExecutionAborted, ExecutionFinished, FrozenMap, Node, StepIntended
 from kinema_core.model.vocabulary import (
     DELETION_CANDIDATE,
     DO_NOT_DISRUPT,
@@ -70,6 +70,47 @@ async def test_a_node_that_is_marked_is_left_alone(name: str, early: bool) -> No
     await world.finishes_on("kinema-1", "n6")
     assert ("delete", "n6") not in world.provider.orders
     assert pods <= {pod.uid for pod in world.memory.pods.values() if pod.node == "n6"}
+
+
+@pytest.mark.parametrize("before_us", [True, False])
+async def test_a_node_that_is_cordoned_meanwhile_is_left_alone(before_us: bool) -> None:
+    """A node that somebody cordons while it is emptied keeps its pods; one that was cordoned before goes as planned."""
+    before, plan = fragmented_plan()
+    world = World(before)
+
+    def cordon() -> None:
+        world.memory.nodes["n6"] = replace(world.memory.nodes["n6"], unschedulable=True)
+
+    when = (lambda: True) if before_us else (lambda: EXPIRY in world.memory.nodes["n6"].labels)
+    world.on_second = once(when, cordon)
+    await world.accept(plan)
+    if before_us:
+        await world.finishes_on("kinema-1")
+    else:
+        await world.finishes_on("kinema-1", "n6")
+        assert verdicts(world)["keep/n6"] == "off-limits"
+        assert world.memory.nodes["n6"].unschedulable
+
+
+@pytest.mark.parametrize("name", ["cordon", *NODE_MARKS])
+async def test_a_booted_node_that_somebody_wants_outlives_an_abort(name: str) -> None:
+    """A node that was booted for nothing is not deleted once somebody has cordoned or protected it, or deletes it."""
+    before, plan = booted_plan()
+    world = World(before)
+    world.memory.never_ready_workloads.add(WEB)
+
+    def mark() -> None:
+        item = world.memory.nodes["kinema-1"]
+        marked = replace(item, unschedulable=True) if name == "cordon" else NODE_MARKS[name](item)
+        world.memory.nodes["kinema-1"] = marked
+
+    world.on_second = once(lambda: world.memory.workloads[WEB].replicas > 2, mark)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert sorted(world.memory.nodes) == ["kinema-1", "n1", "n2"]
+    assert ("delete", "kinema-1") not in world.provider.orders
+    assert world.marks_left() == []
 
 
 @pytest.mark.parametrize("early", [True, False])

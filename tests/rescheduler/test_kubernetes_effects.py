@@ -37,7 +37,7 @@ async def test_marks_come_and_go(bench: Bench) -> None:
     )
     before = bench.node()["spec"]
     made = await bench.perform("mark", "tiny-1", "expire/tiny-1", uid=uid)
-    assert made.outcome == "done"
+    assert (made.outcome, made.figures) == ("done", {"cordoned": 1})
     marked = bench.node()
     assert marked["metadata"]["labels"][EXPIRY] == "it-1"
     assert marked["metadata"]["annotations"][PLAN] == "plan-1"
@@ -155,7 +155,7 @@ async def test_conflicts_are_read_again(bench: Bench) -> None:
     """Somebody who writes the node in between costs another look, not the step."""
     await bench.fault(type="api", method="PATCH", path="/nodes/tiny-1", status=409, count=2)
     made = await bench.perform("mark", "tiny-1", "optimize/tiny-1", uid=bench.uid(bench.node()))
-    assert made.outcome == "done"
+    assert (made.outcome, made.figures) == ("done", {"cordoned": 0})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kinema_core.events import Step
+from kinema_core.events import FrozenMap, Step
 from kinema_rescheduler.adapters.cluster import Made, Order
 from kinema_rescheduler.adapters.kubernetes_api import (
     ConflictError,
@@ -19,6 +19,7 @@ from kinema_rescheduler.adapters.kubernetes_api import (
 )
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.logic.names import (
+    CORDONED,
     EXPIRY,
     OPTIMIZED,
     PLAN,
@@ -60,10 +61,11 @@ async def mark(api: KubernetesApi, order: Order) -> Made:
         return patch
 
     try:
-        _, changed = await api.modify(node_path(order.step.target), change)
+        node, changed = await api.modify(node_path(order.step.target), change)
     except (NotFoundError, _OtherNodeError):
         return Made("void")
-    return Made("done" if changed else "adopted")
+    cordoned = int(bool((node.get("spec") or {}).get("unschedulable")))
+    return Made("done" if changed else "adopted", FrozenMap({CORDONED: cordoned}))
 
 
 async def unmark(api: KubernetesApi, order: Order) -> Made:

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kinema_core.events import (
+    EMPTY,
     Amounts,
     FrozenMap,
     Node,
@@ -30,6 +31,7 @@ from kinema_rescheduler.adapters.provider import Catalog, Operation
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.logic.names import (
     CHEAPEST,
+    CORDONED,
     COST_BEFORE,
     DELETION_COST,
     EXPIRY,
@@ -110,9 +112,11 @@ class MemoryWriter:
         node = self._cluster.nodes.get(order.step.target)
         if node is None or node.uid != order.step.uid:
             return Made("void")
-        changed = _marked(node, order) if order.step.kind == "mark" else _unmarked(node)
+        marks = order.step.kind == "mark"
+        changed = _marked(node, order) if marks else _unmarked(node)
         self._cluster.nodes[node.name] = changed
-        return Made("done" if changed != node else "adopted")
+        figures = FrozenMap({CORDONED: int(node.unschedulable)}) if marks else EMPTY
+        return Made("done" if changed != node else "adopted", figures)
 
     def _steer(self, order: Order) -> Made:
         steering, step = self._cluster.steering, order.step

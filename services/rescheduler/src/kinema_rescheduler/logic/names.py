@@ -42,6 +42,8 @@ PROCESS: Final = "kinema.io/process"
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
+CORDONED: Final = "cordoned"
+"""Figure of a mark's outcome: 1 where the node was cordoned by then, else 0."""
 NODE: Final = "node"
 """Figure of a boot's outcome: the name under which the machine registers, where it is not the planned one."""
 

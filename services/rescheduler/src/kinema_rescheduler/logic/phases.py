@@ -9,7 +9,7 @@ from kinema_core.model.daemons import resident_requests
 from kinema_core.model.match import node_admits
 from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.logic.moves import restored, surges_left
-from kinema_rescheduler.logic.names import CLAIMED, EXPIRY, PLAN, expire_id, keep_id, optimize_id
+from kinema_rescheduler.logic.names import CLAIMED, CORDONED, EXPIRY, PLAN, expire_id, keep_id, optimize_id
 from kinema_rescheduler.logic.scene import Decision, Scene, intents
 
 
@@ -161,11 +161,16 @@ def off_limits(scene: Scene) -> tuple[StepFailed, ...]:
 
 
 def _off_limits(scene: Scene, node: Node) -> str | None:
-    """Somebody else's word on a node that we marked: a rule against deletion, or our marks taken off."""
+    """Somebody else's word on a node that we marked: a rule against deletion, a cordon, or our marks taken off.
+
+    One that was cordoned when it was marked may go: the plan knew that.
+    """
     reason = scene.mobility.deletable.get(node.name)
     if reason is not None:
         return reason
     marked = scene.progress(expire_id(node.name))
+    if marked is not None and node.unschedulable and EXPIRY in node.labels and marked.figures.get(CORDONED) == 0:
+        return "somebody cordoned it"
     if marked is None or not scene.passed(marked.ended, scene.limits.observed_seconds):
         return None
     if EXPIRY not in node.labels or node.annotations.get(PLAN) != scene.execution.plan_id:

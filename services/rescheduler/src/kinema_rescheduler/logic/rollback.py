@@ -88,12 +88,17 @@ def _node(scene: Scene, name: str, booted: Progress) -> tuple[tuple[Decision, ..
     if node is None:
         return scene.intend(Step(id=f"delete/{name}", kind="delete", target=name)), False
     pods = scene.evictable.get(name, ())
-    if any(not pod.terminating for pod in pods):
+    if any(not pod.terminating for pod in pods) or _wanted(scene, node):
         return (), True
     if pods:
         waited = scene.passed(scene.last_event, scene.limits.terminating_seconds)
         return (), waited
     return _empty(scene, node)
+
+
+def _wanted(scene: Scene, node: Node) -> bool:
+    """Whether somebody has a word on a node of ours: a cordon, a rule against deletion, another autoscaler's mark."""
+    return node.unschedulable or scene.mobility.deletable.get(node.name) is not None
 
 
 def _empty(scene: Scene, node: Node) -> tuple[tuple[Decision, ...], bool]:
