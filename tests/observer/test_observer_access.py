@@ -42,6 +42,18 @@ async def test_refused_credentials_are_read_again_once(server: ScriptedApi, tmp_
     assert [authorization for _, _, authorization in server.asked] == ["Bearer t0", "Bearer t1"]
 
 
+async def test_a_kubeconfig_that_leads_elsewhere_by_now_is_not_followed(server: ScriptedApi, tmp_path: Path) -> None:
+    """Another cluster's pods must not be taken for this one's."""
+    api = await connected(server, tmp_path)
+    server.lists = [status(401)]
+    async with silent() as other:
+        kubeconfig(tmp_path / "kubeconfig", other.url)
+        with pytest.raises(ApiSetupError, match="leads to another cluster"):
+            await api.get("/api/v1/pods", {})
+        assert other.asked == []
+    await api.close()
+
+
 @pytest.mark.parametrize("content", [None, "clusters: 3", "{}"])
 async def test_a_kubeconfig_that_cannot_be_used_is_one_clear_error(tmp_path: Path, content: str | None) -> None:
     """Missing or malformed: the error names the file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,9 @@ class Guard:
         return web.json_response({} if good else {"message": "Unauthorized"}, status=200 if good else 401)
 
 
-@pytest.fixture
-async def guard() -> AsyncIterator[tuple[Guard, str]]:
-    """The server and its address."""
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[Guard, str]]:
+    """A server and its address."""
     guard, app = Guard(), web.Application()
     app.router.add_route("*", "/{path:.*}", guard.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -42,6 +43,13 @@ async def guard() -> AsyncIterator[tuple[Guard, str]]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield guard, f"http://127.0.0.1:{runner.addresses[0][1]}"
     await runner.cleanup()
+
+
+@pytest.fixture
+async def guard() -> AsyncIterator[tuple[Guard, str]]:
+    """The server and its address."""
+    async with served() as found:
+        yield found
 
 
 async def connected(directory: Path, url: str) -> KubernetesApi:
@@ -86,3 +94,19 @@ async def test_credentials_that_cannot_be_read_just_now_pass(guard: tuple[Guard,
         await api.get(PATH)
     await api.close()
     assert caught.value.reason == "unavailable"
+
+
+async def test_a_kubeconfig_that_leads_elsewhere_by_now_is_not_followed(
+    guard: tuple[Guard, str], tmp_path: Path
+) -> None:
+    """Who switches the file to another cluster does not mean our writes: nothing is sent there."""
+    server, url = guard
+    api = await connected(tmp_path, url)
+    server.token = "another"
+    async with served() as (other, elsewhere):
+        kubeconfig(tmp_path / "kubeconfig", elsewhere)
+        with pytest.raises(PassingError, match="leads to another cluster"):
+            await api.patch(PATH, {"metadata": {}})
+        assert other.asked == []
+    await api.close()
+    assert len(server.asked) == 1

@@ -25,6 +25,7 @@ from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.rights import USERS, authorization
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup
+from kinema_core.runtime.yaml_files import current_context
 
 SERVICES: Final = ("observer", "predictor", "optimizer", "decider", "rescheduler")
 
@@ -153,8 +154,10 @@ class LocalPipeline:
 
     def _places(self, service: str) -> Mapping[str, object]:
         options = self.options
+        # A service that is started again must not follow when somebody has switched the file to another cluster.
+        cluster = {"kubeconfig": str(options.kubeconfig), "context": current_context(options.kubeconfig)}
         if service == "observer":
-            return {"kubeconfig": str(options.kubeconfig)}
+            return cluster
         if service == "rescheduler":
-            return {"kubeconfig": str(options.kubeconfig), "provider": dict(options.provider)}
+            return {**cluster, "provider": dict(options.provider)}
         return {}

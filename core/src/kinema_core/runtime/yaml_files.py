@@ -38,6 +38,15 @@ def kubeconfig_fault(path: Path, context: str = "") -> str:
     return f"{lacks}; there are: {', '.join(names) or 'none'}"
 
 
+def current_context(path: Path) -> str:
+    """The context that a kubeconfig names as its current one; empty where it names none or cannot be read."""
+    try:
+        content = msgspec.yaml.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return ""
+    return str(content.get("current-context") or "") if isinstance(content, dict) else ""
+
+
 def kubeconfig_error(error: Exception, path: str) -> str:
     """What a kubeconfig's reader said, in one line and without the file's name, which stands before it."""
     said = str(error).replace("Invalid kube-config file. ", "").replace(f" in {path}/", " in its ")

@@ -24,13 +24,14 @@ async def start(settings: Settings, runtime: Runtime) -> None:
     async with AsyncExitStack() as stack:
         process = f"{NAME}-{gethostname()}-{getpid()}"
         try:
-            unfenced = await connect(settings.kubeconfig, timeout_seconds=settings.claim_seconds / 3)
+            kubeconfig, context = settings.kubeconfig, settings.context
+            unfenced = await connect(kubeconfig, context=context, timeout_seconds=settings.claim_seconds / 3)
             stack.push_async_callback(unfenced.close)
             holder = await runtime.bus.identity()
             known_as = settings.known_as or f"the rescheduler on {gethostname()} (process {getpid()})"
             claim = ClusterClaim(unfenced, holder, process=known_as, seconds=settings.claim_seconds)
             fence = Fence(claim.check)
-            api = await connect(settings.kubeconfig, timeout_seconds=settings.request_seconds, fence=fence)
+            api = await connect(kubeconfig, context=context, timeout_seconds=settings.request_seconds, fence=fence)
             stack.push_async_callback(api.close)
             provider = await open_provider(settings, api, clock=runtime.clock, fence=fence, stack=stack)
         except FinalError as error:

@@ -62,6 +62,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     limits: Limits = Limits()
     kubeconfig: str = ""
     """Kubeconfig file; empty: the pod's own service account."""
+    context: str = ""
+    """Context in the kubeconfig; empty: its current one."""
     provider: ProviderSettings = SimSettings()
     """Who boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate` or `static`."""
     steering: bool = True

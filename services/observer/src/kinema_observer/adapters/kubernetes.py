@@ -192,7 +192,14 @@ class Api:
     async def _credentials(self, *, renew: bool) -> dict[str, str]:
         """The authorization header. Service account tokens renew themselves; a kubeconfig is read again on demand."""
         if renew:
-            await _load(self._configuration, self._kubeconfig, self._context)
+            fresh = Configuration()
+            await _load(fresh, self._kubeconfig, self._context)
+            if fresh.host != self.host:  # what is known would be taken for what is there
+                raise ApiSetupError(
+                    f"kubeconfig {self._kubeconfig}", f"it leads to another cluster by now: {fresh.host}"
+                )
+            self._configuration.api_key = fresh.api_key
+            self._configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
         try:
             settings = await self._configuration.auth_settings()
         except (ConfigException, OSError) as error:

@@ -62,17 +62,20 @@ async def connect(
     Raises:
         FinalError: `invalid`, the configuration cannot be used.
     """
-    configuration = client.Configuration()
+    configuration = await _loaded(kubeconfig, context)
 
-    async def load() -> None:
-        await _load(configuration, kubeconfig, context)
+    async def renew() -> None:
+        now = await _loaded(kubeconfig, context)
+        if now.host != configuration.host:  # the same objects are not what they were there
+            raise FinalError("invalid", f"kubeconfig {kubeconfig} leads to another cluster by now: {now.host}")
+        configuration.api_key, configuration.refresh_api_key_hook = now.api_key, now.refresh_api_key_hook
 
-    await load()
     connection = client.ApiClient(configuration)
-    return KubernetesApi(connection, timeout_seconds=timeout_seconds, fence=fence or Fence(), renew=load)
+    return KubernetesApi(connection, timeout_seconds=timeout_seconds, fence=fence or Fence(), renew=renew)
 
 
-async def _load(configuration: client.Configuration, kubeconfig: str, context: str) -> None:
+async def _loaded(kubeconfig: str, context: str) -> client.Configuration:
+    configuration = client.Configuration()
     where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
     if kubeconfig and (fault := await asyncio.to_thread(kubeconfig_fault, Path(kubeconfig), context)):
         raise FinalError("invalid", f"{where}: {fault}")
@@ -88,6 +91,7 @@ async def _load(configuration: client.Configuration, kubeconfig: str, context: s
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]  # the same
     except (config.ConfigException, OSError, ValueError) as error:
         raise FinalError("invalid", f"{where}: {kubeconfig_error(error, kubeconfig)}") from error
+    return configuration
 
 
 class KubernetesApi:
