@@ -111,7 +111,7 @@ async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:
     assert found["metadata"]["namespace"] == "shop"
     assert found["eventTime"] == "2026-03-02T12:00:00.123456Z"
     assert found["reportingController"] == "kinema.io/rescheduler"
-    assert (len(found["reportingInstance"]), len(found["note"])) == (128, 1024)
+    assert (len(found["reportingInstance"]), len(found["note"].encode())) == (128, 1024)
     assert found["regarding"] == {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -34,6 +34,7 @@ REPORTER: Final = "kinema.io/rescheduler"
 _NODE_NAMESPACE: Final = "default"
 """Events of objects without a namespace live here."""
 _NOTE: Final = 1024
+"""Bytes that the API server takes, not characters."""
 _MOST_OPEN: Final = 100
 """Events under way at the same time: a server that answers slowly must not fill our memory."""
 _GROUPS: Final = {"ReplicationController": "v1"}
@@ -199,6 +200,6 @@ def _written(event: Event, about: Json, told: _Told, instance: str) -> Json:
         "action": told.action,
         "reason": told.reason,
         "regarding": about,
-        "note": note[:_NOTE],
+        "note": note.encode()[:_NOTE].decode(errors="ignore"),
         "type": told.type,
     }
