@@ -180,8 +180,11 @@ def _misses(scene: Scene) -> int:
     wanted: dict[tuple[str, str], int] = {}
     here: dict[tuple[str, str], int] = {}
     owners = {pod.key.rpartition("-")[0]: scene.cluster.workload_key_of(pod) for pod in scene.alive.values()}
+    # A roll leaves no pod of the set that the plan knew: its Deployment's name begins their names.
+    rolled = {key.partition("/")[2]: key for key in moved if scene.unit("roll", key, 1) is not None}
     for place in scene.plan.placements:
-        workload = owners.get(place.pod.rpartition("-")[0])
+        set_name = place.pod.rpartition("-")[0]
+        workload = owners.get(set_name) or rolled.get(set_name) or rolled.get(set_name.rpartition("-")[0])
         if workload in moved:
             wanted[workload, place.to] = wanted.get((workload, place.to), 0) + 1
     for pod in scene.alive.values():
