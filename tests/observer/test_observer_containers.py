@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
 from tests.observer.kube_json import container, pod, raw
 
 from kinema_core.events import ContainerRequests, Pod, Workload
@@ -48,7 +49,7 @@ def test_containers_are_told_apart_where_there_are_several() -> None:
         containers=[container("a", cpu="1", memory=None), container("b", cpu=None, memory=None)],
         initContainers=[container("log", cpu="0.1", memory=None, restartPolicy="Always")],
     )
-    assert found.containers == (asks("a", cpu=1000), asks("log", cpu=100))
+    assert found.containers == (asks("a", cpu=1000), replace(asks("log", cpu=100), init=True))
 
 
 def test_what_a_container_asks_for_is_its_spec_not_what_the_kubelet_has_set() -> None:

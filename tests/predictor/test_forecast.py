@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.support.builders import MIB, NOW, cluster, deployed, node, stateful
 
-from kinema_core.events import ForecastRefused, FrozenMap, PodUsage, UsageSampled, WorkloadForecast
+from kinema_core.events import (
+    ContainerRequests,
+    ForecastRefused,
+    FrozenMap,
+    PodUsage,
+    UsageSampled,
+    Workload,
+    WorkloadForecast,
+)
 from kinema_core.model.cluster import Cluster
 from kinema_predictor.logic.forecast import Rules, forecasts, stepped
 from kinema_predictor.logic.history import History, Reach, remember
@@ -210,6 +219,40 @@ def test_a_pod_without_requests_is_refused() -> None:
     """Where nothing is requested there is nothing to adjust."""
     state = shop(cpu=0, memory=0)
     assert refusal(state, observed(state, constant(100, 50))).reason == "no-requests"
+
+
+def asking(*containers: ContainerRequests) -> Cluster:
+    """`web` with a template that tells its containers; its pods ask for 400 millicores and 500 MiB."""
+    top, *rest = deployed("web", ["n1", "n1"], cpu=400, memory=500)
+    assert isinstance(top, Workload)
+    return cluster(node("n1"), replace(top, template_containers=containers), *rest)
+
+
+def asks(name: str, cpu: int, memory: int, *, init: bool = False) -> ContainerRequests:
+    """What one container asks for, in millicores and MiB."""
+    return ContainerRequests(name=name, requests=FrozenMap(cpu=cpu, memory=memory * MIB), init=init)
+
+
+def test_only_what_the_containers_ask_for_is_changed() -> None:
+    """An init container that asks for more memory than they keeps the pod's where it is: only their CPU is forecast."""
+    state = asking(asks("main", 300, 100), asks("log", 100, 50), asks("migrate", 10, 500, init=True))
+    found = only(state, observed(state, constant(100, 50)))
+    assert found.requests_after == {**found.requests_before, "cpu": 360}
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        (asks("main", 100, 100), asks("migrate", 400, 500, init=True)),
+        (asks("main", 300, 400), asks("proxy", 100, 100, init=True)),
+        (asks("", 400, 500), asks("main", 400, 500)),
+        (asks("main", 350, 450),),
+    ],
+)
+def test_requests_that_are_not_of_the_containers_are_refused(containers: tuple[ContainerRequests, ...]) -> None:
+    """Of init containers, sidecars, the pod as a whole, overhead: rolled to a forecast, it would ask for another."""
+    state = asking(*containers)
+    assert refusal(state, observed(state, constant(100, 50))).reason == "requests-not-of-containers"
 
 
 @given(

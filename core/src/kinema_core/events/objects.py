@@ -132,6 +132,8 @@ class ContainerRequests(Wire, frozen=True, kw_only=True):
     name: str
     """Empty for what is written for the pod as a whole."""
     requests: Amounts
+    init: bool = False
+    """Whether it is an init container or a sidecar."""
 
 
 class Owner(Wire, frozen=True, kw_only=True):

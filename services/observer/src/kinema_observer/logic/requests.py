@@ -58,11 +58,13 @@ def containers_of(spec: PodSpec) -> tuple[ContainerRequests, ...]:
     Raises:
         UnreadableFieldError: a quantity cannot be read; its path begins at `spec`.
     """
-    stated = [("", _whole(meaning(bytes(spec.resources))))]
+    whole = _whole(meaning(bytes(spec.resources)))
+    stated = [ContainerRequests(name="", requests=whole)]
     for path, containers in (("containers", spec.containers), ("initContainers", spec.init_containers or ())):
         for index, item in enumerate(containers):
-            stated.append((item.name, _container(bytes(item.resources), f"spec.{path}[{index}]", None)))
-    return tuple(ContainerRequests(name=name, requests=amounts) for name, amounts in stated if amounts)
+            amounts = _container(bytes(item.resources), f"spec.{path}[{index}]", None)
+            stated.append(ContainerRequests(name=item.name, requests=amounts, init=path == "initContainers"))
+    return tuple(one for one in stated if one.requests)
 
 
 def _whole(text: bytes) -> Amounts:

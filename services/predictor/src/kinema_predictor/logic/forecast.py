@@ -83,8 +83,7 @@ def _forecast(
     predicted = {"cpu": cpu, "memory": memory}
     after = {
         name: max(stepped(current[name], predicted[name], adjustment), floors[name])
-        for name in RESOURCES
-        if current.get(name, 0) > 0
+        for name in _changeable(workload, current)
     }
     worth = any(abs(amount - current[name]) >= WORTH * current[name] for name, amount in after.items())
     return WorkloadForecast(
@@ -124,10 +123,29 @@ def _refuse_unfit(workload: Workload, pods: Sequence[Pod], current: Amounts) -> 
         raise _RefusedError("not-a-deployment", type=workload.type)
     if not any(current.get(name, 0) for name in RESOURCES):
         raise _RefusedError("no-requests")
+    if not _changeable(workload, current):
+        raise _RefusedError("requests-not-of-containers")
     others = sum(any(pod.requests.get(name, 0) != current.get(name, 0) for name in RESOURCES) for pod in pods)
     if others:
         # A roll-out is under way, or somebody adds to the pods what their template does not say.
         raise _RefusedError("requests-differ-from-template", pods=others)
+
+
+def _changeable(workload: Workload, current: Amounts) -> tuple[str, ...]:
+    """Resources of which the template asks for exactly what its containers do.
+
+    A rolling update writes requests of containers only. Where an init container, a sidecar, overhead or what is written
+    for the pod as a whole says more, the pods would never ask for what was forecast, and be rolled again and again.
+    """
+    stated = workload.template_containers
+    found = []
+    for name in RESOURCES:
+        amount = current.get(name, 0)
+        whole = any(not one.name and name in one.requests for one in stated)
+        asked = sum(one.requests.get(name, 0) for one in stated if one.name and not one.init)
+        if amount > 0 and (not stated or (asked == amount and not whole)):
+            found.append(name)
+    return tuple(found)
 
 
 def _refuse_disturbed(pods: Sequence[Pod], count: int, *, now: datetime, rules: Rules) -> None:
