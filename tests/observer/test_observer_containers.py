@@ -81,3 +81,20 @@ def test_pods_that_a_vertical_autoscaler_resized_say_so() -> None:
     """Its annotation is kept: the list need not have the autoscaler."""
     note = {"vpaUpdates": "Pod resources updated by web: container 0: cpu request", "vpaObservedContainers": "main"}
     assert read(metadata={"annotations": note}).annotations == {"vpaUpdates": note["vpaUpdates"]}
+
+
+def limited(name: str, request: str | None, limit: str | None) -> dict[str, Any]:
+    """A container with a memory request and limit."""
+    amounts = {"requests": request, "limits": limit}
+    return {"name": name, "resources": {key: {"memory": text} for key, text in amounts.items() if text is not None}}
+
+
+def test_how_far_requests_may_grow_is_told_of_templates() -> None:
+    """All containers grow alike, until the first is at its limit; who asks for nothing or has no limit bounds none."""
+    assert template(containers=[limited("a", "100Mi", None)]).template_ceiling == {}
+    assert template(containers=[limited("a", None, "100Mi")]).template_ceiling == {"memory": 100 * MIB}
+    both = [limited("a", "100Mi", "400Mi"), limited("b", "50Mi", "75Mi"), limited("c", "0", "1Mi")]
+    assert template(containers=both).template_ceiling == {"memory": 225 * MIB}
+    assert template(containers=[limited("a", "1Mi", None), limited("b", "1Mi", "2Mi")]).template_ceiling == {
+        "memory": 4 * MIB
+    }

@@ -240,6 +240,16 @@ def test_only_what_the_containers_ask_for_is_changed() -> None:
     assert found.requests_after == {**found.requests_before, "cpu": 360}
 
 
+@pytest.mark.parametrize(("ceiling", "after"), [({"memory": 500 * MIB}, 500), ({"memory": 510 * MIB}, 510), ({}, 528)])
+def test_requests_grow_up_to_the_limits(ceiling: dict[str, int], after: int) -> None:
+    """A peak of 480 MiB asks for a tenth more; where the limits say less, it is that; at them nothing is changed."""
+    top, *rest = deployed("web", ["n1", "n1"], cpu=400, memory=500)
+    assert isinstance(top, Workload)
+    state = cluster(node("n1"), replace(top, template_ceiling=FrozenMap(ceiling)), *rest)
+    found = only(state, observed(state, constant(400, 480)))
+    assert found.requests_after == {**found.requests_before, "memory": after * MIB}
+
+
 @pytest.mark.parametrize(
     "containers",
     [

@@ -245,6 +245,8 @@ class Workload(_Namespaced, frozen=True, kw_only=True, tag="Workload", tag_field
     template_requests: Amounts = EMPTY
     template_containers: tuple[ContainerRequests, ...] = ()
     """What each container of the template asks for that asks for anything."""
+    template_ceiling: Amounts = EMPTY
+    """What the requests may grow to, all containers alike, until the first meets its limit; absent without limits."""
     template_rules: PlacementRules = NO_RULES
     max_surge: str = "25%"
     max_unavailable: str = "25%"

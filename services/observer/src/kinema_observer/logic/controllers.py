@@ -72,6 +72,7 @@ def workload_of(type_: WorkloadKind, found: wire.Controller) -> Workload | None:
         template_labels=template.labels,
         template_requests=template.requests,
         template_containers=template.containers,
+        template_ceiling=template.ceiling,
         template_rules=template.rules,
         max_surge=surge,
         max_unavailable=unavailable,

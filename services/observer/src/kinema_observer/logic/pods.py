@@ -26,7 +26,7 @@ from kinema_observer.logic.reading import (
     text_of,
     uid_of,
 )
-from kinema_observer.logic.requests import Reported, containers_of, reported_of, requests_of
+from kinema_observer.logic.requests import Reported, ceiling_of, containers_of, reported_of, requests_of
 from kinema_observer.logic.rules import rules_of
 from kinema_observer.logic.wire import NOTHING, Condition
 
@@ -62,6 +62,7 @@ class Template(NamedTuple):
     labels: Labels = EMPTY
     requests: Amounts = EMPTY
     containers: tuple[ContainerRequests, ...] = ()
+    ceiling: Amounts = EMPTY
     rules: PlacementRules = NO_RULES
 
 
@@ -157,14 +158,14 @@ def template_of(found: wire.Template | None) -> Template:
         return Template()
     labels = labels_of(found.metadata.labels, "spec.template.metadata.labels") if found.metadata else EMPTY
     try:
-        requests, containers, rules = _template(bytes(found.spec) or b"null")
+        requests, containers, ceiling, rules = _template(bytes(found.spec) or b"null")
     except UnreadableFieldError as error:
         raise error.under("spec.template") from error
-    return Template(labels, requests, containers, rules)
+    return Template(labels, requests, containers, ceiling, rules)
 
 
 @lru_cache(maxsize=16384)
-def _template(text: bytes) -> tuple[Amounts, tuple[ContainerRequests, ...], PlacementRules]:
+def _template(text: bytes) -> tuple[Amounts, tuple[ContainerRequests, ...], Amounts, PlacementRules]:
     try:
         spec, later = _template_spec(text)
     except msgspec.DecodeError as error:
@@ -172,7 +173,7 @@ def _template(text: bytes) -> tuple[Amounts, tuple[ContainerRequests, ...], Plac
     volumes = _volumes(text_of(spec.volumes), "")
     # The admission of a pod merges its runtime class's node selector into it; a template does not show that yet.
     runtime = (RUNTIME_CLASS,) if spec.runtime_class_name else ()
-    return requests_of(spec), containers_of(spec), _rules(spec, volumes, (*later, *runtime))
+    return requests_of(spec), containers_of(spec), ceiling_of(spec), _rules(spec, volumes, (*later, *runtime))
 
 
 def _template_spec(text: bytes) -> tuple[wire.PodSpec, tuple[str, ...]]:

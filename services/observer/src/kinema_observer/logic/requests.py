@@ -67,6 +67,39 @@ def containers_of(spec: PodSpec) -> tuple[ContainerRequests, ...]:
     return tuple(one for one in stated if one.requests)
 
 
+def ceiling_of(spec: PodSpec) -> Amounts:
+    """How far CPU and memory requests may grow in the proportion of now: a container's must not be above its limit.
+
+    Raises:
+        UnreadableFieldError: a quantity cannot be read; its path begins at `spec`.
+    """
+    found: dict[str, int] = {}
+    pairs = [
+        (_container(text, path, None), _limits(text, path))
+        for index, item in enumerate(spec.containers)
+        for text, path in ((bytes(item.resources), f"spec.containers[{index}]"),)
+    ]
+    for name in ("cpu", "memory"):
+        total = sum(requests.get(name, 0) for requests, _ in pairs)
+        tops = [
+            total * limits[name] // requests[name]
+            for requests, limits in pairs
+            if name in limits and requests.get(name, 0) > 0
+        ]
+        if tops:
+            found[name] = min(tops)
+    return _shared(tuple(sorted(found.items())))
+
+
+def _limits(text: bytes, path: str) -> Amounts:
+    try:
+        return amounts_of(_RESOURCES.decode(text).limits, "limits") if meaning(text) else EMPTY
+    except msgspec.DecodeError as error:
+        raise fault_of(error).under(f"{path}.resources") from error
+    except UnreadableFieldError as error:
+        raise error.under(f"{path}.resources") from error
+
+
 def _whole(text: bytes) -> Amounts:
     """Requests written for the pod as a whole. From its limits the API makes them of what the containers ask for."""
     if not text:

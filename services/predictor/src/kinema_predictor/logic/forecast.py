@@ -82,7 +82,10 @@ def _forecast(
     floors = {"cpu": CPU_FLOOR, "memory": _up(peak * MEMORY_MARGIN)}
     predicted = {"cpu": cpu, "memory": memory}
     after = {
-        name: max(stepped(current[name], predicted[name], adjustment), floors[name])
+        name: _below(
+            workload.template_ceiling.get(name),
+            max(stepped(current[name], predicted[name], adjustment), floors[name]),
+        )
         for name in _changeable(workload, current)
     }
     worth = any(abs(amount - current[name]) >= WORTH * current[name] for name, amount in after.items())
@@ -93,6 +96,11 @@ def _forecast(
         predicted=FrozenMap(predicted),
         samples=count,
     )
+
+
+def _below(ceiling: int | None, amount: int) -> int:
+    """At most the ceiling: more than its limit no container may ask for, and rolled in vain it would be each time."""
+    return amount if ceiling is None else min(amount, ceiling)
 
 
 def stepped(current: int, predicted: int, adjustment: Fraction) -> int:
