@@ -10,8 +10,10 @@ from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan
 from tests.rescheduler.plans_in_waves import chain_plan, swap_plan
 from tests.rescheduler.test_crashes import at_pass
+from tests.support.builders import cluster, deployed, node, offers
+from tests.support.plans import plan_for
 
-from kinema_core.events import AbortRequested, ClusterDelta, ClusterSnapshot, Event, Plan, encode
+from kinema_core.events import AbortRequested, ClusterDelta, ClusterSnapshot, Event, ExecutionAborted, Plan, encode
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_rescheduler.decisions import DecisionReplay, is_decision
 from kinema_rescheduler.logic.limits import Limits
@@ -20,11 +22,11 @@ from kinema_rescheduler.logic.limits import Limits
 def states(world: World) -> dict[int, Cluster]:
     """The cluster at every version."""
     found: dict[int, Cluster] = {}
-    cluster = Cluster()
+    state = Cluster()
     for event in world.bus.events("STATE"):
         if isinstance(event.body, ClusterSnapshot | ClusterDelta):
-            cluster = evolve(cluster, event.body)
-            found[cluster.version] = cluster
+            state = evolve(state, event.body)
+            found[state.version] = state
     return found
 
 
@@ -41,6 +43,7 @@ def check(world: World) -> int:
         events = list(group)
         if is_decision(events[0].body):
             made = replay.again(events[0], known[events[0].state])
+            assert len({event.id for event in made}) == len(made)
             assert [encode(event) for event in made[: len(events)]] == [encode(event) for event in events]
             count += len(events)
         for event in events:
@@ -83,6 +86,19 @@ async def test_decisions_of_a_rollback_are_made_again() -> None:
             break
     await world.stop()
     assert check(world) >= 9
+
+
+async def test_a_plan_that_is_given_up_for_two_reasons_at_once_is_given_up_once() -> None:
+    """Two moves that come to nothing at the same moment: the first one's word is stored, and made again alone."""
+    before = cluster(node("n1"), node("n2"), deployed("api", ["n2"]), deployed("web", ["n2"]))
+    plan = plan_for(before, offers(), to={pod.key: "n1" for pod in before.pods}, delete=["n2"])
+    world = World(before)
+    world.memory.never_ready_workloads |= {"Deployment/shop/api", "Deployment/shop/web"}
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert end.detail.startswith("Deployment/shop/api")
+    assert check(world) >= 7
 
 
 async def test_other_limits_give_other_decisions() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from kinema_core.events import (
@@ -115,13 +116,22 @@ def _forward(scene: Scene) -> Phase:
         moves = advance(scene)
         rented = rent(scene, moves.wave)
         bodies = (*moves.bodies, *rented.bodies)
-        if any(isinstance(body, StepFailed) for body in bodies):
-            return Phase(tuple(body for body in bodies if isinstance(body, StepFailed)))
+        verdicts = _first_of_each([body for body in bodies if isinstance(body, StepFailed)])
+        if verdicts:
+            return Phase(verdicts)
         deletes, retired = delete(scene, moved=moves.over), retire(scene, moves.wave)
         bodies = (*bodies, *deletes.bodies, *retired.bodies)
         if bodies or not (moves.over and rented.over and deletes.over and retired.over):
             return Phase(bodies)
     return clean(scene)
+
+
+def _first_of_each(verdicts: Sequence[StepFailed]) -> tuple[StepFailed, ...]:
+    """Each verdict once: several moves may give the plan up at the same moment, and one word of it is stored."""
+    first: dict[str, StepFailed] = {}
+    for verdict in verdicts:
+        first.setdefault(verdict.step, verdict)
+    return tuple(first.values())
 
 
 def _end(scene: Scene) -> ExecutionFinished | ExecutionAborted:
