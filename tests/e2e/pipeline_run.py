@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.controlplane.access import Access, RefusedError
+from tests.history.record import History, recorded
 from tests.pipeline.pipeline_harness import Strikes, followed
 
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.progress import Progress
+from kinema_cli.record_command import record_to
 from kinema_core.runtime.kubernetes_rights import Rule, account, manifests
 from kinema_observer import rights as observer_rights
 from kinema_observer.adapters.source import RESOURCES
@@ -43,6 +45,8 @@ class Run:
     """Whether what was to be done to it was done."""
     seconds: float
     """From their start until nothing was left to do."""
+    history: History
+    """What they said."""
 
 
 def catalog(folder: Path, sold: Sequence[str] = ()) -> Path:
@@ -132,9 +136,11 @@ async def carried_out(
     try:
         await pipeline.start()
         progress = await followed(pipeline, strikes, seconds, until=until)
+        took = time.monotonic() - began
+        await record_to(pipeline.bus, cluster=CLUSTER, out=folder / "recording.jsonl.zst")
     finally:
         await pipeline.stop()
-    return Run(progress, strikes.over, time.monotonic() - began)
+    return Run(progress, strikes.over, took, recorded(folder / "recording.jsonl.zst"))
 
 
 def own_rights(admin: Access) -> dict[str, Access]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,7 @@ from tests.e2e.auditor import Auditor
 from tests.e2e.pipeline_run import SECONDS, SETTINGS, Run, carried_out, own_rights
 from tests.e2e.shop import Placed
 from tests.e2e.small import SPACE, small_cluster
+from tests.history.checker import violations
 from tests.pipeline.pipeline_harness import Strikes
 
 from kinema_cli.pipeline import LocalPipeline
@@ -108,6 +109,16 @@ class Outcome:
     leftovers: list[str]
     notes: dict[str, Any]
 
+    def broken(self, *, alone: bool) -> list[str]:
+        """The invariants of the events that do not hold; where the services were `alone`, also those of the changes.
+
+        What others change in the cluster has no intent. Nor can changes be judged that a server did not tell.
+        """
+        history, auditor = self.run.history, self.auditor
+        if alone and not auditor.gaps:
+            history = replace(history, before=auditor.before, changes=tuple(auditor.history))
+        return [*map(str, violations(history))]
+
     @property
     def ends(self) -> set[type]:
         """How the accepted plans ended."""
@@ -187,14 +198,19 @@ def _tell(name: str, outcome: Outcome) -> None:
         "gaps": outcome.auditor.gaps,
         "flaws": outcome.auditor.flaws,
         "leftovers": outcome.leftovers,
+        "broken": outcome.broken(alone=False),
     }
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     with RESULT.open("a") as lines:
         lines.write(json.dumps(told) + "\n")
 
 
-def check(outcome: Outcome) -> None:
-    """What holds after every case: every plan has ended, nobody was hurt by us, nothing of ours is left."""
+def check(outcome: Outcome, *, alone: bool = False) -> None:
+    """What holds after every case: every plan has ended, nobody was hurt by us, nothing of ours is left.
+
+    And no invariant of the history is broken; where nobody else was at work (`alone`), none of the changes, either.
+    """
+    assert outcome.broken(alone=alone) == []
     progress = outcome.run.progress
     assert outcome.run.struck
     assert progress.accepted.keys() == progress.ended.keys()

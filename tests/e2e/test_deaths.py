@@ -30,7 +30,7 @@ OTHERS: Mapping[str, Sequence[str]] = {
 
 def check_finished(outcome: Outcome) -> None:
     """Every accepted plan was carried out, and no machine was bought twice."""
-    check(outcome)
+    check(outcome, alone=True)
     assert outcome.ends == {ExecutionFinished}
     plans = outcome.run.progress.accepted.values()
     booted = [node.name for plan in plans for node in plan.nodes if node.action == "boot"]

@@ -16,6 +16,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.auditor import Auditor
 from tests.e2e.pipeline_run import Run, carried_out, catalog, optimum, own_rights
 from tests.e2e.shop import OLD_NODES, UNTOUCHABLE, create
+from tests.history.checker import violations
 
 from kinema_cli.setup_command import Steering, steer
 from kinema_core.events import ExecutionFinished
@@ -110,6 +111,11 @@ def test_nobody_was_hurt(outcome: Outcome) -> None:
     assert outcome.auditor.changes > 0
     assert outcome.auditor.gaps == 0
     assert outcome.auditor.flaws == []
+
+
+def test_the_events_break_no_invariant(outcome: Outcome) -> None:
+    """Whatever was done was intended, in order, once, on fresh state, and taken back."""
+    assert violations(outcome.run.history) == ()
 
 
 def test_leaves_nothing_behind(outcome: Outcome) -> None:

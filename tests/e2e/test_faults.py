@@ -72,5 +72,5 @@ async def etcd_stalls(scene: Scene) -> bool:
 async def test_costs_time_only(case: Case, own_control_plane: ControlPlane, tmp_path: Path) -> None:
     """Servers that fail and come back delay the plan; it is carried out, and nobody is hurt."""
     outcome = await struck(own_control_plane, tmp_path / "run", case)
-    check(outcome)
+    check(outcome, alone=True)
     assert outcome.ends == {ExecutionFinished}, outcome.run.progress.failed

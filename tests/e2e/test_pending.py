@@ -16,6 +16,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.auditor import Auditor
 from tests.e2e.pipeline_run import carried_out, own_rights
 from tests.e2e.shop import ZONES, at, quick
+from tests.history.checker import violations
 from tests.pipeline.pipeline_harness import Strikes
 
 from kinema_cli.pipeline import LocalPipeline
@@ -81,5 +82,6 @@ async def test_nodes_are_bought_once_and_spread_over_zones(own_control_plane: Co
     assert zones.total() == -(-PODS // PER_NODE)
     assert len(booted) == zones.total() - len(STARTING_ZONES)
     assert max(zones.values()) - min(zones.values()) <= 1, zones
+    assert violations(run.history) == ()
     assert auditor.flaws == []
     assert [left for left in auditor.leftovers() if "spec.replicas" not in left] == []  # the replicas are ours

@@ -10,7 +10,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.pipeline.pipeline_harness import EXPECTED_NODES, check, run_strategies
+from tests.pipeline.pipeline_harness import EXPECTED_NODES, broken, check, run_strategies
 
 from kinema_cli.demo import CLUSTER
 from kinema_cli.pipeline import LocalPipeline
@@ -84,6 +84,7 @@ async def test_rescheduler_dies_while_it_rolls_back(tmp_path: Path) -> None:
 
     outcome = await run_strategies(tmp_path / "run", faults=("rescheduler", points_of(*BACKWARD)), chaos=abort)
     assert outcome.struck
+    assert broken(outcome) == ()
     assert outcome.nodes == EXPECTED_NODES
     assert outcome.leftovers == ()
     assert outcome.report.audit is not None
