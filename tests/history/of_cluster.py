@@ -9,18 +9,11 @@ from typing import Final
 
 from tests.e2e.auditor import controller_of
 from tests.e2e.follower import Change, Objects
+from tests.history.changes import by_target, modified, scaled_by
 from tests.history.record import JSON, Entry, History
 
-_FENCING: Final = "kinema.io/fencing"
-_MARKS: Final = ("kinema.io/expiry", "kinema.io/optimized")
-_PROTECTION: Final = {
-    "Pod": ("karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/safe-to-evict", "kinema.io/do-not-move"),
-    "Node": ("karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/scale-down-disabled"),
-}
 _ENDING: Final = {"evict", "surge-up", "surge-down", "restore"}
 """Steps that end pods which they name; an autoscaler may end those of a surge before their time."""
-_LATE: Final = timedelta(seconds=10)
-"""How long it may take until somebody's word about an object has come to whoever decides."""
 _TAKEN_ALONG: Final = timedelta(seconds=2)
 """How soon after a pod's end its heir of the same name is taken along by KWOK."""
 _UNITS: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
@@ -45,7 +38,7 @@ def nodes_explained(history: History) -> Iterator[str]:
 
 def pods_explained(history: History) -> Iterator[str]:
     """Each pod that was there and is ended was named before, by its uid, its rolled workload or its deleted node."""
-    steps = _by_target(history)
+    steps = by_target(history)
     named: defaultdict[str, list[datetime]] = defaultdict(list)
     for entry in history.intents:
         if entry.body["step"]["kind"] in _ENDING:
@@ -109,8 +102,8 @@ def scales_explained(history: History) -> Iterator[str]:
         step = entry.body["step"]
         if step["kind"] in {"surge-up", "surge-down", "restore"} and entry.body.get("attempt", 1) == 1:
             wanted[step["target"]].append((entry.time, step["replicas_from"], step["replicas_to"]))
-    scaled = {_scaled(item) for item in history.before["HorizontalPodAutoscaler"].values()}
-    for change, before in _modified(history, "Deployment", "StatefulSet"):
+    scaled = {scaled_by(item) for item in history.before["HorizontalPodAutoscaler"].values()}
+    for change, before in modified(history, "Deployment", "StatefulSet"):
         target = f"{change.kind}/{change.key}"
         now, then = change.item["spec"].get("replicas", 1), before["spec"].get("replicas", 1)
         if now == then or target in scaled:
@@ -124,33 +117,12 @@ def scales_explained(history: History) -> Iterator[str]:
 
 def templates_explained(history: History) -> Iterator[str]:
     """A template changes only while its workload is rolled, or given back."""
-    since = _by_target(history)
-    for change, before in _modified(history, "Deployment", "StatefulSet"):
+    since = by_target(history)
+    for change, before in modified(history, "Deployment", "StatefulSet"):
         target = f"{change.kind}/{change.key}"
         begun = [*since.get(("roll", target), ()), *since.get(("restore", target), ())]
         if change.item["spec"]["template"] != before["spec"]["template"] and not any(at <= change.at for at in begun):
             yield f"{target}: its template changes without an intent"
-
-
-def marks_explained(history: History) -> Iterator[str]:
-    """A label or taint of ours on a node has an intent before it."""
-    since = _by_target(history)
-    for change, before in _modified(history, "Node"):
-        new = {key for key in _marks(change.item) if key not in _marks(before)}
-        marked = since.get(("mark", change.key), ())
-        if new and not any(at <= change.at for at in marked):
-            yield f"node {change.key} is marked {', '.join(sorted(new))} without an intent"
-
-
-def written_in_turn(history: History) -> Iterator[str]:
-    """On no object does the token of an earlier holder of the lease stand after that of a later one."""
-    highest: dict[str, int] = {}
-    for change in history.changes:
-        token = (change.item["metadata"].get("annotations") or {}).get(_FENCING, "")
-        uid = change.item["metadata"].get("uid", change.key)
-        if token.isdecimal() and int(token) < highest.get(uid, 0):
-            yield f"{change.kind} {change.key}: {token} after {highest[uid]}"
-        highest[uid] = max(highest.get(uid, 0), int(token) if token.isdecimal() else 0)
 
 
 def never_overfull(history: History) -> Iterator[str]:
@@ -193,20 +165,6 @@ def room_for_the_evicted(history: History) -> Iterator[str]:
             yield f"pod {change.key} was evicted, and nowhere is room for another of it"
 
 
-def owners_have_the_last_word(history: History) -> Iterator[str]:
-    """What is marked as untouchable meanwhile is named by no later intent to end or delete it."""
-    said: dict[str, datetime] = {}
-    for change, before in _modified(history, "Pod", "Node"):
-        if any(_annotation(change.item, key) not in {"", _annotation(before, key)} for key in _PROTECTION[change.kind]):
-            said.setdefault(change.item["metadata"]["uid"], change.at + _LATE)
-    for entry in history.intents:
-        step = entry.body["step"]
-        touched = {"evict": step["pods"], "surge-down": step["pods"], "delete": [step.get("uid", "")]}
-        for uid in touched.get(step["kind"], ()):
-            if uid in said and entry.time > said[uid]:
-                yield f"{step['id']} touches {uid}, which its owner protects by then"
-
-
 # --- reading changes
 
 
@@ -217,27 +175,6 @@ def _first_intents(history: History, kinds: Mapping[str, str]) -> dict[str, dict
         if entry.body["step"]["kind"] in kinds:
             found[entry.body["step"]["kind"]].setdefault(entry.body["step"]["target"], entry.time)
     return found
-
-
-def _by_target(history: History) -> dict[tuple[str, str], list[datetime]]:
-    """When steps were intended, by kind and target."""
-    found: defaultdict[tuple[str, str], list[datetime]] = defaultdict(list)
-    for entry in history.intents:
-        found[entry.body["step"]["kind"], entry.body["step"]["target"]].append(entry.time)
-    return found
-
-
-def _modified(history: History, *kinds: str) -> Iterator[tuple[Change, JSON]]:
-    """Changes of objects of these kinds that were there before, each with what was there."""
-    held: Objects = {kind: dict(history.before.get(kind, {})) for kind in kinds}
-    for change in history.changes:
-        if change.kind not in held:
-            continue
-        before = held[change.kind].pop(change.key, None)
-        if change.type != "DELETED":
-            held[change.kind][change.key] = change.item
-            if before is not None:
-                yield change, before
 
 
 def _begins_to_end(change: Change, before: JSON | None) -> bool:
@@ -293,20 +230,6 @@ def _ends(history: History) -> Iterator[tuple[Change, JSON]]:
             yield change, before
 
 
-def _marks(node: JSON) -> set[str]:
-    taints = {taint["key"] for taint in node["spec"].get("taints") or ()}
-    return {key for key in (*(node["metadata"].get("labels") or ()), *taints) if key in _MARKS}
-
-
-def _annotation(item: JSON, key: str) -> str:
-    return str((item["metadata"].get("annotations") or {}).get(key, ""))
-
-
-def _scaled(autoscaler: JSON) -> str:
-    target = autoscaler["spec"]["scaleTargetRef"]
-    return f"{target['kind']}/{autoscaler['metadata']['namespace']}/{target['name']}"
-
-
 def _has_room(objects: Objects, name: str, pod: JSON) -> bool:
     node = objects["Node"][name]
     closed = any(taint["effect"] != "PreferNoSchedule" for taint in node["spec"].get("taints") or ())
@@ -345,9 +268,6 @@ INVARIANTS: Final = (
     moved_as_often_as_planned,
     scales_explained,
     templates_explained,
-    marks_explained,
-    written_in_turn,
     never_overfull,
     room_for_the_evicted,
-    owners_have_the_last_word,
 )

@@ -13,6 +13,8 @@ Invariant = Callable[[History], Iterator[str]]
 _GRACE: Final = timedelta(seconds=60)
 """What a process may be late with its word: it may have died and been started again."""
 _MOST_STATE_AGE: Final = timedelta(minutes=15)
+_LONGEST: Final = timedelta(hours=3)
+"""Two hours for a plan; its way back is a rolling update of one hour at most."""
 _UNDOING: Final = {"restore", "delete", "unmark", "unsteer", "roll-finish"}
 _DISTURBING: Final = {"surge-up", "surge-down", "evict", "roll"}
 
@@ -74,6 +76,18 @@ def not_while_paused(history: History) -> Iterator[str]:
         if entry.kind == "plan-accepted" and paused:
             yield entry.plan
         paused = entry.kind == "paused" or (paused and entry.kind != "resumed")
+
+
+def one_plan_accepted(history: History) -> Iterator[str]:
+    """No plan is accepted before the one that was accepted last has ended."""
+    running = ""
+    for entry in history.of("plan-accepted", "execution-finished", "execution-aborted"):
+        if entry.kind != "plan-accepted":
+            running = "" if entry.plan == running else running
+        else:
+            if running:
+                yield f"{entry.plan} while {running} is carried out"
+            running = entry.plan
 
 
 def one_plan_at_a_time(history: History) -> Iterator[str]:
@@ -149,6 +163,15 @@ def in_time(history: History) -> Iterator[str]:
             deadline = due.get((entry.plan, str(entry.body["step"])), entry.time)
             if entry.time > deadline + _GRACE:
                 yield f"{entry.id}: {(entry.time - deadline).total_seconds():.0f} s after its deadline"
+
+
+def ended_in_time(history: History) -> Iterator[str]:
+    """A plan ends in the time that it is given and that of its way back."""
+    accepted = {entry.plan: entry.time for entry in history.of("plan-accepted")}
+    for plan, end in history.ends.items():
+        took = end.time - accepted.get(plan, end.time)
+        if took > _LONGEST:
+            yield f"{plan} took {took.total_seconds():.0f} s"
 
 
 def moved_once(history: History) -> Iterator[str]:
@@ -327,12 +350,14 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     accepted_as_proposed,
     approved_first,
     not_while_paused,
+    one_plan_accepted,
     one_plan_at_a_time,
     ends_once,
     one_outcome_for_each_intent,
     tried_in_order,
     fenced,
     in_time,
+    ended_in_time,
     moved_once,
     only_planned_pods,
     bought_once,

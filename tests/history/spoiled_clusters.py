@@ -118,6 +118,32 @@ def marked_without_a_step(history: History) -> History:
     return without(history, closing)
 
 
+@spoils("costs_explained")
+def cost_without_a_surge(history: History) -> History:
+    """A pod that stays gets the least deletion cost."""
+    pod = [one for one in history.changes if one.kind == "Pod" and one.type == "MODIFIED"][-1]
+    marks = {"kinema.io/pod-deletion-cost-before": "", "controller.kubernetes.io/pod-deletion-cost": "-2147483647"}
+    return with_change(history, edited(pod, lambda item: item["metadata"].update(annotations=marks)))
+
+
+@spoils("limits_explained")
+def limits_changed_without_a_surge(history: History) -> History:
+    """The floor of an autoscaler is raised, and no step is about its workload."""
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "other"}, "minReplicas": 1, "maxReplicas": 3}
+    item = {"metadata": {"namespace": "shop", "name": "other", "uid": "h"}, "spec": spec}
+    raised = Change(history.changes[-1].at, "MODIFIED", "HorizontalPodAutoscaler", deepcopy(item))
+    raised.item["spec"]["minReplicas"] = 2
+    before = {**history.before, "HorizontalPodAutoscaler": {"shop/other": item}}
+    return with_change(replace(history, before=before), raised)
+
+
+@spoils("steering_explained")
+def steered_without_a_step(history: History) -> History:
+    """One controller more is steered than steps say."""
+    last = [one for one in history.changes if one.kind == "ConfigMap"][-1]
+    return with_change(history, edited(last, lambda item: item.update(data={"uid-of-nobody": "n"})))
+
+
 @spoils("written_in_turn")
 def earlier_holder_writes(history: History) -> History:
     """An object carries a lower token than before."""
@@ -149,12 +175,33 @@ def evicted_without_room(history: History) -> History:
     return replace(history, before={**history.before, "Node": nodes}, changes=still)
 
 
+def said_before(history: History, kind: str, uid: str, edit: Callable[[Any], Any]) -> History:
+    """An object was changed an hour before anything began."""
+    item = deepcopy(next(one for one in history.before[kind].values() if one["metadata"]["uid"] == uid))
+    edit(item)
+    said = Change(history.log[0].time - HOUR, "MODIFIED", kind, item)
+    return replace(history, changes=(said, *history.changes))
+
+
 @spoils("owners_have_the_last_word")
 def owner_is_not_heard(history: History) -> History:
     """A pod was marked as untouchable long before it is evicted."""
     uid = first(history, "step-intended", "evict").body["step"]["pods"][0]
-    pod = next(one for one in history.before["Pod"].values() if one["metadata"]["uid"] == uid)
-    item = deepcopy(pod)
-    item["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
-    said = Change(history.log[0].time - HOUR, "MODIFIED", "Pod", item)
-    return replace(history, changes=(said, *history.changes))
+    mark = {"karpenter.sh/do-not-disrupt": "true"}
+    return said_before(history, "Pod", uid, lambda pod: pod["metadata"].update(annotations=mark))
+
+
+@spoils("owners_have_the_last_word")
+def descheduler_is_not_heard(history: History) -> History:
+    """The same by the mark of the descheduler."""
+    uid = first(history, "step-intended", "evict").body["step"]["pods"][0]
+    mark = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "true"}
+    return said_before(history, "Pod", uid, lambda pod: pod["metadata"].update(annotations=mark))
+
+
+@spoils("owners_have_the_last_word")
+def other_autoscaler_is_not_heard(history: History) -> History:
+    """A node is closed and deleted that another autoscaler has long begun to delete."""
+    uid = first(history, "step-intended", "delete").body["step"]["uid"]
+    taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+    return said_before(history, "Node", uid, lambda node: node["spec"].update(taints=[taint]))

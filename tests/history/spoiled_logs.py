@@ -54,6 +54,13 @@ def accepted_in_a_pause(history: History) -> History:
     return ahead_of(history, first(history, "plan-accepted"), word(history, "paused", by="test"))
 
 
+@spoils("one_plan_accepted")
+def accepted_meanwhile(history: History) -> History:
+    """Another plan is accepted before the first one has ended."""
+    intent, verdict = first(history, "step-intended"), first(history, "plan-accepted")
+    return after(history, intent, changed(replace(verdict, id="again"), plan="other"))
+
+
 @spoils("one_plan_at_a_time")
 def two_plans_at_a_time(history: History) -> History:
     """A step of another plan in between."""
@@ -112,6 +119,13 @@ def long_after_its_deadline(history: History) -> History:
     """An outcome hours later than allowed."""
     outcome = first(history, "step-done", "surge-up")
     return instead(history, outcome, replace(outcome, time=outcome.time + 3 * HOUR))
+
+
+@spoils("ended_in_time")
+def goes_on_for_half_a_day(history: History) -> History:
+    """The end comes twelve hours after the acceptance."""
+    end = first(history, "execution-finished")
+    return instead(history, end, replace(end, time=end.time + 12 * HOUR))
 
 
 @spoils("moved_once")
