@@ -52,6 +52,11 @@ class FaultyProxy:
         """Pass on the next matching requests, but break the connection instead of answering."""
         self.faults.add(Fault(FaultType.LOSE_REPLY, method, re.compile(path), 0, count))
 
+    @property
+    def pending(self) -> bool:
+        """Whether a refusal or a lost reply still waits for the request that it is meant for."""
+        return any(one.count > 0 and one.type is not FaultType.WATCH_SILENT for one in self.faults.active)
+
     def cut(self, path: str) -> int:
         """Break matching watches that are open; give how many there were."""
         found = [stream for stream in self._streams if re.search(path, stream.path)]

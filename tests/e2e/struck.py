@@ -87,6 +87,12 @@ class Scene:
         """Send any other request with all rights."""
         return await asyncio.to_thread(self.admin.request, method, path, body)
 
+    def once(self, what: str) -> bool:
+        """Whether this is asked for the first time."""
+        first = what not in self.notes
+        self.notes[what] = True
+        return first
+
     def later(self, seconds: float) -> bool:
         """Whether so much time has passed since this was first asked."""
         return time.monotonic() - float(self.notes.setdefault("since", time.monotonic())) > seconds
