@@ -128,6 +128,15 @@ async def test_a_deletion_cost_that_somebody_else_set_stays(bench: Bench) -> Non
     assert "kinema.io/" not in str([left[uid] for uid in (ours, theirs, bare)])
 
 
+@pytest.mark.parametrize("others", [[{"manager": "helm", "operation": "Apply"}], []])
+async def test_what_is_given_back_is_not_ours_any_more(bench: Bench, others: list[dict[str, str]]) -> None:
+    """After a surge no field of the Deployment counts as ours: who applies another value meets no conflict."""
+    entries = [{"manager": "kinema", "operation": "Update", "subresource": "scale"}, *others]
+    await bench.api.patch("/apis/apps/v1/namespaces/shop/deployments/web", {"metadata": {"managedFields": entries}})
+    await bench.perform("restore", WEB, uid=bench.uid(bench.web()))
+    assert bench.web()["metadata"]["managedFields"] == (others or [{}])
+
+
 async def test_lost_reply_of_a_scale_is_no_second_surge(bench: Bench) -> None:
     """A scale that was done, but whose reply was lost, is found made by the next try."""
     await bench.fault(type="lose-reply", method="PATCH", path="/scale", count=1)

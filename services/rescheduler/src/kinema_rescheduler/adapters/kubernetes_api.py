@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -166,6 +167,22 @@ class KubernetesApi:
             except ConflictError:
                 continue
         return await self._modify(path, change, content_type)
+
+    async def disown(self, path: str) -> None:
+        """Give up what an object's `managedFields` say is ours, once its values are its owner's again.
+
+        The API server takes each value that we write from its owner. Whoever applies another one later (server-side, as
+        Helm does) would meet a conflict with us. Not to have given it up harms nobody: nothing is raised.
+        """
+
+        def change(current: Json) -> Json | None:
+            entries = current["metadata"].get("managedFields") or []
+            others = [entry for entry in entries if entry.get("manager") != FIELD_MANAGER]
+            # An empty list would be taken for no wish at all; one empty entry resets it.
+            return {"metadata": {"managedFields": others or [{}]}} if len(others) < len(entries) else None
+
+        with suppress(EffectError):
+            await self.modify(path, change)
 
     async def _modify(self, path: str, change: Callable[[Json], Json | None], content_type: str) -> tuple[Json, bool]:
         current = await self.get(path)

@@ -82,7 +82,10 @@ async def _change(api: KubernetesApi, step: Step, change: Callable[[Json], Json 
         for scaler in await api.items(path):
             target = scaler["spec"].get("scaleTargetRef") or {}
             if (target.get("kind"), target.get("name")) == (kind, name):
-                _, done = await api.modify(f"{path}/{quote(scaler['metadata']['name'], safe='')}", change)
+                one = f"{path}/{quote(scaler['metadata']['name'], safe='')}"
+                found, done = await api.modify(one, change)
+                if _before(found) is None:
+                    await api.disown(one)
                 changed = changed or done
     except FinalError as error:
         if error.reason not in _NOT_OURS:

@@ -68,6 +68,7 @@ async def surge_down(api: KubernetesApi, order: Order) -> Made:
         replicas = _replicas(workload)
         if replicas == step.replicas_to:
             await lower_floor(api, step)
+            await _disown(api, step)
             return Made("adopted", FrozenMap(generation=generation(workload)))
         if replicas != step.replicas_from:
             await lower_floor(api, step)
@@ -86,6 +87,7 @@ async def surge_down(api: KubernetesApi, order: Order) -> Made:
         await lower_floor(api, step)
         # The version of the workload that was read above: if anything was written since, all is looked at anew.
         if await _scale(api, step, step.replicas_to, version=workload["metadata"]["resourceVersion"]):
+            await _disown(api, step)
             return Made("done", await _generation(api, step))
     raise ConflictError("conflict", f"{step.target} is written by others all the time")
 
@@ -135,6 +137,8 @@ async def restore(api: KubernetesApi, order: Order) -> Made:
     lowered = await lower_floor(api, step)
     scaled = step.replicas_from != step.replicas_to and await _take_back(api, order)
     cleared = await _clear_costs(api, order, await _pods(api, step, workload))
+    if not rolled:  # else the end of the roll does it
+        await _disown(api, step)
     return Made("done" if rolled or lowered or scaled or cleared else "adopted", await _generation(api, step))
 
 
@@ -208,6 +212,12 @@ async def _scale(api: KubernetesApi, step: Step, replicas: int, *, version: str 
     except ConflictError:
         return False
     return True
+
+
+async def _disown(api: KubernetesApi, step: Step) -> None:
+    """Leave the replicas to their owner. Nobody applies ReplicationControllers, and we may not write them."""
+    if not step.target.startswith("ReplicationController/"):
+        await api.disown(workload_path(step.target))
 
 
 async def _generation(api: KubernetesApi, step: Step) -> FrozenMap[int | float | str]:

@@ -60,6 +60,7 @@ async def roll_finish(api: KubernetesApi, order: Order) -> Made:
         return _resumed(now)
 
     workload, changed = await api.modify(path, resumed, content_type=STRATEGIC)
+    await api.disown(path)
     await _forgotten(api, order, workload, calm=1 if generation(workload) > read else _CALM)
     return Made("done" if changed else "adopted", FrozenMap(generation=generation(workload)))
 
