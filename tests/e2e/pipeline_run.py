@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -45,8 +46,19 @@ class Run:
     """Whether what was to be done to it was done."""
     seconds: float
     """From their start until nothing was left to do."""
-    history: History
+    recording: Path
     """What they said."""
+
+    @cached_property
+    def history(self) -> History:
+        """The same, read by who shares no code with the services."""
+        return recorded(self.recording)
+
+    def replayed(self) -> str:
+        """What `kinema replay` finds to be decided differently now; empty where nothing is."""
+        command = [str(Path(sys.executable).with_name("kinema")), "replay", str(self.recording), "--assert"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        return "" if done.returncode == 0 else f"{done.stdout}{done.stderr}"
 
 
 def catalog(folder: Path, sold: Sequence[str] = ()) -> Path:
@@ -137,10 +149,11 @@ async def carried_out(
         await pipeline.start()
         progress = await followed(pipeline, strikes, seconds, until=until)
         took = time.monotonic() - began
-        await record_to(pipeline.bus, cluster=CLUSTER, out=folder / "recording.jsonl.zst")
+        recording = folder / "recording.jsonl.zst"
+        await record_to(pipeline.bus, cluster=CLUSTER, out=recording)
     finally:
         await pipeline.stop()
-    return Run(progress, strikes.over, took, recorded(folder / "recording.jsonl.zst"))
+    return Run(progress, strikes.over, took, recording)
 
 
 def own_rights(admin: Access) -> dict[str, Access]:

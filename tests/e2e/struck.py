@@ -214,9 +214,11 @@ def _tell(name: str, outcome: Outcome) -> None:
 def check(outcome: Outcome, *, alone: bool = False) -> None:
     """What holds after every case: every plan has ended, nobody was hurt by us, nothing of ours is left.
 
-    And no invariant of the history is broken; where nobody else was at work (`alone`), none of the changes, either.
+    And no invariant of the history is broken; where nobody else was at work (`alone`), none of the changes, either. The
+    same events lead to the same decisions again.
     """
     assert outcome.broken(alone=alone) == []
+    assert outcome.run.replayed() == ""
     progress = outcome.run.progress
     assert outcome.run.struck
     assert progress.accepted.keys() == progress.ended.keys()
