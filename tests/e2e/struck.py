@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -115,7 +115,7 @@ class Outcome:
     leftovers: list[str]
     notes: dict[str, Any]
 
-    def broken(self, *, alone: bool) -> list[str]:
+    def broken(self, *, alone: bool, but: Container[str] = ()) -> list[str]:
         """The invariants of the events that do not hold; where the services were `alone`, also those of the changes.
 
         What others change in the cluster has no intent. Nor can changes be judged that a server did not tell.
@@ -123,7 +123,7 @@ class Outcome:
         history, auditor = self.run.history, self.auditor
         if alone and not auditor.gaps:
             history = replace(history, before=auditor.before, changes=tuple(auditor.history))
-        return [*map(str, violations(history))]
+        return [*map(str, violations(history, but=but))]
 
     @property
     def ends(self) -> set[type]:
@@ -211,13 +211,13 @@ def _tell(name: str, outcome: Outcome) -> None:
         lines.write(json.dumps(told) + "\n")
 
 
-def check(outcome: Outcome, *, alone: bool = False) -> None:
+def check(outcome: Outcome, *, alone: bool = False, but: Container[str] = ()) -> None:
     """What holds after every case: every plan has ended, nobody was hurt by us, nothing of ours is left.
 
     And no invariant of the history is broken; where nobody else was at work (`alone`), none of the changes, either. The
-    same events lead to the same decisions again.
+    same events lead to the same decisions again. `but` names invariants of the events that the case itself breaks.
     """
-    assert outcome.broken(alone=alone) == []
+    assert outcome.broken(alone=alone, but=but) == []
     assert outcome.run.replayed() == ""
     progress = outcome.run.progress
     assert outcome.run.struck

@@ -71,4 +71,5 @@ async def new_pods_never_start(scene: Scene) -> bool:
 )
 async def test_the_goal_is_reached_in_the_end(case: Case, own_control_plane: ControlPlane, tmp_path: Path) -> None:
     """No pod is missing but those that the node itself took; the plan, or a later one, reaches the goal."""
-    check(await struck(own_control_plane, tmp_path / "run", case, settings=HASTY))
+    outcome = await struck(own_control_plane, tmp_path / "run", case, settings=HASTY)
+    check(outcome, but={"taken_back"})  # nobody takes a mark off a node that is gone; the auditor sees what is left
