@@ -193,7 +193,7 @@ async def test_answers_of_the_server_become_our_errors(
         (400, 'admission webhook "policy.example.com" denied the request without explanation', "refused"),
         (422, "ValidatingAdmissionPolicy 'most' with binding 'all' denied request: no more than 3", "refused"),
         (403, 'deployments.apps "web" is forbidden: User "me" cannot patch resource "deployments/scale"', "denied"),
-        (422, 'Deployment.apps "web" is invalid: spec.replicas: Invalid value', "invalid"),
+        (422, 'Deployment.apps "web" is invalid: spec.replicas: Invalid value', "refused"),
     ],
 )
 def test_what_an_admission_rule_forbids_is_no_missing_right(status: int, said: str, reason: str) -> None:

@@ -266,7 +266,7 @@ def error_of(what: str, status: int, told: Json) -> EffectError:
         return PassingError("budget" if budget else "throttled", text)
     if status >= 500 or status == 410:  # 410: the rest of a list that was read in pages is forgotten
         return PassingError("unavailable", text)
-    if _VETO.search(text):
+    if status == 422 or _VETO.search(text):  # this object cannot be so; others can
         return FinalError("refused", text)
     return FinalError("denied" if status in {401, 403} else "invalid", text)
 
