@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinema_cli.options import Kubeconfig, Output, ProviderOption
+from kinema_cli.options import Context, Kubeconfig, Output, ProviderOption
 from kinema_cli.output import Format, cell, complain
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 def doctor(
     kubeconfig: Kubeconfig = None,
-    context: Annotated[str, typer.Option("--context", help="Context in the kubeconfig.")] = "",
+    context: Context = "",
     provider: ProviderOption = "",
     accounts: Annotated[
         str,

@@ -9,7 +9,8 @@ import typer
 
 from kinema_cli.doctor_command import doctor
 from kinema_cli.explain_command import explain
-from kinema_cli.options import BROKER, CLUSTER, ClusterName, Kubeconfig, Nats, ProviderOption
+from kinema_cli.options import BROKER, CLUSTER, ClusterName, Context, Kubeconfig, Nats, ProviderOption
+from kinema_cli.output import complain
 from kinema_cli.plan_command import plan
 from kinema_cli.plans_command import plans
 from kinema_cli.rbac_command import rbac
@@ -115,6 +116,9 @@ def setup(
     kubeconfig: Annotated[
         Path | None, typer.Option("--kubeconfig", help="Cluster whose new pods are to be steered by admission policy.")
     ] = None,
+    context: Annotated[
+        str, typer.Option("--context", help="With --kubeconfig: context in it; else its current one.")
+    ] = "",
     steering: Annotated[
         bool, typer.Option("--steering/--no-steering", help="With --kubeconfig: install that policy, or remove it.")
     ] = True,
@@ -125,7 +129,10 @@ def setup(
     """
     from kinema_cli.setup_command import Steering, run_setup
 
-    wish = Steering(kubeconfig, steering) if kubeconfig is not None else None
+    if context and kubeconfig is None:
+        complain("--context is one of a kubeconfig: give that, too, as --kubeconfig")
+        raise typer.Exit(2)
+    wish = Steering(kubeconfig, steering, context) if kubeconfig is not None else None
     raise typer.Exit(run_setup(nats=nats, clusters=clusters or [], replicas=replicas, steering=wish))
 
 
@@ -133,6 +140,7 @@ def setup(
 def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     provider: ProviderOption,
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     cluster: ClusterName = CLUSTER,
     out: Annotated[Path, typer.Option("--out", help="Directory for settings and logs.")] = Path("out/up"),
     settings: Annotated[
@@ -153,6 +161,7 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         run_up(
             UpOptions(
                 kubeconfig=kubeconfig,
+                context=context,
                 provider=provider,
                 cluster=cluster,
                 out=out,

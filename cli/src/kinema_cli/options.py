@@ -32,6 +32,7 @@ ClusterName: TypeAlias = Annotated[
 Kubeconfig: TypeAlias = Annotated[
     Path | None, typer.Option("--kubeconfig", envvar="KUBECONFIG", help="Which cluster; else ~/.kube/config.")
 ]
+Context: TypeAlias = Annotated[str, typer.Option("--context", help="Context in the kubeconfig; else its current one.")]
 ProviderOption: TypeAlias = Annotated[
     str,
     typer.Option(

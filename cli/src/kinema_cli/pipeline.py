@@ -37,6 +37,8 @@ class PipelineOptions:
     directory: Path
     cluster: str
     kubeconfig: Path
+    context: str = ""
+    """In the kubeconfig; empty: its current one when the services are started."""
     provider: Mapping[str, object]
     """The rescheduler's `provider` setting: its kind and what that needs."""
     clock_speed: float = 1.0
@@ -155,7 +157,8 @@ class LocalPipeline:
     def _places(self, service: str) -> Mapping[str, object]:
         options = self.options
         # A service that is started again must not follow when somebody has switched the file to another cluster.
-        cluster = {"kubeconfig": str(options.kubeconfig), "context": current_context(options.kubeconfig)}
+        context = options.context or current_context(options.kubeconfig)
+        cluster = {"kubeconfig": str(options.kubeconfig), "context": context}
         if service == "observer":
             return cluster
         if service == "rescheduler":

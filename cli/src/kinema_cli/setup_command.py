@@ -34,6 +34,8 @@ class Steering:
 
     kubeconfig: Path
     on: bool
+    context: str = ""
+    """In the kubeconfig; empty: its current one."""
 
 
 def run_setup(*, nats: str, clusters: list[str], replicas: int, steering: Steering | None = None) -> int:
@@ -82,10 +84,10 @@ async def _steer_or_leave(wish: Steering) -> None:
     """Carry out the wish; who takes steering away is about to leave, so the claim goes with it where it is free."""
     Console().print(await steer(wish), markup=False, soft_wrap=True)
     if not wish.on:
-        Console().print(await leave(wish.kubeconfig), markup=False, soft_wrap=True)
+        Console().print(await leave(wish.kubeconfig, context=wish.context), markup=False, soft_wrap=True)
 
 
-async def leave(kubeconfig: Path, seconds: float = 15.0) -> str:
+async def leave(kubeconfig: Path, seconds: float = 15.0, *, context: str = "") -> str:
     """Delete the Lease that says which Kinema acts on a cluster, unless one does; says what came of it.
 
     It is taken before it is deleted, so that no other one takes it in between. A holder that does not renew it within
@@ -95,7 +97,7 @@ async def leave(kubeconfig: Path, seconds: float = 15.0) -> str:
         EffectError: the cluster refused it, or cannot be reached.
     """
     what = f"Lease {STEERING_NAMESPACE}/{CLAIM_NAME}"
-    api = await connect(str(kubeconfig))
+    api = await connect(str(kubeconfig), context=context)
     try:
         await api.get(PATH)
         own = f"kinema setup on {gethostname()} (process {getpid()})"
@@ -123,7 +125,7 @@ async def steer(wish: Steering) -> str:
     Raises:
         EffectError: the cluster refused it, or cannot be reached.
     """
-    api = await connect(str(wish.kubeconfig))
+    api = await connect(str(wish.kubeconfig), context=wish.context)
     try:
         found = await (install(api) if wish.on else remove(api))
     finally:

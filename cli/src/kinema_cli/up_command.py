@@ -22,6 +22,7 @@ from kinema_cli.service_settings import read_service_settings
 from kinema_cli.setup_command import Steering, steer
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.embedded import ServerError
+from kinema_core.runtime.yaml_files import current_context
 from kinema_rescheduler.adapters.kubernetes_api import connect
 from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.errors import EffectError
@@ -37,6 +38,8 @@ class UpOptions:
 
     kubeconfig: Path | None
     """None: kubectl's own place."""
+    context: str = ""
+    """In the kubeconfig; empty: its current one."""
     provider: str
     """`KIND=WHERE`."""
     cluster: str
@@ -80,6 +83,7 @@ def _pipeline_options(options: UpOptions) -> PipelineOptions:
         directory=options.out,
         cluster=options.cluster,
         kubeconfig=kubeconfig.resolve(),
+        context=options.context or current_context(kubeconfig),
         provider=provider,
         settings={**given, "rescheduler": rescheduler},
         nats=settings_for(options.nats, options.cluster) if options.nats else None,
@@ -109,7 +113,7 @@ async def _run(options: PipelineOptions) -> int:
         await pipeline.open()
         await _claim(options, await pipeline.bus.identity())
         if options.settings["rescheduler"]["steering"]:
-            complain(await _steered(options.kubeconfig))
+            complain(await _steered(options))
         await pipeline.start()
         complain(
             f"{len(pipeline.supervisor.children)} processes run; logs in {options.directory / 'logs'}; Ctrl-C ends them"
@@ -126,8 +130,7 @@ async def _run(options: PipelineOptions) -> int:
                 await asyncio.wait_for(stopping.wait(), LOOK_SECONDS)
             except TimeoutError:
                 continue
-        undo = f"kinema setup --kubeconfig {shlex.quote(str(options.kubeconfig))} --no-steering"
-        complain(f"ended; `{undo}` takes the admission policy out of the cluster")
+        complain(f"ended; `{_undo(options)}` takes the admission policy out of the cluster")
     except EffectError as error:
         complain(f"nothing was started: {error.detail}")
         return CONFLICT if error.reason == CLAIMED else 1
@@ -139,7 +142,7 @@ async def _run(options: PipelineOptions) -> int:
 
 async def _claim(options: PipelineOptions, holder: str) -> None:
     """Claim the cluster for the rescheduler to come, which keeps it; raises EffectError where it cannot be had."""
-    api = await connect(str(options.kubeconfig))
+    api = await connect(str(options.kubeconfig), context=options.context)
     try:
         await ClusterClaim(api, holder, process=known_as(options.directory)).take()
     finally:
@@ -160,7 +163,7 @@ async def _is_well(options: PipelineOptions) -> bool:
     """Look before anything is started, and tell what is not well; False when something would not work."""
     given = options.settings.get("rescheduler", {}).get("provider", options.provider)
     assert isinstance(given, dict)  # checked when the settings were read
-    subject = Subject(kubeconfig=str(options.kubeconfig), provider=given, nats=options.nats)
+    subject = Subject(kubeconfig=str(options.kubeconfig), context=options.context, provider=given, nats=options.nats)
     found = await examine(subject)
     worse = [finding for finding in found if finding.level != "ok"]
     for finding in worse:
@@ -168,10 +171,16 @@ async def _is_well(options: PipelineOptions) -> bool:
     return all(finding.level != "fail" for finding in worse)
 
 
-async def _steered(kubeconfig: Path) -> str:
+def _undo(options: PipelineOptions) -> str:
+    """What takes out of the cluster what stays there when all has ended."""
+    context = ["--context", options.context] if options.context else []
+    return shlex.join(["kinema", "setup", "--kubeconfig", str(options.kubeconfig), *context, "--no-steering"])
+
+
+async def _steered(options: PipelineOptions) -> str:
     """Put steering into force; without it everything works, with more pods elsewhere than planned."""
     try:
-        return await steer(Steering(kubeconfig, on=True))
+        return await steer(Steering(options.kubeconfig, on=True, context=options.context))
     except EffectError as error:
         return f"steering: not installed ({error}); pods land where they land"
 
