@@ -37,11 +37,13 @@ def doctor(
     from kinema_cli.checkup.run import Subject
     from kinema_cli.inputs import InputError, UsageError, kubeconfig_file
     from kinema_cli.providers import provider_setting
+    from kinema_core.runtime.yaml_files import current_context
 
     try:
+        place = kubeconfig_file(kubeconfig)
         subject = Subject(
-            kubeconfig=str(kubeconfig_file(kubeconfig)),
-            context=context,
+            kubeconfig=str(place),
+            context=context or current_context(place),
             provider=provider_setting(provider) if provider else None,
             accounts=accounts,
             nats=settings_for(nats, cluster) if nats else None,

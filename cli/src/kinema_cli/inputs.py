@@ -25,9 +25,15 @@ class InputError(Exception):
 
 
 def kubeconfig_file(given: Path | None) -> Path:
-    """The file that was named, else kubectl's own place; raises InputError where there is none."""
+    """The file that was named, or a list as in `KUBECONFIG=a:b`, else kubectl's own place.
+
+    Raises:
+        InputError: no file of it is there.
+    """
+    from kinema_core.runtime.yaml_files import kubeconfig_files
+
     path = given if given is not None else Path("~/.kube/config").expanduser()
-    if path.is_file():
+    if any(file.expanduser().is_file() for file in kubeconfig_files(path)):
         return path
     if given is not None:
         raise InputError(f"--kubeconfig {path}: no such file: name the kubeconfig of one cluster")

@@ -16,6 +16,7 @@ from kinema_cli.snapshot import Snapshot, SnapshotError
 from kinema_core.events import ClusterObject
 from kinema_core.model.cluster import from_objects
 from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.yaml_files import current_context
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.reflector import PAGE, Resource
 from kinema_observer.adapters.source import RESOURCES
@@ -55,7 +56,7 @@ def live_snapshot(context: str, kubeconfig: Path | None = None) -> Snapshot:
     option = "--kubeconfig" if kubeconfig is not None else "kubeconfig"
     where = f"--context {context}" if context else f"the current context of {option} {file}"
     try:
-        return asyncio.run(_listed(file, context, SystemClock().now()))
+        return asyncio.run(_listed(file, context or current_context(Path(file)), SystemClock().now()))
     except ApiSetupError as error:
         raise SnapshotError(str(error).replace("kubeconfig", option, 1)) from error
     except (ApiError, UnreadableListError, SnapshotError) as error:

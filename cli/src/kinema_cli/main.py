@@ -128,11 +128,14 @@ def setup(
     Running it again changes nothing.
     """
     from kinema_cli.setup_command import Steering, run_setup
+    from kinema_core.runtime.yaml_files import current_context
 
     if context and kubeconfig is None:
         complain("--context is one of a kubeconfig: give that, too, as --kubeconfig")
         raise typer.Exit(2)
-    wish = Steering(kubeconfig, steering, context) if kubeconfig is not None else None
+    wish = None
+    if kubeconfig is not None:
+        wish = Steering(kubeconfig, steering, context or current_context(kubeconfig))
     raise typer.Exit(run_setup(nats=nats, clusters=clusters or [], replicas=replicas, steering=wish))
 
 

@@ -30,7 +30,8 @@ ClusterName: TypeAlias = Annotated[
     str, typer.Option("--cluster", envvar="KINEMA_CLUSTER", help="Name of the cluster in events.")
 ]
 Kubeconfig: TypeAlias = Annotated[
-    Path | None, typer.Option("--kubeconfig", envvar="KUBECONFIG", help="Which cluster; else ~/.kube/config.")
+    Path | None,
+    typer.Option("--kubeconfig", envvar="KUBECONFIG", help="Which cluster: a file, or a:b; else ~/.kube/config."),
 ]
 Context: TypeAlias = Annotated[str, typer.Option("--context", help="Context in the kubeconfig; else its current one.")]
 ProviderOption: TypeAlias = Annotated[

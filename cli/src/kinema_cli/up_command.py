@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import shutil
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from kinema_cli.service_settings import read_service_settings
 from kinema_cli.setup_command import Steering, steer
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.embedded import ServerError
-from kinema_core.runtime.yaml_files import current_context
+from kinema_core.runtime.yaml_files import current_context, kubeconfig_files
 from kinema_rescheduler.adapters.kubernetes_api import connect
 from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.errors import EffectError
@@ -82,13 +83,18 @@ def _pipeline_options(options: UpOptions) -> PipelineOptions:
     return PipelineOptions(
         directory=options.out,
         cluster=options.cluster,
-        kubeconfig=kubeconfig.resolve(),
+        kubeconfig=_from_anywhere(kubeconfig),
         context=options.context or current_context(kubeconfig),
         provider=provider,
         settings={**given, "rescheduler": rescheduler},
         nats=settings_for(options.nats, options.cluster) if options.nats else None,
         workers=options.workers,
     )
+
+
+def _from_anywhere(kubeconfig: Path) -> Path:
+    """The same file or files by their whole paths; not where links lead to, as certificates may lie beside the link."""
+    return Path(os.pathsep.join(str(file.expanduser().absolute()) for file in kubeconfig_files(kubeconfig)))
 
 
 def known_as(directory: Path) -> str:
