@@ -116,6 +116,15 @@ def test_a_deployment() -> None:
     assert (found.max_surge, found.max_unavailable) == ("25%", "25%")
 
 
+def test_pods_count_once_they_have_been_ready_for_as_long_as_the_workload_asks() -> None:
+    """With `minReadySeconds` a controller relies on what is available: so do we."""
+    status = {"replicas": 4, "readyReplicas": 4, "availableReplicas": 3}
+    for kind in ("Deployment", "ReplicaSet", "StatefulSet"):
+        assert workload(kind, spec={"replicas": 3, "minReadySeconds": 30}, status=status).ready == 3
+        assert workload(kind, spec={"replicas": 3, "minReadySeconds": 0}, status=status).ready == 4
+    assert workload("Deployment", spec={"minReadySeconds": 30}, status={"readyReplicas": 2}).ready == 0
+
+
 def test_update_limits_are_kept_as_written() -> None:
     """A number or a percentage; Recreate takes all pods away and adds none; sets take one at a time."""
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}}

@@ -45,6 +45,7 @@ class Watcher:
         self._access = access
         self._over = threading.Event()
         self.least_ready: dict[str, int] = {}
+        self.least_available: dict[str, int] = {}
         self.most_replicas: dict[str, int] = {}
         self._threads = [threading.Thread(target=self._see, args=(kind,), daemon=True) for kind in _SETS]
         for thread in self._threads:
@@ -65,8 +66,9 @@ class Watcher:
 
     def _note(self, kind: str, item: Any) -> None:
         key = f"{kind}/{item['metadata'].get('namespace')}/{item['metadata'].get('name')}"
-        ready = int((item.get("status") or {}).get("readyReplicas") or 0)
-        self.least_ready[key] = min(ready, self.least_ready.get(key, ready))
+        for field, least in (("readyReplicas", self.least_ready), ("availableReplicas", self.least_available)):
+            count = int((item.get("status") or {}).get(field) or 0)
+            least[key] = min(count, least.get(key, count))
         wanted = int((item.get("spec") or {}).get("replicas") or 0)
         self.most_replicas[key] = max(wanted, self.most_replicas.get(key, wanted))
 

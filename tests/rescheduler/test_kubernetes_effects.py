@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.rescheduler.effect_bench import WEB, Bench, bench_in
+from tests.rescheduler.effect_bench import WEB, Bench, bench_in, settled_for
 
 from kinema_cli.setup_command import Steering, steer
 from kinema_core.events import Step
 from kinema_core.model.catalog import offers_from
 from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.kubernetes_api import connect, error_of, selector_text
+from kinema_rescheduler.adapters.kubernetes_api import connect, error_of, selector_text, workload_path
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.adapters.sim_provider import SimProvider
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
@@ -109,6 +109,22 @@ async def test_surge_down_waits_for_ready_pods(bench: Bench) -> None:
         await bench.perform("surge-down", WEB, uid=uid, pods=(victim,), replicas_from=4, replicas_to=3)
     assert error.value.reason == "not-ready"
     assert bench.web()["spec"]["replicas"] == 4
+
+
+async def test_surge_down_waits_as_long_as_the_controller_does(bench: Bench) -> None:
+    """With `minReadySeconds` a new pod counts once it has been Ready for so long, and not before."""
+    await bench.api.patch(workload_path(WEB), {"spec": {"minReadySeconds": 30}})
+    await settled_for(bench, 60)
+    uid, victim = bench.uid(bench.web()), bench.uid(bench.pods()[0])
+    await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
+    while bench.web()["status"]["readyReplicas"] < 4:
+        await settled_for(bench, 1)
+    assert bench.web()["status"]["availableReplicas"] == 3
+    with pytest.raises(PassingError, match="3 of 4 for as long as it asks"):
+        await bench.perform("surge-down", WEB, uid=uid, pods=(victim,), replicas_from=4, replicas_to=3)
+    await settled_for(bench, 40)
+    made = await bench.perform("surge-down", WEB, uid=uid, pods=(victim,), replicas_from=4, replicas_to=3)
+    assert made.outcome == "done"
 
 
 async def test_a_deletion_cost_that_somebody_else_set_stays(bench: Bench) -> None:

@@ -72,6 +72,8 @@ async def test_surge_moves_the_chosen_pods_to_the_planned_nodes(world: PlaneWorl
     """New nodes are booted, steered pods lie where the plan says, no pod is missing meanwhile, nothing is left."""
     world.run("Deployment", "web", 6)
     world.run("Deployment", "api", 3, cpu="500m")
+    world.patch("Deployment", "api", {"spec": {"minReadySeconds": 6}})
+    world.until("Deployment", "api", lambda found: found["status"].get("availableReplicas", 0) == 3)
     watcher = world.watch()
     stayed = {pod.uid for pod in world.cluster().pods if pod.node == "old-1"}
 
@@ -87,6 +89,7 @@ async def test_surge_moves_the_chosen_pods_to_the_planned_nodes(world: PlaneWorl
     assert stayed <= {pod.uid for pod in after.pods}, "pods that should stay were touched"
     assert end.figures["placement_misses"] == 0
     assert watcher.least_ready == {world.key("Deployment", "web"): 6, world.key("Deployment", "api"): 3}
+    assert watcher.least_available == watcher.least_ready, "a pod went before its successor was available"
     assert world.marks_left() == []
     told = world.access.request("GET", "/apis/events.k8s.io/v1/events")["items"]
     ours = [item for item in told if item.get("reportingController") == "kinema.io/rescheduler"]

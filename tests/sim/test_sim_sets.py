@@ -81,6 +81,21 @@ def test_a_stateful_set_updates_from_the_top_one_at_a_time() -> None:
     assert found["status"]["currentRevision"] == found["status"]["updateRevision"]
 
 
+def test_a_stateful_pod_is_available_once_it_has_been_ready_for_long() -> None:
+    """`minReadySeconds` stands between Ready and available."""
+    cluster = a_cluster()
+    app = stateful_set(an_app("db", replicas=1))
+    app["spec"]["minReadySeconds"] = 20
+    cluster.store.create(STATEFUL_SET, app)
+    seen = []
+    for _ in range(60):
+        cluster.run_for(1)
+        status = (cluster.store.get(STATEFUL_SET, "shop", "db") or {})["status"]
+        seen.append((status["readyReplicas"], status["availableReplicas"]))
+    ready, available = seen.index((1, 0)), seen.index((1, 1))
+    assert 19 <= available - ready <= 22
+
+
 def test_a_stateful_set_shrinks_from_the_top() -> None:
     """Scaling down takes the highest ordinal."""
     cluster = a_cluster()

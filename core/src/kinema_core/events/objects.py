@@ -236,6 +236,7 @@ class Workload(_Namespaced, frozen=True, kw_only=True, tag="Workload", tag_field
     replicas: int = 0
     """Desired; for a daemon set the desired number scheduled."""
     ready: int = 0
+    """Ready pods; with `minReadySeconds` those that have been Ready for so long."""
     updated: int = 0
     current: int = 0
     """Pods that exist (`status.replicas`)."""

@@ -97,6 +97,9 @@ class DeploymentController:
             new = self.store.create(REPLICA_SET, self._draft(found, name, str(latest + 1)))
         elif int(annotations_of(new).get(_REVISION, "0")) <= latest:
             new = self._annotate(new, {_REVISION: str(latest + 1)})
+        wait = found["spec"].get("minReadySeconds")
+        if new["spec"].get("minReadySeconds") != wait:
+            new = self.store.edit(REPLICA_SET, key_of(new), lambda draft: _wait(draft, wait)) or new
         revision = annotations_of(new)[_REVISION]
         if annotations_of(found).get(_REVISION) != revision:
 
@@ -113,8 +116,6 @@ class DeploymentController:
         selector.setdefault("matchLabels", {})[_HASH] = name
         copied = {key: value for key, value in annotations_of(found).items() if key not in _NOT_COPIED}
         spec: Obj = {"replicas": 0, "selector": selector, "template": template}
-        if "minReadySeconds" in found["spec"]:
-            spec["minReadySeconds"] = found["spec"]["minReadySeconds"]
         return {
             "metadata": {
                 "name": f"{name_of(found)}-{name}",
@@ -220,6 +221,12 @@ class DeploymentController:
                 drop_condition(draft, REPLICA_FAILURE)
 
         self.store.edit(DEPLOYMENT, key, change)
+
+
+def _wait(draft: Obj, seconds: int | None) -> None:
+    draft["spec"].pop("minReadySeconds", None)
+    if seconds is not None:
+        draft["spec"]["minReadySeconds"] = seconds
 
 
 def _age(obj: Obj) -> tuple[str, str]:

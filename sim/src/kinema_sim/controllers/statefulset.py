@@ -135,14 +135,15 @@ class StatefulSetController:
             return
         pods = self.store.owned(POD, uid_of(found))
         updated = sum(1 for pod in pods if labels_of(pod).get(_REVISION) == revision)
-        ready = sum(1 for pod in pods if is_ready(pod) and not is_terminating(pod))
+        serving = [pod for pod in pods if is_ready(pod) and not is_terminating(pod)]
+        ready, available = len(serving), sum([self._available(found, pod) for pod in serving])
         old = found.get("status") or {}
         complete = updated == len(pods) == ready == int(found["spec"]["replicas"])
         current = revision if complete or not old.get("currentRevision") else old["currentRevision"]
         status = {
             "replicas": len(pods),
             "readyReplicas": ready,
-            "availableReplicas": ready,
+            "availableReplicas": available,
             "currentReplicas": sum(1 for pod in pods if labels_of(pod).get(_REVISION) == current),
             "updatedReplicas": updated,
             "currentRevision": current,

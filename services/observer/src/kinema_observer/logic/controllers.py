@@ -92,11 +92,17 @@ def _counts(type_: WorkloadKind, spec: wire.ControllerSpec, status: wire.Control
         ready, updated, current = status.ready, None, status.active
     else:
         desired = 1 if spec.replicas is None else spec.replicas
-        ready, updated, current = status.ready_replicas, status.updated_replicas, status.replicas
+        ready, updated, current = _serving(spec, status), status.updated_replicas, status.replicas
     counts = {"replicas": desired or 0, "ready": ready or 0, "updated": updated or 0, "current": current or 0}
     for name, count in counts.items():
         _natural(f"status, {name} pods", count)
     return counts
+
+
+def _serving(spec: wire.ControllerSpec, status: wire.ControllerStatus) -> int:
+    """Pods that the controller itself relies on: with `minReadySeconds` those that have been Ready for so long."""
+    ready = status.ready_replicas or 0
+    return min(ready, status.available_replicas or 0) if spec.min_ready_seconds else ready
 
 
 def _natural(path: str, count: int | None) -> None:

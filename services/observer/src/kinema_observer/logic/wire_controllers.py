@@ -26,6 +26,7 @@ class ControllerSpec(Wire):
     """`spec` of any controller of pods."""
 
     replicas: int | None = None
+    min_ready_seconds: int | None = None
     selector: msgspec.Raw = NOTHING
     template: Template | None = None
     strategy: UpdateStrategy | None = None
@@ -40,6 +41,7 @@ class ControllerStatus(Wire):
 
     replicas: int | None = None
     ready_replicas: int | None = None
+    available_replicas: int | None = None
     updated_replicas: int | None = None
     observed_generation: int | None = None
     desired_number_scheduled: int | None = None

@@ -78,9 +78,10 @@ async def surge_down(api: KubernetesApi, order: Order) -> Made:
         if any(annotations_of(victim).get(DELETION_COST) != CHEAPEST for victim in victims):
             raise FinalError("changed", f"somebody changed the deletion cost of pods of {step.target}")
         staying = sum(1 for pod in pods if pod_ready(pod) and uid(pod) not in step.pods)
-        ready = int((workload.get("status") or {}).get("readyReplicas") or 0)
+        ready = _serving(workload)
         if staying < step.replicas_to or ready < step.replicas_from:
-            detail = f"{staying} of {step.replicas_to} staying pods of {step.target} are Ready"
+            told = f"{staying} of {step.replicas_to} staying pods of {step.target} are Ready"
+            detail = f"{told}, {ready} of {step.replicas_from} for as long as it asks"
             raise PassingError("not-ready", detail)
         # First the autoscaler: were its floor still raised, it would ask for the surplus again. If it takes the
         # surplus away by itself now, the victims are the ones to go.
@@ -101,7 +102,7 @@ async def evict(api: KubernetesApi, order: Order) -> Made:
         return Made("adopted")
     victim = victims[0]
     if workload is not None:
-        ready = int((workload.get("status") or {}).get("readyReplicas") or 0)
+        ready = _serving(workload)
         if ready < _replicas(workload):
             raise PassingError("not-ready", f"{ready} of {_replicas(workload)} pods of {step.target} are Ready")
     body = {
@@ -212,6 +213,13 @@ async def _scale(api: KubernetesApi, step: Step, replicas: int, *, version: str 
     except ConflictError:
         return False
     return True
+
+
+def _serving(workload: Json) -> int:
+    """Pods that the controller relies on: Ready, and with `minReadySeconds` for that long (`availableReplicas`)."""
+    status = workload.get("status") or {}
+    field = "availableReplicas" if workload["spec"].get("minReadySeconds") else "readyReplicas"
+    return int(status.get(field) or 0)
 
 
 async def _disown(api: KubernetesApi, step: Step) -> None:
