@@ -92,6 +92,7 @@ async def test_where_all_is_well(world: World) -> None:
         "rights of rescheduler",
         "usage",
         "recommendations",
+        "steering",
         "provider",
         "prices",
         "price date",

@@ -12,8 +12,10 @@ from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.sim_world import sim_world
 from typer.testing import CliRunner, Result
 
+from kinema_cli.checkup.steering import steering
 from kinema_cli.main import app
 from kinema_cli.setup_command import leave
+from kinema_observer.adapters.kubernetes import Api
 from kinema_rescheduler.adapters.kubernetes_api import NotFoundError, connect
 from kinema_rescheduler.adapters.kubernetes_claim import PATH, ClusterClaim
 from kinema_sim.scenarios.registry import SCENARIOS
@@ -99,9 +101,11 @@ async def test_policy_and_claim_come_and_go(control_plane: ControlPlane, tmp_pat
     api = await connect(str(kubeconfig))
     with suppress(NotFoundError):
         await api._request("DELETE", PATH)
+    doctor = await Api.connect(kubeconfig=str(kubeconfig), context="")
     on = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig))
     assert (on.exit_code, on.stdout) == (0, "steering: installed\n")
     await api.get(POLICY)
+    assert (await steering(doctor, "do")).level == "ok"
     ended = ClusterClaim(api, "ended", process="it")
     await ended.take()
     await ended.release()
@@ -112,4 +116,6 @@ async def test_policy_and_claim_come_and_go(control_plane: ControlPlane, tmp_pat
     for path in (POLICY, PATH):
         with pytest.raises(NotFoundError):
             await api.get(path)
+    assert (await steering(doctor, "do")).do == "do"
+    await doctor.close()
     await api.close()

@@ -32,7 +32,7 @@ def doctor(
     cluster: Annotated[str, typer.Option("--cluster", envvar="KINEMA_CLUSTER", help="Whose streams.")] = "local",
     output: Output = Format.TABLE,
 ) -> None:
-    """Check rights, versions, metrics, prices, clocks and the broker; exit 1 when something would not work."""
+    """Check rights, versions, metrics, steering, prices, clocks and the broker; exit 1 where one would not work."""
     from kinema_cli.broker import AddressError, settings_for
     from kinema_cli.checkup.run import Subject
     from kinema_cli.inputs import InputError, UsageError, kubeconfig_file

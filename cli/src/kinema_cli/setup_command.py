@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from dataclasses import dataclass
 from os import getpid
 from pathlib import Path
@@ -135,6 +136,12 @@ async def steer(wish: Steering) -> str:
     if found == "removed":
         return "steering: removed; after installing it again, restart the API server: until then it steers nothing"
     return f"steering: {found}"
+
+
+def setup_call(kubeconfig: str, context: str, *options: str) -> str:
+    """What somebody types to steer the new pods of a context's cluster; with `--no-steering`, to end that."""
+    named = ["--context", context] if context else []
+    return shlex.join(["kinema", "setup", "--kubeconfig", kubeconfig, *named, *options])
 
 
 def _print(report: SetupReport) -> None:

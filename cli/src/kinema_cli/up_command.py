@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import shutil
 from dataclasses import dataclass
 from os import getpid
@@ -20,7 +19,7 @@ from kinema_cli.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, stop_event
 from kinema_cli.providers import provider_setting
 from kinema_cli.service_settings import read_service_settings
-from kinema_cli.setup_command import Steering, steer
+from kinema_cli.setup_command import Steering, setup_call, steer
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.yaml_files import current_context, kubeconfig_files
@@ -169,7 +168,13 @@ async def _is_well(options: PipelineOptions) -> bool:
     """Look before anything is started, and tell what is not well; False when something would not work."""
     given = options.settings.get("rescheduler", {}).get("provider", options.provider)
     assert isinstance(given, dict)  # checked when the settings were read
-    subject = Subject(kubeconfig=str(options.kubeconfig), context=options.context, provider=given, nats=options.nats)
+    subject = Subject(
+        kubeconfig=str(options.kubeconfig),
+        context=options.context,
+        provider=given,
+        nats=options.nats,
+        steering=False,  # it is installed later, or not wanted
+    )
     found = await examine(subject)
     worse = [finding for finding in found if finding.level != "ok"]
     for finding in worse:
@@ -179,8 +184,7 @@ async def _is_well(options: PipelineOptions) -> bool:
 
 def _undo(options: PipelineOptions) -> str:
     """What takes out of the cluster what stays there when all has ended."""
-    context = ["--context", options.context] if options.context else []
-    return shlex.join(["kinema", "setup", "--kubeconfig", str(options.kubeconfig), *context, "--no-steering"])
+    return setup_call(str(options.kubeconfig), options.context, "--no-steering")
 
 
 async def _steered(options: PipelineOptions) -> str:

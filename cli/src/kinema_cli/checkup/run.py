@@ -13,8 +13,10 @@ from kinema_cli.checkup.broker import broker
 from kinema_cli.checkup.cluster import reachable, rights, sources
 from kinema_cli.checkup.finding import Finding
 from kinema_cli.checkup.prices import neighbours, prices
+from kinema_cli.checkup.steering import steering
 from kinema_cli.live import objects_of
 from kinema_cli.rbac_command import DEFAULT, rules_by_service
+from kinema_cli.setup_command import setup_call
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.adapters.kubernetes import Api
@@ -35,6 +37,8 @@ class Subject:
     accounts: str = ""
     """Namespace of the services' accounts, to ask about their rights; empty: about one's own."""
     nats: RuntimeSettings | None = None
+    steering: bool = True
+    """Whether to look for the admission policy; not where it is about to be installed, or is not wanted."""
 
 
 async def examine(subject: Subject) -> tuple[Finding, ...]:
@@ -64,6 +68,8 @@ async def _in_reach(api: Api, subject: Subject) -> list[Finding]:
     kind = str(subject.provider["kind"]) if subject.provider is not None else ""
     found += await rights(api, rules_by_service(kind or DEFAULT), accounts=subject.accounts, provider=kind)
     found += await sources(api)
+    if subject.steering:
+        found.append(await steering(api, setup_call(subject.kubeconfig, subject.context)))
     try:
         cluster = from_objects(await objects_of(api, _NODES))
     except (ApiError, UnreadableListError) as error:
