@@ -26,7 +26,7 @@ from kinema_core.events import (
     Workload,
 )
 from kinema_core.model.cluster import Cluster
-from kinema_core.runtime.bus import Stored
+from kinema_core.runtime.bus import Bus, Stored
 
 QUIET_SECONDS: Final = 20.0
 """After so long without a step that began or ended, people want to know what for."""
@@ -138,6 +138,16 @@ def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> Execution
         leftovers=aborted.leftovers if aborted is not None else (),
         figures=ended.figures if isinstance(ended, ExecutionFinished | ExecutionAborted) else EMPTY,
     )
+
+
+async def unended(bus: Bus) -> str:
+    """Id of the plan that is being carried out, as the log has it; empty where none is."""
+    begun = await bus.last("LOG", "plan-accepted")
+    if not isinstance(begun, Stored) or not isinstance(begun.event.body, PlanAccepted):
+        return ""
+    ends = [await bus.last("LOG", kind) for kind in ("execution-finished", "execution-aborted")]
+    over = any(end is not None and end.sequence > begun.sequence for end in ends)
+    return "" if over else begun.event.body.plan
 
 
 def _abort(newest: Mapping[str, Stored], accepted: int) -> AbortStatus | None:

@@ -13,6 +13,7 @@ from typing import Final
 from rich.console import Console
 
 from kinema_cli.broker import AddressError, settings_for
+from kinema_cli.marks import GO_ON, marks_in
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, SetupReport, setup
@@ -27,6 +28,9 @@ _NOTHING: Final = (
     "nothing to set up: give --nats and --cluster for streams on a broker, --kubeconfig for the admission policy in a "
     "cluster (with --no-steering to remove it), or all of them"
 )
+
+_STAYS: Final = "stays, as "
+_IN_GOOD_ORDER: Final = "a plan is being carried out: let it end or `kinema abort` it, end that Kinema, run this again"
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def run_setup(*, nats: str, clusters: list[str], replicas: int, steering: Steeri
     With an empty `nats` only the latter: no broker is needed for it.
 
     Returns:
-        0 done, 1 refused, 2 wrong arguments, 4 something is there, but otherwise.
+        0 done, 1 refused, 2 wrong arguments, 4 something is there, but otherwise, or marks of a plan stay on nodes.
     """
     try:
         every = _brokers(nats, clusters, replicas)
@@ -58,11 +62,10 @@ def run_setup(*, nats: str, clusters: list[str], replicas: int, steering: Steeri
         if every:
             report = asyncio.run(setup(every[0], Layout(clusters=tuple(clusters), replicas=replicas)))
             _print(report)
-        if steering is not None:
-            asyncio.run(_steer_or_leave(steering))
+        in_the_way = steering is not None and asyncio.run(_steer_or_leave(steering))
     except (BusError, EffectError) as error:
         return _failed(1, str(error))
-    return 4 if report.drift else 0
+    return 4 if report.drift or in_the_way else 0
 
 
 def _brokers(nats: str, clusters: list[str], replicas: int) -> list[RuntimeSettings]:
@@ -81,11 +84,20 @@ def _failed(code: int, said: str) -> int:
     return code
 
 
-async def _steer_or_leave(wish: Steering) -> None:
-    """Carry out the wish; who takes steering away is about to leave, so the claim goes with it where it is free."""
+async def _steer_or_leave(wish: Steering) -> bool:
+    """Carry out the wish; who takes steering away is about to leave, so the claim goes with it where it is free.
+
+    Returns whether marks of a plan stay on nodes then.
+    """
     Console().print(await steer(wish), markup=False, soft_wrap=True)
-    if not wish.on:
-        Console().print(await leave(wish.kubeconfig, context=wish.context), markup=False, soft_wrap=True)
+    if wish.on:
+        return False
+    claim = await leave(wish.kubeconfig, context=wish.context)
+    Console().print(claim, markup=False, soft_wrap=True)
+    marks = await marks_in(wish.kubeconfig, context=wish.context)
+    if marks:
+        _failed(4, f"{marks.told}: {_IN_GOOD_ORDER if _STAYS in claim else f'{GO_ON}; {marks.by_hand}'}")
+    return bool(marks)
 
 
 async def leave(kubeconfig: Path, seconds: float = 15.0, *, context: str = "") -> str:
@@ -109,7 +121,7 @@ async def leave(kubeconfig: Path, seconds: float = 15.0, *, context: str = "") -
     except EffectError as error:
         if error.reason != CLAIMED:
             raise
-        return f"{what}: stays, as {await _holder(api)} acts on this cluster; run this again when that has ended"
+        return f"{what}: {_STAYS}{await _holder(api)} acts on this cluster; run this again when that has ended"
     finally:
         await api.close()
     return f"{what}: removed"

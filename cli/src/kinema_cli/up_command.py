@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from os import getpid
 from pathlib import Path
@@ -12,8 +13,10 @@ from socket import gethostname
 
 from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.checkup.run import Subject, examine
+from kinema_cli.execution_status import unended
 from kinema_cli.holding import held
 from kinema_cli.inputs import InputError, UsageError, kubeconfig_file
+from kinema_cli.marks import GO_ON, marks_in
 from kinema_cli.output import complain
 from kinema_cli.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, stop_event
@@ -126,23 +129,48 @@ async def _run(options: PipelineOptions) -> int:
         operator = pipeline.runtime("operator")
         address = operator.nats_url.replace("nats://", f"nats://{operator.nats_user}:{operator.nats_password}@")
         complain(f"kinema status --nats {address} --cluster {options.cluster}")
-        while not stopping.is_set():
-            looping = pipeline.supervisor.crash_looping()
-            if looping is not None:
-                return _gave_up(looping)
-            await _keep_broker(pipeline)
-            try:
-                await asyncio.wait_for(stopping.wait(), LOOK_SECONDS)
-            except TimeoutError:
-                continue
-        complain(f"ended; `{_undo(options)}` takes the admission policy out of the cluster")
+        code = await _looked_after(pipeline, stopping)
+        await pipeline.supervisor.stop()  # what is told below stays as it is
+        complain(await _last_words(pipeline))
     except EffectError as error:
         complain(f"nothing was started: {error.detail}")
         return CONFLICT if error.reason == CLAIMED else 1
     else:
-        return 0
+        return code
     finally:
         await pipeline.stop()
+
+
+async def _looked_after(pipeline: LocalPipeline, stopping: asyncio.Event) -> int:
+    """Keep everything running until interrupted; 0 then, 1 where a service keeps ending."""
+    while not stopping.is_set():
+        looping = pipeline.supervisor.crash_looping()
+        if looping is not None:
+            return _gave_up(looping)
+        await _keep_broker(pipeline)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), LOOK_SECONDS)
+    return 0
+
+
+async def _last_words(pipeline: LocalPipeline) -> str:
+    """What is left in the cluster once the services have ended, and what to do about it."""
+    options = pipeline.options
+    try:
+        plan = await unended(pipeline.bus)
+        marks = await marks_in(options.kubeconfig, context=options.context)
+    except (BusError, EffectError) as error:
+        return f"ended; whether a plan is half done could not be read: {error}; `kinema doctor` finds nodes it closed"
+    if plan:
+        where = f"--out {options.directory}" if options.nats is None else f"--nats {options.nats.nats_url}"
+        left = f": {marks.told}" if marks else ""
+        return (
+            f"ended in the middle of plan {plan}{left}. `kinema up` with the same {where} goes on with it; to give it "
+            "up, start that, `kinema abort`, and end it only when `kinema plans` says that the plan has ended"
+        )
+    if marks:
+        return f"ended; {marks.told}: {GO_ON}; {marks.by_hand}"
+    return f"ended; `{_undo(options)}` takes the admission policy out of the cluster"
 
 
 async def _claim(options: PipelineOptions, holder: str) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from kinema_cli.checkup.broker import broker
 from kinema_cli.checkup.cluster import reachable, rights, sources
 from kinema_cli.checkup.finding import Finding
+from kinema_cli.checkup.leftovers import leftovers
 from kinema_cli.checkup.prices import neighbours, prices
 from kinema_cli.checkup.steering import steering
 from kinema_cli.live import objects_of
@@ -74,7 +75,7 @@ async def _in_reach(api: Api, subject: Subject) -> list[Finding]:
         cluster = from_objects(await objects_of(api, _NODES))
     except (ApiError, UnreadableListError) as error:
         return [*found, Finding("nodes", "fail", f"they cannot be listed: {error}", "see the rights above")]
-    return found + await _nodes(cluster, subject, kind)
+    return found + await _nodes(cluster, subject, kind) + await leftovers(api, cluster.nodes)
 
 
 async def _nodes(cluster: Cluster, subject: Subject, kind: str) -> list[Finding]:

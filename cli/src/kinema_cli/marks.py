@@ -1,0 +1,89 @@
+"""A plan's marks on nodes that outlive their Kinema: which nodes have them, and what people can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kinema_rescheduler.adapters.kubernetes_api import Json, annotations_of, connect
+from kinema_rescheduler.logic.names import EXPIRY, FENCING, OPTIMIZED, PLAN
+
+if TYPE_CHECKING:
+    from kinema_core.events import Node
+
+_MOST: Final = 10
+"""Nodes that are named; the rest is counted."""
+GO_ON: Final = (
+    "start the Kinema that made the plan again, on its broker (`kinema up`: with the same --out): it goes on, or takes "
+    "back what is unfinished after `kinema abort`, and opens the nodes"
+)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Names of nodes with marks of a plan."""
+
+    closed: tuple[str, ...] = ()
+    """Those that a taint closes to new pods."""
+    labelled: tuple[str, ...] = ()
+    """Those with a label or an annotation only."""
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.closed or self.labelled)
+
+    @property
+    def told(self) -> str:
+        """Which nodes have which marks."""
+        stay = "stays" if len(self.closed) == 1 else "stay"
+        parts = [f"{_names(self.closed)} {stay} closed to new pods (taint {EXPIRY}:NoSchedule)"] if self.closed else []
+        carry = "carries" if len(self.labelled) == 1 else "carry"
+        parts += [f"{_names(self.labelled)} {carry} labels of a plan (kinema.io/…)"] if self.labelled else []
+        return "; ".join(parts)
+
+    @property
+    def by_hand(self) -> str:
+        """What takes them off where no Kinema is left that could."""
+        every = " ".join((*self.closed, *self.labelled))
+        untaint = f"kubectl taint nodes {' '.join(self.closed)} {EXPIRY}:NoSchedule- && " if self.closed else ""
+        labels = f"kubectl label nodes {every} {EXPIRY}- {OPTIMIZED}-"
+        command = f"{untaint}{labels} && kubectl annotate nodes {every} {PLAN}- {FENCING}-"
+        return f"where that broker is gone for good: `{command}`"
+
+
+def _names(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _MOST} more" if len(nodes) > _MOST else ""
+    return f"node{'s' * (len(nodes) > 1)} {', '.join(nodes[:_MOST])}{more}"
+
+
+def marks_on(nodes: Iterable[Node]) -> Marks:
+    """The marks on nodes as the observer reads them."""
+    return _marks((node.name, {*node.labels, *node.annotations}, {one.key for one in node.taints}) for node in nodes)
+
+
+async def marks_in(kubeconfig: Path, *, context: str) -> Marks:
+    """The marks on the nodes of a cluster; raises EffectError where they cannot be listed."""
+    api = await connect(str(kubeconfig), context=context)
+    try:
+        nodes = await api.items("/api/v1/nodes")
+    finally:
+        await api.close()
+    return _marks((node["metadata"]["name"], _keys(node), _taints(node)) for node in nodes)
+
+
+def _keys(node: Json) -> set[str]:
+    labels: Mapping[str, str] = node["metadata"].get("labels") or {}
+    return {*labels, *annotations_of(node)}
+
+
+def _taints(node: Json) -> set[str]:
+    return {taint.get("key", "") for taint in (node.get("spec") or {}).get("taints") or []}
+
+
+def _marks(nodes: Iterable[tuple[str, set[str], set[str]]]) -> Marks:
+    every = sorted(nodes, key=lambda node: node[0])
+    closed = tuple(name for name, _, taints in every if EXPIRY in taints)
+    labelled = tuple(name for name, keys, taints in every if EXPIRY not in taints and keys & {EXPIRY, OPTIMIZED, PLAN})
+    return Marks(closed, labelled)

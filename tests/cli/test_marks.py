@@ -1,0 +1,133 @@
+"""What a plan leaves on nodes when its Kinema ends, is removed, or is looked for: named, with what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.rescheduler.sim_world import SimWorld, sim_world
+from typer.testing import CliRunner
+
+from kinema_cli.checkup.leftovers import leftovers
+from kinema_cli.live import objects_of
+from kinema_cli.main import app
+from kinema_cli.marks import Marks
+from kinema_cli.pipeline import LocalPipeline, PipelineOptions
+from kinema_cli.up_command import _last_words
+from kinema_core.events import ExecutionFinished, PlanAccepted
+from kinema_core.model.cluster import from_objects
+from kinema_observer.adapters.kubernetes import Api
+from kinema_observer.adapters.source import RESOURCES
+from kinema_rescheduler.adapters.kubernetes_api import connect, node_path
+from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
+from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED, PLAN
+from kinema_sim.scenarios.registry import SCENARIOS
+
+NODES = next(resource for resource in RESOURCES if resource.kind == "Node")
+
+
+@dataclass
+class HalfDone:
+    """A cluster in which a plan has closed a node and labelled another one."""
+
+    world: SimWorld
+    kubeconfig: Path
+    closed: str
+    labelled: str
+
+
+@pytest.fixture
+async def half_done(tmp_path: Path) -> AsyncIterator[HalfDone]:
+    """The smallest simulated cluster, with the marks of plan p-7."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig))
+        first, second = sorted(node["metadata"]["name"] for node in await api.items("/api/v1/nodes"))[:2]
+        taint = {"key": EXPIRY, "value": "it-1", "effect": "NoSchedule"}
+        going = {"labels": {EXPIRY: "it-1"}, "annotations": {PLAN: "p-7"}}
+        await api.patch(node_path(first), {"metadata": going, "spec": {"taints": [taint]}})
+        await api.patch(node_path(second), {"metadata": {"labels": {OPTIMIZED: "it-1"}}})
+        await api.close()
+        yield HalfDone(world, world.kubeconfig, first, second)
+
+
+def ended(half_done: HalfDone, tmp_path: Path) -> LocalPipeline:
+    """A pipeline whose services have ended, on the world's streams."""
+    provider = {"kind": "sim", "url": half_done.world.url}
+    options = PipelineOptions(
+        directory=tmp_path / "up", cluster="sim", kubeconfig=half_done.kubeconfig, provider=provider
+    )
+    pipeline = LocalPipeline(options)
+    pipeline._bus = half_done.world.bus
+    return pipeline
+
+
+async def test_up_that_ends_in_the_middle_of_a_plan_says_so(half_done: HalfDone, tmp_path: Path) -> None:
+    """Which plan, which node stays closed, that the same command goes on, and how to give it up instead."""
+    pipeline = ended(half_done, tmp_path)
+    await half_done.world.publish(PlanAccepted(plan="p-7", version=1), "a1")
+    said = await _last_words(pipeline)
+    assert said.startswith(f"ended in the middle of plan p-7: node {half_done.closed} stays closed to new pods")
+    assert f"`kinema up` with the same --out {tmp_path / 'up'} goes on with it" in said
+    assert "`kinema abort`" in said
+    assert "--no-steering" not in said
+
+
+async def test_up_that_ends_after_a_plan_names_only_what_is_left(half_done: HalfDone, tmp_path: Path) -> None:
+    """A plan that has ended is not half done; nodes that still carry marks are named all the same."""
+    pipeline = ended(half_done, tmp_path)
+    await half_done.world.publish(PlanAccepted(plan="p-7", version=1), "a1")
+    await half_done.world.publish(ExecutionFinished(plan="p-7", fencing=1), "f1")
+    said = await _last_words(pipeline)
+    assert said.startswith(f"ended; node {half_done.closed} stays closed")
+    api = await connect(str(half_done.kubeconfig))
+    clean = {"labels": {EXPIRY: None, OPTIMIZED: None}, "annotations": {PLAN: None}}
+    for name in (half_done.closed, half_done.labelled):
+        await api.patch(node_path(name), {"metadata": clean, "spec": {"taints": []}})
+    await api.close()
+    said = await _last_words(pipeline)
+    assert said.startswith("ended; ")
+    assert "node " not in said
+
+
+async def test_who_takes_kinema_out_is_told_of_nodes_that_stay_marked(half_done: HalfDone) -> None:
+    """The policy goes, and exit 4 says which nodes are not as before, with the command that makes them so."""
+    command = ["setup", "--kubeconfig", str(half_done.kubeconfig), "--no-steering"]
+    off = await asyncio.to_thread(CliRunner().invoke, app, command)
+    assert off.exit_code == 4
+    assert off.stdout == "steering: absent\nLease kube-system/kinema: absent\n"
+    (said,) = off.stderr.splitlines()
+    assert said.startswith(
+        f"node {half_done.closed} stays closed to new pods (taint kinema.io/expiry:NoSchedule); "
+        f"node {half_done.labelled} carries labels of a plan (kinema.io/…): start the Kinema that made the plan again"
+    )
+    assert f"`kubectl taint nodes {half_done.closed} kinema.io/expiry:NoSchedule- && kubectl label nodes" in said
+
+
+async def test_the_doctor_tells_marks_that_nobody_will_take_off(half_done: HalfDone) -> None:
+    """A warning while nobody holds the Lease, all well while somebody does, and no word where no node is marked."""
+    api = await Api.connect(kubeconfig=str(half_done.kubeconfig), context="")
+    nodes = from_objects(await objects_of(api, NODES)).nodes
+    (alone,) = await leftovers(api, nodes)
+    assert (alone.level, alone.said.partition(" (")[0]) == ("warn", f"node {half_done.closed} stays closed to new pods")
+    assert "a plan is half done" in alone.said
+    writing = await connect(str(half_done.kubeconfig))
+    claim = ClusterClaim(writing, "me", process="it")
+    await claim.take()
+    (held,) = await leftovers(api, nodes)
+    await claim.release()
+    (free,) = await leftovers(api, nodes)
+    assert (held.level, free.level) == ("ok", "warn")
+    others = [node for node in nodes if node.name not in {half_done.closed, half_done.labelled}]
+    assert await leftovers(api, others) == []
+    await writing.close()
+    await api.close()
+
+
+def test_many_nodes_are_counted_and_all_of_them_cleaned() -> None:
+    """Ten names can be read; the command has every one."""
+    marks = Marks(tuple(f"n{number:02}" for number in range(12)), ())
+    assert "n09 and 2 more stay closed" in marks.told
+    assert "n11" in marks.by_hand
