@@ -217,7 +217,8 @@ def check(outcome: Outcome, *, alone: bool = False, but: Container[str] = ()) ->
     And no invariant of the history is broken; where nobody else was at work (`alone`), none of the changes, either. The
     same events lead to the same decisions again. `but` names invariants of the events that the case itself breaks.
     """
-    assert outcome.broken(alone=alone, but=but) == []
+    broken = outcome.broken(alone=alone, but=but)
+    assert broken == [], "\n".join(broken)
     assert outcome.run.replayed() == ""
     progress = outcome.run.progress
     assert outcome.run.struck

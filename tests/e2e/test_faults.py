@@ -43,11 +43,11 @@ async def watches_break(scene: Scene) -> bool:
     """Watches are cut, and the observer's next ones find their version expired."""
     if not scene.did("expire"):
         return False
-    if "cut" in scene.notes:
-        return not scene.proxy.pending
-    if scene.proxy.cut("watch") > 0 and scene.once("cut"):
+    if scene.once("refusals"):  # before the cut: the observer comes back at once
         scene.proxy.refuse("watch", 410, method="GET", count=3)
-    return False
+    if "cut" not in scene.notes and scene.proxy.cut("watch") > 0:
+        scene.once("cut")
+    return "cut" in scene.notes and not scene.proxy.pending
 
 
 async def api_server_restarts(scene: Scene) -> bool:
