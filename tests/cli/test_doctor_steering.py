@@ -14,6 +14,8 @@ from kinema_cli.checkup.finding import Finding
 from kinema_cli.checkup.run import Subject, examine
 from kinema_cli.setup_command import Steering, steer
 from kinema_cli.up_command import UpOptions, _is_well, _pipeline_options
+from kinema_rescheduler.adapters.kubernetes_api import connect
+from kinema_rescheduler.logic.names import STEERING_NAME
 from kinema_sim.front.kube import KubeFront
 from kinema_sim.scenarios.registry import SCENARIOS
 
@@ -82,6 +84,18 @@ async def test_what_setup_installs_is_found(version: str, policies: Policies, wo
     assert await steer(Steering(world.kubeconfig, on=True)) == "steering: installed"
     after = await told(world)
     assert (after.level, after.said, after.do) == ("ok", f"the admission policy is installed ({version})", "")
+
+
+async def test_a_policy_that_comes_back_may_be_idle(policies: Policies, world: SimWorld) -> None:
+    """Its parameters are there, so a Kinema was: who removed the policy since has ended steering until a restart."""
+    api = await connect(str(world.kubeconfig))
+    metadata = {"name": STEERING_NAME, "namespace": "kube-system"}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    await api.create("/api/v1/namespaces/kube-system/configmaps", body)
+    await api.close()
+    said = await steer(Steering(world.kubeconfig, on=True))
+    assert said.startswith("steering: installed, anew: if somebody has removed it since the API server started, it")
+    assert await steer(Steering(world.kubeconfig, on=True)) == "steering: installed"
 
 
 async def test_a_policy_that_nothing_puts_into_force(policies: Policies, world: SimWorld) -> None:

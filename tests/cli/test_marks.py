@@ -68,7 +68,7 @@ async def test_up_that_ends_in_the_middle_of_a_plan_says_so(half_done: HalfDone,
     """Which plan, which node stays closed, that the same command goes on, and how to give it up instead."""
     pipeline = ended(half_done, tmp_path)
     await half_done.world.publish(PlanAccepted(plan="p-7", version=1), "a1")
-    said = await _last_words(pipeline)
+    said = await _last_words(pipeline, steers=True)
     assert said.startswith(f"ended in the middle of plan p-7: node {half_done.closed} stays closed to new pods")
     assert f"`kinema up` with the same --out {tmp_path / 'up'} goes on with it" in said
     assert "`kinema abort`" in said
@@ -80,16 +80,17 @@ async def test_up_that_ends_after_a_plan_names_only_what_is_left(half_done: Half
     pipeline = ended(half_done, tmp_path)
     await half_done.world.publish(PlanAccepted(plan="p-7", version=1), "a1")
     await half_done.world.publish(ExecutionFinished(plan="p-7", fencing=1), "f1")
-    said = await _last_words(pipeline)
+    said = await _last_words(pipeline, steers=True)
     assert said.startswith(f"ended; node {half_done.closed} stays closed")
     api = await connect(str(half_done.kubeconfig))
     clean = {"labels": {EXPIRY: None, OPTIMIZED: None}, "annotations": {PLAN: None}}
     for name in (half_done.closed, half_done.labelled):
         await api.patch(node_path(name), {"metadata": clean, "spec": {"taints": []}})
     await api.close()
-    said = await _last_words(pipeline)
-    assert said.startswith("ended; ")
-    assert "node " not in said
+    said = await _last_words(pipeline, steers=True)
+    assert said.startswith("ended; the admission policy stays, and does nothing while no plan is carried out: leave it")
+    assert "restarted, which managed clusters do not let you do" in said
+    assert await _last_words(pipeline, steers=False) == "ended"
 
 
 async def test_who_takes_kinema_out_is_told_of_nodes_that_stay_marked(half_done: HalfDone) -> None:

@@ -103,7 +103,8 @@ async def test_policy_and_claim_come_and_go(control_plane: ControlPlane, tmp_pat
         await api._request("DELETE", PATH)
     doctor = await Api.connect(kubeconfig=str(kubeconfig), context="")
     on = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig))
-    assert (on.exit_code, on.stdout) == (0, "steering: installed\n")
+    assert on.exit_code == 0
+    assert on.stdout.startswith("steering: installed")  # and more, where another test has steered there
     await api.get(POLICY)
     assert (await steering(doctor, "do")).level == "ok"
     ended = ClusterClaim(api, "ended", process="it")

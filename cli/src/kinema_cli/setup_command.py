@@ -19,7 +19,7 @@ from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, SetupReport, setup
 from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, NotFoundError, annotations_of, connect, uid
 from kinema_rescheduler.adapters.kubernetes_claim import PATH, ClusterClaim
-from kinema_rescheduler.adapters.kubernetes_steering import install, remove
+from kinema_rescheduler.adapters.kubernetes_steering import install, remove, was_in_use
 from kinema_rescheduler.errors import EffectError
 from kinema_rescheduler.logic.names import CLAIM_NAME, CLAIMED, PROCESS, STEERING_NAMESPACE
 
@@ -29,6 +29,11 @@ _NOTHING: Final = (
     "cluster (with --no-steering to remove it), or all of them"
 )
 
+INSTALLED: Final = "steering: installed"
+ONLY_AFTER_RESTART: Final = (
+    "installed again, it steers nothing before the API server was restarted, which managed clusters do not let you do"
+)
+_UNTIL_RESTART: Final = "it steers nothing until that is restarted; plans are carried out with more pods elsewhere"
 _STAYS: Final = "stays, as "
 _IN_GOOD_ORDER: Final = "a plan is being carried out: let it end or `kinema abort` it, end that Kinema, run this again"
 
@@ -140,13 +145,16 @@ async def steer(wish: Steering) -> str:
     """
     api = await connect(str(wish.kubeconfig), context=wish.context)
     try:
+        anew = wish.on and await was_in_use(api)
         found = await (install(api) if wish.on else remove(api))
     finally:
         await api.close()
     if found == "absent" and wish.on:
         return "steering: this Kubernetes has no mutating admission policies (1.36 has); pods land where they land"
     if found == "removed":
-        return "steering: removed; after installing it again, restart the API server: until then it steers nothing"
+        return f"steering: removed; {ONLY_AFTER_RESTART}"
+    if anew:
+        return f"{INSTALLED}, anew: if somebody has removed it since the API server started, {_UNTIL_RESTART}"
     return f"steering: {found}"
 
 

@@ -22,7 +22,7 @@ from kinema_cli.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, stop_event
 from kinema_cli.providers import provider_setting
 from kinema_cli.service_settings import read_service_settings
-from kinema_cli.setup_command import Steering, setup_call, steer
+from kinema_cli.setup_command import INSTALLED, ONLY_AFTER_RESTART, Steering, setup_call, steer
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.yaml_files import current_context, kubeconfig_files
@@ -120,8 +120,9 @@ async def _run(options: PipelineOptions) -> int:
     try:
         await pipeline.open()
         await _claim(options, await pipeline.bus.identity())
-        if options.settings["rescheduler"]["steering"]:
-            complain(await _steered(options))
+        steering = await _steered(options) if options.settings["rescheduler"]["steering"] else ""
+        if steering:
+            complain(steering)
         await pipeline.start()
         complain(
             f"{len(pipeline.supervisor.children)} processes run; logs in {options.directory / 'logs'}; Ctrl-C ends them"
@@ -131,7 +132,7 @@ async def _run(options: PipelineOptions) -> int:
         complain(f"kinema status --nats {address} --cluster {options.cluster}")
         code = await _looked_after(pipeline, stopping)
         await pipeline.supervisor.stop()  # what is told below stays as it is
-        complain(await _last_words(pipeline))
+        complain(await _last_words(pipeline, steers=steering.startswith(INSTALLED)))
     except EffectError as error:
         complain(f"nothing was started: {error.detail}")
         return CONFLICT if error.reason == CLAIMED else 1
@@ -153,7 +154,7 @@ async def _looked_after(pipeline: LocalPipeline, stopping: asyncio.Event) -> int
     return 0
 
 
-async def _last_words(pipeline: LocalPipeline) -> str:
+async def _last_words(pipeline: LocalPipeline, *, steers: bool) -> str:
     """What is left in the cluster once the services have ended, and what to do about it."""
     options = pipeline.options
     try:
@@ -170,7 +171,12 @@ async def _last_words(pipeline: LocalPipeline) -> str:
         )
     if marks:
         return f"ended; {marks.told}: {GO_ON}; {marks.by_hand}"
-    return f"ended; `{_undo(options)}` takes the admission policy out of the cluster"
+    if not steers:
+        return "ended"
+    return (
+        "ended; the admission policy stays, and does nothing while no plan is carried out: leave it for the next time. "
+        f"Only where Kinema goes for good, `{_undo(options)}` removes it: {ONLY_AFTER_RESTART}"
+    )
 
 
 async def _claim(options: PipelineOptions, holder: str) -> None:

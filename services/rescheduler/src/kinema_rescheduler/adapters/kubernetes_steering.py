@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from kinema_rescheduler.adapters.kubernetes_api import APPLY, Json, KubernetesApi, NotFoundError, uid
+from kinema_rescheduler.errors import FinalError
 from kinema_rescheduler.logic.names import EXPIRY, STEERING_NAME, STEERING_NAMESPACE
 
 Found = Literal["installed", "removed", "absent"]
@@ -103,6 +104,26 @@ async def install(api: KubernetesApi) -> Found:
     await api.patch(_path(version, _POLICIES), policy(version), APPLY)
     await api.patch(_path(version, _BINDINGS), binding(version), APPLY)
     return "installed"
+
+
+async def was_in_use(api: KubernetesApi) -> bool:
+    """Whether the policy is not there, but the ConfigMap with which a Kinema has steered: was it removed in between?
+
+    Raises:
+        EffectError: the server cannot be reached.
+    """
+    version = await _version(api)
+    config_map = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps/{STEERING_NAME}"
+    return version is not None and not await _told(api, _path(version, _POLICIES)) and await _told(api, config_map)
+
+
+async def _told(api: KubernetesApi, path: str) -> bool:
+    """Whether the server tells of such an object."""
+    try:
+        await api.get(path)
+    except FinalError:
+        return False
+    return True
 
 
 async def remove(api: KubernetesApi) -> Found:
