@@ -201,6 +201,23 @@ def test_live_nodes_of_the_type_win_over_the_formula() -> None:
     assert each.allocatable == {"cpu": 3900, "memory": 13_000 * MIB, "pods": 64, "ephemeral-storage": 100}
 
 
+def test_a_new_type_takes_the_fewest_volumes_of_any_live_node() -> None:
+    """Nobody has seen what a driver says of it; of a type with live nodes what those say holds, also if they do not."""
+    disks = "attachable-volumes-csi-disk.example.com"
+    state = cluster(
+        node("n1", extra={disks: 20}),
+        node("n2", extra={disks: 15}),
+        node("n3", machine="m8", extra={disks: 127, "ephemeral-storage": 5}),
+        node("n4", machine="m6", extra={disks: 0}),
+        node("n5", machine="m5"),
+    )
+    rows = [f"{each},4,16,0.17" for each in ("m4", "m8", "m16", "m5")]
+    found = offers("\n".join((HEADER, *rows)), state).values()
+    limits = {each.machine_type: each.allocatable.get(disks) for each in found}
+    assert limits == {"m4": 15, "m8": 127, "m16": 15, "m5": None}
+    assert all("ephemeral-storage" not in each.allocatable for each in found if each.machine_type == "m16")
+
+
 def test_what_the_row_writes_wins_over_everything() -> None:
     """Written allocatable, pods and devices stand above live nodes and formula."""
     state = cluster(node("n1", cpu=3900, memory=14_000, extra={"nvidia.com/gpu": 8}))

@@ -20,6 +20,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.volumes import attachments
 
 ZONE = "topology.kubernetes.io/zone"
 ON_SALE = tuple(offer(zone=zone) for zone in "ab")
@@ -33,6 +34,11 @@ def broken(on: Cluster, to: dict[str, str], **more: Any) -> set[str]:
     """What of this is wrong with a plan, whether or not its pods may move at all."""
     plan = plan_for(on, ON_SALE, to=to, **more)
     return {each.code for each in check_plan(plan, on, ON_SALE, NOW)} & CODES
+
+
+def attached(on: Cluster, key: str) -> dict[str, int]:
+    """What a pod's volumes take of its node."""
+    return dict(attachments(on, on.pods_by_key[key]))
 
 
 def in_zone(zone: str) -> tuple[NodeTerm, ...]:
@@ -86,6 +92,23 @@ def test_a_node_takes_no_more_volumes_than_it_states() -> None:
         assert broken(zones(disks, pods, limit={name: 1}), {"shop/db-0": "n2"}) == {"over-capacity"}
         assert broken(zones(disks, pods, limit={name: 2}), {"shop/db-0": "n2"}) == set()
     assert broken(zones(disks, pods), {"shop/db-0": "n2"}) == set()
+
+
+def test_a_volume_that_is_yet_to_be_made_is_attached_too() -> None:
+    """For the driver of its class, or of one that is named but not there yet, as kube-scheduler counts it."""
+    made = StorageClass(name="fast", uid="s", wait_for_consumer=True, driver=DRIVER)
+    claim = VolumeClaim(name="data", namespace="shop", uid="c", storage_class="fast")
+    objects = [made, claim, *disk("x"), *stateful("log", ["n2"], rules=uses("x"))]
+    waits = stateful("db", [None], rules=uses("data"))
+    assert broken(zones(objects, waits, limit={CSI: 1}), {"shop/db-0": "n2"}) == {"over-capacity"}
+    assert broken(zones(objects, waits, limit={CSI: 2}), {"shop/db-0": "n2"}) == set()
+    bound = VolumeClaim(name="data", namespace="shop", uid="c", storage_class="fast", volume="pv-to-come")
+    assert attached(zones(objects, [bound], waits), "shop/db-0") == {CSI: 1, OLD: 1}
+
+
+def test_a_claim_that_a_pod_names_twice_is_attached_once() -> None:
+    """Two volumes of a pod may be one claim."""
+    assert attached(zones(disk("x"), stateful("db", ["n1"], rules=uses("x", "x"))), "shop/db-0") == {CSI: 1, OLD: 1}
 
 
 def test_volumes_of_pods_that_no_plan_lists_are_attached_too() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 JSON = dict[str, Any]
+CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
 MERGE: Final = "application/merge-patch+json"
 _QUICK: Final = {
     f"pod-{stage}.stage.kwok.x-k8s.io/{part}": "100ms"
@@ -79,6 +80,13 @@ def vertical(cpu: str) -> JSON:
     }
 
 
+def csi_node(node: str, count: int | None, driver: str = "disk.example.com") -> JSON:
+    """The CSINode of a node with one driver, which may state a count."""
+    limit = {} if count is None else {"allocatable": {"count": count}}
+    stated = {"name": driver, "nodeID": node, "topologyKeys": [], **limit}
+    return {**_named(node), "spec": {"drivers": [stated]}}
+
+
 def change(namespace: str, node: str, chance: random.Random, count: int) -> tuple[str, str, JSON]:
     """Method, path and body of one more change to those objects."""
     apps, core = f"/apis/apps/v1/namespaces/{namespace}", f"/api/v1/namespaces/{namespace}"
@@ -95,6 +103,8 @@ def change(namespace: str, node: str, chance: random.Random, count: int) -> tupl
             {"spec": {"maxUnavailable": chance.randint(0, 3)}},
         ),
         ("DELETE", f"{core}/pods/db-0", {}),
+        ("POST", CSI_NODES, csi_node(node, chance.randint(0, 9))),
+        ("DELETE", f"{CSI_NODES}/{node}", {}),
         (
             "POST",
             f"{core}/pods",

@@ -17,7 +17,6 @@ from tests.controlplane.proxy import FaultyProxy
 from tests.observer.scripted_api import eventually
 from tests.observer.scripted_source import folded
 
-from kinema_core.events import ClusterObject
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
@@ -27,7 +26,8 @@ from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import RESOURCES, KubernetesSource
 from kinema_observer.logic.changes import Changes
-from kinema_observer.logic.kubernetes import decode_object
+from kinema_observer.logic.drivers import Seen, assembled
+from kinema_observer.logic.kubernetes import read
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
 
@@ -62,7 +62,7 @@ class Observed:
 
     async def truth(self, versions: dict[str, str] | None = None) -> Cluster:
         """What a full list shows: just now, or at the version given for each path."""
-        found: list[ClusterObject] = []
+        found: list[Seen] = []
         for resource in RESOURCES:
             at = ""
             if versions is not None:
@@ -72,9 +72,9 @@ class Observed:
             elif any(item.off for item in self.source.reflectors if item.resource == resource):
                 continue
             body = await self.do("GET", resource.path + at)
-            read = (decode_object(resource.kind, msgspec.json.encode(item)) for item in body["items"])
-            found += [item for item in read if item is not None]
-        return from_objects(found)
+            items = (read(resource.kind, msgspec.json.encode(item)).item for item in body["items"])
+            found += [item for item in items if item is not None]
+        return from_objects(assembled(found))
 
     async def converged(self) -> None:
         """Wait until what readers fold equals a fresh list, and everything is followed."""

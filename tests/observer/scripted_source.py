@@ -11,7 +11,8 @@ from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_observer.logic.changes import Changes, identity
+from kinema_observer.logic.changes import Changes
+from kinema_observer.logic.drivers import identity
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
 

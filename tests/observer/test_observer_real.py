@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,16 @@ import pytest
 from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.nodes import node, nodes_for_a_while
 from tests.controlplane.plane import ControlPlane
-from tests.observer.one_of_each import JSON, MERGE, change, objects, vertical, vertical_definition
+from tests.observer.one_of_each import (
+    CSI_NODES,
+    JSON,
+    MERGE,
+    change,
+    csi_node,
+    objects,
+    vertical,
+    vertical_definition,
+)
 from tests.observer.real_cluster import QUICK, Observed, observing, ticking
 from tests.observer.scripted_api import eventually, until
 from tests.observer.scripted_source import folded
@@ -56,6 +66,8 @@ def namespace(request: pytest.FixtureRequest, control_plane: ControlPlane) -> It
     yield name
     for path in (path for path in reversed(made) if f"/{name}/" not in path):
         control_plane.admin.request("DELETE", path)
+    with suppress(RefusedError):  # a churn may have left it
+        control_plane.admin.request("DELETE", f"{CSI_NODES}/{NODE}")
 
 
 @pytest.fixture
@@ -234,6 +246,29 @@ async def test_a_kind_whose_definition_comes_later_is_followed(observed: Observe
         finally:
             await observed.do("DELETE", f"{definitions}/verticalpodautoscalers.autoscaling.k8s.io")
         await until(lambda: not folded(observed.bus).recommendations, 30)
+
+
+async def test_limits_of_drivers_are_those_of_their_node(observed: Observed) -> None:
+    """A CSINode that comes after its node gives it a limit, one that goes takes it away; no count is no limit."""
+    disks = "attachable-volumes-csi-disk.example.com"
+
+    def limit() -> int | None:
+        known = folded(observed.bus).node(NODE)
+        return None if known is None else known.allocatable.get(disks)
+
+    async with ticking(observed):
+        await observed.converged()
+        assert limit() is None
+        for count in (3, 0):
+            await observed.do("POST", CSI_NODES, csi_node(NODE, count))
+            await until(lambda: limit() == count, 30)  # noqa: B023 - waited for within the round
+            await observed.converged()
+            await observed.do("DELETE", f"{CSI_NODES}/{NODE}")
+            await until(lambda: limit() is None, 30)
+        await observed.do("POST", CSI_NODES, csi_node(NODE, None))
+        await observed.converged()
+        assert limit() is None
+        await observed.do("DELETE", f"{CSI_NODES}/{NODE}")
 
 
 def _scale(namespace: str) -> str:

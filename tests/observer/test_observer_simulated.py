@@ -13,10 +13,11 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from tests.observer.one_of_each import CSI_NODES, MERGE, csi_node
 from tests.observer.scripted_api import eventually, kubeconfig, until
 from tests.observer.scripted_source import folded
 
-from kinema_core.events import ClusterObject, IterationStarted, Node, Pod, UsageSampled
+from kinema_core.events import IterationStarted, Node, Pod, UsageSampled
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
@@ -26,7 +27,8 @@ from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.metrics import MetricsApi
 from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import KubernetesSource
-from kinema_observer.logic.kubernetes import decode_object
+from kinema_observer.logic.drivers import Seen, assembled
+from kinema_observer.logic.kubernetes import read
 from kinema_observer.sampling import UsageSampler
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
@@ -59,14 +61,14 @@ class Running:
 
     async def fresh(self) -> Cluster:
         """The cluster as a full list shows it just now, published by nobody."""
-        found: list[ClusterObject] = []
+        found: list[Seen] = []
         for reflector in self.source.reflectors:
             if not reflector.off:
                 body = msgspec.json.decode(await self.api.get(reflector.resource.path, {}))
                 for item in body["items"]:
-                    read = decode_object(reflector.resource.kind, msgspec.json.encode(item))
-                    found += [read] if read is not None else []
-        return from_objects(found)
+                    seen = read(reflector.resource.kind, msgspec.json.encode(item)).item
+                    found += [seen] if seen is not None else []
+        return from_objects(assembled(found))
 
     async def converged(self) -> None:
         """Wait until what readers fold equals a fresh list."""
@@ -168,3 +170,34 @@ async def test_a_pod_that_fits_nowhere_starts_an_autoscale_iteration(running: Ru
     known = {type(item) for item in (await running.fresh()).objects["Pod"].values()}
     assert known == {Pod}
     assert all(isinstance(node, Node) for node in folded(running.bus).nodes)
+
+
+async def test_limits_of_drivers_come_change_and_go_with_their_csinodes(running: Running) -> None:
+    """Each leads to a delta of the node; a CSINode without its node, and one that nobody may read, to nothing."""
+    await until(lambda: folded(running.bus).version)
+    name = folded(running.bus).nodes[0].name
+    path = f"{CSI_NODES}/{name}"
+
+    def limit() -> int | None:
+        node = folded(running.bus).node(name)
+        return None if node is None else node.allocatable.get("attachable-volumes-csi-disk.example.com")
+
+    await running.ask("POST", CSI_NODES, csi_node("nowhere", 4))
+    await running.ask("POST", CSI_NODES, csi_node(name, 4))
+    await until(lambda: limit() == 4)
+    await running.ask("PATCH", path, csi_node(name, 2), MERGE)
+    await until(lambda: limit() == 2)
+    await running.ask("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": {"new": "yes"}}}, MERGE)
+    await until(lambda: "new" in folded(running.bus).nodes[0].labels)
+    assert limit() == 2
+    await running.converged()
+    await running.ask("DELETE", path)
+    await until(lambda: limit() is None)
+    await running.ask("POST", CSI_NODES, csi_node(name, 1))
+    await until(lambda: limit() == 1)
+    fault = {"type": "api", "method": "GET", "path": "csinodes", "status": 403, "count": 1000}
+    await running.ask("POST", "/sim/v1/faults", fault)
+    await running.ask("POST", "/sim/v1/faults", {"type": "watch-cut", "path": "csinodes"})
+    await until(lambda: limit() is None)
+    assert running.source.missing() == ()
+    assert folded(running.bus) == running.observer.cluster

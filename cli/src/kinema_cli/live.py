@@ -28,6 +28,7 @@ from kinema_observer.errors import (
     ApiSetupError,
     UnreadableListError,
 )
+from kinema_observer.logic.drivers import Seen, assembled
 from kinema_observer.logic.lists import Decoded, decode_list
 
 _ATTEMPTS: Final = 3
@@ -66,12 +67,12 @@ def live_snapshot(context: str, kubeconfig: Path | None = None) -> Snapshot:
 async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
     api = await Api.connect(kubeconfig=kubeconfig, context=context)
     try:
-        objects: list[ClusterObject] = []
+        seen: list[Seen] = []
         finished: set[str] = set()
         for resource in RESOURCES:
             try:
                 for page in await _consistent(api, resource):
-                    objects += page.objects
+                    seen += (*page.objects, *page.limits)
                     finished |= page.finished
             except (ApiMissingError, ApiDeniedError) as error:
                 # A cluster without autoscalers or a user without rights to them can still be planned for.
@@ -79,7 +80,7 @@ async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
                     raise
     finally:
         await api.close()
-    cluster = from_objects(objects)
+    cluster = from_objects(assembled(seen))
     if not cluster.nodes:
         raise SnapshotError("the cluster has no nodes")
     return Snapshot(cluster=cluster, now=now, ignored={}, finished=frozenset(finished), live=True)

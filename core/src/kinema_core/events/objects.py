@@ -187,6 +187,8 @@ class Node(_ClusterScoped, frozen=True, kw_only=True, tag="Node", tag_field="kin
     unschedulable: bool = False
     ready: bool = False
     allocatable: Amounts = EMPTY
+    """What pods may request, and how many volumes of a driver they may have (`attachable-volumes-csi-DRIVER`), 0 too:
+    where the node's CSINode states a count, that one."""
     created: datetime | None = None
 
 
@@ -315,10 +317,11 @@ class VolumeClaim(_Namespaced, frozen=True, kw_only=True, tag="VolumeClaim", tag
 
 
 class StorageClass(_ClusterScoped, frozen=True, kw_only=True, tag="StorageClass", tag_field="kind"):
-    """A storage class: whether volumes wait for their first pod, and where they may be."""
+    """A storage class: whether volumes wait for their first pod, where they may be, and whose they will be."""
 
     wait_for_consumer: bool = False
     node_terms: tuple[NodeTerm, ...] | None = None
+    driver: str = ""
 
 
 class PriorityClass(_ClusterScoped, frozen=True, kw_only=True, tag="PriorityClass", tag_field="kind"):

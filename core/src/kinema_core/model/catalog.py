@@ -16,7 +16,7 @@ from kinema_core.events import Amounts, FrozenMap, Labels, Node, Offer
 from kinema_core.model.catalog_file import GIB, CatalogError, CatalogRow, dated, micro_usd, parse_catalog
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import HOSTNAME
-from kinema_core.model.resources import limited
+from kinema_core.model.resources import ATTACHABLE_ANY, limited
 from kinema_core.model.vocabulary import CAPACITY_TYPE, PRICE, SPOT_VALUES
 
 __all__ = [
@@ -119,7 +119,7 @@ def offers_from(rows: Iterable[CatalogRow], cluster: Cluster) -> tuple[Offer, ..
     Offers of one name get `#2`, `#3` in file order.
     """
     zones = sorted({zone for node in cluster.nodes if (zone := machine_of(node)[1]) != UNKNOWN})
-    live = _live_allocatable(cluster)
+    live, unseen = _live_allocatable(cluster), _least_attachable(cluster)
     counts: dict[str, int] = {}
     offers: list[Offer] = []
     for row in rows:
@@ -130,7 +130,7 @@ def offers_from(rows: Iterable[CatalogRow], cluster: Cluster) -> tuple[Offer, ..
             name = base if counts[base] == 1 else f"{base}#{counts[base]}"
             shared = row.available is not None and len(places) > 1
             pool = f"{row.machine_type}/*/{row.capacity_type}@{row.line}" if shared else ""
-            offers.append(_offer(row, name=name, zone=zone, pool=pool, live=live.get(row.machine_type, {})))
+            offers.append(_offer(row, name=name, zone=zone, pool=pool, live=live.get(row.machine_type, unseen)))
     return tuple(offers)
 
 
@@ -165,7 +165,7 @@ def _allocatable(row: CatalogRow, live: Mapping[str, int]) -> Amounts:
     """What a new node has for pods: as written in the row, else as live nodes of the type have, else by the formula.
 
     Devices only as written: that a live node has some does not say that a new one is bought with them. Storage and
-    volume limits of live nodes hold for new ones too.
+    volume limits of live nodes hold for new ones too; of a type that no live node has, the least volumes of any.
     """
     cpu, memory = gke_allocatable(row.vcpus, row.memory)
     if row.machine_type in _SHARED_CORE and row.vcpus == 2:
@@ -190,6 +190,16 @@ def _live_allocatable(cluster: Cluster) -> dict[str, dict[str, int]]:
                 seen[name] = min(amount, seen.get(name, amount))
     smallest.pop(UNKNOWN, None)
     return smallest
+
+
+def _least_attachable(cluster: Cluster) -> dict[str, int]:
+    """The fewest volumes of each driver that a live node says it takes: a driver may limit what nobody has seen yet."""
+    least: dict[str, int] = {}
+    for node in cluster.nodes:
+        for name, amount in node.allocatable.items():
+            if name.startswith(ATTACHABLE_ANY) and amount > 0:
+                least[name] = min(amount, least.get(name, amount))
+    return least
 
 
 def node_prices(cluster: Cluster, offers: Iterable[Offer]) -> Mapping[str, int]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap
+
+ATTACHABLE_ANY: Final = "attachable-volumes-"
+"""Begins every resource that stands for attachments of volumes."""
 
 
 def limited(resource: str) -> bool:
@@ -13,7 +17,7 @@ def limited(resource: str) -> bool:
     Ephemeral storage and volume attachments are the exception: where a node or an offer says nothing about them,
     they are not limited there.
     """
-    return resource != "ephemeral-storage" and not resource.startswith("attachable-volumes-")
+    return resource != "ephemeral-storage" and not resource.startswith(ATTACHABLE_ANY)
 
 
 def add(a: Amounts, b: Amounts) -> Amounts:

@@ -78,13 +78,23 @@ def volume_refuses(cluster: Cluster, pod: Pod, *, name: str, labels: Labels) -> 
 
 
 def attachments(cluster: Cluster, pod: Pod) -> Mapping[str, int]:
-    """Attachments that the pod's bound volumes take on its node, by resource; empty for most pods."""
+    """Attachments that the pod's volumes take on its node, by resource; empty for most pods.
+
+    A volume that is yet to be made counts for the driver of its class, as kube-scheduler counts it. One that several
+    pods of a node use counts for each of them, though it is attached once: at worst a node gets fewer than it takes.
+    """
     found: dict[str, int] = {}
-    for name in pod.rules.claims:
-        volume, _ = _claims(cluster).get(f"{pod.namespace}/{name}", (None, None))
-        for resource in attachment_names(_drivers(cluster).get(volume or "", "")):
+    for name in dict.fromkeys(pod.rules.claims):
+        for resource in attachment_names(_driver(cluster, f"{pod.namespace}/{name}")):
             found[resource] = found.get(resource, 0) + 1
     return found
+
+
+def _driver(cluster: Cluster, claim: str) -> str:
+    """The driver that attaches the claim's volume; empty where none does."""
+    volume, storage = _claims(cluster).get(claim, (None, None))
+    known = None if volume is None else _drivers(cluster).get(volume)
+    return _class_drivers(cluster).get(storage or "", "") if known is None else known
 
 
 def attachment_names(driver: str) -> tuple[str, ...]:
@@ -118,6 +128,14 @@ def _drivers(cluster: Cluster) -> Mapping[str, str]:
 
 def _make_drivers(cluster: Cluster) -> Mapping[str, str]:
     return {volume.name: volume.driver for volume in cluster.volumes}
+
+
+def _class_drivers(cluster: Cluster) -> Mapping[str, str]:
+    return derived(cluster, _make_class_drivers)
+
+
+def _make_class_drivers(cluster: Cluster) -> Mapping[str, str]:
+    return {one.name: one.driver for one in cluster.storage_classes}
 
 
 def _classes(cluster: Cluster) -> frozenset[str]:

@@ -15,16 +15,20 @@ def _group(path: str) -> tuple[str, str]:
 
 
 def _followed(*, essential: bool) -> tuple[Rule, ...]:
-    places = [_group(item.path) for item in RESOURCES if item.essential == essential]
+    places: dict[tuple[str, str], list[str]] = {}
+    for item in RESOURCES:
+        if item.essential == essential:
+            group, plural = _group(item.path)
+            places.setdefault((group, "" if essential else item.without), []).append(plural)
     return tuple(
         Rule(
             purpose="follows the cluster",
             group=group,
-            resources=tuple(plural for other, plural in places if other == group),
+            resources=tuple(plurals),
             verbs=("list", "watch"),
-            without="" if essential else "pods that depend on what these say do not move",
+            without=without,
         )
-        for group in dict.fromkeys(group for group, _ in places)
+        for (group, without), plurals in places.items()
     )
 
 

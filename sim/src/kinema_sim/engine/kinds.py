@@ -67,6 +67,7 @@ PDB = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", generation=True, has_status=True, short=("pdb",)
 )
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short=("sc",))
+CSI_NODE = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
 PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short=("pc",))
 EVENT = Kind("events.k8s.io", "v1", "events", "Event", short=("ev",))
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
@@ -87,6 +88,7 @@ ALL_KINDS: tuple[Kind, ...] = (
     HPA,
     PDB,
     STORAGE_CLASS,
+    CSI_NODE,
     PRIORITY_CLASS,
     EVENT,
     LEASE,

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 import structlog
 
-from kinema_core.events import ClusterObject
 from kinema_observer.adapters.kubernetes import Api, Status, fault
 from kinema_observer.errors import (
     ApiDeniedError,
@@ -22,7 +21,7 @@ from kinema_observer.errors import (
     ApiUnavailableError,
     UnreadableListError,
 )
-from kinema_observer.logic.changes import identity
+from kinema_observer.logic.drivers import Seen, identity
 from kinema_observer.logic.kubernetes import Page, read, read_page
 
 PAGE: Final = 500
@@ -40,6 +39,8 @@ class Resource:
     kind: str
     path: str
     essential: bool = True
+    without: str = "pods that depend on what these say do not move"
+    """What follows where one that is not essential is missing."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +111,19 @@ class Reflector:
         self._chance = chance
         self._back_off = BackOff(patience, chance)
         self._doubt: asyncio.TimerHandle | None = None
-        self._items: dict[str, ClusterObject] = {}
-        self._changes: dict[tuple[str, str], ClusterObject | None] = {}
+        self._items: dict[str, Seen] = {}
+        self._changes: dict[tuple[str, str], Seen | None] = {}
         self._log = structlog.get_logger().bind(kind=resource.kind)
 
-    def contents(self) -> Iterable[ClusterObject]:
+    def contents(self) -> Iterable[Seen]:
         """All objects as last seen."""
         return self._items.values()
 
-    def drain(self) -> dict[tuple[str, str], ClusterObject | None]:
+    def get(self, key: str) -> Seen | None:
+        """The object of that key as last seen."""
+        return self._items.get(key)
+
+    def drain(self) -> dict[tuple[str, str], Seen | None]:
         """What changed since the last call."""
         changes, self._changes = self._changes, {}
         return changes
@@ -179,7 +184,7 @@ class Reflector:
 
         They are one consistent state; when the server forgets it half-way, begin again.
         """
-        found: dict[str, ClusterObject] = {}
+        found: dict[str, Seen] = {}
         token: str | None = None
         while True:
             parameters = {"limit": str(PAGE)} | ({"continue": token} if token else {})
@@ -199,12 +204,12 @@ class Reflector:
         except UnreadableListError as error:
             raise ApiProtocolError(self.resource.path, str(error)) from error
 
-    def _replace(self, found: dict[str, ClusterObject]) -> int:
+    def _replace(self, found: dict[str, Seen]) -> int:
         """Take a full list as the new contents; only what differs counts as changed, and how much is returned."""
         gone = [key for key in self._items if key not in found]
         return sum(self._set(key, None) for key in gone) + sum(self._set(key, item) for key, item in found.items())
 
-    def _set(self, key: str, item: ClusterObject | None) -> bool:
+    def _set(self, key: str, item: Seen | None) -> bool:
         """Take one object as it is now, None when it is gone; whether it was known differently."""
         old = self._items.get(key)
         if old == item:

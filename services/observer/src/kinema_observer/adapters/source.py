@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Final
 
@@ -12,6 +12,9 @@ from kinema_core.events import ClusterObject
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.reflector import Patience, Reflector, Resource
 from kinema_observer.logic.changes import Changes
+from kinema_observer.logic.drivers import Seen, assembled, assembled_changes
+
+_UNLIMITED: Final = "no limit of CSI drivers is known: pods may be led to nodes that attach no more volumes"
 
 RESOURCES: Final = (
     Resource("Node", "/api/v1/nodes"),
@@ -28,10 +31,11 @@ RESOURCES: Final = (
     Resource("HorizontalPodAutoscaler", "/apis/autoscaling/v2/horizontalpodautoscalers"),
     Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
     Resource("StorageClass", "/apis/storage.k8s.io/v1/storageclasses", essential=False),
+    Resource("CSINode", "/apis/storage.k8s.io/v1/csinodes", essential=False, without=_UNLIMITED),
     Resource("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", essential=False),
     Resource("VerticalPodAutoscaler", "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers", essential=False),
 )
-"""What is watched. Without what is not essential, pods that depend on it do not move, or nothing is lost."""
+"""What is watched. What is not essential may be missing: pods that depend on it do not move, but for what is said."""
 
 
 class KubernetesSource:
@@ -62,8 +66,14 @@ class KubernetesSource:
 
     def drain(self) -> Changes:
         """What changed in all kinds since the last call."""
-        return {identity: item for reflector in self.reflectors for identity, item in reflector.drain().items()}
+        seen = {each: item for reflector in self.reflectors for each, item in reflector.drain().items()}
+        return assembled_changes(seen, node=self._known("Node"), limits=self._known("CSINode"))
 
     def contents(self) -> Iterator[ClusterObject]:
         """All objects of all kinds as last seen."""
-        return chain.from_iterable(reflector.contents() for reflector in self.reflectors)
+        return iter(assembled(chain.from_iterable(reflector.contents() for reflector in self.reflectors)))
+
+    def _known(self, kind: str) -> Callable[[str], Seen | None]:
+        """What is known of an object of that kind, by key; nothing of a kind that is not followed."""
+        found = next((item for item in self.reflectors if item.resource.kind == kind), None)
+        return found.get if found is not None else lambda _: None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from kinema_core.events import ClusterDelta, ClusterObject, ObjectKey, kind_of
+from kinema_core.events import ClusterDelta, ClusterObject, ObjectKey
 from kinema_core.model.cluster import Cluster, difference, from_objects
 
 Changes: TypeAlias = Mapping[tuple[str, str], ClusterObject | None]
@@ -14,11 +14,6 @@ Changes: TypeAlias = Mapping[tuple[str, str], ClusterObject | None]
 
 SNAPSHOT_AT_LEAST: Final = timedelta(hours=12)
 """A snapshot is stated again at least this often, so that the stream's retention never leaves readers without one."""
-
-
-def identity(item: ClusterObject) -> tuple[str, str]:
-    """Kind and key."""
-    return kind_of(item), item.key
 
 
 def delta_of_changes(cluster: Cluster, changes: Changes) -> ClusterDelta | None:

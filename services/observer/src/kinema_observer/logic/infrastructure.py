@@ -19,6 +19,7 @@ from kinema_core.events import (
 from kinema_core.model.match import EFFECTS
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic import wire
+from kinema_observer.logic.drivers import driver_of_class, in_tree_driver
 from kinema_observer.logic.reading import (
     amounts_of,
     annotations_of,
@@ -87,7 +88,7 @@ def volume_of(found: wire.Volume) -> Volume:
         uid=uid_of(meta),
         node_terms=selector_terms_of(spec.node_affinity.required, path) if spec.node_affinity is not None else None,
         claim=f"{claim.namespace or 'default'}/{claim.name}" if claim is not None and claim.name else None,
-        driver=spec.csi.driver if spec.csi is not None else "",
+        driver=spec.csi.driver if spec.csi is not None else in_tree_driver(spec),
     )
 
 
@@ -127,6 +128,7 @@ def storage_class_of(found: wire.StorageClass) -> StorageClass:
         uid=uid_of(found.metadata),
         wait_for_consumer=found.volume_binding_mode == "WaitForFirstConsumer",
         node_terms=terms or None,
+        driver=driver_of_class(found.provisioner or ""),
     )
 
 

@@ -18,7 +18,8 @@ import msgspec
 from kinema_core.events import ClusterObject, Quarantined
 from kinema_core.model.quarantine import UNNAMED, UNTOLD
 from kinema_observer.errors import UnreadableFieldError, UnreadableListError
-from kinema_observer.logic import controllers, infrastructure, pods, wire, wire_controllers, wire_pods
+from kinema_observer.logic import controllers, drivers, infrastructure, pods, wire, wire_controllers, wire_pods
+from kinema_observer.logic.drivers import Seen
 from kinema_observer.logic.reading import fault_of, key_of
 from kinema_observer.logic.times import newest_in, newest_of_pod
 
@@ -33,7 +34,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 
     key: str
     resource_version: str
-    item: ClusterObject | None
+    item: Seen | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +80,19 @@ def _parts(body: bytes) -> Iterator[bytes]:
 class _Reader(NamedTuple):
     """How objects of one kind are read: one by one, and dozens of a list at once, which takes half the time."""
 
-    one: Callable[[bytes | msgspec.Raw], tuple[wire.Object, ClusterObject | None]]
+    one: Callable[[bytes | msgspec.Raw], tuple[wire.Object, Seen | None]]
     page: Callable[[bytes], Page]
 
 
 def _reader(
     kind: type[W],
-    convert: Callable[[W], ClusterObject | None],
-    odd: Callable[[bytes | msgspec.Raw], tuple[wire.Object, ClusterObject | None]] | None = None,
+    convert: Callable[[W], Seen | None],
+    odd: Callable[[bytes | msgspec.Raw], tuple[wire.Object, Seen | None]] | None = None,
 ) -> _Reader:
     """Of one kind; `odd` reads what is not of its shape."""
     decoder, lists = msgspec.json.Decoder(kind), msgspec.json.Decoder(_Part[kind])  # type: ignore[valid-type]  # at run time
 
-    def one(raw: bytes | msgspec.Raw) -> tuple[wire.Object, ClusterObject | None]:
+    def one(raw: bytes | msgspec.Raw) -> tuple[wire.Object, Seen | None]:
         try:
             found = decoder.decode(raw)
         except msgspec.ValidationError:
@@ -137,6 +138,7 @@ _KINDS: Final[Mapping[str, tuple[str, _Reader]]] = {
     ),
     "PersistentVolume": ("", _reader(wire.Volume, infrastructure.volume_of)),
     "PersistentVolumeClaim": ("", _reader(wire.Claim, infrastructure.claim_of)),
+    "CSINode": ("storage.k8s.io", _reader(wire.CSINode, drivers.limits_of)),
     "StorageClass": ("storage.k8s.io", _reader(wire.StorageClass, infrastructure.storage_class_of)),
     "PriorityClass": ("scheduling.k8s.io", _reader(wire.PriorityClass, infrastructure.priority_class_of)),
     "Namespace": ("", _reader(wire.Namespace, infrastructure.namespace_object_of)),
@@ -148,10 +150,13 @@ _FREEZES_NAMESPACE: Final = frozenset(_KINDS) - {
     "Pod",
     "VerticalPodAutoscaler",
     "PersistentVolume",
+    "CSINode",
     "StorageClass",
     "PriorityClass",
 }
 """Kinds whose unreadable object may forbid something to any pod of its namespace."""
+_NODES_OWN: Final = ("Node", "CSINode")
+"""Kinds whose unreadable object may forbid something to the node of its name."""
 
 
 def read(kind: str, raw: bytes | msgspec.Raw) -> Reading:
@@ -182,11 +187,12 @@ def read_page(kind: str, body: bytes) -> Page:
 
 
 def decode_object(kind: str, raw: bytes | msgspec.Raw) -> ClusterObject | None:
-    """Read one object of a Kubernetes kind; None for what is no part of the state, as a finished pod."""
-    return read(kind, raw).item
+    """Read one object of a Kubernetes kind; None for what is no part of the state by itself, as a finished pod."""
+    item = read(kind, raw).item
+    return None if isinstance(item, drivers.DriverLimits) else item
 
 
-def read_from_list(kind: str, raw: msgspec.Raw) -> tuple[ClusterObject | None, datetime | None]:
+def read_from_list(kind: str, raw: msgspec.Raw) -> tuple[Seen | None, datetime | None]:
     """Read one item of a list; also the newest time in it."""
     try:
         found, item = _KINDS[kind][1].one(raw)
@@ -200,7 +206,7 @@ def is_read(kind: str, api_version: str) -> bool:
     return kind in _KINDS and (not api_version or api_version.rpartition("/")[0] == _KINDS[kind][0])
 
 
-def no_object(raw: msgspec.Raw, path: str) -> ClusterObject | None:
+def no_object(raw: msgspec.Raw, path: str) -> Seen | None:
     """What stands for an item of a list that is not even an object of a kind."""
     return _quarantine(UNTOLD, raw, UnreadableFieldError(path, "is no object with a kind")).item
 
@@ -228,7 +234,7 @@ def _quarantine(kind: str, raw: bytes | msgspec.Raw, fault: UnreadableFieldError
     # Without a name the text itself stands for it, so that the same object is quarantined once.
     known = name or f"{UNNAMED}{sha256(bytes(raw)).hexdigest()[:12]}"
     key = f"{namespace}/{known}" if namespace else known
-    node = name if kind == "Node" else _text(value, "spec", "nodeName") if kind == "Pod" else None
+    node = name if kind in _NODES_OWN else _text(value, "spec", "nodeName") if kind == "Pod" else None
     space = name if kind == "Namespace" else namespace
     spec = _at(value, "spec")
     # A pod without a node's name waits for one; where that cannot even be told, it may run anywhere.

@@ -13,6 +13,7 @@ import msgspec
 
 from kinema_core.events import ClusterObject, Quarantined
 from kinema_observer.errors import UnreadableListError
+from kinema_observer.logic.drivers import DriverLimits, Seen, assembled
 from kinema_observer.logic.faults import no_list
 from kinema_observer.logic.kubernetes import UNREADABLE, is_read, no_object, read_from_list
 
@@ -39,6 +40,8 @@ class Decoded:
     """How many objects of each other kind were passed over."""
     finished: frozenset[str] = frozenset()
     """Keys of the pods that have ended: they count for nothing."""
+    limits: tuple[DriverLimits, ...] = ()
+    """What drivers say of nodes; those of this list have it already."""
 
     @property
     def quarantined(self) -> tuple[Quarantined, ...]:
@@ -70,7 +73,10 @@ def decode_pieces(pieces: Iterable[bytes], window: int = WINDOW) -> Decoded:
                 found.take(raw, batch.kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableListError(f"{_NO_LIST}: {no_list(error)}") from error
-    return Decoded(tuple(found.objects), found.newest, found.ignored, frozenset(found.finished))
+    limits = tuple(item for item in found.objects if isinstance(item, DriverLimits))
+    return Decoded(
+        tuple(assembled(found.objects)), found.newest, found.ignored, frozenset(found.finished), limits=limits
+    )
 
 
 # --- taking the text apart
@@ -225,7 +231,7 @@ def _whole(text: bytes) -> _Batch:
 class _Found:
     """What was read so far."""
 
-    objects: list[ClusterObject] = field(default_factory=list)
+    objects: list[Seen] = field(default_factory=list)
     ignored: dict[str, int] = field(default_factory=dict)
     finished: list[str] = field(default_factory=list)
     newest: datetime | None = None

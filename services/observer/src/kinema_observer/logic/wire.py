@@ -105,6 +105,31 @@ class NodeSelector(Wire):
     required: msgspec.Raw = NOTHING
 
 
+class AttachLimit(Wire):
+    """`allocatable` of a driver."""
+
+    count: int | None = None
+
+
+class NodeDriver(Wire):
+    """An entry of `spec.drivers`."""
+
+    name: str = ""
+    allocatable: AttachLimit | None = None
+
+
+class CSINodeSpec(Wire):
+    """`spec` of a CSINode."""
+
+    drivers: list[NodeDriver] | None = None
+
+
+class CSINode(Object):
+    """A CSINode: what the CSI drivers of the node of its name say of it."""
+
+    spec: CSINodeSpec = msgspec.field(default_factory=CSINodeSpec)
+
+
 class Driver(Wire):
     """`spec.csi`."""
 
@@ -124,6 +149,13 @@ class VolumeSpec(Wire):
     node_affinity: NodeSelector | None = None
     claim_ref: ClaimReference | None = None
     csi: Driver | None = None
+    aws_elastic_block_store: msgspec.Raw = NOTHING
+    azure_disk: msgspec.Raw = NOTHING
+    azure_file: msgspec.Raw = NOTHING
+    cinder: msgspec.Raw = NOTHING
+    gce_persistent_disk: msgspec.Raw = NOTHING
+    portworx_volume: msgspec.Raw = NOTHING
+    vsphere_volume: msgspec.Raw = NOTHING
 
 
 class Volume(Object):
@@ -161,6 +193,7 @@ class TopologyTerm(Wire):
 class StorageClass(Object):
     """A StorageClass."""
 
+    provisioner: str | None = None
     volume_binding_mode: str | None = None
     allowed_topologies: list[TopologyTerm] | None = None
 
