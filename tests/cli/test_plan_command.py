@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,9 @@ def test_html_report_is_written(bench: Bench) -> None:
     html = path.read_text(encoding="utf-8")
     assert html.count("<svg") == 2
     assert "leaves: n0" in html
+    assert re.search(
+        r"For the cluster in a file whose newest time is \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; prices: ", html
+    )
     assert "Disruption audit" not in html
 
 

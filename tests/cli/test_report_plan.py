@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from tests.support.builders import amounts, cluster, deployed, node
 
-from kinema_cli.report.boxes import MOST_NODES, WIDTH, boxes_picture
+from kinema_cli.report.boxes import MOST_NODES, WIDTH, boxes_picture, legend
 from kinema_cli.report.build import MOST_ROWS, build_report
 from kinema_cli.report.from_plan import boxes_of, headline_of, plan_report
 from kinema_cli.report.svg import CHARACTER
@@ -151,3 +151,35 @@ def test_pods_that_wait_are_placed_and_not_moved(tmp_path: Path) -> None:
     data = plan_report(replace(plan, placements=(*plan.placements, seat)), state, (), title="t", subtitle="s")
     html = build_report(data, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "1 surge, 1 placed that waited" in html
+
+
+def test_a_saving_beside_waiting_pods_is_told_with_what_the_bill_does(tmp_path: Path) -> None:
+    """The saving leaves out what waiting pods cost, the cost per hour does not: a line leads from one to the other."""
+    plan, state = large(3)
+    new = replace(plan.nodes[0], name="kinema-1", action="boot")
+    seat = Placement(pod="shop/new", uid="u", source=None, to="kinema-1", strategy="schedule", requests=amounts(100))
+    waiting = replace(
+        plan,
+        nodes=(*plan.nodes, new),
+        placements=(*plan.placements, seat),
+        cost=Cost(before=0.60, after=0.46, lower_bound=0.4, gap=0.1),
+    )
+    html = build_report(plan_report(waiting, state, (), title="t", subtitle="s"), tmp_path / "r.html").read_text(
+        "utf-8"
+    )
+    assert "$226</div>" in html  # (0.60 - 0.46 + 0.17) × 730
+    assert "at 730 hours, without the $124 for waiting pods: the bill falls by $102" in html
+    html = build_report(plan_report(plan, state, (), title="t", subtitle="s"), tmp_path / "s.html").read_text("utf-8")
+    assert '<div class="note">at 730 hours</div>' in html
+
+
+def test_the_legend_lists_daemon_sets_where_some_are_drawn() -> None:
+    """A colour that is nowhere in the picture is looked for in vain."""
+    plan, state = large(2)
+    before, _ = boxes_of(plan, state, ())
+    assert legend(before, {"web": "red"}) == [("red", "web")]
+    daemon = replace_box(before[0].pods[0], fate="system")
+    (*_, last) = legend([replace_box(before[0], pods=(*before[0].pods, daemon))], {"web": "red"})
+    assert last[1] == "daemon sets"
+    nothing = replace_box(daemon, cpu=0)
+    assert len(legend([replace_box(before[0], pods=(nothing,))], {"web": "red"})) == 1

@@ -197,7 +197,7 @@ def _write_html(made: Plan, snapshot: Snapshot, offers: tuple[Offer, ...], *, pa
         snapshot.cluster,
         offers,
         title="Kinema: plan",
-        subtitle=f"For the cluster as it was at {snapshot.now:%Y-%m-%d %H:%M:%S} UTC; prices: {prices or 'undated'}",
+        subtitle=f"For {_whose(snapshot)}; prices: {prices or 'undated'}",
     )
     try:
         build_report(data, path)
@@ -206,6 +206,12 @@ def _write_html(made: Plan, snapshot: Snapshot, offers: tuple[Offer, ...], *, pa
         return False
     complain(f"report written to {path}")
     return True
+
+
+def _whose(snapshot: Snapshot) -> str:
+    """The cluster and its time; nobody knows when a file was written, only the newest thing that it tells of."""
+    when = f"{snapshot.now:%Y-%m-%d %H:%M:%S} UTC"
+    return f"the cluster as it was at {when}" if snapshot.live else f"the cluster in a file whose newest time is {when}"
 
 
 def _outcome(made: Plan) -> int:

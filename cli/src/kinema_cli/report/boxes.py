@@ -36,11 +36,13 @@ def app_colours(boxes: Sequence[NodeBox]) -> Mapping[str, str]:
     return {app: series(min(index, _NAMED)) for index, app in enumerate(ordered)}
 
 
-def legend(colours: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(colour, app) for the apps with a colour of their own, and one entry for all others."""
+def legend(boxes: Sequence[NodeBox], colours: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(colour, app) for the apps with a colour of their own, and one entry each for all others and for daemon sets."""
     named = list(colours.items())[:_NAMED]
     others = [(series(_NAMED), "other apps")] if len(colours) > _NAMED else []
-    return [(colour, app) for app, colour in named] + others + [("var(--system)", "daemon sets")]
+    drawn = any(pod.fate == "system" and pod.cpu for box in boxes for pod in box.pods)
+    system = [("var(--system)", "daemon sets")] if drawn else []
+    return [(colour, app) for app, colour in named] + others + system
 
 
 def boxes_picture(boxes: Sequence[NodeBox], colours: Mapping[str, str], *, longest: int, label: str) -> str:

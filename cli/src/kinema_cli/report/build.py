@@ -56,7 +56,7 @@ def build_report(data: ReportData, out: Path) -> Path:
         tiles=_tiles(data),
         before=_boxes(data.before, colours, longest, "Nodes and pods before the plan"),
         after=_boxes(data.after, colours, longest, "Nodes and pods after the plan"),
-        apps=legend(colours),
+        apps=legend((*data.before, *data.after), colours),
         plots=_plots(data),
         moves=_moves(data),
         month=HOURS_PER_MONTH,
@@ -78,7 +78,7 @@ def _tiles(data: ReportData) -> list[Tile]:
     tiles = [
         Tile("Nodes", f"{head.nodes_before} → {head.nodes_after}", _fewer(head)),
         Tile("Cost per hour", f"${head.usd_before:.2f} → ${head.usd_after:.2f}", _percent(head)),
-        Tile("Saved per month", f"${head.usd_saved_per_month:,.0f}", "at 730 hours", _tone(head.usd_saved_per_month)),
+        Tile("Saved per month", f"${head.usd_saved_per_month:,.0f}", _saved(head), _tone(head.usd_saved_per_month)),
     ]
     if head.usd_waiting:
         cost = f"${head.usd_waiting * HOURS_PER_MONTH:,.0f}"
@@ -121,6 +121,16 @@ def _percent(head: Headline) -> str:
         return "no change"
     share = (head.usd_before - head.usd_after) / head.usd_before
     return f"{share:.0%} less" if share > 0 else f"{-share:.0%} more"
+
+
+def _saved(head: Headline) -> str:
+    """How the saving comes to what the change of cost per hour is."""
+    if not head.usd_waiting:
+        return f"at {HOURS_PER_MONTH} hours"
+    less = (head.usd_before - head.usd_after) * HOURS_PER_MONTH
+    waiting = head.usd_waiting * HOURS_PER_MONTH
+    bill = f"{'falls' if less >= 0 else 'rises'} by ${abs(less):,.0f}"
+    return f"at {HOURS_PER_MONTH} hours, without the ${waiting:,.0f} for waiting pods: the bill {bill}"
 
 
 def _tone(saved: float) -> str:
