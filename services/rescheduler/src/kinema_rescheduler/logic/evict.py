@@ -10,7 +10,7 @@ from kinema_rescheduler.logic.execution import Progress
 from kinema_rescheduler.logic.names import unit_id
 from kinema_rescheduler.logic.scene import Scene
 from kinema_rescheduler.logic.surge import asking
-from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, fail, skip, steered
+from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, blocked, fail, skip, steered
 from kinema_rescheduler.logic.workloads import Movers
 
 
@@ -47,7 +47,7 @@ def _begin(scene: Scene, movers: Movers, number: int) -> Turn:
     if asking(scene, victim.namespace):
         return WAIT
     if not movers.healthy or _paused_until(scene, victim.key) > scene.now:
-        return _blocked(scene, movers)
+        return blocked(scene, movers, "not-ready", "not all of its pods are Ready: none is evicted")
     step = Step(
         id=unit_id("evict", movers.key, number),
         kind="evict",
@@ -74,12 +74,6 @@ def _refused_beside(scene: Scene, namespace: str) -> str:
         if workload.split("/")[1] == namespace:
             return f"the place of an evicted pod might be lost, as with {workload}: {verdict.detail}"
     return ""
-
-
-def _blocked(scene: Scene, movers: Movers) -> Turn:
-    if scene.passed(scene.last_event, scene.limits.blocked_seconds):
-        return skip(scene, movers, "not-ready", "not all of its pods are Ready: none is evicted")
-    return WAIT
 
 
 def _refused(scene: Scene, movers: Movers, progress: Progress) -> Turn:

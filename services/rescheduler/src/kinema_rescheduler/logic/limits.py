@@ -35,7 +35,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     write_seconds: float = 120.0
     """Deadline of every other single write to the cluster."""
     blocked_seconds: float = 600.0
-    """How long a move may wait for a healthy workload or for room while nothing else goes on."""
+    """How long a move may wait for a healthy workload or for room while nothing else goes on; for room that nothing
+    under way would free, `observed_seconds` at most."""
     terminating_seconds: float = 600.0
     """How long a node waits for terminating pods."""
     observed_seconds: float = 60.0

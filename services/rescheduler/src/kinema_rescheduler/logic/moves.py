@@ -11,12 +11,13 @@ from kinema_core.model.resources import total
 from kinema_core.model.rolling import why_stuck
 from kinema_rescheduler.logic.evict import evict
 from kinema_rescheduler.logic.execution import Progress
+from kinema_rescheduler.logic.hopeless import hopeless
 from kinema_rescheduler.logic.names import ROLLED, unit_id
 from kinema_rescheduler.logic.roll import begin_roll, roll, rolled, unrolled
 from kinema_rescheduler.logic.room import Room
 from kinema_rescheduler.logic.scene import Decision, Scene
 from kinema_rescheduler.logic.surge import restoring, surge, unfinished
-from kinema_rescheduler.logic.turn import OVER, WAIT, Turn, fail, skip, steering
+from kinema_rescheduler.logic.turn import OVER, WAIT, Blocked, Turn, blocked, fail, skip, steering
 from kinema_rescheduler.logic.workloads import Movers, movers
 
 _UNIT_KINDS: Final = ("roll", "evict", "surge-up", "steer")
@@ -30,6 +31,8 @@ class Moves:
     over: bool
     wave: int
     """The plan's wave that is under way."""
+    blocked: tuple[Blocked, ...] = ()
+    """Moves that cannot begin, and why."""
 
 
 def advance(scene: Scene) -> Moves:
@@ -38,13 +41,12 @@ def advance(scene: Scene) -> Moves:
     A wave begins when all moves of earlier ones have ended or were given up: the states on the way are those that were
     checked with the plan.
     """
-    bodies: list[Decision] = []
+    turns: list[Turn] = []
     running: list[Movers] = []
     idle: list[Movers] = []
-    over = True
     for item in movers(scene):
         turn = abandon(scene, item.key) if scene.skipped(item.key) else _go_on(scene, item)
-        bodies += turn.bodies
+        turns.append(turn)
         if not turn.over:
             running.append(item)
         elif not scene.skipped(item.key) and _left(scene, item):
@@ -54,8 +56,10 @@ def advance(scene: Scene) -> Moves:
     waiting = [wave for item in idle for wave in _waves(scene, item)]
     wave = min([*moving, *waiting], default=scene.route.end)
     due = [_due(scene, item, wave) for item in idle if min(_waves(scene, item)) <= wave]
-    bodies += _begin(scene, running, due, later=max(waiting, default=wave) > wave)
-    return Moves(tuple(bodies), over, wave)
+    begun = _begin(scene, running, due, later=max(waiting, default=wave) > wave)
+    turns += begun if running else hopeless(scene, due, begun)
+    bodies = tuple(body for turn in turns for body in turn.bodies)
+    return Moves(bodies, over, wave, tuple(turn.waits for turn in turns if turn.waits is not None))
 
 
 def _waves(scene: Scene, item: Movers) -> list[int]:
@@ -119,7 +123,7 @@ def _forbidden(scene: Scene, item: Movers, number: int) -> str | None:
     return None
 
 
-def _begin(scene: Scene, running: list[Movers], idle: list[Movers], *, later: bool) -> list[Decision]:
+def _begin(scene: Scene, running: list[Movers], idle: list[Movers], *, later: bool) -> list[Turn]:
     """Begin moves, larger pods first, until slots or room are used up; `later` tells of waves still to come.
 
     Rolling updates come last: their pods go where the scheduler puts them, not where the plan says, and would take the
@@ -135,15 +139,14 @@ def _begin(scene: Scene, running: list[Movers], idle: list[Movers], *, later: bo
     room = Room(scene.cluster, open_nodes, reserved=scene.route.temporary, promised=promised)
     for item in running:
         _reserve(scene, room, item)
-    bodies: list[Decision] = []
+    turns: list[Turn] = []
     slots = scene.limits.max_parallel_moves - len(running)
     for item in sorted(idle, key=_larger_first):
         if slots <= 0:
             break
-        turn = _begin_one(scene, room, item, later=later)
-        bodies += turn.bodies
-        slots -= 1 if turn.bodies else 0
-    return bodies
+        turns.append(_begin_one(scene, room, item, later=later))
+        slots -= 1 if turns[-1].bodies else 0
+    return turns
 
 
 def _larger_first(item: Movers) -> tuple[int, int, str]:
@@ -214,7 +217,7 @@ def _begin_one(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:
         if last.state == "failed" and not scene.passed(last.ended, scene.limits.pause_seconds(len(vain))):
             return WAIT
     if not item.healthy:
-        return _blocked(scene, item, "not-ready", "not all of its pods are Ready and up to date")
+        return blocked(scene, item, "not-ready", "not all of its pods are Ready and up to date")
     if item.strategy == "rolling":
         return _begin_roll(scene, room, item)
     return _begin_unit(scene, room, item, later=later)
@@ -241,22 +244,15 @@ def _in_vain(scene: Scene, item: Movers) -> list[Progress]:
     return found
 
 
-def _blocked(scene: Scene, item: Movers, reason: str, detail: str) -> Turn:
-    """Wait while anything else goes on; then leave the workload alone."""
-    if scene.passed(scene.last_event, scene.limits.blocked_seconds):
-        return skip(scene, item, reason, detail)
-    return WAIT
-
-
 def _begin_roll(scene: Scene, room: Room, item: Movers) -> Turn:
     workload, pod = item.workload, _sample(item)
     if workload is None or workload.type != "Deployment":
         return skip(scene, item, "held", "only a Deployment can be rolled")
     why = _halfway(scene, room, item)
     if why is not None:
-        return _blocked(scene, item, "no-room", f"its rolling update might wait half way: {why}")
+        return blocked(scene, item, "no-room", f"its rolling update might wait half way: {why}")
     if pod is not None and not room.take(pod, item.requests or pod.requests, "", 1):
-        return _blocked(scene, item, "no-room", "no open node has room for one more of its pods")
+        return blocked(scene, item, "no-room", "no open node has room for one more of its pods")
     return begin_roll(scene, item, workload)
 
 
@@ -280,7 +276,10 @@ def _begin_unit(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:
     """
     target = min((item.targets[pod.uid] for pod in item.victims if pod.uid in item.targets), default="")
     if target in scene.route.temporary and target not in scene.mobility.open_nodes:
-        return WAIT  # it is being booted
+        node = scene.cluster.node(target)
+        if node is None or not node.ready:
+            return WAIT  # it is being booted
+        return blocked(scene, item, "no-room", f"temporary node {target} takes no pods: somebody closed it")
     group = [pod for pod in item.victims if item.targets.get(pod.uid, "") == target]
     if item.strategy == "evict":
         group = group[:1]
@@ -290,7 +289,7 @@ def _begin_unit(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:
     nodes = room.take(group[0], group[0].requests, target, len(group), elsewhere=elsewhere)
     if not nodes:
         where = "no open node has" if elsewhere else f"node {target} has no"
-        return _blocked(scene, item, "no-room", f"{where} room for {group[0].key}")
+        return blocked(scene, item, "no-room", f"{where} room for {group[0].key}")
     pods = tuple(sorted(pod.uid for pod in group[: len(nodes)]))
     number = scene.units.get(item.key, 0) + 1
     return steering(scene, item, number, pods, tuple(dict.fromkeys(nodes)))

@@ -153,13 +153,17 @@ class Scene:
         return self.progress(unit_id(kind, workload, number))
 
     @cached_property
-    def last_event(self) -> datetime:
-        """When something last began or ended: waiting is counted from here."""
+    def last_step(self) -> datetime:
+        """When a step last began or ended: since then we changed nothing."""
         times = [self.execution.cause.time]
         for progress in self.execution.steps.values():
             times += [progress.intended, *([progress.ended] if progress.ended is not None else [])]
-        times += [verdict.time for verdict in self.execution.verdicts.values()]
         return max(times)
+
+    @cached_property
+    def last_event(self) -> datetime:
+        """When something last began, ended or was given up: waiting is counted from here."""
+        return max([self.last_step, *(verdict.time for verdict in self.execution.verdicts.values())])
 
     def passed(self, since: datetime | None, seconds: float) -> bool:
         """Whether more than so many seconds have passed since then."""

@@ -17,11 +17,22 @@ HARMLESS: Final = frozenset(
 
 
 @dataclass(frozen=True)
+class Blocked:
+    """Why a move does not begin."""
+
+    workload: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
 class Turn:
     """Bodies to publish now, and whether the move has ended."""
 
     bodies: tuple[Decision, ...] = ()
     over: bool = False
+    waits: Blocked | None = None
+    """What it waits for, where that is neither a step of its own nor a moment."""
 
 
 WAIT: Final = Turn()
@@ -30,7 +41,19 @@ OVER: Final = Turn(over=True)
 
 def skip(scene: Scene, movers: Movers, reason: str, detail: str) -> Turn:
     """Leave this workload where it is."""
-    return Turn(scene.verdict(skip_id(movers.key), reason, detail))
+    return skipping(scene, Blocked(movers.key, reason, detail))
+
+
+def skipping(scene: Scene, blocked: Blocked) -> Turn:
+    """Leave a workload where it is whose move was blocked."""
+    return Turn(scene.verdict(skip_id(blocked.workload), blocked.reason, blocked.detail))
+
+
+def blocked(scene: Scene, movers: Movers, reason: str, detail: str) -> Turn:
+    """Wait while anything else goes on; then leave the workload alone."""
+    if scene.passed(scene.last_event, scene.limits.blocked_seconds):
+        return skip(scene, movers, reason, detail)
+    return Turn(waits=Blocked(movers.key, reason, detail))
 
 
 def fail(scene: Scene, movers: Movers, reason: str, detail: str) -> Turn:
