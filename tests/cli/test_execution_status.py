@@ -9,10 +9,13 @@ import msgspec
 import pytest
 from rich.console import Console
 from tests.cli.test_status import PLAN, STARTED, Told
-from tests.support.builders import NOW, cluster, deployment, node, pod, replica_set, stateful_set
+from tests.rescheduler.harness import CLUSTER, World
+from tests.support.builders import NOW, cluster, deployed, deployment, node, offers, pod, replica_set, stateful_set
+from tests.support.plans import plan_for
 
 from kinema_cli.execution_status import QUIET_SECONDS, Steps, waits_for
 from kinema_cli.report.protocol import step_in_a_line
+from kinema_cli.status import read_status
 from kinema_cli.status_command import status_tables
 from kinema_core.events import (
     AbortRequested,
@@ -219,3 +222,19 @@ async def test_an_abort_that_was_asked_for_is_told_until_the_plan_has_ended() ->
     found = (await told.status()).execution
     assert found is not None
     assert found.abort is None
+
+
+async def test_a_move_that_cannot_begin_is_named_with_its_reason() -> None:
+    """The rescheduler's own logic says it, long before it gives the move up: where the pods wait, all else is well."""
+    before = cluster(node("n1"), node("n2"), node("n3", cpu=400), deployed("web", ["n1"], cpu=500))
+    plan = plan_for(before, offers(), to={"shop/web-0": "n3"}, delete=["n1"])
+    world = World(before)
+    world.memory.nodes["n2"] = msgspec.structs.replace(world.memory.nodes["n2"], unschedulable=True)
+    await world.accept(plan)
+    for _ in range(int(QUIET_SECONDS) + 20):
+        await world.second()
+    found = (await read_status(world.bus, cluster=CLUSTER, now=world.clock.now())).execution
+    await world.stop()
+    assert found is not None
+    assert found.outcome == "running"
+    assert found.waits_for == (f"{WEB} cannot be moved yet: no-room: no open node has room for shop/web-0",)

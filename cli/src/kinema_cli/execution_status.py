@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -27,6 +27,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Bus, Stored
+from kinema_rescheduler.logic.turn import Blocked
 
 QUIET_SECONDS: Final = 20.0
 """After so long without a step that began or ended, people want to know what for."""
@@ -160,12 +161,16 @@ def _abort(newest: Mapping[str, Stored], accepted: int) -> AbortStatus | None:
 # --- what it waits for
 
 
-def waits_for(steps: Steps, plan: Plan | None, cluster: Cluster) -> tuple[str, ...]:
-    """What of a plan's steps, workloads and nodes is not as it has to be before it goes on, the likeliest first."""
+def waits_for(steps: Steps, plan: Plan | None, cluster: Cluster, blocked: Sequence[Blocked] = ()) -> tuple[str, ...]:
+    """What of a plan's steps, workloads and nodes is not as it has to be before it goes on, the likeliest first.
+
+    `blocked` is what the rescheduler's own logic says of moves that have not begun.
+    """
     keys = {step.target for step in steps.intended.values() if step.kind in _MOVING}
     keys |= _planned(plan, cluster)
     workloads = [found for key in sorted(keys) if (found := cluster.workload(key)) is not None]
     held_up = [
+        *(f"{one.workload} cannot be moved yet: {one.reason}: {one.detail}" for one in blocked),
         *_nodes_to_come(steps, cluster),
         *_nodes_to_fill(plan, steps, cluster),
         *(said for workload in workloads for said in _held_up(workload, steps)),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import reduce
 from typing import Final, TypeVar
 
 import msgspec
 
-from kinema_cli.execution_status import QUIET_SECONDS, ExecutionStatus, Steps, execution_of, steps_of, waits_for
+from kinema_cli.execution_status import QUIET_SECONDS, ExecutionStatus, execution_of, steps_of, waits_for
 from kinema_cli.plans import IN_PART, cost_reached, how_far, told_cost, usd_after, usd_before
 from kinema_core.events import (
     ClusterDelta,
@@ -32,6 +33,8 @@ from kinema_core.events.frozen import EMPTY
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.bus import Bus, Damaged, Stored, StreamName
 from kinema_core.runtime.follow import Follower, StateLostError
+from kinema_rescheduler.decisions import held_up
+from kinema_rescheduler.logic.execution import Journal, fold
 
 T = TypeVar("T")
 
@@ -174,19 +177,23 @@ async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:
     running = status.execution
     if running is None or running.outcome != "running" or (now - running.quiet_since).total_seconds() < QUIET_SECONDS:
         return status
-    proposal = newest.get("plan-proposed")
-    plan = proposal.event.body if proposal is not None and proposal.event.id == running.plan else None
-    waits = await _waits(bus, steps_of(running.plan, steps), plan if isinstance(plan, Plan) else None)
+    waits = await _waits(bus, running.plan, newest, steps, now=now)
     return msgspec.structs.replace(status, execution=msgspec.structs.replace(running, waits_for=waits))
 
 
-async def _waits(bus: Bus, steps: Steps, plan: Plan | None) -> tuple[str, ...]:
+async def _waits(
+    bus: Bus, plan: str, newest: Mapping[str, Stored], steps: list[Event], *, now: datetime
+) -> tuple[str, ...]:
     """What a quiet execution waits for, by the newest state."""
     try:
         state, _ = await Follower(bus, Cluster(), _folded).latest()
     except StateLostError as error:
         return (f"a state to decide on: {error}",)
-    return waits_for(steps, plan, state)
+    catalog = await bus.last("LOG", "catalog-published")
+    before = [catalog, newest.get("plan-proposed"), newest.get("plan-accepted")]
+    log = [*(item.event for item in before if isinstance(item, Stored)), *steps]
+    proposal = next((event.body for event in log if event.id == plan and isinstance(event.body, Plan)), None)
+    return waits_for(steps_of(plan, steps), proposal, state, held_up(reduce(fold, log, Journal()), state, now=now))
 
 
 def _folded(state: Cluster, event: Event) -> Cluster:

@@ -28,7 +28,8 @@ from kinema_rescheduler.logic.execution import FOLLOWED, Journal, fold
 from kinema_rescheduler.logic.limits import Limits
 from kinema_rescheduler.logic.names import is_verdict
 from kinema_rescheduler.logic.scene import Decision
-from kinema_rescheduler.logic.steps import current, decide
+from kinema_rescheduler.logic.steps import blocked, current, decide
+from kinema_rescheduler.logic.turn import Blocked
 
 NAME: Final = "rescheduler"
 
@@ -43,13 +44,21 @@ def decided(journal: Journal, cluster: Cluster, *, now: datetime, limits: Limits
     execution = current(journal, cluster)
     if execution is None:
         return ()
-    catalog = journal.catalog.body if journal.catalog is not None else None
-    if isinstance(catalog, CatalogPublished):
-        cluster = beside_its_autoscaler(cluster, delegated=catalog.delegated)
-    bodies = decide(journal, cluster, now, limits=limits, fencing=fencing)
+    bodies = decide(journal, _as_sold(journal, cluster), now, limits=limits, fencing=fencing)
     return tuple(
         event_of(body, cause=execution.cause, name=_name(body), now=now, state=cluster.version) for body in bodies
     )
+
+
+def held_up(journal: Journal, cluster: Cluster, *, now: datetime) -> tuple[Blocked, ...]:
+    """Moves that cannot begin for now, and why, by the same journal and state."""
+    return blocked(journal, _as_sold(journal, cluster), now)
+
+
+def _as_sold(journal: Journal, cluster: Cluster) -> Cluster:
+    """The state as it is seen beside the catalog: which of the nodes' marks are another autoscaler's."""
+    catalog = journal.catalog.body if journal.catalog is not None else None
+    return beside_its_autoscaler(cluster, delegated=isinstance(catalog, CatalogPublished) and catalog.delegated)
 
 
 def _name(body: Decision) -> str:

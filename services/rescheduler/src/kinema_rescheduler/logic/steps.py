@@ -35,6 +35,7 @@ from kinema_rescheduler.logic.phases import (
 from kinema_rescheduler.logic.rental import rent, retire
 from kinema_rescheduler.logic.rollback import reason_to_abort, roll_back
 from kinema_rescheduler.logic.scene import Decision, Scene
+from kinema_rescheduler.logic.turn import Blocked
 from kinema_rescheduler.logic.waiting import kept_waiting
 
 
@@ -90,6 +91,19 @@ def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits,
     if phase.bodies or not phase.over:
         return phase.bodies
     return (_aborted(execution, fencing, cause.reason, cause.detail, leftovers(scene), _figures(scene)),)
+
+
+def blocked(journal: Journal, cluster: Cluster, now: datetime) -> tuple[Blocked, ...]:
+    """Moves of the current execution that cannot begin, and why: for people who ask what it waits for."""
+    execution = current(journal, cluster)
+    if execution is None or execution.plan is None or cluster.version == 0:
+        return ()
+    # Whatever the operator set: a move that is about to be left out is blocked still.
+    limits = Limits(blocked_seconds=10.0**9)
+    scene = Scene(execution=execution, plan=execution.plan, cluster=cluster, now=now, limits=limits, fencing=0)
+    if reason_to_abort(scene) is not None or not needs_marks(scene):
+        return ()
+    return advance(scene).blocked if all(phase(scene).over for phase in (boot, await_ready, mark)) else ()
 
 
 def _stale(scene: Scene) -> ExecutionAborted | None:
