@@ -53,6 +53,7 @@ PLAN = Plan(
     restarts=0,
     solve=Solve(seconds=0.8, first_feasible_seconds=0.1, method="aggregated", seed=0),
 )
+WEB = "Deployment/shop/web"
 STARTED = IterationStarted(mode="reschedule", version=7, reason="stable")
 
 
@@ -258,6 +259,41 @@ async def test_aborted_execution_names_what_is_left() -> None:
     found = (await told.status()).execution
     assert found is not None
     assert (found.outcome, found.running, found.leftovers) == ("aborted", (), ("label on n1",))
+
+
+async def test_what_was_left_alone_did_not_fail() -> None:
+    """A node that somebody cordoned and a workload without room were decided on, and are said as such."""
+    told = await Told().say(ClusterSnapshot(version=7, objects=()), STARTED, PLAN, PlanAccepted(plan="e3", version=7))
+    await told.say(
+        intended("a"),
+        StepFailed(
+            plan="e3", step="keep/n1", fencing=1, reason="off-limits", detail="somebody cordoned it", retry=False
+        ),
+        StepFailed(plan="e3", step=f"skip/{WEB}", fencing=1, reason="no-room", detail="n2 is full", retry=False),
+        failed("a"),
+    )
+    status = await told.status()
+    assert status.execution is not None
+    assert [item.step for item in status.execution.failed] == ["a"]
+    assert [item.what for item in status.execution.left_alone] == ["n1", WEB]
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(status_tables(status))
+    text = capture.get()
+    assert "1 failed, 2 left alone" in text
+    assert "left alone: n1: off-limits: somebody cordoned it" in text
+    assert f"left alone: {WEB}: no-room: n2 is full" in text
+    assert "failed: keep" not in text
+
+
+async def test_figures_are_those_of_the_plan() -> None:
+    """A single node that is deleted on the observer's request after a plan has an end of its own."""
+    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended("a"))
+    await told.say(ExecutionFinished(plan="e2", fencing=1, figures=FrozenMap({"workloads_skipped": 1})))
+    await told.say(ExecutionFinished(plan="request", fencing=1, figures=FrozenMap({"workloads_skipped": 0})))
+    found = (await told.status()).execution
+    assert found is not None
+    assert (found.outcome, dict(found.figures)) == ("finished", {"workloads_skipped": 1})
 
 
 async def test_pause_holds_until_resumed() -> None:

@@ -27,6 +27,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Bus, Stored
+from kinema_rescheduler.logic.names import ABORT, is_verdict
 from kinema_rescheduler.logic.turn import Blocked
 
 QUIET_SECONDS: Final = 20.0
@@ -43,6 +44,14 @@ class FailedStep(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     detail: str
     retry: bool
+
+
+class LeftAlone(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that is not deleted, or a workload that is not moved any further: a decision, and no failure."""
+
+    what: str
+    reason: str
+    detail: str
 
 
 class AbortStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +72,7 @@ class ExecutionStatus(msgspec.Struct, frozen=True, kw_only=True):
     done: int
     running: tuple[Step, ...]
     failed: tuple[FailedStep, ...]
+    left_alone: tuple[LeftAlone, ...] = ()
     quiet_since: datetime
     """When a step last began or ended; before the first one, when the plan was accepted."""
     waits_for: tuple[str, ...] = ()
@@ -112,18 +122,19 @@ def steps_of(plan: str, events: list[Event]) -> Steps:
 
 
 def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> ExecutionStatus | None:
-    """The execution that follows from the newest event of each kind and the steps since the last acceptance."""
+    """The execution that follows from the newest event of each kind, and from steps and ends since the acceptance."""
     item = newest.get("plan-accepted")
     if item is None or not isinstance(item.event.body, PlanAccepted):
         return None
     plan = item.event.body.plan
     steps = steps_of(plan, events)
-    ends = [newest[kind] for kind in ("execution-finished", "execution-aborted") if kind in newest]
-    end = max((one for one in ends if one.sequence > item.sequence), key=lambda one: one.sequence, default=None)
-    ended = end.event.body if end is not None else None
-    over = isinstance(ended, ExecutionFinished | ExecutionAborted)
+    # Not the newest end of all: deletions of single nodes that the observer asks for end, too.
+    ends = [event.body for event in events if isinstance(event.body, ExecutionFinished | ExecutionAborted)]
+    ended = next((body for body in ends if body.plan == plan), None)
+    over = ended is not None
     aborted = ended if isinstance(ended, ExecutionAborted) else None
     failed = [body for body in steps.settled.values() if isinstance(body, StepFailed)]
+    left = [body for body in failed if body.step != ABORT and is_verdict(body.step)]
     return ExecutionStatus(
         plan=plan,
         accepted=item.event.time,
@@ -131,13 +142,18 @@ def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> Execution
         done=len(steps.done),
         running=() if over else steps.open,
         failed=tuple(
-            FailedStep(step=body.step, reason=body.reason, detail=body.detail, retry=body.retry) for body in failed
+            FailedStep(step=body.step, reason=body.reason, detail=body.detail, retry=body.retry)
+            for body in failed
+            if body not in left
+        ),
+        left_alone=tuple(
+            LeftAlone(what=body.step.partition("/")[2], reason=body.reason, detail=body.detail) for body in left
         ),
         quiet_since=steps.newest or item.event.time,
         abort=None if over else _abort(newest, item.sequence),
         reason=f"{aborted.reason}: {aborted.detail}" if aborted is not None else "",
         leftovers=aborted.leftovers if aborted is not None else (),
-        figures=ended.figures if isinstance(ended, ExecutionFinished | ExecutionAborted) else EMPTY,
+        figures=ended.figures if ended is not None else EMPTY,
     )
 
 

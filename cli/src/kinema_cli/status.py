@@ -153,7 +153,7 @@ _STAGES: Final[Mapping[type, str]] = {
 _RUNS: Final = frozenset({"forecasting", "optimizing", "deciding", "executing"})
 """Stages in which an iteration goes on by itself."""
 _STATE_KINDS: Final = ("cluster-delta", "cluster-snapshot")
-_STEP_KINDS: Final = ("step-intended", "step-done", "step-failed")
+_STEP_KINDS: Final = ("step-intended", "step-done", "step-failed", "execution-finished", "execution-aborted")
 
 
 async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:

@@ -127,6 +127,8 @@ def _execution_rows(execution: ExecutionStatus, now: datetime) -> list[tuple[str
     from kinema_cli.report.protocol import step_in_a_line
 
     counts = f"{counted(execution.done, 'step')} done, {len(execution.running)} running, {len(execution.failed)} failed"
+    if execution.left_alone:
+        counts += f", {len(execution.left_alone)} left alone"
     rows = [("execution", _with_figures(f"{execution.outcome}, {counts}", execution.figures))]
     rows += _pending_rows(execution, now)
     rows += [("", f"running: {step_in_a_line(step)}") for step in execution.running]
@@ -134,6 +136,7 @@ def _execution_rows(execution: ExecutionStatus, now: datetime) -> list[tuple[str
         ("", f"failed: {item.step}: {item.reason}: {item.detail}{'; will be tried again' if item.retry else ''}")
         for item in execution.failed
     ]
+    rows += [("", f"left alone: {item.what}: {item.reason}: {item.detail}") for item in execution.left_alone]
     if execution.reason:
         rows.append(("", execution.reason))
     if execution.leftovers:
