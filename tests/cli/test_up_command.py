@@ -24,7 +24,7 @@ from kinema_cli.inputs import InputError
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, Supervisor
 from kinema_cli.service_settings import read_service_settings
-from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, _run, known_as, run_up
+from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, _run, _what_runs, known_as, run_up
 from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
@@ -186,6 +186,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         ("observer: {settle_seconds: -5}", "observer: settle_seconds is -5.0: use 0 to 31536000"),
         ("predictor: {adjustment: 2}", "predictor: adjustment is 2.0: use 0 to 1"),
         ("predictor: {adjustment: some}", "adjustment 'some' is no number: use a part from 0 to 1 such as 0.10"),
+        ("rescheduler: {provider: {boot_seconds: 4}}", "Object missing required field `kind`"),
         ("scheduler: {}", "'scheduler' is no service: there are observer, "),
         ("[1, 2]", "write settings by service"),
         ("decider: {", "did not find expected node content: write settings by service"),
@@ -289,6 +290,7 @@ def test_services_are_told_what_the_file_says(tmp_path: Path) -> None:
     assert rescheduler.limits.attempts == 7
     assert rescheduler.kubeconfig == str(tmp_path / "kubeconfig")
     assert [*pipeline.supervisor.children] == [*SERVICES, "worker-1", "worker-2"]
+    assert _what_runs(options) == "5 services, 2 workers and a broker run"
     worker = pipeline.supervisor.children["worker-1"]
     assert worker.arguments == (
         "-m",
@@ -308,6 +310,17 @@ def test_steering_is_what_the_file_says_else_the_option(
     file.write_text(text or "rescheduler: {steering: false}")
     made = _pipeline_options(replace(options, settings=file, steering=asked))
     assert made.settings["rescheduler"]["steering"] is steered
+
+
+@pytest.mark.parametrize("more", [{}, {"kind": "kwok", "catalog": "other.csv"}])
+def test_a_provider_in_the_file_adds_to_the_option(more: dict[str, str], options: UpOptions, tmp_path: Path) -> None:
+    """Kind and place stand in `--provider` already: the file need not repeat them, and wins where it does."""
+    (tmp_path / "prices.csv").touch()
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"rescheduler": {"provider": {"boot_seconds": 4, **more}}}))
+    given = replace(options, settings=file, provider=f"kwok={tmp_path / 'prices.csv'}")
+    told = _pipeline_options(given).settings["rescheduler"]["provider"]
+    assert told == {"kind": "kwok", "catalog": str(tmp_path / "prices.csv"), "boot_seconds": 4, **more}
 
 
 def test_the_rescheduler_tells_others_where_it_runs(options: UpOptions) -> None:
@@ -331,6 +344,7 @@ def test_services_go_to_a_given_broker(tmp_path: Path) -> None:
     optimizer = load(OptimizerSettings, tmp_path / "settings/optimizer.json")
     assert (optimizer.runtime.nats_url, optimizer.runtime.nats_user) == ("nats://broker:4222", "all")
     assert not optimizer.solver.share
+    assert _what_runs(options) == "5 services run on the broker nats://broker:4222"
 
 
 @pytest.mark.connected

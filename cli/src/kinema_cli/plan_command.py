@@ -68,7 +68,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         typer.Option(
             "--max-moves",
             help="Running pods that the plan moves at most, stops counted too; waiting ones that get a place do not "
-            "count. The bound knows the limit only if it is 0.",
+            "count. The bound is that of plans with any number of moves; with 0, of those that move nothing.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,

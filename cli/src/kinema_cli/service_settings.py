@@ -30,7 +30,8 @@ def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object
 
     Args:
         path: the file.
-        supplied: what is set beside, by service; not part of the result.
+        supplied: what is set beside, by service; part of the result only where it completes a value that says of which
+            kind it is, as a `provider` in the file that does not.
 
     Raises:
         InputError: names the file, the service, the place in its settings and what is wrong there.
@@ -46,13 +47,25 @@ def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object
     for service, settings in found.items():
         if service not in SERVICES:
             raise InputError(f"--settings {path}: {service!r} is no service: there are {', '.join(SERVICES)}")
-        runtime = {"cluster": "checked", **settings.get("runtime", {})}
+        beside = supplied.get(service, {})
+        found[service] = whole = _completed(settings, beside)
+        runtime = {"cluster": "checked", **whole.get("runtime", {})}
         try:
             kind = import_module(f"kinema_{service}.settings").Settings
-            msgspec.convert({**supplied.get(service, {}), **settings, "runtime": runtime}, kind)
+            msgspec.convert({**beside, **whole, "runtime": runtime}, kind)
         except (msgspec.ValidationError, TypeError) as error:
             raise InputError(f"--settings {path}: {service}: {error}{_may_be(kind, str(error))}") from error
     return found
+
+
+def _completed(settings: Mapping[str, Any], beside: Mapping[str, object]) -> dict[str, Any]:
+    """The settings, those with the kind and all else that is set beside that say part of such a value only."""
+    whole = dict(settings)
+    for name, value in beside.items():
+        given = settings.get(name)
+        if isinstance(given, dict) and isinstance(value, Mapping) and "kind" in value and "kind" not in given:
+            whole[name] = {**value, **given}
+    return whole
 
 
 def _may_be(kind: object, fault: str) -> str:

@@ -17,8 +17,8 @@ from kinema_cli.execution_status import unended
 from kinema_cli.holding import held
 from kinema_cli.inputs import InputError, UsageError, kubeconfig_file
 from kinema_cli.marks import GO_ON, marks_in
-from kinema_cli.output import complain
-from kinema_cli.pipeline import LocalPipeline, PipelineOptions
+from kinema_cli.output import complain, counted
+from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, stop_event
 from kinema_cli.providers import provider_setting
 from kinema_cli.service_settings import read_service_settings
@@ -124,9 +124,7 @@ async def _run(options: PipelineOptions) -> int:
         if steering:
             complain(steering)
         await pipeline.start()
-        complain(
-            f"{len(pipeline.supervisor.children)} processes run; logs in {options.directory / 'logs'}; Ctrl-C ends them"
-        )
+        complain(f"{_what_runs(options)}; logs in {options.directory / 'logs'}; Ctrl-C ends them")
         operator = pipeline.runtime("operator")
         address = operator.nats_url.replace("nats://", f"nats://{operator.nats_user}:{operator.nats_password}@")
         complain(f"kinema status --nats {address} --cluster {options.cluster}")
@@ -140,6 +138,14 @@ async def _run(options: PipelineOptions) -> int:
         return code
     finally:
         await pipeline.stop()
+
+
+def _what_runs(options: PipelineOptions) -> str:
+    workers = [counted(options.workers, "worker")] if options.workers else []
+    own = ["a broker"] if options.nats is None else []
+    *some, last = [counted(len(SERVICES), "service"), *workers, *own]
+    on = f" on the broker {options.nats.nats_url}" if options.nats is not None else ""
+    return f"{', '.join(some)}{' and ' if some else ''}{last} run{on}"
 
 
 async def _looked_after(pipeline: LocalPipeline, stopping: asyncio.Event) -> int:
