@@ -22,6 +22,7 @@ from kinema_core.model.cluster import from_objects
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.source import RESOURCES
 from kinema_rescheduler.adapters.kubernetes_api import connect, node_path
+from kinema_rescheduler.adapters.kubernetes_claim import PATH as LEASE
 from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED, PLAN
 from kinema_sim.scenarios.registry import SCENARIOS
@@ -118,9 +119,11 @@ async def test_the_doctor_tells_marks_that_nobody_will_take_off(half_done: HalfD
     claim = ClusterClaim(writing, "me", process="it")
     await claim.take()
     (held,) = await leftovers(api, nodes)
+    await writing.patch(LEASE, {"spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}})
+    (dead,) = await leftovers(api, nodes)
     await claim.release()
     (free,) = await leftovers(api, nodes)
-    assert (held.level, free.level) == ("ok", "warn")
+    assert (held.level, dead.level, free.level) == ("ok", "warn", "warn")
     others = [node for node in nodes if node.name not in {half_done.closed, half_done.labelled}]
     assert await leftovers(api, others) == []
     await writing.close()
