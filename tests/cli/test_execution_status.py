@@ -238,3 +238,15 @@ async def test_a_move_that_cannot_begin_is_named_with_its_reason() -> None:
     assert found is not None
     assert found.outcome == "running"
     assert found.waits_for == (f"{WEB} cannot be moved yet: no-room: no open node has room for shop/web-0",)
+
+
+async def test_pods_that_wait_for_the_end_of_the_plan_are_named() -> None:
+    """Somebody else's pod without a node is told why none is bought; those that the plan itself moves are not."""
+    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended(UP), done(UP))
+    stranger = deployed("new", [None])
+    await told.say(ClusterSnapshot(version=8, objects=(node("n1"), *web(pods=2, pending="web-1-new"), *stranger)))
+    found = (await told.status(LATER)).execution
+    assert found is not None
+    assert found.kept_waiting == ("shop/new-0",)
+    said = "1 pod without a node: shop/new-0: no place is planned before this plan has ended"
+    assert said in await shown(told)

@@ -177,3 +177,18 @@ def test_wrong_input_is_one_line(bench: Bench) -> None:
     assert result.exit_code == 1
     assert str(bench.catalog) in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_pod_that_waits_behind_a_plan_is_told_so(bench: Bench, *, marked: bool) -> None:
+    """While nodes are marked for a plan no other one is carried out, whatever could be bought for the pod."""
+    big = pod("big", None, cpu="3900m")
+    nodes = [node(f"n{n}") for n in range(3)]
+    if marked:
+        nodes[0]["metadata"]["annotations"] = {"kinema.io/plan": "i7/optimizer/0"}
+    running = [item for item in spread() if item["kind"] != "Node"]
+    bench.snapshot.write_bytes(text([*nodes, *running, big]))
+    found = told(bench, "shop/big")
+    assert found["verdict"] == "placeable"
+    assert ("plan i7/optimizer/0 is being carried out, with 1 node marked for it" in found["caveat"]) is marked
+    assert ("is being carried out" in bench.explain("shop/big").stdout.replace("\n", " ")) is marked

@@ -77,6 +77,9 @@ class ExecutionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """When a step last began or ended; before the first one, when the plan was accepted."""
     waits_for: tuple[str, ...] = ()
     """What it most probably waits for, where no step began or ended for a while."""
+    kept_waiting: tuple[str, ...] = ()
+    """Pods without a node that the plan has no place for, where no step began or ended for a while: no other plan is
+    carried out before its end."""
     abort: AbortStatus | None = None
     """That an abort was asked for, as long as the plan has not ended."""
     reason: str = ""
@@ -194,6 +197,20 @@ def waits_for(steps: Steps, plan: Plan | None, cluster: Cluster, blocked: Sequen
         *_nodes_to_go(steps, cluster),
     ]
     return (*held_up[:_MOST], *([f"{len(held_up) - _MOST} more"] if len(held_up) > _MOST else []))
+
+
+def kept_waiting(steps: Steps, plan: Plan | None, cluster: Cluster) -> tuple[str, ...]:
+    """Keys of pods that kube-scheduler finds no node for and that are no part of the plan, nor of its moves."""
+    known = {place.uid for place in plan.placements} if plan is not None else set()
+    moving = {step.target for step in steps.intended.values() if step.kind in _MOVING}
+    return tuple(
+        pod.key
+        for pod in sorted(cluster.pods, key=lambda one: one.key)
+        if pod.node is None
+        and pod.unschedulable
+        and not (pod.terminating or pod.rules.gated or pod.uid in known)
+        and cluster.workload_key_of(pod) not in moving
+    )
 
 
 def _planned(plan: Plan | None, cluster: Cluster) -> set[str]:

@@ -10,12 +10,13 @@ import typer
 
 from kinema_cli.inputs import InputError, UsageError, offers_of, snapshot_of
 from kinema_cli.options import AllowSpot, ContextName, LiveFile, MoveJobs, Output, SnapshotFile
-from kinema_cli.output import Format, complain
+from kinema_cli.output import Format, complain, counted
 
 if TYPE_CHECKING:
     from kinema_cli.explain_table import Explanation
     from kinema_cli.snapshot import Snapshot
     from kinema_core.events import Offer, Pod, Quarantined
+    from kinema_core.model.cluster import Cluster
     from kinema_core.model.mobility import MobilityOptions
 
 NOTHING_FOUND = 3
@@ -137,6 +138,8 @@ def _tell_part(options: ExplainOptions) -> None:
 
 
 def _explained(name: str, snapshot: Snapshot, offers: tuple[Offer, ...], *, may: MobilityOptions) -> Explanation:
+    from msgspec.structs import replace
+
     from kinema_core.events import Pod, QuarantinedObject
     from kinema_optimizer.logic.compiled import Question, compiled
     from kinema_optimizer.logic.explain import explain_node, explain_pod
@@ -149,7 +152,24 @@ def _explained(name: str, snapshot: Snapshot, offers: tuple[Offer, ...], *, may:
         return QuarantinedObject(object=unread.object, path=unread.path, reason=unread.reason)
     named = _pod_named(name, snapshot) if node is None else node
     given = compiled(with_waiting(Question(cluster, offers, snapshot.now, "reschedule", options=may)))
-    return explain_pod(given, named) if isinstance(named, Pod) else explain_node(given, named)
+    if not isinstance(named, Pod):
+        return explain_node(given, named)
+    told = explain_pod(given, named)
+    return replace(told, caveat=_behind_a_plan(cluster)) if told.verdict == "placeable" else told
+
+
+def _behind_a_plan(cluster: Cluster) -> str:
+    """That a plan is being carried out, where nodes are marked for one: no other one begins before its end.
+
+    What ended without cleaning up leaves marks too; whoever takes over goes on with that plan first.
+    """
+    from kinema_rescheduler.logic.names import PLAN
+
+    marked = [node for node in cluster.nodes if PLAN in node.annotations]
+    if not marked:
+        return ""
+    plan, held = marked[0].annotations[PLAN], counted(len(marked), "node")
+    return f"plan {plan} is being carried out, with {held} marked for it: a place for the pod is planned after its end"
 
 
 def _unread(name: str, snapshot: Snapshot) -> Quarantined | None:

@@ -102,6 +102,8 @@ def _keepers(held: tuple[Keeper, ...]) -> Table:
 def _of_pod(told: PodExplanation) -> Iterable[tuple[str, str]]:
     yield "node", told.node or "none"
     yield "verdict", f"{_POD[told.verdict]}{f' ({told.code})' if told.code else ''}: {told.reason}"
+    if told.caveat:
+        yield "but", told.caveat
     yield "requests", ", ".join(f"{name} {in_words(name, amount)}" for name, amount in told.requests.items())
     if told.strategy is not None:
         yield "moves by", told.strategy

@@ -9,7 +9,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kinema_cli.execution_status import QUIET_SECONDS, ExecutionStatus, execution_of, steps_of, waits_for
+from kinema_cli.execution_status import (
+    QUIET_SECONDS,
+    ExecutionStatus,
+    execution_of,
+    kept_waiting,
+    steps_of,
+    waits_for,
+)
 from kinema_cli.plans import IN_PART, cost_reached, how_far, told_cost, usd_after, usd_before
 from kinema_core.events import (
     ClusterDelta,
@@ -177,23 +184,25 @@ async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:
     running = status.execution
     if running is None or running.outcome != "running" or (now - running.quiet_since).total_seconds() < QUIET_SECONDS:
         return status
-    waits = await _waits(bus, running.plan, newest, steps, now=now)
-    return msgspec.structs.replace(status, execution=msgspec.structs.replace(running, waits_for=waits))
+    return msgspec.structs.replace(status, execution=await _looked_into(bus, running, newest, steps, now=now))
 
 
-async def _waits(
-    bus: Bus, plan: str, newest: Mapping[str, Stored], steps: list[Event], *, now: datetime
-) -> tuple[str, ...]:
-    """What a quiet execution waits for, by the newest state."""
+async def _looked_into(
+    bus: Bus, running: ExecutionStatus, newest: Mapping[str, Stored], steps: list[Event], *, now: datetime
+) -> ExecutionStatus:
+    """What a quiet execution waits for, and who waits for its end, by the newest state."""
     try:
         state, _ = await Follower(bus, Cluster(), _folded).latest()
     except StateLostError as error:
-        return (f"a state to decide on: {error}",)
+        return msgspec.structs.replace(running, waits_for=(f"a state to decide on: {error}",))
     catalog = await bus.last("LOG", "catalog-published")
     before = [catalog, newest.get("plan-proposed"), newest.get("plan-accepted")]
     log = [*(item.event for item in before if isinstance(item, Stored)), *steps]
-    proposal = next((event.body for event in log if event.id == plan and isinstance(event.body, Plan)), None)
-    return waits_for(steps_of(plan, steps), proposal, state, held_up(reduce(fold, log, Journal()), state, now=now))
+    plan = next((event.body for event in log if event.id == running.plan and isinstance(event.body, Plan)), None)
+    blocked, mine = held_up(reduce(fold, log, Journal()), state, now=now), steps_of(running.plan, steps)
+    return msgspec.structs.replace(
+        running, waits_for=waits_for(mine, plan, state, blocked), kept_waiting=kept_waiting(mine, plan, state)
+    )
 
 
 def _folded(state: Cluster, event: Event) -> Cluster:

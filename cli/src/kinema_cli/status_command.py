@@ -157,6 +157,11 @@ def _pending_rows(execution: ExecutionStatus, now: datetime) -> list[tuple[str, 
         rows.append(("", f"no step began or ended for {_lasting(quiet)}, since {execution.quiet_since:{_TIME}}"))
         waits = execution.waits_for or (() if execution.running else (_UNTOLD,))
         rows += [("", f"waits, most probably: {what}") for what in waits]
+    if execution.kept_waiting:
+        named, more = ", ".join(execution.kept_waiting[:3]), len(execution.kept_waiting) - 3
+        pods = f"{counted(len(execution.kept_waiting), 'pod')} without a node: {named}"
+        told = f"{pods}{f' and {more} more' if more > 0 else ''}"
+        rows.append(("", f"{told}: no place is planned before this plan has ended"))
     return rows
 
 

@@ -115,6 +115,8 @@ class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
     rooms_in_all: int
     cheapest: Bought | None
     """The cheapest machine on sale that admits and holds it."""
+    caveat: str = ""
+    """What holds it up beside its own rules."""
 
 
 # --- nodes
