@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from tests.e2e.auditor import controller_of
@@ -15,7 +15,7 @@ from tests.history.record import JSON, Entry, History
 _ENDING: Final = {"evict", "surge-up", "surge-down", "restore"}
 """Steps that end pods which they name; an autoscaler may end those of a surge before their time."""
 _TAKEN_ALONG: Final = timedelta(seconds=2)
-"""How soon after a pod's end its heir of the same name is taken along by KWOK."""
+"""How soon after a pod is gone its heir of the same name is taken along by KWOK."""
 _UNITS: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -204,11 +204,13 @@ def _all_endings(history: History) -> Iterator[tuple[str, datetime]]:
         if change.kind == "ReplicaSet":
             sets[change.key] = change.item
     objects = {**history.before, "ReplicaSet": sets}
-    last: dict[str, datetime] = {}
+    gone: dict[str, list[datetime]] = {}
+    for change in history.changes:
+        if change.kind == "Pod" and change.type == "DELETED":
+            gone.setdefault(change.key, []).append(change.at)
     for change, pod in _ends(history):
         owner = controller_of(objects, pod)
-        late = change.at - last.get(change.key, datetime.min.replace(tzinfo=UTC)) > _TAKEN_ALONG
-        last[change.key] = change.at
+        late = not any(at < change.at <= at + _TAKEN_ALONG for at in gone.get(change.key, ()))
         if pod["spec"].get("nodeName") and (late or _evicted(pod) or not owner.startswith("StatefulSet ")):
             yield owner, change.at
 
