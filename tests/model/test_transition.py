@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, offers, selector, stateful
 from tests.support.plans import plan_for
 
-from kinema_core.events import Offer, PlacementRules, Plan, PodTerm, Spread
+from kinema_core.events import Offer, PlacementRules, Plan, PodTerm, Spread, Volume, VolumeClaim
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.transition import Transition, order_transition, with_steps
@@ -344,3 +346,21 @@ def test_a_temporary_node_that_is_a_new_domain_is_booted_by_itself() -> None:
     _, transition = ordered(on, to={**SWAPPED, "shop/c-0": "new"}, boot={"new": "m4/a/on-demand"}, delete=["n3"])
     boot = next(step.wave for step in transition.steps if step.action == "boot" and step.node.startswith("kinema"))
     assert not any(step.wave == boot for step in transition.steps if step.action == "move")
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(1, "1b 2a"), (2, "1a 1b"), (None, "1a 1b")])
+def test_a_volume_is_let_go_of_before_another_comes_to_a_full_node(limit: int | None, steps: str) -> None:
+    """Where a driver attaches one to each node, the pod at the end of a chain goes first; the checker sees it too."""
+    full = {} if limit is None else {"attachable-volumes-csi-disk.example.com": limit}
+    on = cluster(
+        [node(f"n{index}", extra=full) for index in range(3)],
+        [Volume(name=f"pv-{name}", uid=f"v-{name}", driver="disk.example.com") for name in "ab"],
+        [VolumeClaim(name=name, namespace="shop", uid=f"c-{name}", volume=f"pv-{name}") for name in "ab"],
+        stateful("a", ["n0"], rules=PlacementRules(claims=("a",)), annotations={"kinema.io/strategy": "evict"}),
+        stateful("b", ["n1"], rules=PlacementRules(claims=("b",)), annotations={"kinema.io/strategy": "evict"}),
+    )
+    plan, transition = ordered(on, to={"shop/a-0": "n1", "shop/b-0": "n2"})
+    assert " ".join(f"{step.wave}{step.pod[len('shop/')]}" for step in transition.steps) == steps
+    at_once = msgspec.structs.replace(plan, steps=tuple(msgspec.structs.replace(one, wave=1) for one in plan.steps))
+    codes = {found.code for found in check_plan(at_once, on, offers(), NOW, ordered=True)}
+    assert codes == ({"wave-overfull"} if limit == 1 else set())

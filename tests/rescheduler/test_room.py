@@ -8,9 +8,10 @@ from tests.rescheduler.harness import World
 from tests.support.builders import NOW, cluster, deployed, node, offers, pod
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, Plan
+from kinema_core.events import ExecutionFinished, PlacementRules, Plan, Volume, VolumeClaim
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.logic.room import Room
 
 NAMES = ("a", "b", "c")
 
@@ -77,3 +78,28 @@ async def test_where_all_room_is_given_away_one_pod_stays() -> None:
     assert isinstance(end, ExecutionFinished), world.told()
     assert homes(world) == {"a": "old-a", "b": "to-b", "c": "to-c"}
     assert sorted(world.memory.nodes) == ["old-a", "to-a", "to-b", "to-c", "to-z"]
+
+
+def test_room_counts_attachments_of_volumes() -> None:
+    """A node that attaches one volume has none left for a pod with another, and room for one without."""
+    full = {"attachable-volumes-csi-disk.example.com": 1}
+    disks = [
+        one
+        for name in ("x", "y")
+        for one in (
+            Volume(name=f"pv-{name}", uid=f"v-{name}", driver="disk.example.com"),
+            VolumeClaim(name=name, namespace="shop", uid=f"c-{name}", volume=f"pv-{name}"),
+        )
+    ]
+    there, comes = pod("there", node="n1", rules=uses("x")), pod("comes", node="n3", rules=uses("y"))
+    on = cluster(node("n1", extra=full), node("n2", extra=full), node("n3"), disks, there, comes)
+    room = Room(on, ["n1", "n2"])
+    assert room.take(comes, comes.requests, "n1", 1, elsewhere=False) == ()
+    plain = pod("plain", node="n3")
+    assert room.take(plain, plain.requests, "n1", 1, elsewhere=False) == ("n1",)
+    assert room.take(comes, comes.requests, "n1", 2) == ("n2",)
+
+
+def uses(claim: str) -> PlacementRules:
+    """The rules of a pod with this claim."""
+    return PlacementRules(claims=(claim,))

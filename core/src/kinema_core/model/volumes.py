@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kinema_core.events import Labels, NodeTerm, Pod
+from kinema_core.events import Amounts, FrozenMap, Labels, NodeTerm, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
 from kinema_core.model.match import node_term_matches
+from kinema_core.model.resources import add
 
 ATTACHABLE = "attachable-volumes-csi-"
 """Begins the resource that stands for attachments of volumes of one driver to one node."""
@@ -88,6 +89,11 @@ def attachments(cluster: Cluster, pod: Pod) -> Mapping[str, int]:
         for resource in attachment_names(_driver(cluster, f"{pod.namespace}/{name}")):
             found[resource] = found.get(resource, 0) + 1
     return found
+
+
+def with_attachments(cluster: Cluster, pod: Pod, requests: Amounts) -> Amounts:
+    """What a pod with these requests takes of a node to which it comes: attachments of its volumes too."""
+    return add(requests, FrozenMap(attachments(cluster, pod))) if pod.rules.claims else requests
 
 
 def _driver(cluster: Cluster, claim: str) -> str:

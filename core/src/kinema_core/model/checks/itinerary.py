@@ -12,6 +12,7 @@ from kinema_core.model.checks.view import Seat, Site, View, Violation, boot_site
 from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import spot_allowed
+from kinema_core.model.volumes import with_attachments
 
 
 class Leg(NamedTuple):
@@ -142,7 +143,9 @@ def _journeys(view: View, itinerary: Itinerary) -> Iterator[Violation]:
 
 
 def _leg(view: View, seat: Seat, source: str | None, to: str, *, evicted: bool) -> Leg:
-    pod = seat.pod
+    pod, leaves, takes = seat.pod, seat.pod.requests if source == seat.pod.node else seat.requests, seat.requests
+    if source != to:  # else old and new copy share what is attached
+        leaves, takes = with_attachments(view.cluster, pod, leaves), with_attachments(view.cluster, pod, takes)
     return Leg(
         pod=pod,
         key=seat.key,
@@ -151,8 +154,8 @@ def _leg(view: View, seat: Seat, source: str | None, to: str, *, evicted: bool) 
         to=to,
         evicted=evicted,
         rolled=seat.rolled,
-        leaves=pod.requests if source == pod.node else seat.requests,
-        takes=seat.requests,
+        leaves=leaves,
+        takes=takes,
     )
 
 

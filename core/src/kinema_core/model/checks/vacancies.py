@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from kinema_core.events import Amounts, FrozenMap, Offer, Pod
+from kinema_core.events import Amounts, Offer, Pod
 from kinema_core.model.catalog import machine_type
 from kinema_core.model.checks.arrivals import Arrivals
 from kinema_core.model.checks.nodes import left_over
@@ -15,7 +15,7 @@ from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, ports_clash
 from kinema_core.model.mobility import spot_allowed
 from kinema_core.model.resources import add, fits, subtract, total
-from kinema_core.model.volumes import attachments, volume_refuses
+from kinema_core.model.volumes import volume_refuses, with_attachments
 
 
 class Vacancy(NamedTuple):
@@ -146,7 +146,7 @@ class Vacancies:
 
 def asks(view: View, pod: Pod, requests: Amounts) -> Amounts:
     """What the pod takes of its node: attachments of its volumes too."""
-    return add(requests, FrozenMap(attachments(view.cluster, pod))) if pod.rules.claims else requests
+    return with_attachments(view.cluster, pod, requests)
 
 
 def spot_is_fine(view: View, pod: Pod, site: Site) -> bool:

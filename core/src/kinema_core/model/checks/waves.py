@@ -18,6 +18,7 @@ from kinema_core.model.checks.wave_rules import check_wave_rules
 from kinema_core.model.daemons import unlisted
 from kinema_core.model.match import ports_clash
 from kinema_core.model.resources import limited
+from kinema_core.model.volumes import with_attachments
 
 
 def check_waves(view: View, *, required: bool = False) -> Iterator[Violation]:
@@ -69,7 +70,7 @@ def _room(view: View, itinerary: Itinerary) -> Iterator[Violation]:
     rooms = {name: dict(site.room) for name, site in itinerary.sites.items() if name in concerned}
     for pod in view.pods.values():
         if pod.node in concerned:
-            _add(rooms[pod.node], pod.requests, -1)
+            _add(rooms[pod.node], with_attachments(view.cluster, pod, pod.requests), -1)
     for wave in itinerary.waves:
         coming: dict[str, list[Leg]] = {}
         for leg in itinerary.legs[wave]:

@@ -68,7 +68,7 @@ class Course:
     def _holds_all(self, to: str, movers: Iterable[Mover]) -> bool:
         wanted: dict[str, int] = {}
         for mover in movers:
-            for resource, amount in mover.requests.items():
+            for resource, amount in mover.takes.items():
                 wanted[resource] = wanted.get(resource, 0) + amount
         return self.yard.fits(to, Amounts(wanted))
 
@@ -99,7 +99,7 @@ class Course:
         self.refusal = None
         if mover.key in self._moving:
             return False
-        if not self.yard.fits(to, mover.requests) or not self._floors.bears(mover):
+        if not self.yard.fits(to, mover.takes) or not self._floors.bears(mover):
             return False
         begun = self._rules.begun
         if not self._rules.begin(mover, source, to):
@@ -109,7 +109,7 @@ class Course:
             self._rules.rewind(begun)
             return False
         self._floors.begin(mover)
-        self.yard.take(to, mover.requests)
+        self.yard.take(to, mover.takes)
         self._begun.append((mover, to))
         self._moving.add(mover.key)
         return True
@@ -127,7 +127,7 @@ class Course:
                 gone.update(mover.key for mover in those if self._goes(mover))
         for to in asked:
             left = [mover for mover in self.waiting.get(to, ()) if mover.key not in gone]
-            if any(self.yard.fits(to, mover.requests) for mover in left):
+            if any(self.yard.fits(to, mover.takes) for mover in left):
                 self._watched.add(to)
             else:
                 self._watched.discard(to)
@@ -160,7 +160,7 @@ class Course:
                 del self.rolls[workload]
                 continue
             for mover, to in self._begun[begun:]:
-                self.yard.give(to, mover.requests)
+                self.yard.give(to, mover.takes)
                 self._moving.discard(mover.key)
             del self._begun[begun:]
             self._rules.rewind(rules)
@@ -187,7 +187,7 @@ class Course:
         for mover, to in self._begun:
             source = self.where[mover.key]
             if source is not None:
-                self.yard.give(source, mover.pod.requests if source == mover.source else mover.requests)
+                self.yard.give(source, mover.leaves if source == mover.source else mover.takes)
                 self._fresh.add(source)
             if source in self._left:
                 self._left[source] -= 1

@@ -30,7 +30,7 @@ class Detours:
         """Workload and node: where pods of the workload come, leave or stop, another one of them would be mistaken."""
         for mover in movers:
             self._closed |= {(mover.workload, mover.to), (mover.workload, mover.source or "")}
-        self._smallest = _smallest([mover.requests for mover in movers if mover.steered])
+        self._smallest = _smallest([mover.takes for mover in movers if mover.steered])
 
     def take(self) -> bool:
         """Let one pod of every circle make way, on the nodes that are there, else one on a node rented for it.

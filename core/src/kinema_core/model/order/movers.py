@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kinema_core.events import Amounts, Plan, Pod, Strategy
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
+from kinema_core.model.volumes import with_attachments
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ class Mover:
     """Of the new copy."""
     workload: str
     """Key of its workload; of an unknown controller, what the pod says of it."""
+    takes: Amounts
+    """What the new copy takes of its node: attachments of volumes too, but where the old copy has them already."""
+    leaves: Amounts
+    """What the old copy gives back there."""
 
     @property
     def source(self) -> str | None:
@@ -41,7 +46,10 @@ def movers_of(plan: Plan, cluster: Cluster) -> list[Mover]:
         pod = cluster.pod(place.pod)
         if pod is not None and (pod.node != place.to or place.strategy == "rolling"):
             workload = cluster.workload_key_of(pod)
-            found.append(Mover(place.pod, pod, place.to, place.strategy, place.requests, workload))
+            takes, leaves = place.requests, pod.requests
+            if pod.node != place.to:
+                takes, leaves = with_attachments(cluster, pod, takes), with_attachments(cluster, pod, leaves)
+            found.append(Mover(place.pod, pod, place.to, place.strategy, place.requests, workload, takes, leaves))
     return found
 
 

@@ -14,6 +14,7 @@ from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, spot_allowed
 from kinema_core.model.resources import add, fits, limited, subtract, times, total
+from kinema_core.model.volumes import attachments
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,9 @@ class Yard:
         """What the node has free; to be changed by `take` and `give` only."""
         if name not in self._free:
             node = self._cluster.node(name)
-            here = [
-                pod.requests for pod in self._cluster.pods_by_node.get(name, ()) if not is_resident(self._cluster, pod)
-            ]
+            everyone = self._cluster.pods_by_node.get(name, ())
+            here: list[Mapping[str, int]] = [pod.requests for pod in everyone if not is_resident(self._cluster, pod)]
+            here += [attachments(self._cluster, pod) for pod in everyone if pod.rules.claims]
             taken = {} if node is None else add(total(here), resident_requests(self._cluster, node))
             self._free[name] = {} if node is None else dict(subtract(node.allocatable, Amounts(taken)))
         return self._free[name]

@@ -9,6 +9,7 @@ from typing import Final
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod
 from kinema_core.model.resources import total
 from kinema_core.model.rolling import why_stuck
+from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.logic.evict import evict
 from kinema_rescheduler.logic.execution import Progress
 from kinema_rescheduler.logic.hopeless import hopeless
@@ -175,7 +176,8 @@ def _promised(scene: Scene, running: list[Movers], steered: list[Movers]) -> Map
             continue
         for pod in item.victims:
             if pod.uid in item.targets and pod.uid not in begun:
-                coming.setdefault(item.targets[pod.uid], []).append(pod.requests)
+                takes = with_attachments(scene.cluster, pod, pod.requests)
+                coming.setdefault(item.targets[pod.uid], []).append(takes)
     return {node: total(requests) for node, requests in coming.items()}
 
 

@@ -11,17 +11,23 @@ from kinema_core.model.daemons import is_resident, resident_requests
 from kinema_core.model.derived import derived
 from kinema_core.model.match import node_admits
 from kinema_core.model.resources import add, fits, subtract, times, total
+from kinema_core.model.volumes import attachments, with_attachments
 
 
 def free_room(cluster: Cluster) -> Mapping[str, Amounts]:
-    """What each node has left beside its pods, terminating ones included, and the daemons that it has or will get."""
+    """What each node has left beside its pods, terminating ones included, and the daemons that it has or will get.
+
+    Attachments of volumes are among it, where the node limits them.
+    """
     return derived(cluster, _free_room)
 
 
 def _free_room(cluster: Cluster) -> Mapping[str, Amounts]:
     room: dict[str, Amounts] = {}
     for node in cluster.nodes:
-        pods = [pod.requests for pod in cluster.pods_by_node.get(node.name, ()) if not is_resident(cluster, pod)]
+        there = cluster.pods_by_node.get(node.name, ())
+        pods: list[Mapping[str, int]] = [pod.requests for pod in there if not is_resident(cluster, pod)]
+        pods += [attachments(cluster, pod) for pod in there if pod.rules.claims]
         room[node.name] = subtract(node.allocatable, add(total(pods), resident_requests(cluster, node)))
     return MappingProxyType(room)
 
@@ -51,9 +57,10 @@ class Room:
     ) -> tuple[str, ...]:
         """Place up to `count` pods like `pod`, each with `requests`: on the preferred node, then wherever they fit.
 
-        Returns the node of each pod that was placed; their room is taken. Without `elsewhere` it is the preferred node
-        or none.
+        Returns the node of each pod that was placed; their room is taken, attachments of their volumes too. Without
+        `elsewhere` it is the preferred node or none.
         """
+        requests = with_attachments(self._cluster, pod, requests)
         others = [name for name in self._free if name != preferred and name not in self._reserved]
         names = [preferred, *(others if elsewhere else ())]
         nodes = [node for name in names if name in self._free and (node := self._cluster.node(name)) is not None]

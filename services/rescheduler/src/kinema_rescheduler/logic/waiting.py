@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kinema_core.events import FrozenMap, Node, Pod, StepFailed
 from kinema_core.model.match import node_admits
 from kinema_core.model.resources import fits
+from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.logic.names import EXPIRY, expire_id, unit_id
 from kinema_rescheduler.logic.roll import rolled
 from kinema_rescheduler.logic.room import free_room
@@ -75,6 +76,7 @@ def _elsewhere(scene: Scene, pod: Pod) -> bool:
 
 
 def _would_take(scene: Scene, node: Node, pod: Pod) -> bool:
-    if not node.ready or node.unschedulable or not fits(pod.requests, free_room(scene.cluster)[node.name]):
+    takes = with_attachments(scene.cluster, pod, pod.requests)
+    if not node.ready or node.unschedulable or not fits(takes, free_room(scene.cluster)[node.name]):
         return False
     return node_admits(pod.rules, name=node.name, labels=node.labels, taints=node.taints) is None
