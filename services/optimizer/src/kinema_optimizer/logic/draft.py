@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -205,12 +205,19 @@ class Draft:
     @cached_property
     def taken(self) -> Ints:
         """(E, R): what movable pods take of each node now."""
+        return self._taken_by(mover for movers in self.members for mover in movers)
+
+    @cached_property
+    def replaced(self) -> Ints:
+        """(E, R): of that, what pods take that are replaced by others of another size."""
+        return self._taken_by(mover for movers in self.members for mover in movers if mover.role == "rolled")
+
+    def _taken_by(self, movers: Iterable[Mover]) -> Ints:
         index = {node.name: e for e, node in enumerate(self.question.cluster.nodes)}
         taken = np.zeros_like(self.node_room)
-        for movers in self.members:
-            for mover in movers:
-                if mover.pod.node is not None:
-                    taken[index[mover.pod.node]] += np.array(vector(mover.takes, self.resources), dtype=np.int64)
+        for mover in movers:
+            if mover.pod.node is not None:
+                taken[index[mover.pod.node]] += np.array(vector(mover.takes, self.resources), dtype=np.int64)
         return taken
 
 

@@ -21,7 +21,7 @@ def packing_problem(
 
     Rolling updates are not in it: nodes with pods that would move by one are to be among `fixed` (E,) and `bound` (E,),
     which give nobody up. Free, only rules about nodes count, and of those between pods how many of one class a node can
-    ever hold.
+    ever hold; and pods that are replaced leave their room to others, as they do in the end.
     """
     nodes, kinds = draft.question.cluster.nodes, len(classes)
     stays = _content(draft, [(*one.stays, *one.updated) for one in classes])
@@ -42,7 +42,7 @@ def packing_problem(
         admits=admits,
         nodes=tuple(node.name for node in nodes),
         node_price=frozen([draft.sites.prices[node.name] for node in nodes], (len(nodes),)),
-        node_room=draft.node_room,
+        node_room=_in_the_end(draft) if free else draft.node_room,
         node_row=frozen(rows[: len(nodes)], (len(nodes),)),
         node_fixed=fixed,
         node_bound=bound,
@@ -57,6 +57,11 @@ def packing_problem(
         ),
         pools=machines.pools,
     )
+
+
+def _in_the_end(draft: Draft) -> Ints:
+    """(E, R): free for newcomers once old copies have gone; a later wave may count on that."""
+    return np.maximum(draft.node_room, 0) + draft.replaced if draft.resizes else draft.node_room
 
 
 def conflict_pairs(draft: Draft, classes: Sequence[PodClass]) -> Ints:
