@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.optimizer.falling import filled_cluster, lowered
-from tests.support.builders import NOW
+from tests.optimizer.instances import random_cluster
+from tests.optimizer.test_plans import forecast
+from tests.support.builders import NOW, cluster, deployed, node, offer
 
-from kinema_core.events import Offer, WorkloadForecast
+from kinema_core.events import Offer, Plan, WorkloadForecast
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
 from kinema_optimizer.adapters.bound import lower_bound
 from kinema_optimizer.adapters.exact import solve_exact
-from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.adapters.stops import RecordedStop, StopRule, WorkStop
 from kinema_optimizer.logic.compiled import Question, compiled
+from kinema_optimizer.logic.progress import Progress, incumbent_of
 from kinema_optimizer.logic.tiny_cluster import tiny_problem_of
+from kinema_optimizer.planner import plan_for, plan_from
+from kinema_optimizer.settings import PlanningSettings
+
+Forecasts = tuple[WorkloadForecast, ...]
 
 
-def least_in_the_end(state: Cluster, on_sale: tuple[Offer, ...], forecasts: tuple[WorkloadForecast, ...]) -> int | None:
+def plan(state: Cluster, on_sale: tuple[Offer, ...], forecasts: Forecasts = (), stop: StopRule | None = None) -> Plan:
+    """The plan by amount of work, so that no clock has a say."""
+    stop = stop or WorkStop(30)
+    return plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), forecasts=forecasts, stop=stop)
+
+
+def least_in_the_end(state: Cluster, on_sale: tuple[Offer, ...], forecasts: Forecasts) -> int | None:
     """Micro-USD per hour of the cheapest state with the new requests, however it is reached; None: not proven."""
     question = Question(state, on_sale, NOW, "reschedule", forecasts)
     tiny = tiny_problem_of(question, mobility(state, NOW), node_prices(state, on_sale))
@@ -37,3 +51,75 @@ def test_the_bound_counts_on_the_room_of_old_copies(seed: int) -> None:
     least = least_in_the_end(state, on_sale, forecasts)
     assert least is None or bound <= least
     assert bound <= sum(node_prices(state, on_sale).values())
+
+
+@settings(max_examples=12, deadline=None)
+@example(seed=1)
+@given(seed=st.integers(0, 10**6))
+def test_smaller_requests_are_no_reason_to_pay_more(seed: int) -> None:
+    """The plan costs no more than the cluster of now, nor than the plan for the requests of now."""
+    state, on_sale = filled_cluster(seed, pods=20)
+    found = plan(state, on_sale, lowered(state, seed))
+    assert found.cost.after <= min(found.cost.before, plan(state, on_sale).cost.after)
+    assert found.cost.lower_bound <= found.cost.after
+
+
+@settings(max_examples=10, deadline=None)
+@example(seed=31)
+@example(seed=32)  # who stays on a cordoned node could not come back to it
+@given(seed=st.integers(0, 10**6))
+def test_smaller_requests_take_no_place_from_who_waits(seed: int) -> None:
+    """As many pending pods are placed as without them, for no more; and no proof says that this cannot be."""
+    state, on_sale = random_cluster(seed, pods=12, limited=bool(seed % 2))
+    found, plain = plan(state, on_sale, lowered(state, seed)), plan(state, on_sale)
+    assert (len(found.unplaced), found.cost.after) <= (len(plain.unplaced), plain.cost.after)
+    if found.unplaced == plain.unplaced:
+        assert found.cost.lower_bound <= plain.cost.after
+
+
+def test_a_replay_makes_the_same_plan_without_smaller_requests() -> None:
+    """Both solves are in the record, so that each ends where it did."""
+    state, on_sale = cluster(node("n1", price="0.05"), deployed("web", ["n1"] * 4, cpu=1000)), (offer(),)
+    falls = (forecast("web", cpu=1000, after=900),)
+    found = plan(state, on_sale, falls)
+    assert (found.status, found.resizes) == ("nothing-better", ())
+    assert msgspec.json.encode(plan(state, on_sale, falls, RecordedStop(found.solve))) == msgspec.json.encode(found)
+
+
+def test_requests_that_rise_are_paid_for() -> None:
+    """What is asked for is bought, whatever falls beside it: that may be left as it is."""
+    state = cluster(node("n1", price="0.05"), deployed("web", ["n1"] * 3, cpu=1000), deployed("api", ["n1"], cpu=1000))
+    found = plan(state, (offer(),), (forecast("web", cpu=1000, after=900), forecast("api", cpu=1000, after=1500)))
+    assert [one.workload for one in found.resizes] == ["Deployment/shop/api"]
+    assert found.cost.after > found.cost.before
+
+
+def test_a_large_cluster_is_left_as_it_is_where_smaller_requests_are_dearer() -> None:
+    """The search has no time for a second plan; nothing is one, also of an incumbent whose solve came to no end."""
+    names = [f"n{index}" for index in range(110)]
+    pods = [deployed(f"w{index}", [name] * 2, cpu=1890 + index) for index, name in enumerate(names)]
+    state, on_sale = cluster([node(name, price="0.05", cpu=4010) for name in names], *pods), (offer(cpu=4010),)
+    falls = tuple(forecast(f"w{index}", cpu=1890 + index, after=1800 + index) for index in range(110))
+    heard: list[Progress] = []
+    found = plan_for(
+        state,
+        on_sale,
+        now=NOW,
+        settings=PlanningSettings(),
+        forecasts=falls,
+        stop=WorkStop(1),
+        progress=heard.append,
+    )
+    assert (found.status, found.resizes, found.cost.after) == ("nothing-better", (), found.cost.before)
+    incumbent = incumbent_of(1, heard[0])
+    assert incumbent is not None
+    salvaged = plan_from(
+        state,
+        on_sale,
+        now=NOW,
+        settings=PlanningSettings(),
+        incumbent=incumbent,
+        solve=found.solve,
+        forecasts=falls,
+    )
+    assert (salvaged.status, salvaged.resizes) == ("nothing-better", ())

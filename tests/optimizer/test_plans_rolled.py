@@ -32,7 +32,7 @@ def test_a_forecast_resizes_every_pod_of_its_workload() -> None:
 def test_old_copies_keep_their_room_until_the_new_ones_are_there() -> None:
     """A node that stays takes new copies only beside the old ones: the plan never counts on their leaving."""
     state = cluster(node("n1"), pod("bare", node="n1", cpu=500), deployed("web", ["n1"] * 3, cpu=1000))
-    found = plan(state, forecasts=(forecast("web", cpu=1000, after=900),))
+    found = plan(state, forecasts=(forecast("web", cpu=1000, after=1100),))
     assert actions(found)["n1"] == "keep"
     assert check_transition(found, state, offers(), NOW) == ()
     assert {one.to for one in found.placements if one.pod.startswith("shop/web")} != {"n1"}

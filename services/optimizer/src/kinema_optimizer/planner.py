@@ -36,16 +36,19 @@ from kinema_optimizer.logic.build_plan import concluded
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.framing import Frame, framed
 from kinema_optimizer.logic.headroom import without_placeholders_in
+from kinema_optimizer.logic.lowering import lowers, raised, worth
 from kinema_optimizer.logic.ordered import ATTEMPTS, attempt, counting, exceeds, ordered, rank
-from kinema_optimizer.logic.outcome import of_packing, of_solution
+from kinema_optimizer.logic.outcome import nothing, of_packing, of_solution
 from kinema_optimizer.logic.packing import Packing
 from kinema_optimizer.logic.progress import Incumbent, Report
 from kinema_optimizer.logic.waiting import with_waiting
-from kinema_optimizer.logic.windows import Objective, objective_at
+from kinema_optimizer.logic.windows import MICRO, Objective, objective_at
 from kinema_optimizer.settings import PlanningSettings
 
 PRICING_SHARE: Final = 0.1
 """Of the time limit: on large clusters the search would leave none to tell what rules cost."""
+LOWERED_SHARE: Final = 0.5
+"""Of the time, for a plan with smaller requests where one without them may have to be made as well."""
 
 
 def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
@@ -79,33 +82,12 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     """
     stop = stop or ClockStop(settings.time_limit_seconds, pricing=PRICING_SHARE)
     watch = Watch()
-    task = _Task.of(cluster, offers, now=now, settings=settings, mode=mode, forecasts=forecasts)
-    wish = Wish(
-        move_price=task.objective.move_price,
-        max_moves=None if task.problem.question.still else task.objective.max_moves,
-        seed=settings.seed,
-        workers=settings.workers,
-        crew=crew,
-    )
-    report = watch.reporting(progress)
-    answer = solved(task.problem, wish, stop, report)
-    first = answer
-    answer, plan, stuck = _in_waves(task.problem, answer, wish=wish, stop=stop, report=report)
-    if plan is None or answer.retried:  # pods wait for each other: is a plan from which moves can be taken out as good?
-        plain, stops = answer.searched, answer.stops
-        if plain is None:
-            plain = plainly(task.problem, wish, stop, report)
-            stops += plain.stops
-        bound = max(plain.lower_bound, answer.lower_bound)
-        other, _ = ordered(task.problem, plain.outcome)
-        if plan is None or rank(task.problem, other) < rank(task.problem, plan):
-            answer, plan = plain, other
-        answer = replace(answer, lower_bound=bound, stops=stops)
-    if stuck and is_dense(task.problem):
-        answer, plan = _with_some_unmoved(task, wish, stop, stuck, (answer, plan))
-    binding, looked = _binding(task.problem, first, stop)
+    asked = _Asked(cluster, offers, now, settings, mode)
+    made = _no_dearer(asked, forecasts, crew, stop, watch.reporting(progress))
+    task, answer = made.task, made.answer
+    binding, looked = _binding(task.problem, made.first, stop)
     solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
-    plan = msgspec.structs.replace(plan, binding=binding, solve=solve)
+    plan = msgspec.structs.replace(made.plan, binding=binding, solve=solve)
     return task.concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven)
 
 
@@ -125,11 +107,111 @@ def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are nam
     Raises:
         PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
     """
-    task = _Task.of(cluster, offers, now=now, settings=settings, mode=mode, forecasts=forecasts)
+    asked = _Asked(cluster, offers, now, settings, mode)
+    task = asked.task(forecasts)
     given = incumbent.answer
     outcome = of_packing(task.problem, given) if isinstance(given, Packing) else of_solution(task.problem, given)
-    plan = msgspec.structs.replace(ordered(task.problem, outcome)[0], solve=solve)
-    return task.concluded(plan, lower_bound=incumbent.bound, proven=False)
+    task, plan = _staying(asked, forecasts, task, ordered(task.problem, outcome)[0])
+    return task.concluded(msgspec.structs.replace(plan, solve=solve), lower_bound=incumbent.bound, proven=False)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of the planner, new requests aside."""
+
+    cluster: Cluster
+    offers: tuple[Offer, ...]
+    now: datetime
+    settings: PlanningSettings
+    mode: Mode
+
+    def task(self, forecasts: tuple[WorkloadForecast, ...]) -> _Task:
+        """The question with these new requests, compiled."""
+        return _Task.of(
+            self.cluster, self.offers, now=self.now, settings=self.settings, mode=self.mode, forecasts=forecasts
+        )
+
+    def wish(self, task: _Task, crew: Crew | None) -> Wish:
+        """What is wanted of the search."""
+        settings = self.settings
+        return Wish(
+            move_price=task.objective.move_price,
+            max_moves=None if task.problem.question.still else task.objective.max_moves,
+            seed=settings.seed,
+            workers=settings.workers,
+            crew=crew,
+        )
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A plan, what it is the plan of, and what is known about it."""
+
+    task: _Task
+    first: Answer
+    """What was answered before an order was looked for."""
+    answer: Answer
+    plan: Plan
+
+
+def _no_dearer(
+    asked: _Asked, forecasts: tuple[WorkloadForecast, ...], crew: Crew | None, stop: StopRule, report: Report
+) -> _Made:
+    """The best plan; where smaller requests would make it dearer, or leave more pods without a place, one without them.
+
+    All pods of a workload that gets new requests restart, and their old copies are there while new ones come. Where
+    that takes room that is not there, it is bought, whatever is there after it. Nothing asks for that: the next plan
+    may lower them.
+    """
+    task = asked.task(forecasts)
+    if not lowers(task.problem.resizes):
+        return _made(task, asked.wish(task, crew), stop, report)
+    if not is_dense(task.problem):  # the time is used up once
+        made = _made(task, asked.wish(task, crew), stop, report)
+        task, plan = _staying(asked, forecasts, task, made.plan)
+        return replace(made, task=task, plan=plan)
+    with stop.part(LOWERED_SHARE):
+        made = _made(task, asked.wish(task, crew), stop, report)
+    task = asked.task(raised(forecasts))
+    if worth(made.plan) <= (False, 0, lower_bound(task.problem.relaxed).value):
+        return made
+    other = _made(task, asked.wish(task, crew), stop, lambda _: None)
+    best = min(made, other, key=lambda one: worth(one.plan))
+    # Who is replaced has to be let in, who stays has not: neither bound is one of the other's plans.
+    bound = min(made.answer.lower_bound, other.answer.lower_bound)
+    stops = made.answer.stops + other.answer.stops
+    return replace(best, answer=replace(best.answer, lower_bound=bound, stops=stops))
+
+
+def _staying(asked: _Asked, forecasts: tuple[WorkloadForecast, ...], task: _Task, plan: Plan) -> tuple[_Task, Plan]:
+    """The plan, or that of nothing where it is dearer than the cluster is now for requests that only fall."""
+    if not lowers(task.problem.resizes) or worth(plan) <= (False, 0, round(plan.cost.before * MICRO)):
+        return task, plan
+    still = asked.task(raised(forecasts))
+    if still.problem.resizes:
+        return task, plan
+    other, _ = ordered(still.problem, nothing(still.problem))
+    return (still, other) if worth(other) < worth(plan) else (task, plan)
+
+
+def _made(task: _Task, wish: Wish, stop: StopRule, report: Report) -> _Made:
+    """The best plan of a task."""
+    answer = solved(task.problem, wish, stop, report)
+    first = answer
+    answer, plan, stuck = _in_waves(task.problem, answer, wish=wish, stop=stop, report=report)
+    if plan is None or answer.retried:  # pods wait for each other: is a plan from which moves can be taken out as good?
+        plain, stops = answer.searched, answer.stops
+        if plain is None:
+            plain = plainly(task.problem, wish, stop, report)
+            stops += plain.stops
+        bound = max(plain.lower_bound, answer.lower_bound)
+        other, _ = ordered(task.problem, plain.outcome)
+        if plan is None or rank(task.problem, other) < rank(task.problem, plan):
+            answer, plan = plain, other
+        answer = replace(answer, lower_bound=bound, stops=stops)
+    if stuck and is_dense(task.problem):
+        answer, plan = _with_some_unmoved(task, wish, stop, stuck, (answer, plan))
+    return _Made(task, first, answer, plan)
 
 
 @dataclass(frozen=True)
