@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+import pytest
 from tests.controlplane.nodes import QUICK
 
 from kinema_core.events import FrozenMap, Step, StepDone, StepKind
@@ -19,11 +20,13 @@ from kinema_rescheduler.adapters.kubernetes_api import Json, KubernetesApi, NotF
 from kinema_rescheduler.adapters.kubernetes_claim import PATH as CLAIM
 from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
+from kinema_rescheduler.adapters.kubernetes_volumes import check_detached
 from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.logic.names import FLOOR_BEFORE, STEERING_NAME, STEERING_NAMESPACE
 
 NAMESPACE = "capable"
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 CONFIG_MAPS = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps"
 PATIENCE_SECONDS = 60.0
 _COLLECTIONS = {
@@ -108,6 +111,28 @@ async def _mark(ground: Ground) -> None:
     await ground.perform("unmark", ground.node, uid=node)
 
 
+async def _see_volumes(ground: Ground) -> None:
+    name = f"v{next(_names)}"
+    claims = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": name}
+    kind = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    await ground.admin.create(claims, {**kind, "metadata": {"name": name}, "spec": wanted})
+    attached = await ground.admin.create(ATTACHMENTS, attachment(name, ground.node))
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    daemon = {"metadata": {"name": "daemon", "namespace": NAMESPACE}, "spec": {"volumes": volumes}}
+    await check_detached(ground.api, ground.node, [daemon])
+    with pytest.raises(PassingError, match=name):
+        await check_detached(ground.api, ground.node, [])
+    await ground.admin.delete(f"{ATTACHMENTS}/{name}", uid(attached))
+
+
+def attachment(volume: str, node: str) -> Json:
+    """A volume's attachment to a node, as the attach-detach controller makes it."""
+    spec = {"attacher": "disk.example.com", "nodeName": node, "source": {"persistentVolumeName": volume}}
+    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment"}
+    return {**kind, "metadata": {"name": volume}, "spec": spec}
+
+
 async def _steer(ground: Ground) -> None:
     for number in (1, 2):
         await ground.perform("steer", "Deployment/a/b", uid=f"uid-{number}", nodes=(ground.node,))
@@ -185,6 +210,7 @@ async def _claim(ground: Ground) -> None:
 
 CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
     "mark a node": _mark,
+    "see what a node has attached": _see_volumes,
     "steer new pods": _steer,
     "surge a Deployment": lambda ground: _surge(ground, "Deployment"),
     "surge a ReplicaSet": lambda ground: _surge(ground, "ReplicaSet"),

@@ -24,6 +24,8 @@ from kinema_rescheduler.settings import KwokSettings
 _LISTS: Final = {
     "Node": "/api/v1/nodes",
     "Namespace": "/api/v1/namespaces",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
     "ConfigMap": "/api/v1/namespaces/kube-system/configmaps",
     "Deployment": "/apis/apps/v1/deployments",
     "ReplicaSet": "/apis/apps/v1/replicasets",
@@ -121,8 +123,8 @@ class PlaneWorld(ApiWorld):
         group = f"/apis/{version}" if version else "/api/v1"
         return f"{group}/namespaces/{self.namespace}/{kind.lower()}s{f'/{name}' if name else ''}"
 
-    def run(self, kind: str, name: str, replicas: int, *, cpu: str = "200m", **pod: Any) -> None:
-        """Make a workload and wait until all its pods are Ready."""
+    def run(self, kind: str, name: str, replicas: int, *, cpu: str = "200m", claims: Any = (), **pod: Any) -> None:
+        """Make a workload and wait until all its pods are Ready; `claims` are templates of a StatefulSet's claims."""
         labels = {"app": name}
         container = {
             "name": "main",
@@ -136,6 +138,7 @@ class PlaneWorld(ApiWorld):
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pods},
             **({"serviceName": name} if kind == "StatefulSet" else {}),
+            **({"volumeClaimTemplates": list(claims)} if claims else {}),
         }
         body = {"apiVersion": _VERSIONS[kind], "kind": kind, "metadata": {"name": name}, "spec": spec}
         self.access.request("POST", self.path(kind), body)

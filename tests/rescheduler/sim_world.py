@@ -51,7 +51,7 @@ from kinema_sim.front.server import Server
 NAME = "sim"
 READ = frozenset(
     {"Node", "Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "HorizontalPodAutoscaler"}
-    | {"PodDisruptionBudget", "Namespace"}
+    | {"PodDisruptionBudget", "Namespace", "PersistentVolume", "PersistentVolumeClaim"}
 )
 
 

@@ -1,11 +1,16 @@
 """Why an effect was not made.
 
 EffectError
-├── PassingError   worth another try: conflict, throttled, unavailable, budget, not-ready, not-empty, time-out …
+├── PassingError   worth another try: conflict, throttled, unavailable, budget, not-ready, not-empty, attached …
 └── FinalError     no use trying: changed, gone, denied, refused, invalid, held, stock-out, quota, permission, not-found
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+ATTACHED: Final = "attached"
+"""Why a node was not deleted yet: volumes of pods that have left are still attached to it."""
 
 
 class EffectError(Exception):

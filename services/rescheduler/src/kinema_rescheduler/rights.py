@@ -74,6 +74,17 @@ RULES: Final = (
         verbs=("list", "get", "patch"),
         without="autoscalers may take a surge back, which is then tried again",
     ),
+    Rule(
+        purpose="waits until a node has let go of its volumes before it is deleted",
+        group="storage.k8s.io",
+        resources=("volumeattachments",),
+        verbs=("list",),
+    ),
+    Rule(
+        purpose="tells volumes of pods that go with their node from those it must let go of",
+        resources=("persistentvolumeclaims",),
+        verbs=("get",),
+    ),
     *_kept("says where new pods shall go", "configmaps", STEERING_NAME, without=_UNSTEERED),
     *_kept("keeps two Kinemas from acting on one cluster", "leases", CLAIM_NAME, group="coordination.k8s.io"),
     Rule(

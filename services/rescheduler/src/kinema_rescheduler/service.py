@@ -38,7 +38,7 @@ from kinema_rescheduler.adapters.provider import Provider
 from kinema_rescheduler.catalog import catalog_event
 from kinema_rescheduler.decisions import NAME, decided, event_of, outcome_name
 from kinema_rescheduler.effects import Effects
-from kinema_rescheduler.errors import EffectError, PassingError
+from kinema_rescheduler.errors import ATTACHED, EffectError, PassingError
 from kinema_rescheduler.fence import Fence
 from kinema_rescheduler.logic.execution import Execution, Progress
 from kinema_rescheduler.reading import Reading
@@ -344,14 +344,13 @@ class Rescheduler:
             made = await self._effects.perform(order, progress.deadline, self._offers())
         except EffectError as error:
             again = isinstance(error, PassingError)
-            limited = error.reason not in _ENDLESS and attempt >= self._settings.limits.attempts
             return StepFailed(
                 plan=execution.plan_id,
                 step=step.id,
                 fencing=lease.revision,
                 reason=error.reason,
                 detail=error.detail,
-                retry=again and not limited,
+                retry=again and not self._spent(progress, error.reason),
             )
         return StepDone(
             plan=execution.plan_id,
@@ -360,6 +359,13 @@ class Rescheduler:
             outcome=made.outcome,
             figures=made.figures,
         )
+
+    def _spent(self, progress: Progress, reason: str) -> bool:
+        """Whether a step that has failed for a reason that may pass was tried for long enough."""
+        limits = self._settings.limits
+        if reason == ATTACHED:  # a driver takes its time, and each look costs nothing
+            return self._clock.now() - progress.first > timedelta(seconds=limits.delete_seconds)
+        return reason not in _ENDLESS and progress.attempt >= limits.attempts
 
     def _offers(self) -> dict[str, Offer]:
         catalog = self._reading.journal.catalog

@@ -68,6 +68,7 @@ PDB = Kind(
 )
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short=("sc",))
 CSI_NODE = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+VOLUME_ATTACHMENT = Kind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False)
 PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short=("pc",))
 EVENT = Kind("events.k8s.io", "v1", "events", "Event", short=("ev",))
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
@@ -89,6 +90,7 @@ ALL_KINDS: tuple[Kind, ...] = (
     PDB,
     STORAGE_CLASS,
     CSI_NODE,
+    VOLUME_ATTACHMENT,
     PRIORITY_CLASS,
     EVENT,
     LEASE,

@@ -50,6 +50,7 @@ class ClusterWriter(Protocol):
         """Whether the node of a `delete` step is there; False when it is gone already.
 
         Raises:
-            PassingError: `not-empty`, pods run on it; `not-ready`, it has come up since its deletion was decided.
+            PassingError: `not-empty`, pods run on it; `attached`, volumes of pods that have left are still attached to
+                it; `not-ready`, it has come up since its deletion was decided.
             FinalError: `changed`, it is not the node that was marked.
         """

@@ -17,6 +17,7 @@ from kinema_rescheduler.adapters.kubernetes_api import (
     resident,
     uid,
 )
+from kinema_rescheduler.adapters.kubernetes_volumes import check_detached
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.logic.names import (
     CORDONED,
@@ -92,10 +93,11 @@ async def unmark(api: KubernetesApi, order: Order) -> Made:
 
 
 async def check_deletable(api: KubernetesApi, order: Order) -> bool:
-    """Whether a node is there to be deleted: still ours, and nothing on it but what goes with it.
+    """Whether a node is there to be deleted: still ours, nothing on it but what goes with it, volumes detached.
 
     Raises:
-        PassingError: `not-empty`, or `not-ready`, a node that was given up before it was seen has come up since.
+        PassingError: `not-empty`; `attached`, a volume of a pod that has left is still attached to it; `not-ready`, a
+            node that was given up before it was seen has come up since.
         FinalError: `changed`, somebody took our marks off or made another node of that name.
     """
     step = order.step
@@ -113,12 +115,13 @@ async def check_deletable(api: KubernetesApi, order: Order) -> bool:
     labels = node["metadata"].get("labels") or {}
     if EXPIRY not in labels or annotations_of(node).get(PLAN) != order.plan:
         raise FinalError("changed", f"node {step.target} does not carry our marks any more")
-    await _check_empty(api, step.target)
+    pods = await _check_empty(api, step.target)
+    await check_detached(api, step.target, [pod for pod in pods if not finished(pod)])
     return True
 
 
-async def _check_empty(api: KubernetesApi, node: str) -> None:
-    """Raise PassingError `not-empty` while anything but what goes with the node runs on it."""
+async def _check_empty(api: KubernetesApi, node: str) -> list[Json]:
+    """The node's pods; raises PassingError `not-empty` while anything but what goes with the node runs on it."""
     pods = await api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
     left = sorted(
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -127,6 +130,7 @@ async def _check_empty(api: KubernetesApi, node: str) -> None:
     )
     if left:
         raise PassingError("not-empty", f"node {node} runs {', '.join(left[:5])}")
+    return pods
 
 
 async def steer(api: KubernetesApi, order: Order) -> Made:

@@ -33,6 +33,7 @@ class Pace:
     node_delete: float = 10.0
     pod_ready: float = 6.0
     pod_end: float = 3.0
+    volume_detach: float = 4.0
 
 
 class MemoryCluster:
@@ -52,6 +53,8 @@ class MemoryCluster:
         """Rolling updates begun, by workload."""
         self.never_ready_nodes: set[str] = set()
         self.never_ready_workloads: set[str] = set()
+        self.attached: Counter[str] = Counter()
+        """Volumes of pods that have ended and are still attached, by node."""
         self.quota: int | None = None
         """Most pods that there may be."""
         self.least_ready: dict[str, int] = {}
@@ -201,8 +204,17 @@ class MemoryCluster:
         def gone() -> None:
             if pod.key in self.pods and self.pods[pod.key].uid == pod.uid:
                 del self.pods[pod.key]
+                self._detach(pod)
 
         self.after(self.pace.pod_end, gone)
+
+    def _detach(self, pod: Pod) -> None:
+        """Let go of an ended pod's volumes, which takes its time."""
+        if pod.node is None or not pod.rules.claims:
+            return
+        node, volumes = pod.node, len(pod.rules.claims)
+        self.attached[node] += volumes
+        self.after(self.pace.volume_detach, lambda: self.attached.subtract({node: volumes}))
 
     def _schedule(self) -> None:
         for key in sorted(self.pods):

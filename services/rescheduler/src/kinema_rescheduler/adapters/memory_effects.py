@@ -28,7 +28,7 @@ from kinema_core.model.match import parse_taints
 from kinema_rescheduler.adapters.cluster import Made, Order
 from kinema_rescheduler.adapters.memory import MemoryCluster
 from kinema_rescheduler.adapters.provider import Catalog, Operation
-from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.errors import ATTACHED, FinalError, PassingError
 from kinema_rescheduler.logic.names import (
     CHEAPEST,
     CORDONED,
@@ -92,7 +92,7 @@ class MemoryWriter:
         self._after()
 
     async def check_deletable(self, order: Order) -> bool:
-        """Whether the node of a `delete` step is there, ours and empty."""
+        """Whether the node of a `delete` step is there, ours, empty and without volumes."""
         self._cluster.catch_up()
         node = self._cluster.nodes.get(order.step.target)
         if node is None:
@@ -104,6 +104,8 @@ class MemoryWriter:
         left = self._cluster.evictable(node.name)
         if left:
             raise PassingError("not-empty", f"{node.name} runs {left[0].key}")
+        if self._cluster.attached[node.name]:
+            raise PassingError(ATTACHED, f"{node.name} has yet to let go of volumes")
         return True
 
     # --- nodes

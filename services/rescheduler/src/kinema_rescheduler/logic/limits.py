@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     evict_seconds: float = 900.0
     """How long an eviction may be refused by a disruption budget."""
     delete_seconds: float = 600.0
-    """Deadline of deleting a node, and of its vanishing from the cluster."""
+    """Deadline of deleting a node, of its vanishing from the cluster, and of its letting go of volumes before."""
     write_seconds: float = 120.0
     """Deadline of every other single write to the cluster."""
     blocked_seconds: float = 600.0
