@@ -44,9 +44,14 @@ def new_names(cluster: Cluster) -> Iterator[str]:
 
 def nothing(compiled: Compiled) -> Outcome:
     """Everything stays as it is; pending pods wait on."""
-    waiting = [mover for one in compiled.classes for mover in one.pending]
-    waiting += [mover for _, mover in compiled.homeless]
-    return Outcome(keep=(True,) * len(compiled.question.cluster.nodes), boots=(), targets={}, lost=tuple(waiting))
+    nodes = len(compiled.question.cluster.nodes)
+    return Outcome(keep=(True,) * nodes, boots=(), targets={}, lost=_pending(compiled))
+
+
+def _pending(compiled: Compiled) -> tuple[Mover, ...]:
+    """Who runs nowhere; also who finds room only once old copies have gone."""
+    homeless = (mover for _, mover in compiled.homeless)
+    return (*(mover for one in compiled.classes for mover in one.pending), *homeless)
 
 
 def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) -> Outcome:
@@ -62,7 +67,8 @@ def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) 
     booted = dict(zip(islice(new_names(cluster), len(outcome.boots)), outcome.boots, strict=True))
     used = [name for name in booted if name in set(targets.values())]
     renamed = dict(zip(used, new_names(cluster), strict=False))
-    waiting = [mover for one in compiled.classes for mover in one.pending if mover.pod.key in stays]
+    out = {mover.pod.key for mover in outcome.lost}
+    waiting = [mover for mover in _pending(compiled) if mover.pod.key in stays - out]
     return Outcome(
         keep=tuple(keep or node.name in names for node, keep in zip(cluster.nodes, outcome.keep, strict=True)),
         boots=tuple(booted[name] for name in used),
