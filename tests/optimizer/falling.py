@@ -1,4 +1,4 @@
-"""Small random clusters whose Deployments are to request less, by seed."""
+"""Small random clusters whose Deployments are to request less, or more, by seed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kinema_core.events import ClusterObject, Offer, WorkloadForecast
 from kinema_core.model.cluster import Cluster
 
 
-def lowered(state: Cluster, seed: int, *, least: int = 40) -> tuple[WorkloadForecast, ...]:
-    """For every Deployment its requests times a random factor of at most 1, `least` percent or more."""
+def lowered(state: Cluster, seed: int, *, most: int = 100) -> tuple[WorkloadForecast, ...]:
+    """For every Deployment its requests times random factors of 40 to `most` percent."""
     rng = random.Random(seed)
     found = []
     for one in state.workloads:
         before = one.template_requests
         if one.type == "Deployment":
-            cpu, memory = (before[name] * rng.choice([100, 90, rng.randint(least, 100)]) for name in ("cpu", "memory"))
+            cpu, memory = (before[name] * rng.choice([100, 90, rng.randint(40, most)]) for name in ("cpu", "memory"))
             after = amounts(max(1, cpu // 100), max(1, memory // 100 // MIB), pods=1)
             found.append(
                 WorkloadForecast(

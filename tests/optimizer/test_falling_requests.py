@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.optimizer.falling import filled_cluster, lowered
@@ -20,8 +21,10 @@ from kinema_optimizer.adapters.bound import lower_bound
 from kinema_optimizer.adapters.exact import solve_exact
 from kinema_optimizer.adapters.stops import RecordedStop, StopRule, WorkStop
 from kinema_optimizer.logic.compiled import Question, compiled
+from kinema_optimizer.logic.lowering import rising
 from kinema_optimizer.logic.progress import Progress, incumbent_of
 from kinema_optimizer.logic.tiny_cluster import tiny_problem_of
+from kinema_optimizer.logic.windows import MICRO
 from kinema_optimizer.planner import plan_for, plan_from
 from kinema_optimizer.settings import PlanningSettings
 
@@ -90,13 +93,73 @@ def test_every_plan_with_smaller_requests_passes_the_checker(seed: int) -> None:
     assert check_plan(found, made.cluster, made.offers, NOW, ordered=True) == ()
 
 
-def test_a_replay_makes_the_same_plan_without_smaller_requests() -> None:
-    """Both solves are in the record, so that each ends where it did."""
-    state, on_sale = cluster(node("n1", price="0.05"), deployed("web", ["n1"] * 4, cpu=1000)), (offer(),)
-    falls = (forecast("web", cpu=1000, after=900),)
+@settings(max_examples=20, deadline=None)
+@example(seed=3)
+@given(seed=st.integers(0, 10**6))
+def test_no_plan_is_better_than_the_exact_model_says(seed: int) -> None:
+    """None costs less than its least cost, and what is called optimal costs that: at most a thousandth more."""
+    state, on_sale = filled_cluster(seed)
+    forecasts = lowered(state, seed)
+    found, least = plan(state, on_sale, forecasts), least_in_the_end(state, on_sale, forecasts)
+    if least is not None:
+        after = round(found.cost.after * MICRO)
+        assert round(found.cost.lower_bound * MICRO) <= least
+        assert least <= after
+        assert found.status != "optimal" or after <= least * 1001 // 1000
+
+
+def two_halves() -> tuple[Cluster, tuple[Offer, ...]]:
+    """Two pods that fit on one node when both are smaller, and the second only when the first is."""
+    small = [node(name, cpu=2000, price="0.085") for name in ("n1", "n2")]
+    pods = deployed("first", ["n1"], cpu=1100), deployed("second", ["n2"], cpu=1000)
+    return cluster(*small, *pods), (offer("m8", cpu=8000, price=350_000),)
+
+
+HALVES: Forecasts = (forecast("first", cpu=1100, after=500), forecast("second", cpu=1000, after=900))
+
+
+def test_a_later_wave_has_the_room_that_smaller_pods_leave() -> None:
+    """The exact model is asked: the first is rolled where it is, and then the second comes."""
+    state, on_sale = two_halves()
+    found = plan(state, on_sale, HALVES)
+    assert (found.status, found.cost.after, found.cost.gap) == ("optimal", 0.085, 0.0)
+    assert [(step.wave, step.pod) for step in found.steps if step.action == "move"] == [
+        (1, "shop/first-0"),
+        (2, "shop/second-0"),
+    ]
+    assert check_plan(found, state, on_sale, NOW, ordered=True) == ()
+
+
+def test_what_the_exact_model_finds_without_an_order_is_not_planned() -> None:
+    """Two that would have to change their size at once stay with what they are; nothing is bought for them."""
+    state, on_sale = two_halves()
+    tight = (forecast("first", cpu=1100, after=1000), forecast("second", cpu=1000, after=950))
+    found = plan(state, on_sale, tight)
+    assert least_in_the_end(state, on_sale, tight) == 85_000
+    assert (found.cost.after, found.cost.lower_bound) == (found.cost.before, 0.085)
+    assert {node.action for node in found.nodes} == {"keep"}
+
+
+@pytest.mark.parametrize("method", ["exact", "aggregated"])
+def test_a_replay_makes_the_same_plan(method: str) -> None:
+    """All solves are in the record, so that each ends where it did: also where a second one leaves requests as are."""
+    (state, on_sale), falls = two_halves(), HALVES
+    if method == "aggregated":
+        state, on_sale = cluster(node("n1", price="0.05"), deployed("web", ["n1"] * 4, cpu=1000)), (offer(),)
+        falls = (forecast("web", cpu=1000, after=900),)
     found = plan(state, on_sale, falls)
-    assert (found.status, found.resizes) == ("nothing-better", ())
+    assert len(found.resizes) == (2 if method == "exact" else 0)
     assert msgspec.json.encode(plan(state, on_sale, falls, RecordedStop(found.solve))) == msgspec.json.encode(found)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_no_request_that_rises_is_left_out_for_its_price(seed: int) -> None:
+    """Falling ones may be; the others are carried out, whatever is sold for as much as is wanted."""
+    state, on_sale = filled_cluster(seed)
+    forecasts = lowered(state, seed, most=140)
+    asked = compiled(Question(state, on_sale, NOW, "reschedule", forecasts)).resizes
+    assert rising(plan(state, on_sale, forecasts).resizes) == rising(asked)
 
 
 def test_requests_that_rise_are_paid_for() -> None:

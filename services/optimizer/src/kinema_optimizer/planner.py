@@ -36,7 +36,7 @@ from kinema_optimizer.logic.build_plan import concluded
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.framing import Frame, framed
 from kinema_optimizer.logic.headroom import without_placeholders_in
-from kinema_optimizer.logic.lowering import lowers, raised, worth
+from kinema_optimizer.logic.lowering import lowers, raised, rising, worth
 from kinema_optimizer.logic.ordered import ATTEMPTS, attempt, counting, exceeds, ordered, rank
 from kinema_optimizer.logic.outcome import nothing, of_packing, of_solution
 from kinema_optimizer.logic.packing import Packing
@@ -329,12 +329,15 @@ def _with_some_unmoved(
     """A plan made again with those held whose moves have no order, if it is better than what is `known`.
 
     What is known without these moves was made for a cluster in which they happen: machines may be bought for nobody.
-    Only where models are exact: the search has used the time up.
+    Only where models are exact: the search has used the time up. Who is held keeps its requests: nobody is who needs
+    more.
     """
     problem, (answer, best) = task.problem, known
+    cluster, growing = problem.question.cluster, rising(problem.resizes)
+    grow = {pod.key for workload in growing for pod in cluster.pods_by_workload[workload]}
     found: set[str] = set()
     for _ in range(ATTEMPTS):
-        stuck &= problem.sites.mobility.strategy.keys()
+        stuck &= problem.sites.mobility.strategy.keys() - grow
         if not stuck:
             break
         found |= stuck

@@ -65,7 +65,7 @@ class Answer:
     settled: bool = False
     """No better answer to the wish exists: none within its limit, with moves at their price."""
     searched: Answer | None = None
-    """The answer of the search to the same, where it was asked too and leaves nobody out."""
+    """The answer to the same whose moves can be taken out, where there is one too and it leaves nobody out."""
 
     @property
     def ruled(self) -> bool:
@@ -101,7 +101,9 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
     """
     exact = _exactly(problem, stop)
     answers = [] if exact is None else [exact]
-    free = is_dense(problem) and not problem.problem.conflicts and not (exact and exact.ruled)
+    # The aggregated model has room for old copies beside new ones, the exact one has not: its answer may have no order.
+    ruled = exact is not None and exact.ruled and not problem.resizes
+    free = is_dense(problem) and not problem.problem.conflicts and not ruled
     if free and wish.max_moves is None and wish.move_price is None:
         given = starts(problem.problem)
         if columns_of(problem.problem, cost(problem.problem, given[0])) <= MAX_COLUMNS:
@@ -120,8 +122,15 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
         proven=not moves and any(one.proven for one in answers),
         least=None if moves or exact is None or exact.exact is None or not exact.proven else exact.exact[1].least,
         stops=tuple(stop for one in answers for stop in one.stops),
-        searched=next((one for one in answers if one.method == SEARCH and not one.outcome.lost), None),
+        searched=_fallback(problem, answers),
     )
+
+
+def _fallback(problem: Compiled, answers: Sequence[Answer]) -> Answer | None:
+    """The cheapest that has room for old copies beside new ones; of the search, where nobody gets another size."""
+    known = [one for one in answers if one.method == SEARCH or (problem.resizes and not one.shuffles)]
+    placing = [one for one in known if not one.outcome.lost]
+    return min(placing, key=lambda one: node_cost(problem, one.outcome), default=None)
 
 
 def _searched(
@@ -220,9 +229,11 @@ def is_dense(problem: Compiled) -> bool:
 def _exactly(problem: Compiled, stop: StopRule) -> Answer | None:
     """The answer of the exact model, where it is small enough.
 
-    It counts on old copies having left, and a rolling update has to find room for the new ones before.
+    It counts on old copies having left, and a rolling update has to find room for the new ones before. Where pods get
+    another size the order of moves tells whether it does, and there are answers that are sure of it to fall back on.
+    Workloads that only move by one are left to the other models.
     """
-    if problem.resizes or problem.updates:
+    if problem.updates:
         return None
     tiny = tiny_problem(problem.question, problem.sites)
     found = None if tiny is None else _exact(problem, tiny, stop, hurried=problem.question.max_moves is None)
@@ -238,7 +249,7 @@ def _exact(problem: Compiled, tiny: TinyProblem, stop: StopRule, *, hurried: boo
 def least_cost(question: Question, stop: StopRule) -> int | None:
     """Micro-USD per hour of the cheapest plan by the exact model; None where it is too large, or not proven in time."""
     problem = compiled(replace(question, point_price=0, move_price=None))  # of nodes alone, whatever else is priced
-    if problem.resizes or problem.updates:
+    if problem.updates:
         return None
     tiny = tiny_problem(problem.question, problem.sites)
     found = None if tiny is None else solve_exact(tiny, stop, least_moves=False)

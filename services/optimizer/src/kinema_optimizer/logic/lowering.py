@@ -18,6 +18,11 @@ def raised(forecasts: Iterable[WorkloadForecast]) -> tuple[WorkloadForecast, ...
     return tuple(one for one in forecasts if not _only_falls(one))
 
 
+def rising(changes: Iterable[Resize]) -> frozenset[str]:
+    """Workloads whose pods request more of something."""
+    return frozenset(one.workload for one in changes if not _only_falls(one))
+
+
 def worth(plan: Plan) -> tuple[bool, int, int]:
     """The less the better: pods that restart in no order, pods without a place, micro-USD per hour."""
     disordered = not plan.steps and bool(plan.moves or plan.restarts)
