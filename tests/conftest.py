@@ -91,6 +91,13 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         yield plane
 
 
+@pytest.fixture(scope="session")
+def policies(control_plane: ControlPlane) -> None:
+    """For tests that need mutating admission policies: older versions have none."""
+    if not control_plane.admin.answers("/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"):
+        pytest.skip(f"Kubernetes {_kubernetes()} has no mutating admission policies: nothing is steered there")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]

@@ -95,6 +95,7 @@ async def test_the_claim_of_a_kinema_that_acts_stays(kubeconfig: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.usefixtures("policies")
 async def test_policy_and_claim_come_and_go(control_plane: ControlPlane, tmp_path: Path) -> None:
     """On a real API server: installed by one command, gone with the Lease by the other, whoever ended the services."""
     kubeconfig = control_plane.admin.write_kubeconfig(tmp_path / "kubeconfig")

@@ -46,7 +46,7 @@ async def api(world: PlaneWorld) -> AsyncIterator[KubernetesApi]:
 
 
 @pytest.fixture(scope="module")
-def steering(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def steering(policies: None, control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The admission policy. Once for all tests: an API server that has removed it never follows its ConfigMap again."""
     kubeconfig = str(control_plane.admin.write_kubeconfig(tmp_path_factory.mktemp("steering") / "kubeconfig"))
 

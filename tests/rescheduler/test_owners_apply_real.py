@@ -33,10 +33,13 @@ def applied(world: PlaneWorld, *, replicas: int, least: int, surge: int) -> None
             "spec": {"containers": [container], "terminationGracePeriodSeconds": 2},
         },
     }
+    # By a metric that nobody tells: an autoscaler that sees load decides itself how many replicas there are.
+    untold = {"metric": {"name": "untold"}, "target": {"type": "Value", "value": "1"}}
     scaler = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         "minReplicas": least,
         "maxReplicas": 5,
+        "metrics": [{"type": "External", "external": untold}],
     }
     for group, plural, kind, spec in (
         ("apps/v1", "deployments", "Deployment", deployment),
