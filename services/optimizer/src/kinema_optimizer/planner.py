@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from kinema_core.events import Binding, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
+from kinema_core.events import Mode, Offer, Plan, Solve, WorkloadForecast
 from kinema_core.model.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.gathering import gathered
@@ -17,21 +17,19 @@ from kinema_core.model.preferences import given_up
 from kinema_optimizer.adapters.bound import lower_bound
 from kinema_optimizer.adapters.errands import Crew
 from kinema_optimizer.adapters.literal import LiteralResult, solve_literal
+from kinema_optimizer.adapters.rule_prices import rule_prices
 from kinema_optimizer.adapters.search import Wish
 from kinema_optimizer.adapters.solve import (
-    SOON,
     Answer,
     is_dense,
-    least_cost,
     left_out,
     plainly,
     solved,
     without_moves_of,
 )
-from kinema_optimizer.adapters.stops import PRICING, ClockStop, StepStop, StopRule
+from kinema_optimizer.adapters.stops import ClockStop, StopRule, within
 from kinema_optimizer.adapters.watch import Watch
 from kinema_optimizer.errors import UnsoundPlanError
-from kinema_optimizer.logic.binding import constraint_relaxations, prices_of
 from kinema_optimizer.logic.build_plan import concluded
 from kinema_optimizer.logic.compiled import Compiled, Question, compiled
 from kinema_optimizer.logic.framing import Frame, framed
@@ -47,6 +45,8 @@ from kinema_optimizer.settings import PlanningSettings
 
 PRICING_SHARE: Final = 0.1
 """Of the time limit: on large clusters the search would leave none to tell what rules cost."""
+UNLOWERED: Final = "unlowered-"
+"""Before the phases of a solve without smaller requests, after one with them."""
 LOWERED_SHARE: Final = 0.5
 """Of the time, for a plan with smaller requests where one without them may have to be made as well."""
 
@@ -85,7 +85,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     asked = _Asked(cluster, offers, now, settings, mode)
     made = _no_dearer(asked, forecasts, crew, stop, watch.reporting(progress))
     task, answer = made.task, made.answer
-    binding, looked = _binding(task.problem, made.first, stop)
+    binding, looked = rule_prices(task.problem, made.first, stop)
     solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
     plan = msgspec.structs.replace(made.plan, binding=binding, solve=solve)
     return task.concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven)
@@ -175,11 +175,12 @@ def _no_dearer(
     task = asked.task(raised(forecasts))
     if worth(made.plan) <= (False, 0, lower_bound(task.problem.relaxed).value):
         return made
-    other = _made(task, asked.wish(task, crew), stop, lambda _: None)
+    with stop.within(UNLOWERED):
+        other = _made(task, asked.wish(task, crew), stop, lambda _: None)
     best = min(made, other, key=lambda one: worth(one.plan))
     # Who is replaced has to be let in, who stays has not: neither bound is one of the other's plans.
     bound = min(made.answer.lower_bound, other.answer.lower_bound)
-    stops = made.answer.stops + other.answer.stops
+    stops = (*made.answer.stops, *within(UNLOWERED, other.answer.stops))
     return replace(best, answer=replace(best.answer, lower_bound=bound, stops=stops))
 
 
@@ -272,35 +273,6 @@ class _Task:
         return self.frame.read(msgspec.structs.replace(plan, given_up=lost, gathered=close))
 
 
-def _binding(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:
-    """What constraints cost: by how much the bound falls without each, as many as the time allows.
-
-    Where the exact model has proven the plan the bound is the least cost, which it knows without each constraint too.
-    """
-    stop.begin(PRICING)
-
-    def bound(question: Question) -> int | None:
-        if answer.least is None:
-            return lower_bound(compiled(question).relaxed).value
-        step = StepStop(SOON, stop.late)
-        found = least_cost(question, step)
-        return None if step.given_up else answer.least if found is None else found
-
-    ended = stop.ends(0)
-    if ended is not None:
-        return (), Stop(reason=ended, phase=PRICING, iteration=0)
-    relaxations = constraint_relaxations(problem.question)
-    base = answer.least
-    if base is None:
-        base = lower_bound(problem.relaxed).value if relaxations else 0
-    found, looked = prices_of(relaxations, base=base, value=bound, ends=lambda n: stop.ends(n) is not None)
-    if looked == len(relaxations):
-        return found, Stop(reason="optimal", phase=PRICING, iteration=looked + 1)
-    # A replay ends before the one that was begun in vain: before the first of all, 1, it asks as 0.
-    again = looked + 1 if looked else 0
-    return found, Stop(reason=stop.ends(again) or "time-limit", phase=PRICING, iteration=again)
-
-
 def _in_waves(
     problem: Compiled, answer: Answer, *, wish: Wish, stop: StopRule, report: Report
 ) -> tuple[Answer, Plan | None, frozenset[str]]:
@@ -336,17 +308,18 @@ def _with_some_unmoved(
     cluster, growing = problem.question.cluster, rising(problem.resizes)
     grow = {pod.key for workload in growing for pod in cluster.pods_by_workload[workload]}
     found: set[str] = set()
-    for _ in range(ATTEMPTS):
+    for turn in range(ATTEMPTS):
         stuck &= problem.sites.mobility.strategy.keys() - grow
         if not stuck:
             break
         found |= stuck
         problem = compiled(replace(problem.question, unmoved=problem.question.unmoved | stuck))
-        again = solved(problem, wish, stop, lambda _: None)
+        with stop.within(f"held-{turn}-"):
+            again = solved(problem, wish, stop, lambda _: None)
         plan, stuck = ordered(problem, again.outcome)
         better = rank(problem, plan) < rank(problem, best)
         # What the first answer proves holds for every plan; what is proven with pods held does not.
-        stops, chosen = answer.stops + again.stops, again if better else answer
+        stops, chosen = (*answer.stops, *within(f"held-{turn}-", again.stops)), again if better else answer
         answer = replace(chosen, lower_bound=answer.lower_bound, proven=answer.proven and not better, stops=stops)
         best = plan if better else best
     return answer, counting(best, found)

@@ -79,16 +79,19 @@ def solve_exact(
     least_moves: bool = True,
     most_moves: int | None = None,
     hurried: bool = False,
+    vain: list[Stop] | None = None,
 ) -> ExactResult | None:
     """Least unplaced by priority, then least cost, then fewest moves; see the module.
 
     `least_moves=False` leaves the last phase out; above `most_moves` no pod moves unless it must; `hurried` looks for
     nothing more where the least cost is not proven. None: pods that must be replaced cannot all be, or nothing was
-    found in time.
+    found in time; `vain` is then told where that ended, as a replay has to end there too.
     """
     run = _Run(problem, stop)
     run.least_cost(hurried=hurried)
     if run.best is None:
+        if vain is not None:
+            vain += run.stops
         return None
     known = _Known.of(run)
     if hurried and not known.proven:

@@ -99,7 +99,8 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
     Of equally good answers one whose moves can be taken out one by one is taken: they may have no order. The search
     uses the time that exact models leave without a proof.
     """
-    exact = _exactly(problem, stop)
+    vain: list[Stop] = []
+    exact = _exactly(problem, stop, vain)
     answers = [] if exact is None else [exact]
     # The aggregated model has room for old copies beside new ones, the exact one has not: its answer may have no order.
     ruled = exact is not None and exact.ruled and not problem.resizes
@@ -121,7 +122,7 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
         lower_bound=sum(problem.sites.prices.values()) if moves else max(one.lower_bound for one in answers),
         proven=not moves and any(one.proven for one in answers),
         least=None if moves or exact is None or exact.exact is None or not exact.proven else exact.exact[1].least,
-        stops=tuple(stop for one in answers for stop in one.stops),
+        stops=(*vain, *(stop for one in answers for stop in one.stops)),
         searched=_fallback(problem, answers),
     )
 
@@ -226,8 +227,8 @@ def is_dense(problem: Compiled) -> bool:
     return sites * len(problem.classes) <= _DENSE
 
 
-def _exactly(problem: Compiled, stop: StopRule) -> Answer | None:
-    """The answer of the exact model, where it is small enough.
+def _exactly(problem: Compiled, stop: StopRule, vain: list[Stop]) -> Answer | None:
+    """The answer of the exact model, where it is small enough; `vain` as for `solve_exact`.
 
     It counts on old copies having left, and a rolling update has to find room for the new ones before. Where pods get
     another size the order of moves tells whether it does, and there are answers that are sure of it to fall back on.
@@ -236,14 +237,16 @@ def _exactly(problem: Compiled, stop: StopRule) -> Answer | None:
     if problem.updates:
         return None
     tiny = tiny_problem(problem.question, problem.sites)
-    found = None if tiny is None else _exact(problem, tiny, stop, hurried=problem.question.max_moves is None)
+    found = None if tiny is None else _exact(problem, tiny, stop, vain, hurried=problem.question.max_moves is None)
     return None if tiny is None or found is None else _named(problem, tiny, found)
 
 
-def _exact(problem: Compiled, tiny: TinyProblem, stop: StopRule, *, hurried: bool = False) -> ExactResult | None:
+def _exact(
+    problem: Compiled, tiny: TinyProblem, stop: StopRule, vain: list[Stop], *, hurried: bool = False
+) -> ExactResult | None:
     question = problem.question
     reschedules = question.mode == "reschedule"
-    return solve_exact(tiny, stop, least_moves=reschedules, most_moves=question.max_moves, hurried=hurried)
+    return solve_exact(tiny, stop, least_moves=reschedules, most_moves=question.max_moves, hurried=hurried, vain=vain)
 
 
 def least_cost(question: Question, stop: StopRule) -> int | None:
@@ -303,8 +306,9 @@ def without_moves_of(
     fewer = stricter or barred(tiny, stuck, assignment=found.assignment, boots=found.boots)
     again, searched, stops = None, answer.searched, answer.stops
     if searched is None:
-        again = _exact(problem, fewer, stop, hurried=wish.max_moves is None)
-        stops += () if again is None else again.stops
+        vain: list[Stop] = []
+        again = _exact(problem, fewer, stop, vain, hurried=wish.max_moves is None)
+        stops += tuple(vain) if again is None else again.stops
         if again is None or not (again.proven or wish.max_moves is not None):
             with stop.part(SEARCHED):
                 other = plainly(problem, wish, stop, report)

@@ -8,9 +8,11 @@ callback k without a clock: that is how a replay repeats it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, Literal, Protocol, TypeAlias
+
+import msgspec
 
 from kinema_core.events import Solve, Stop
 
@@ -74,8 +76,19 @@ class StopRule(Protocol):
     def part(self, share: float) -> AbstractContextManager[None]:
         """What comes within the block takes at most this part of the time left."""
 
+    def within(self, prefix: str) -> AbstractContextManager[None]:
+        """What comes within the block is recorded with this before the names of its phases.
+
+        A phase that went on to its end may not be in the record: the next one of its name would be taken for it.
+        """
+
     def cancel(self) -> None:
         """End everything at the next callback: nobody wants the result any more. May come from another thread."""
+
+
+def within(prefix: str, stops: Iterable[Stop]) -> tuple[Stop, ...]:
+    """Where phases ended that began within such a block, for the record."""
+    return tuple(msgspec.structs.replace(one, phase=prefix + one.phase) for one in stops)
 
 
 class _Rule:
@@ -93,6 +106,10 @@ class _Rule:
         return self._cancelled
 
     def part(self, share: float) -> AbstractContextManager[None]:
+        """See `StopRule`."""
+        return nullcontext()
+
+    def within(self, prefix: str) -> AbstractContextManager[None]:
         """See `StopRule`."""
         return nullcontext()
 
@@ -215,6 +232,16 @@ class RecordedStop(_Rule):
         for stop in recorded.stops:
             self._stops.setdefault(stop.phase, []).append(stop)
         self._now: Ends = lambda _: None
+        self._prefix = ""
+
+    @contextmanager
+    def within(self, prefix: str) -> Iterator[None]:
+        """See `StopRule`."""
+        before, self._prefix = self._prefix, self._prefix + prefix
+        try:
+            yield
+        finally:
+            self._prefix = before
 
     def begin(self, phase: str) -> None:
         """See `StopRule`; a phase that comes again ends where it ended that time."""
@@ -227,7 +254,7 @@ class RecordedStop(_Rule):
 
     def beside(self, phase: str) -> Ends:
         """See `StopRule`."""
-        left = self._stops.get(phase, [])
+        left = self._stops.get(self._prefix + phase, [])
         stop = left.pop(0) if left else None
 
         def ends(iteration: int) -> StopReason | None:

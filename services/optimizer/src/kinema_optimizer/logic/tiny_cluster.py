@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
@@ -36,13 +36,19 @@ _NEW_NODE: Final = "kinema-new-node"
 
 def tiny_problem(question: Question, sites: Sites) -> TinyProblem | None:
     """The exact problem that a question comes to; None when it is too large for the exact model."""
-    return tiny_problem_of(question, sites.mobility, sites.prices)
+    return tiny_problem_of(question, sites.mobility, sites.prices, sites.ties.restricted)
 
 
-def tiny_problem_of(question: Question, facts: Mobility, prices: Mapping[str, int]) -> TinyProblem | None:
-    """As `tiny_problem`, from who may move and the micro-USD per hour of each live node."""
+def tiny_problem_of(
+    question: Question, facts: Mobility, prices: Mapping[str, int], restricted: Container[str] = ()
+) -> TinyProblem | None:
+    """As `tiny_problem`, from who may move and the micro-USD per hour of each live node.
+
+    `restricted` pods may move here, but get no other size: the plan's new requests are those of the other models.
+    """
     cluster = question.cluster
-    resizes = resizes_of(cluster, facts, question.forecasts if question.mode == "reschedule" else ())
+    forecasts = question.forecasts if question.mode == "reschedule" else ()
+    resizes = resizes_of(cluster, facts, forecasts, restricted)
     movers = movers_of(cluster, facts, question.mode, resizes)
     if len(movers) > MOST_PODS:
         return None
