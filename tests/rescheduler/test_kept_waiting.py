@@ -1,4 +1,4 @@
-"""Pods that wait because of a plan: it is given up for those that only its taint keeps off a node with room."""
+"""Pods that wait because of a plan: it is given up where its taint keeps them off a node, or they need a new one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import crowded_plan
 from tests.rescheduler.test_operator_wins import WEB, once
-from tests.support.builders import LONG_AGO, pod
+from tests.support.builders import LONG_AGO, offers, pod
 
-from kinema_core.events import NO_RULES, ExecutionAborted, NodeTerm, PlacementRules, Requirement
+from kinema_core.events import NO_RULES, ExecutionAborted, NodeTerm, PlacementRules, Requirement, StepFailed
 from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.logic.names import EXPIRY
+from kinema_rescheduler.logic.names import ABORT, EXPIRY
 
 STRANGER = "shop/stranger"
 NOWHERE = PlacementRules(node_terms=(NodeTerm(expressions=(Requirement(key="gone", operator="Exists"),)),))
@@ -55,14 +56,47 @@ async def test_a_plan_is_given_up_for_a_pod_that_it_keeps_waiting() -> None:
 
 @pytest.mark.parametrize(
     "stranger",
-    [{"cpu": 2000, "old": True}, {"cpu": 3800}, {"cpu": 2000, "rules": NOWHERE}],
-    ids=["waited before", "no room", "not admitted"],
+    [{"cpu": 2000, "old": True}, {"cpu": 3800, "old": True}, {"cpu": 100_000}, {"cpu": 2000, "rules": NOWHERE}],
+    ids=["waited before", "needed a node before", "fits nothing on sale", "not admitted"],
 )
 async def test_a_plan_goes_on_where_it_is_not_the_reason(stranger: dict[str, Any]) -> None:
-    """A pod that was there before, has no room on the closed node or may not go there changes nothing."""
+    """A pod that was there before, that no node on sale holds, or that may go nowhere changes nothing."""
     before, plan = crowded_plan()
     world = World(before, limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300))
     with_a_stranger(world, **stranger)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert end.reason == "roll-stuck"
+
+
+async def test_a_plan_is_given_up_for_a_pod_that_needs_a_new_node() -> None:
+    """Nothing is bought while a plan is carried out: it makes way for whoever buys."""
+    before, plan = crowded_plan()
+    world = World(before, limits=Limits(unschedulable_seconds=60))
+    with_a_stranger(world, cpu=3800)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert end.reason == "pod-waits"
+    assert end.detail.startswith(f"{STRANGER} needs a new node, m4/a/on-demand say")
+    came = world.memory.pods[STRANGER].created
+    assert came is not None
+    given_up = next(one.time for one in world.log() if isinstance(one.body, StepFailed) and one.body.step == ABORT)
+    assert timedelta(seconds=60) < given_up - came < timedelta(seconds=80)
+    assert world.problems == []
+    assert world.marks_left() == []
+
+
+@pytest.mark.parametrize("sold", ["sold out", "spot", "by another autoscaler"])
+async def test_a_plan_goes_on_where_nothing_would_be_bought(sold: str) -> None:
+    """A machine that is sold out, spot capacity that nobody asked for, or one that is not ours to buy is no reason."""
+    before, plan = crowded_plan()
+    changes = {"sold out": {"available": 0}, "spot": {"capacity_type": "spot"}}.get(sold, {})
+    shop = [one if one.name.startswith("m2/") else replace(one, **changes) for one in offers()]
+    world = World(before, limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300), sold=shop)
+    world.delegated = sold == "by another autoscaler"
+    with_a_stranger(world, cpu=3800)
     await world.accept(plan)
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()

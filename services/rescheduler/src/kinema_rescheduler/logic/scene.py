@@ -13,6 +13,7 @@ from kinema_core.events import (
     ExecutionAborted,
     ExecutionFinished,
     Node,
+    Offer,
     Plan,
     Pod,
     Step,
@@ -41,6 +42,8 @@ class Scene:
     limits: Limits
     fencing: int
     """Lease revision of the process that decides."""
+    offers: tuple[Offer, ...] = ()
+    """What could be bought; nothing where the cluster's own autoscaler buys."""
 
     # --- the plan and the state
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from kinema_core.events import (
+    CatalogPublished,
     Event,
     ExecutionAborted,
     ExecutionFinished,
     Figures,
     FrozenMap,
     NodeDeletionRequested,
+    Offer,
     StepFailed,
 )
 from kinema_core.model.cluster import Cluster
@@ -78,7 +80,15 @@ def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits,
     plan = execution.plan
     if plan is None:
         return (_aborted(execution, fencing, "unknown-plan", "its proposal is not in the log"),)
-    scene = Scene(execution=execution, plan=plan, cluster=cluster, now=now, limits=limits, fencing=fencing)
+    scene = Scene(
+        execution=execution,
+        plan=plan,
+        cluster=cluster,
+        now=now,
+        limits=limits,
+        fencing=fencing,
+        offers=_sold(journal.catalog),
+    )
     if not execution.steps:
         stale = _stale(scene)
         if stale is not None:
@@ -91,6 +101,12 @@ def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits,
     if phase.bodies or not phase.over:
         return phase.bodies
     return (_aborted(execution, fencing, cause.reason, cause.detail, leftovers(scene), _figures(scene)),)
+
+
+def _sold(catalog: Event | None) -> tuple[Offer, ...]:
+    """What Kinema itself would buy for pods that wait."""
+    body = catalog.body if catalog is not None else None
+    return body.offers if isinstance(body, CatalogPublished) and not body.delegated else ()
 
 
 def blocked(journal: Journal, cluster: Cluster, now: datetime) -> tuple[Blocked, ...]:

@@ -1,14 +1,17 @@
-"""Pods that wait because of us: a node that the plan deletes has room for them, and only our taint keeps them off."""
+"""Pods that wait because of us: only our taint keeps them off a node, or nothing is bought for them before our end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec.structs import replace
 
-from kinema_core.events import FrozenMap, Node, Pod, StepFailed
+from kinema_core.events import FrozenMap, Node, Offer, Pod, StepFailed
+from kinema_core.model.checks.view import boot_site
 from kinema_core.model.match import node_admits
+from kinema_core.model.mobility import spot_allowed
 from kinema_core.model.resources import fits
 from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.logic.names import EXPIRY, expire_id, unit_id
@@ -17,22 +20,44 @@ from kinema_rescheduler.logic.room import free_room
 from kinema_rescheduler.logic.scene import Scene
 from kinema_rescheduler.logic.surge import unfinished
 
+_CUT_OFF: Final = timedelta(seconds=1)
+"""Creation times have whole seconds, ours have more: allow for what was cut off."""
+
 
 def kept_waiting(scene: Scene) -> tuple[StepFailed, ...]:
-    """Give the plan up for a pod that has waited long enough: then the nodes are open again.
+    """Give the plan up for a pod that has waited long enough: then the nodes are open again, or one is bought for it.
 
-    Only pods that came after a node was closed count: those that were there before were waiting without us, and the
-    next plan would do them no better.
+    Only pods that came after a node was closed, or after the plan was accepted, count: those that were there before
+    were waiting without us, and the next plan would do them no better.
     """
     closed = tuple(_closed(scene))
-    for pod in _waiting(scene) if closed else ():
-        assert pod.created is not None
-        late = (node for node, since in closed if pod.created >= since)
-        wanted = next((node for node in late if _would_take(scene, node, pod)), None)
-        if wanted is not None and not _elsewhere(scene, pod):
-            detail = f"{pod.key} fits on node {wanted.name} alone, which is closed to be deleted"
-            return scene.give_up("pod-waits", detail)
+    for pod in _waiting(scene):
+        why = _reason(scene, pod, closed)
+        if why and not _elsewhere(scene, pod):
+            return scene.give_up("pod-waits", f"{pod.key} {why}")
     return ()
+
+
+def _reason(scene: Scene, pod: Pod, closed: Sequence[tuple[Node, datetime]]) -> str:
+    """Why the pod would not wait but for the plan; empty where it would."""
+    assert pod.created is not None
+    for node, since in closed:
+        if pod.created >= since and _would_take(scene, node, pod):
+            return f"fits on node {node.name} alone, which is closed to be deleted"
+    if pod.created < scene.execution.cause.time - _CUT_OFF:
+        return ""
+    offer = next((offer for offer in scene.offers if _would_run_on(scene, offer, pod)), None)
+    return f"needs a new node, {offer.name} say, and none is bought while a plan is carried out" if offer else ""
+
+
+def _would_run_on(scene: Scene, offer: Offer, pod: Pod) -> bool:
+    """Whether a new node of the offer could be bought for the pod, and would take it."""
+    site = boot_site(scene.cluster, offer, "new")
+    if offer.available == 0 or (site.spot and not spot_allowed(scene.cluster, pod, taint_keys=site.spot_keys)):
+        return False
+    takes = with_attachments(scene.cluster, pod, pod.requests)
+    admitted = node_admits(pod.rules, name=site.name, labels=site.labels, taints=site.taints) is None
+    return admitted and fits(takes, site.room)
 
 
 def _closed(scene: Scene) -> Iterator[tuple[Node, datetime]]:
@@ -46,8 +71,7 @@ def _closed(scene: Scene) -> Iterator[tuple[Node, datetime]]:
         taints = tuple(taint for taint in node.taints if taint.key != EXPIRY)
         labels = FrozenMap({key: value for key, value in node.labels.items() if key != EXPIRY})
         if taints != node.taints:
-            # Creation times have whole seconds, ours have more: allow for the second that was cut off.
-            yield replace(node, taints=taints, labels=labels), marked.ended - timedelta(seconds=1)
+            yield replace(node, taints=taints, labels=labels), marked.ended - _CUT_OFF
 
 
 def _waiting(scene: Scene) -> Iterator[Pod]:
