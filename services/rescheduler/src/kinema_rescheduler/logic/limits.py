@@ -24,8 +24,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long a controller may complain that it may create no pods: what passes, as two writers at one quota, is over
     by then."""
     unschedulable_seconds: float = 60.0
-    """How long a pod that came meanwhile may wait where only our taint keeps it off a node with room, or where a node on
-    sale would take it: then the plan is given up."""
+    """How long a pod that came meanwhile may wait where only our taint keeps it off a node with room, or a node on sale
+    would take it: then the plan is given up."""
     roll_seconds: float = 3600.0
     """How long a rolling update may take that gets on."""
     evict_seconds: float = 900.0
