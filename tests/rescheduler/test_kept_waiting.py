@@ -92,7 +92,8 @@ async def test_a_plan_is_given_up_for_a_pod_that_needs_a_new_node() -> None:
 async def test_a_plan_goes_on_where_nothing_would_be_bought(sold: str) -> None:
     """A machine that is sold out, spot capacity that nobody asked for, or one that is not ours to buy is no reason."""
     before, plan = crowded_plan()
-    changes = {"sold out": {"available": 0}, "spot": {"capacity_type": "spot"}}.get(sold, {})
+    known: dict[str, dict[str, Any]] = {"sold out": {"available": 0}, "spot": {"capacity_type": "spot"}}
+    changes = known.get(sold, {})
     shop = [one if one.name.startswith("m2/") else replace(one, **changes) for one in offers()]
     world = World(before, limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300), sold=shop)
     world.delegated = sold == "by another autoscaler"
