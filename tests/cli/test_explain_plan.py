@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 from tests.support.builders import NOW
 
 from kinema_cli.explain_command import ExplainOptions, run_explain
-from kinema_cli.explain_plan import plan_explanation_table, read_plan
-from kinema_core.events import AnyBody, Cost, Plan, PlanAccepted, PlanRefused, Solve
+from kinema_cli.explain_plan import PlanExplanation, plan_explanation_table, read_plan
+from kinema_core.events import (
+    AnyBody,
+    Cost,
+    FrozenMap,
+    Held,
+    Placement,
+    Plan,
+    PlanAccepted,
+    PlanNode,
+    PlanRefused,
+    Solve,
+)
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.memory_bus import MemoryBus
 
@@ -54,6 +66,31 @@ async def test_plan_is_told_with_what_became_of_it(bus: MemoryBus) -> None:
     said = console.export_text()
     assert "saves too little" in said
     assert "2.0000 → 1.0000 USD/h" in said
+
+
+def test_the_plan_itself_tells_where_its_pods_are() -> None:
+    """Without a state, held pods have nodes with a price, and moves are told by pod."""
+    node = PlanNode(
+        name="n0",
+        machine_type="m4",
+        zone="a",
+        capacity_type="on-demand",
+        offer="m4/a/on-demand",
+        usd_per_hour=0.17,
+        action="keep",
+    )
+    nodes = (node, msgspec.structs.replace(node, name="n1", action="delete"))
+    bare = Placement(pod="shop/lone", uid="u0", source="n0", to="n0", strategy="stay", requests=FrozenMap())
+    gone = Placement(pod="shop/web-1", uid="u1", source="n1", to="n0", strategy="surge", requests=FrozenMap())
+    held = (Held(pod="shop/lone", code="bare-pod", reason="no controller would replace it"),)
+    plan = msgspec.structs.replace(PLAN, nodes=nodes, placements=(bare, gone), held=held)
+    console = Console(file=io.StringIO(), width=200, record=True)
+    console.print(plan_explanation_table(PlanExplanation(id="p1", proposed=NOW, plan=plan, verdicts=())))
+    said = console.export_text()
+    (blocked,) = (line for line in said.splitlines() if "pods without a controller" in line)
+    assert [part.strip() for part in blocked.split("│")[2:6]] == ["1", "1", "1", "124.10"]
+    assert " workload " not in said
+    assert "│ shop/web-1 │" in said
 
 
 async def test_plan_that_was_never_proposed_is_none(bus: MemoryBus) -> None:

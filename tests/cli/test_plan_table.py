@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from rich.console import Console
-from tests.support.builders import cluster, deployed, node, pod
+from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
 from kinema_cli.plan_table import MOST_ROWS, plan_tables
 from kinema_cli.report.blocked import blocked
@@ -33,6 +33,9 @@ from kinema_core.events import (
     Unplaced,
 )
 from kinema_core.model.cluster import Cluster
+from kinema_optimizer.adapters.stops import WorkStop
+from kinema_optimizer.service import plan_for
+from kinema_optimizer.settings import PlanningSettings
 
 ONE_AND_TWO: tuple[tuple[str, Strategy], ...] = (("a", "surge"), ("b", "evict"), ("b", "evict"))
 
@@ -84,11 +87,27 @@ def shown(plan: Plan, of: Cluster | None = None) -> str:
     return console.export_text()
 
 
-def test_a_rule_blocks_at_most_what_stays_for_it_alone() -> None:
+def test_a_rule_is_told_with_the_nodes_that_stay_for_it_alone() -> None:
     """A node that two rules hold is neither's alone, and one that goes anyway is nobody's."""
     plan = planned(held=(held("a", "bare-pod"), held("b", "job"), held("c", "job"), held("d", "job")))
     found = {row.rule: (row.pods, row.nodes, row.alone, row.usd_per_hour) for row in blocked(plan, state())}
     assert found == {"pods of jobs": (3, 2, 1, 0.17), "pods without a controller": (1, 1, 0, 0.0)}
+
+
+def test_nodes_that_a_rule_holds_alone_are_no_limit_of_what_it_costs() -> None:
+    """Its pod leaves a node that another rule holds too, and a third node goes for the room: no "at most" is told."""
+    stays = deployed("x", ["n0"], cpu=2500, pod_annotations={"karpenter.sh/do-not-disrupt": "true"})
+    bare = (pod("y", node="n0", cpu=1000), pod("w", node="n2", cpu=1400))
+    on = cluster(node("n0"), node("n1"), node("n2"), *stays, *bare, *deployed("z", ["n1"], cpu=2700))
+    on_sale = (offer("m4", cpu=4000, price=170_000),)
+    plan = plan_for(on, on_sale, now=NOW, settings=PlanningSettings(), stop=WorkStop(20_000))
+    rule = "annotation karpenter.sh/do-not-disrupt"
+    (row,) = (one for one in blocked(plan, on) if one.rule == rule)
+    assert (row.nodes, row.alone, row.usd_per_hour) == (1, 0, 0.0)
+    assert {one.constraint: one.usd_per_hour for one in plan.binding}[rule] == pytest.approx(0.17)
+    said = shown(plan, on)
+    assert "USD a month of those" in said
+    assert "at most" not in said
 
 
 def test_a_rule_that_holds_pods_for_two_reasons_is_one() -> None:

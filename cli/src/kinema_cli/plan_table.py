@@ -227,15 +227,16 @@ _NUMBERS: Final = (
     "USD a month",
     "pods",
     "nodes",
-    "it alone",
+    "by it alone",
+    "USD a month of those",
     "USD/h",
-    "USD a month, at most",
     "risk each",
 )
 
 
 def _moves(plan: Plan, cluster: Cluster) -> Table:
-    table = _table("Moves", "workload", "pods", "by", "from", "to", "risk each", numbers=_NUMBERS)
+    whose = "workload" if cluster.pods else "pod"  # the log tells no workloads, only a state does
+    table = _table("Moves", whose, "pods", "by", "from", "to", "risk each", numbers=_NUMBERS)
     groups: dict[tuple[str, str], list[Placement]] = {}
     for placement in plan.placements:
         if fate_of(placement) != "stay":
@@ -265,7 +266,7 @@ def _risk(cluster: Cluster, placements: Iterable[Placement]) -> str:
 def _workload(cluster: Cluster, key: str) -> str:
     pod = cluster.pod(key)
     workload = None if pod is None else cluster.controller_of(pod)
-    return f"Pod/{key}" if workload is None else workload.key
+    return key if not cluster.pods else f"Pod/{key}" if workload is None else workload.key
 
 
 def _names(names: Iterable[str]) -> str:
@@ -277,9 +278,12 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _blocked(plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None]) -> Table:
-    columns = ("rule", "pods", "nodes", "it alone", "USD a month, at most", "for example")
+    columns = ("rule", "pods", "nodes", "by it alone", "USD a month of those", "for example")
     table = _table(
-        "What blocks more: the price of nodes that stay for pods that may not move", *columns, numbers=_NUMBERS
+        "What blocks more: nodes that stay for pods that may not move, and the price of those that one rule alone "
+        "holds. To lift the rule saves less than that, or more where the room of its pods lets other nodes go",
+        *columns,
+        numbers=_NUMBERS,
     )
     rows = [
         (row.rule, *(f"{n:,}" for n in (row.pods, row.nodes, row.alone)), _a_month(row), row.example)
@@ -323,7 +327,7 @@ def rules_looked_at(plan: Plan) -> int:
 
 def _binding(plan: Plan) -> Table:
     table = _table(
-        "What rules cost: by how much the bound falls without one of them; they do not add up",
+        "What rules cost: by how much the bound falls without one of them, on whichever nodes; they do not add up",
         "rule",
         "USD/h",
         "USD a month",

@@ -37,14 +37,15 @@ def blocked(
 
     Args:
         plan: names the pods that may not move.
-        cluster: tells where they are.
+        cluster: tells where they are, where the plan does not.
         deletable: every node's reason to stay, or None; of a node without a held pod the reason is its own rule.
     """
     rules: dict[str, _Rule] = {}
     by_node: dict[str, set[str]] = {}
+    sources = {place.pod: place.source for place in plan.placements}
     for item in plan.held:
         pod, rule = cluster.pod(item.pod), class_of(item.code)
-        node = None if pod is None else pod.node
+        node = sources.get(item.pod) or (None if pod is None else pod.node)
         rules.setdefault(rule, _Rule()).add(f"{item.pod}: {item.reason}", node, pods=1)
         by_node.setdefault(node or "", set()).add(rule)
     for name in sorted(deletable):

@@ -154,7 +154,8 @@ class Blocked:
     alone: int
     """Those of them that no other rule holds."""
     usd_per_hour: float
-    """What those cost that no other rule holds: more than this cannot be saved by lifting the rule alone."""
+    """What those cost that no other rule holds. To lift the rule alone may save less, as their pods need a place, and
+    more, as those on other nodes leave room there."""
 
 
 @dataclass(frozen=True)
