@@ -10,7 +10,7 @@ from tests.e2e.shop import at, quick
 from tests.e2e.small import FIXED, OLD_NODES, SPACE, budget, quota
 from tests.e2e.struck import HASTY, Scene, check, struck
 
-from kinema_core.events import ExecutionFinished
+from kinema_core.events import ExecutionAborted, ExecutionFinished
 from kinema_sim.scenarios.objects import App, deployment, namespace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults]
@@ -102,6 +102,30 @@ async def test_a_pod_that_fits_nowhere_stops_no_saving(own_control_plane: Contro
         assert outcome.moved("surge-down", "web")
     finally:
         own_control_plane.admin.remove_namespace(DOOMED)
+
+
+async def large_pod_comes(scene: Scene) -> bool:
+    """In the middle of a plan somebody needs more room than any node has; it is over when the pod runs."""
+    if not scene.did("surge-up"):
+        return False
+    if scene.once("asked"):
+        app = App("large", SPACE, "example/large:1", cpu_m=6000, memory_mi=100, replicas=1, annotations=FIXED)
+        await scene.ask("POST", *at("apps/v1", "deployments", quick(deployment(app))))
+    large = scene.auditor.now["Deployment"].get(f"{SPACE}/large", {})
+    return bool(large.get("status", {}).get("readyReplicas"))
+
+
+async def test_a_plan_makes_way_for_a_pod_that_needs_a_node(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """Nothing is bought while a plan is carried out: it is given up, and the next one buys."""
+    limits = {**HASTY["rescheduler"], "limits": {"unschedulable_seconds": 2.0, "pods_ready_seconds": 60.0}}
+    settings = {**HASTY, "rescheduler": limits}
+    outcome = await struck(own_control_plane, tmp_path / "run", large_pod_comes, settings=settings, goal=False)
+    check(outcome)
+    assert outcome.ends == {ExecutionAborted, ExecutionFinished}
+    reason, detail = outcome.reasons["abort"]
+    assert reason == "pod-waits"
+    assert f"{SPACE}/large-" in detail
+    assert "needs a new node" in detail
 
 
 async def test_a_strangers_cordon_stays_and_is_kept_to(own_control_plane: ControlPlane, tmp_path: Path) -> None:
