@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.rescheduler.effect_bench import bench_in
 from tests.rescheduler.sim_world import sim_world
 from tests.support.plans import plan_for
 
@@ -75,9 +77,36 @@ async def test_a_roll_that_is_taken_back_is_not_told_as_made(tmp_path: Path) -> 
     notes = {item["reason"]: item["note"].partition(" (iteration")[0] for item in told}
     assert notes == {
         "KinemaRolling": "a rolling update moves its pods; each requests cpu 150m from now on",
-        "KinemaRestored": "an unfinished move was taken back: replicas and requests are as before it",
-        "KinemaRollEnded": "no rolling update goes on; its strategy is as before",
+        "KinemaRestored": "what Kinema had changed for an unfinished move is as before it; "
+        "what others have changed since stays",
+        "KinemaRollEnded": "Kinema's rolling update is over; its strategy is its owner's again",
     }
+
+
+@pytest.mark.parametrize(
+    ("owners", "expected"),
+    [
+        (None, "an unfinished move was taken back: 3 replicas again, not the 4 it had asked for"),
+        (5, "5 replicas stay, as others have set them: an unfinished move had asked for 4 instead of 3"),
+    ],
+)
+async def test_replicas_that_their_owner_sets_are_not_told_as_of_before(
+    tmp_path: Path, owners: int | None, expected: str
+) -> None:
+    """A surge that is taken back says how many replicas there are now, and whose they are."""
+    async with bench_in(tmp_path) as bench:
+        web, victim = bench.uid(bench.web()), bench.uid(bench.pods()[0])
+        await bench.perform("surge-up", WEB.target, uid=web, pods=(victim,), replicas_from=3, replicas_to=4)
+        if owners is not None:
+            bench.world.sim.store.edit(DEPLOYMENT, ("shop", "web"), lambda one: one["spec"].update(replicas=owners))
+        step = Step(id="restore/web", kind="restore", target=WEB.target, uid=web, replicas_from=4, replicas_to=3)
+        made = await bench.perform("restore", step.target, uid=web, replicas_from=4, replicas_to=3)
+        events = KubernetesEvents(bench.api, "restores")
+        done = StepDone(plan="plan-1", step=step.id, fencing=1, outcome=made.outcome, figures=made.figures)
+        events.tell(_event(done), step)
+        await asyncio.gather(*events._open)
+        (found,) = bench.world.sim.store.sorted(EVENT)
+    assert found["note"].partition(" (iteration")[0] == expected
 
 
 async def test_of_a_node_that_stays_no_pods_are_promised(tmp_path: Path) -> None:

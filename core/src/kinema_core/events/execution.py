@@ -72,7 +72,8 @@ class StepDone(Body, frozen=True, kw_only=True):
     outcome: str
     """`done`, `adopted` (found made), or `void` (no longer needed)."""
     figures: Figures = EMPTY
-    """`node`, of a boot: the name under which the machine registers, where it is not the planned one."""
+    """`node`, of a boot: the name under which the machine registers, where it is not the planned one. `replicas`, of a
+    restore: how many its workload asks for after it, be they of before or set by somebody else."""
 
 
 SKIPPED: Final = "skip/"

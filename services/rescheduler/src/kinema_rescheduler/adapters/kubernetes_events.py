@@ -18,7 +18,7 @@ from urllib.parse import quote
 import structlog
 from msgspec.structs import replace
 
-from kinema_core.events import Event, Step, StepDone, StepFailed, StepKind
+from kinema_core.events import Event, Figures, Step, StepDone, StepFailed, StepKind
 from kinema_core.model.quantity import in_words
 from kinema_rescheduler.adapters.kubernetes_api import (
     ConflictError,
@@ -57,43 +57,68 @@ def _plural(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _mark(step: Step) -> _Told:
+@dataclass(frozen=True)
+class _Done:
+    """A step that was made, or found made."""
+
+    step: Step
+    figures: Figures
+
+
+def _mark(done: _Done) -> _Told:
+    step = done.step
     if expires(step.id):
         return _Told("KinemaEmptying", "Mark", "is given back: its pods move away, then it is deleted")
     return _Told("KinemaKeeping", "Mark", "stays: this plan does not give it back")
 
 
-def _up(step: Step) -> _Told:
+def _up(done: _Done) -> _Told:
+    step = done.step
     where = f" to {', '.join(step.nodes)}" if step.nodes else ""
     more = _plural(len(step.pods), "pod")
     note = f"{more} for a while more ({step.replicas_from} → {step.replicas_to} replicas), to move as many{where}"
     return _Told("KinemaMoving", "ScaleUp", note)
 
 
-def _down(step: Step) -> _Told:
+def _down(done: _Done) -> _Told:
+    step = done.step
     gone = _plural(step.replicas_from - step.replicas_to, "pod")
     note = f"the new pods are Ready: {gone} on leaving nodes go ({step.replicas_from} → {step.replicas_to} replicas)"
     return _Told("KinemaMoved", "ScaleDown", note)
 
 
-def _roll(step: Step) -> _Told:
+def _roll(done: _Done) -> _Told:
+    step = done.step
     asked = ", ".join(f"{name} {in_words(name, amount)}" for name, amount in sorted(step.requests.items()))
     note = "a rolling update moves its pods" + (f"; each requests {asked} from now on" if asked else "")
     return _Told("KinemaRolling", "Roll", note)
 
 
-_DONE: Final[Mapping[StepKind, Callable[[Step], _Told]]] = {
-    "boot": lambda step: _Told("KinemaBooted", "Boot", f"was booted as {step.offer}"),
+def _restore(done: _Done) -> _Told:
+    """Replicas that others set meanwhile stay, and so does what they wrote in a template: that is not as before."""
+    step, now = done.step, done.figures.get("replicas")
+    if step.replicas_from == step.replicas_to or now is None:
+        note = "what Kinema had changed for an unfinished move is as before it; what others have changed since stays"
+    elif now == step.replicas_to:
+        note = f"an unfinished move was taken back: {now} replicas again, not the {step.replicas_from} it had asked for"
+    else:
+        asked = f"an unfinished move had asked for {step.replicas_from} instead of {step.replicas_to}"
+        note = f"{now} replicas stay, as others have set them: {asked}"
+    return _Told("KinemaRestored", "Restore", note)
+
+
+_DONE: Final[Mapping[StepKind, Callable[[_Done], _Told]]] = {
+    "boot": lambda done: _Told("KinemaBooted", "Boot", f"was booted as {done.step.offer}"),
     "mark": _mark,
     "surge-up": _up,
     "surge-down": _down,
     "evict": lambda _: _Told("KinemaEvicted", "Evict", "a pod was evicted: its node is given back"),
     "roll": _roll,
     # It ends the way back to the old template, too: what came of the update is told by what stands before it.
-    "roll-finish": lambda _: _Told("KinemaRollEnded", "Roll", "no rolling update goes on; its strategy is as before"),
-    "restore": lambda _: _Told(
-        "KinemaRestored", "Restore", "an unfinished move was taken back: replicas and requests are as before it"
+    "roll-finish": lambda _: _Told(
+        "KinemaRollEnded", "Roll", "Kinema's rolling update is over; its strategy is its owner's again"
     ),
+    "restore": _restore,
     "unmark": lambda _: _Told("KinemaDone", "Unmark", "carries no mark of Kinema any more"),
     "delete": lambda _: _Told("KinemaDeleted", "Delete", "is empty and was deleted"),
 }
@@ -153,7 +178,7 @@ def _meant(event: Event, step: Step | None) -> tuple[Step, _Told] | None:
         case StepDone(outcome=outcome, figures=figures) if step is not None and outcome != "void":
             tells = _DONE.get(step.kind)
             step = replace(step, target=str(figures.get(NODE, step.target)))  # a machine with a name of its own
-            return (step, tells(step)) if tells is not None else None
+            return (step, tells(_Done(step, figures))) if tells is not None else None
         case StepFailed(step=step_id, reason=reason, detail=detail):
             about = _judged(step_id) if is_verdict(step_id) else step
             warning = _Told("KinemaHeldBack", "GiveUp", f"{reason}: {detail}", "Warning", reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kinema_core.events import FrozenMap, Step
+from kinema_core.events import Figures, FrozenMap, Step
 from kinema_rescheduler.adapters.cluster import Made, Order
 from kinema_rescheduler.adapters.kubernetes_api import (
     ConflictError,
@@ -140,7 +140,9 @@ async def restore(api: KubernetesApi, order: Order) -> Made:
     cleared = await _clear_costs(api, order, await _pods(api, step, workload))
     if not rolled:  # else the end of the roll does it
         await _disown(api, step)
-    return Made("done" if rolled or lowered or scaled or cleared else "adopted", await _generation(api, step))
+    workload = await _workload(api, step)
+    figures: Figures = FrozenMap(generation=generation(workload), replicas=_replicas(workload))
+    return Made("done" if rolled or lowered or scaled or cleared else "adopted", figures)
 
 
 async def _take_back(api: KubernetesApi, order: Order) -> bool:
