@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -58,11 +58,11 @@ def web(*, pods: int = 3, pending: str = "", **more: object) -> tuple[ClusterObj
     return (top, own, *ready, *([pod(pending, owner=own)] if pending else []))
 
 
-async def shown(told: Told) -> str:
-    """The table ten minutes later, without its frame."""
+async def shown(told: Told, now: datetime = LATER) -> str:
+    """The table, ten minutes later unless told otherwise, without its frame."""
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(status_tables(await told.status(LATER)))
+        console.print(status_tables(await told.status(now)))
     return capture.get()
 
 
@@ -81,12 +81,24 @@ async def test_a_pod_that_fits_nowhere_is_named() -> None:
 
 
 async def test_an_execution_that_goes_on_is_not_said_to_wait() -> None:
-    """Right after a step nothing is said of waiting, whatever pods are on their way."""
-    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended(UP), done(UP))
+    """While a step is under way nothing is said of waiting, whatever pods are on their way."""
+    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended(UP), done(UP), intended(EVICT))
     await told.say(ClusterSnapshot(version=8, objects=web(pods=2, pending="web-1-new")))
-    found = (await told.status(NOW + timedelta(seconds=5 + QUIET_SECONDS - 1))).execution
+    found = (await told.status(NOW + timedelta(seconds=6 + QUIET_SECONDS - 1))).execution
     assert found is not None
     assert found.waits_for == ()
+
+
+async def test_an_execution_without_a_step_says_at_once_what_for() -> None:
+    """Zero steps run right after one was made: for its pods, or for the state to show it; no word of silence."""
+    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended(UP), done(UP))
+    await told.say(ClusterSnapshot(version=8, objects=web(pods=2, pending="web-1-new")))
+    soon = NOW + timedelta(seconds=5 + QUIET_SECONDS - 1)
+    text = await shown(told, soon)
+    assert "waits, most probably: pod shop/web-1-new is Pending" in text
+    assert "no step began" not in text
+    await told.say(ClusterSnapshot(version=9, objects=web()))
+    assert "waits, most probably: the observed state does not show yet what was done" in await shown(told, soon)
 
 
 async def test_what_the_state_does_not_tell() -> None:

@@ -113,7 +113,11 @@ def test_replicas(replicas: int, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (WORDS[0], "paused cluster demo as ada"),
         (WORDS[1], "resumed cluster demo as ada"),
-        (WORDS[3], "asked to abort the running plan of cluster demo as ada"),
+        (
+            WORDS[3],
+            "asked to abort the running plan of cluster demo as ada; that is no pause, and the next plan may have the "
+            "same aim: `kinema pause` lets none be carried out",
+        ),
     ],
 )
 def test_success_is_said(word: Word, line: str, bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,6 +128,14 @@ def test_success_is_said(word: Word, line: str, bus: MemoryBus, capsys: pytest.C
         asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
     assert say(nats="nats://host", cluster="demo", word=word) == 0
     assert capsys.readouterr().out == f"{line}\n"
+
+
+def test_an_abort_during_a_pause_asks_for_no_other_one(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no further plan is carried out anyway, that is not told again."""
+    asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
+    assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 0
+    assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "asked to abort the running plan of cluster demo as ada"
 
 
 def test_approval_belongs_to_the_iteration_of_its_plan(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:

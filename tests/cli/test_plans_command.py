@@ -39,7 +39,7 @@ PARTLY = ExecutionFinished(plan="e1", fencing=1, figures=FrozenMap({"nodes_kept"
         ((), "undecided", ""),
         ((HELD,), "held", "asks first"),
         ((REFUSED,), "refused", "too little"),
-        ((HELD, ACCEPTED), "accepted", ""),
+        ((HELD, ACCEPTED), "running", ""),
         ((ACCEPTED, ExecutionFinished(plan="e1", fencing=1)), "carried out", ""),
         ((ACCEPTED, PARTLY), "carried out in part", "2 nodes kept, 1 workload skipped"),
         (

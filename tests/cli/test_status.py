@@ -79,6 +79,14 @@ class Told:
         return await read_status(self.bus, cluster="demo", now=now)
 
 
+def shown(status: Status) -> str:
+    """What a wide terminal would show."""
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(status_tables(status))
+    return capture.get()
+
+
 def step(name: str, kind: str = "boot") -> Step:
     """A step on the node of its name."""
     assert kind in ("boot", "delete")
@@ -250,6 +258,24 @@ async def test_steps_are_counted_by_their_latest_attempt() -> None:
     assert (found.outcome, found.done) == ("running", 1)
     assert [item.id for item in found.running] == ["c"]
     assert [item.step for item in found.failed] == ["b"]
+
+
+async def test_after_the_end_nothing_is_tried_again() -> None:
+    """A step that failed last waits for another try only as long as its plan goes on."""
+    told = await Told().say(ClusterSnapshot(version=7, objects=()), STARTED, PLAN, PlanAccepted(plan="e3", version=7))
+    await told.say(intended("a"), failed("a"))
+    assert "failed: a: stock-out: none left; will be tried again" in shown(await told.status())
+    await told.say(ExecutionFinished(plan="e3", fencing=1))
+    text = shown(await told.status())
+    assert "failed: a: stock-out: none left" in text
+    assert "tried again" not in text
+
+
+async def test_restarts_beside_moves_are_those_in_place() -> None:
+    """Evictions restart pods too: what a roll replaces on its own node is told as that."""
+    accepted = PlanAccepted(plan="e2", version=7, figures=FrozenMap({"moves": 15, "restarts": 0}))
+    told = await Told().say(STARTED, PLAN, accepted)
+    assert "accepted (moves 15, restarts in place 0)" in shown(await told.status())
 
 
 async def test_aborted_execution_names_what_is_left() -> None:

@@ -7,11 +7,12 @@ import getpass
 import os
 from collections.abc import Mapping
 from datetime import UTC
+from typing import Final
 
 from rich.console import Console
 
 from kinema_cli.broker import AddressError, settings_for
-from kinema_cli.plans import ACCEPTED, HELD, REFUSED, Fate, read_fates
+from kinema_cli.plans import HELD, REFUSED, RUNNING, Fate, read_fates
 from kinema_core.events import AbortRequested, Approved, Paused, Resumed
 from kinema_core.runtime.bus import Bus, BusError
 from kinema_core.runtime.clock import SystemClock
@@ -20,6 +21,9 @@ from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.settings import RuntimeSettings
 
 Word = Paused | Resumed | Approved | AbortRequested
+_NO_PAUSE: Final = (
+    "; that is no pause, and the next plan may have the same aim: `kinema pause` lets none be carried out"
+)
 
 
 def operator() -> str:
@@ -48,7 +52,7 @@ def say(*, nats: str, cluster: str, word: Word) -> int:
     errors = Console(stderr=True)
     try:
         settings = settings_for(nats, cluster)
-        asyncio.run(_say(settings, word))
+        more = asyncio.run(_say(settings, word))
     except AddressError as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return 2
@@ -58,7 +62,7 @@ def say(*, nats: str, cluster: str, word: Word) -> int:
     except _RefusedError as error:
         errors.print(str(error), markup=False, soft_wrap=True)
         return error.code
-    Console(highlight=False).print(f"{_told(word, cluster)} as {word.by}", markup=False, soft_wrap=True)
+    Console(highlight=False).print(f"{_told(word, cluster)} as {word.by}{more}", markup=False, soft_wrap=True)
     return 0
 
 
@@ -74,7 +78,8 @@ def _told(word: Word, cluster: str) -> str:
             return f"asked to abort the running plan of cluster {cluster}"
 
 
-async def _say(settings: RuntimeSettings, word: Word) -> None:
+async def _say(settings: RuntimeSettings, word: Word) -> str:
+    """Publish it; returns what else there is to do, empty where nothing is."""
     cluster = settings.cluster
     bus = await connect(settings)
     try:
@@ -85,6 +90,7 @@ async def _say(settings: RuntimeSettings, word: Word) -> None:
         await bus.publish(
             origin(word, id_=f"{cluster}/operator/{kind}-{stamp}", cluster=cluster, iteration=iteration, now=now)
         )
+        return _NO_PAUSE if isinstance(word, AbortRequested) and not await _paused(bus) else ""
     finally:
         await bus.close()
 
@@ -113,7 +119,7 @@ def _executing(fates: Mapping[str, Fate]) -> str | None:
     """The plan that is being carried out; others may have been held or refused since it was accepted."""
     begun = ((plan, fate) for plan, fate in reversed([*fates.items()]) if fate.fate not in {HELD, REFUSED})
     plan, newest = next(begun, ("", Fate()))
-    return plan if newest.fate == ACCEPTED else None
+    return plan if newest.fate == RUNNING else None
 
 
 def _approved(fates: Mapping[str, Fate], plan: str, *, paused: bool) -> str:
@@ -122,7 +128,8 @@ def _approved(fates: Mapping[str, Fate], plan: str, *, paused: bool) -> str:
     if found is None:
         raise _RefusedError(3, "no plan of that id waits for approval: `kinema plans` shows those that are held")
     if found.fate != HELD:
-        raise _RefusedError(4, f"plan {plan} does not wait any more: it was {found.fate}")
+        became = "accepted" if found.fate == RUNNING else found.fate
+        raise _RefusedError(4, f"plan {plan} does not wait any more: it was {became}")
     if paused:
         raise _RefusedError(4, f"plan {plan} would be refused during the pause: first `kinema resume`, then approve it")
     other = _executing(fates)

@@ -44,6 +44,7 @@ class FailedStep(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     detail: str
     retry: bool
+    """Whether it will be tried again; nothing is after the plan's end."""
 
 
 class LeftAlone(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ class ExecutionStatus(msgspec.Struct, frozen=True, kw_only=True):
     quiet_since: datetime
     """When a step last began or ended; before the first one, when the plan was accepted."""
     waits_for: tuple[str, ...] = ()
-    """What it most probably waits for, where no step began or ended for a while."""
+    """What it most probably waits for, where no step is under way, or none began or ended for a while."""
     kept_waiting: tuple[str, ...] = ()
     """Pods without a node that the plan has no place for, where no step began or ended for a while: no other plan is
     carried out before its end."""
@@ -145,7 +146,7 @@ def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> Execution
         done=len(steps.done),
         running=() if over else steps.open,
         failed=tuple(
-            FailedStep(step=body.step, reason=body.reason, detail=body.detail, retry=body.retry)
+            FailedStep(step=body.step, reason=body.reason, detail=body.detail, retry=body.retry and not over)
             for body in failed
             if body not in left
         ),

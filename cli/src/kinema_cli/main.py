@@ -123,9 +123,10 @@ def setup(
         bool, typer.Option("--steering/--no-steering", help="With --kubeconfig: install that policy, or remove it.")
     ] = True,
 ) -> None:
-    """Make streams, consumers and the lease bucket (--nats), steer a cluster's new pods (--kubeconfig), or both.
+    """Make streams, consumers and the lease bucket on a broker, or install the policy that steers a cluster's new pods.
 
-    Running it again changes nothing.
+    --nats with --cluster does the first, --kubeconfig the second; with all three it does both. Running it again
+    changes nothing.
     """
     from kinema_cli.setup_command import Steering, run_setup
     from kinema_core.runtime.yaml_files import current_context
@@ -210,7 +211,10 @@ def approve(
 
 @app.command()
 def abort(nats: Nats = BROKER, cluster: ClusterName = CLUSTER, reason: Reason = "") -> None:
-    """Give up the plan that is being carried out, and roll it back."""
+    """Give up the plan that is being carried out, and roll it back.
+
+    That is no pause: the next plan may have the same aim, and is carried out unless `kinema pause` came before.
+    """
     from kinema_cli.control_command import operator, say
     from kinema_core.events import AbortRequested
 

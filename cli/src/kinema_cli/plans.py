@@ -24,11 +24,11 @@ from kinema_core.runtime.bus import Bus, Stored
 
 UNDECIDED: Final = "undecided"
 HELD: Final = "held"
-ACCEPTED: Final = "accepted"
+RUNNING: Final = "running"
 REFUSED: Final = "refused"
 IN_PART: Final = "carried out in part"
 _FATES: Final[Mapping[type, str]] = {
-    PlanAccepted: ACCEPTED,
+    PlanAccepted: RUNNING,
     PlanHeld: HELD,
     PlanRefused: REFUSED,
     ExecutionAborted: "aborted",
@@ -40,7 +40,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a plan so far."""
 
     fate: str = UNDECIDED
-    """`undecided`, `held`, `refused`, `accepted` (and perhaps under way), `carried out`, `carried out in part` or
+    """`undecided`, `held`, `refused`, `running` (accepted, and not ended yet), `carried out`, `carried out in part` or
     `aborted`."""
     why: str = ""
     rule: str = ""

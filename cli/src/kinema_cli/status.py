@@ -182,9 +182,15 @@ async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:
         steps = [item.event async for item in found if isinstance(item, Stored)]
     status = status_of(newest, steps, cluster=cluster, now=now, damaged=tuple(damaged))
     running = status.execution
-    if running is None or running.outcome != "running" or (now - running.quiet_since).total_seconds() < QUIET_SECONDS:
+    if running is None or running.outcome != "running":
         return status
-    return msgspec.structs.replace(status, execution=await _looked_into(bus, running, newest, steps, now=now))
+    quiet = (now - running.quiet_since).total_seconds() >= QUIET_SECONDS
+    if running.running and not quiet:
+        return status
+    looked = await _looked_into(bus, running, newest, steps, now=now)
+    return msgspec.structs.replace(
+        status, execution=looked if quiet else msgspec.structs.replace(looked, kept_waiting=())
+    )
 
 
 async def _looked_into(

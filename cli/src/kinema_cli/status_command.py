@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NOTHING_FOUND = 3
 _TIME = "%Y-%m-%d %H:%M:%S"
+_BETWEEN = "the observed state does not show yet what was done, or the rescheduler has not looked since"
 _UNTOLD = "the state does not tell what for: see the rescheduler's /readyz and log"
 
 
@@ -153,9 +154,11 @@ def _pending_rows(execution: ExecutionStatus, now: datetime) -> list[tuple[str, 
         why = f": {execution.abort.reason}" if execution.abort.reason else ""
         rows.append(("", f"abort asked for by {execution.abort.by} at {execution.abort.asked:{_TIME}}{why}"))
     quiet = (now - execution.quiet_since).total_seconds()
-    if execution.outcome == "running" and quiet >= QUIET_SECONDS:
-        rows.append(("", f"no step began or ended for {_lasting(quiet)}, since {execution.quiet_since:{_TIME}}"))
-        waits = execution.waits_for or (() if execution.running else (_UNTOLD,))
+    if execution.outcome == "running" and (quiet >= QUIET_SECONDS or not execution.running):
+        if quiet >= QUIET_SECONDS:
+            rows.append(("", f"no step began or ended for {_lasting(quiet)}, since {execution.quiet_since:{_TIME}}"))
+        unknown = _UNTOLD if quiet >= QUIET_SECONDS else _BETWEEN
+        waits = execution.waits_for or (() if execution.running else (unknown,))
         rows += [("", f"waits, most probably: {what}") for what in waits]
     if execution.kept_waiting:
         named, more = ", ".join(execution.kept_waiting[:3]), len(execution.kept_waiting) - 3

@@ -150,9 +150,10 @@ def step_in_a_line(step: Step) -> str:
 
 
 def figures_in_a_line(figures: Figures) -> str:
-    """`name value` of every figure, by name."""
+    """`name value` of every figure, by name. Restarts that are told beside moves are those in place, by a roll."""
+    in_place = {"restarts": "restarts in place"} if "moves" in figures else {}
     return ", ".join(
-        f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
+        f"{in_place.get(name, name).replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
         for name, value in sorted(figures.items())
     )
 
