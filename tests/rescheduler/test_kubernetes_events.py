@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.rescheduler.effect_bench import bench_in
 from tests.rescheduler.sim_world import sim_world
+from tests.support.builders import offers, tiny
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, FrozenMap, Offer, Plan, Step, StepDone, StepFailed
+from kinema_core.events import ExecutionAborted, FrozenMap, Offer, Plan, Resize, Step, StepDone, StepFailed
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.adapters.kubernetes_api import connect
 from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
 from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.telling import Background
 from kinema_sim.engine.kinds import DEPLOYMENT, EVENT, NODE
 from kinema_sim.scenarios.registry import SCENARIOS
 
@@ -76,7 +79,8 @@ async def test_a_roll_that_is_taken_back_is_not_told_as_made(tmp_path: Path) -> 
     assert isinstance(end, ExecutionAborted)
     notes = {item["reason"]: item["note"].partition(" (iteration")[0] for item in told}
     assert notes == {
-        "KinemaRolling": "a rolling update moves its pods; each requests cpu 150m from now on",
+        "KinemaRolling": "a rolling update moves its pods; each requests cpu 200m → 150m from now on, "
+        "as forecast from its usage",
         "KinemaRestored": "what Kinema had changed for an unfinished move is as before it; "
         "what others have changed since stays",
         "KinemaRollEnded": "Kinema's rolling update is over; its strategy is its owner's again",
@@ -151,25 +155,64 @@ async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:
     assert "2 pods for a while more (3 → 5 replicas), to move as many to n1, n2" in found["note"]
 
 
-async def test_a_roll_tells_the_new_requests(tmp_path: Path) -> None:
-    """What a pod asks for from now on, as people write it; nothing of it where requests stay."""
-    told: list[str] = []
-    for requests in ({"cpu": 360, "memory": 512 * 2**20}, {}):
-        step = Step(
-            id="roll/Deployment/shop/web", kind="roll", target=WEB.target, uid="u1", requests=FrozenMap(requests)
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (
+            {"cpu": 270, "memory": 230 * 2**20},
+            {"cpu": 243, "memory": 217432720},
+            "; each requests cpu 270m → 243m, memory 230Mi → 207Mi from now on, as forecast from its usage",
+        ),
+        (
+            {"cpu": 1500, "memory": 217432720},
+            {"memory": 217432721},
+            "; each requests memory 217432720 → 217432721 from now on, as forecast from its usage",
+        ),
+        (None, {"cpu": 360}, "; each requests cpu 360m from now on, as forecast from its usage"),
+        ({}, {}, ""),
+    ],
+)
+async def test_a_roll_tells_old_and_new_requests(
+    tmp_path: Path, before: dict[str, int] | None, after: dict[str, int], expected: str
+) -> None:
+    """As people write them, rounded where that hides nothing; old ones only where the plan is known, else none."""
+    step = Step(id="roll/Deployment/shop/web", kind="roll", target=WEB.target, uid="u1", requests=FrozenMap(after))
+    resize = Resize(workload=WEB.target, requests_before=FrozenMap(before or {}), requests_after=FrozenMap(after))
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig))
+        plan = replace(plan_for(tiny(), offers()), resizes=(resize,)) if before is not None else None
+        events = KubernetesEvents(api, "rolls")
+        done = StepDone(plan="plan-1", step=step.id, fencing=1, outcome="done")
+        events.tell(_event(done), step, Background(plan))
+        await asyncio.gather(*events._open)
+        (found,) = world.sim.store.sorted(EVENT)
+        await api.close()
+    assert found["note"].partition(" (iteration")[0] == f"a rolling update moves its pods{expected}"
+
+
+@pytest.mark.parametrize("crash_at", ["", "rescheduler.evict.effected"])
+async def test_an_eviction_names_pod_and_node(tmp_path: Path, crash_at: str) -> None:
+    """Also where another process finds the pod gone: who evicted it, it does not say."""
+    sim = SCENARIOS["strategies"](0)
+    evicted: dict[str, str | None] = {}
+
+    def emptied(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+        (victim,) = [pod for pod in cluster.pods if pod.key == "shop/store-0"]
+        (other,) = [pod for pod in cluster.pods if pod.key == "shop/store-1"]
+        evicted.update(source=victim.node, to=other.node)
+        to = {pod.key: str(other.node) for pod in cluster.pods if pod.node == victim.node}
+        return plan_for(cluster, offers, to=to, delete=[str(victim.node)])
+
+    async with sim_world(sim, tmp_path) as world:
+        await world.carry_out(emptied, crash_at=crash_at)
+        told = [item for item in sim.store.sorted(EVENT) if item["reason"] == "KinemaEvicted"]
+    if crash_at:
+        expected = "pod store-0 is gone from node {source}: found so when it was to be evicted"
+    else:
+        expected = (
+            "pod store-0 was evicted from node {source}, which is given back; its successor is to come up on {to}"
         )
-        async with sim_world(SCENARIOS["tiny"](0), tmp_path / str(len(told))) as world:
-            api = await connect(str(world.kubeconfig))
-            events = KubernetesEvents(api, "rolls")
-            events.tell(_event(StepDone(plan="plan-1", step=step.id, fencing=1, outcome="done")), step)
-            await asyncio.gather(*events._open)
-            (found,) = world.sim.store.sorted(EVENT)
-            await api.close()
-        told.append(found["note"].partition(" (")[0])
-    assert told == [
-        "a rolling update moves its pods; each requests cpu 360m, memory 512Mi from now on",
-        "a rolling update moves its pods",
-    ]
+    assert [item["note"].partition(" (iteration")[0] for item in told] == [expected.format(**evicted)]
 
 
 async def test_nothing_is_told_twice(tmp_path: Path) -> None:

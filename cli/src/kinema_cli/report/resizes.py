@@ -8,7 +8,7 @@ from typing import Final
 from kinema_cli.output import counted
 from kinema_core.events import Plan, Resize
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.quantity import in_words
+from kinema_core.model.quantity import rounded_in_words
 
 _MOST: Final = 3
 """Workloads that are named; the rest is counted."""
@@ -59,16 +59,11 @@ def _named(one: Resize, pods: int) -> str:
     before, after = one.requests_before, one.requests_after
     changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name, 0) != after.get(name, 0)]
     told = ", ".join(
-        f"{name} {_rounded(name, before.get(name, 0))} → {_rounded(name, after.get(name, 0))}" for name in changed
+        f"{name} {rounded_in_words(name, before.get(name, 0))} → {rounded_in_words(name, after.get(name, 0))}"
+        for name in changed
     )
     return f"{one.workload} {told} ({counted(pods, 'pod')})"
 
 
-def _rounded(name: str, amount: int) -> str:
-    """The amount as people write it, of memory in whole mebibytes: forecasts are exact to the byte."""
-    mebibytes = round(amount / 2**20) * 2**20
-    return in_words(name, mebibytes if name == "memory" and mebibytes else amount)
-
-
 def _signed(name: str, amount: int) -> str:
-    return f"{'+' if amount > 0 else '-'}{_rounded(name, abs(amount))} {name}"
+    return f"{'+' if amount > 0 else '-'}{rounded_in_words(name, abs(amount))} {name}"

@@ -93,6 +93,12 @@ def in_words(resource: str, amount: int) -> str:
     return str(amount)
 
 
+def rounded_in_words(resource: str, amount: int) -> str:
+    """An amount as people write it, of memory in whole mebibytes: forecasts are exact to the byte."""
+    mebibytes = round(amount / 2**20) * 2**20
+    return in_words(resource, mebibytes if resource == "memory" and mebibytes else amount)
+
+
 @lru_cache(maxsize=16384)
 def _scaled(text: str, units: int) -> int:
     """The quantity in 1/`units`, rounded up. Clusters repeat a few hundred texts, hence the cache."""

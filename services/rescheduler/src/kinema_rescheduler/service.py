@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Protocol, TypeAlias, get_args
+from typing import Final, Protocol, get_args
 
 import structlog
 
@@ -21,7 +21,6 @@ from kinema_core.events import (
     ExecutionAborted,
     ExecutionFinished,
     Offer,
-    Step,
     StepDone,
     StepFailed,
     StepIntended,
@@ -43,7 +42,7 @@ from kinema_rescheduler.fence import Fence
 from kinema_rescheduler.logic.execution import Execution, Progress
 from kinema_rescheduler.reading import Reading
 from kinema_rescheduler.settings import Settings
-from kinema_rescheduler.telling import log_event
+from kinema_rescheduler.telling import Background, Tell, log_event, nobody
 
 FAULT_POINTS: Final = tuple(
     f"rescheduler.{kind}.{place}"
@@ -60,14 +59,6 @@ _IDLE: Final = timedelta(seconds=1)
 """Cluster time after which we decide again though nothing was read: deadlines pass."""
 
 _LOG = structlog.get_logger()
-
-
-Tell: TypeAlias = Callable[[Event, Step | None], None]
-"""Tells people of an event of ours, and of the step whose outcome it is."""
-
-
-def _nobody(event: Event, step: Step | None) -> None:
-    """Tell nobody."""
 
 
 class Claim(Protocol):
@@ -98,7 +89,7 @@ class Ties:
     """Learns which lease is held."""
     claim: Claim = field(default_factory=_Undisputed)
     """Kept while a lease is held, so that no other Kinema acts on the cluster."""
-    tell: Tell = _nobody
+    tell: Tell = nobody
     """Is told each event of ours."""
     fault: Callable[[str], None] = faultpoint
     """Is told the name of each fault point that is passed."""
@@ -241,10 +232,10 @@ class Rescheduler:
                 limits=self._settings.limits,
                 fencing=lease.revision,
             )
-            await self._publish(events, lease)
+            await self._publish(events, lease, cluster)
             await self._reading.read()
         self._check_fencing(lease)
-        self._start(lease, version)
+        self._start(lease, known)
 
     def _check_fencing(self, lease: Lease) -> None:
         if self._reading.journal.fencing > lease.revision:
@@ -266,8 +257,10 @@ class Rescheduler:
         self._decided_on = (self._reading.position, version, now)
         return True
 
-    async def _publish(self, events: tuple[Event, ...], lease: Lease) -> None:
+    async def _publish(self, events: tuple[Event, ...], lease: Lease, cluster: Cluster) -> None:
         """Write decisions down. Intents only while nobody else has written one since we last read."""
+        active = self._reading.journal.active
+        background = Background(active.plan if active is not None else None, cluster)
         for event in events:
             if lease.left() <= 0:
                 raise LeaseLostError("its time has run out")
@@ -281,7 +274,7 @@ class Rescheduler:
                 _LOG.warning("somebody else has written an intent", event_id=event.id)
                 return
             log_event(event)
-            self._tell(event, None)
+            self._tell(event, None, background)
             if isinstance(event.body, ExecutionFinished | ExecutionAborted):
                 self._fault(f"rescheduler.{_kind(event)}.done")
 
@@ -304,7 +297,7 @@ class Rescheduler:
 
     # --- effects
 
-    def _start(self, lease: Lease, version: int) -> None:
+    def _start(self, lease: Lease, known: tuple[Cluster, int]) -> None:
         """Start the effect of every intent that has no outcome and is not being made."""
         execution = self._reading.journal.active
         if execution is None:
@@ -312,11 +305,11 @@ class Rescheduler:
         for progress in execution.open_steps:
             key = (execution.plan_id, progress.step.id, progress.attempt)
             if key not in self._tasks:
-                self._tasks[key] = asyncio.create_task(self._effect(lease, execution, progress, version))
+                self._tasks[key] = asyncio.create_task(self._effect(lease, execution, progress, known))
 
-    async def _effect(self, lease: Lease, execution: Execution, progress: Progress, version: int) -> None:
+    async def _effect(self, lease: Lease, execution: Execution, progress: Progress, known: tuple[Cluster, int]) -> None:
         """Make one effect and tell what came of it."""
-        kind = progress.step.kind
+        kind, (cluster, version) = progress.step.kind, known
         self._fault(f"rescheduler.{kind}.intended")
         if lease.left() <= 0:
             return  # whoever holds the lease by then makes it
@@ -334,7 +327,7 @@ class Rescheduler:
         async with self._writing:
             await patiently(lambda: self._bus.publish(event))
         log_event(event)
-        self._tell(event, progress.step)
+        self._tell(event, progress.step, Background(execution.plan, cluster))
         self._fault(f"rescheduler.{kind}.done")
 
     async def _make(self, lease: Lease, execution: Execution, progress: Progress) -> StepDone | StepFailed:

@@ -1,12 +1,35 @@
-"""One line in the service's own log for what was decided or came of it."""
+"""Telling people what was decided or came of it: one line in the service's own log, and whoever else wants to hear."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
 import structlog
 
-from kinema_core.events import Event, ExecutionAborted, StepDone, StepFailed, StepIntended
+from kinema_core.events import Event, ExecutionAborted, Plan, Step, StepDone, StepFailed, StepIntended
+from kinema_core.model.cluster import Cluster
 
 _LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Background:
+    """What people want to read of beside an event: names, and what was before."""
+
+    plan: Plan | None = None
+    """The plan that is carried out."""
+    cluster: Cluster | None = None
+    """The state on which the step was begun."""
+
+
+Tell: TypeAlias = Callable[[Event, Step | None, Background], None]
+"""Tells people of an event of ours, and of the step whose outcome it is."""
+
+
+def nobody(event: Event, step: Step | None, background: Background) -> None:
+    """Tell nobody."""
 
 
 def log_event(event: Event) -> None:

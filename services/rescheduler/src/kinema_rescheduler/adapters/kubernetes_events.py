@@ -18,8 +18,8 @@ from urllib.parse import quote
 import structlog
 from msgspec.structs import replace
 
-from kinema_core.events import Event, Figures, Step, StepDone, StepFailed, StepKind
-from kinema_core.model.quantity import in_words
+from kinema_core.events import EMPTY, Event, Figures, Plan, Step, StepDone, StepFailed, StepKind
+from kinema_core.model.quantity import in_words, rounded_in_words
 from kinema_rescheduler.adapters.kubernetes_api import (
     ConflictError,
     Json,
@@ -29,6 +29,7 @@ from kinema_rescheduler.adapters.kubernetes_api import (
 )
 from kinema_rescheduler.errors import EffectError, FinalError
 from kinema_rescheduler.logic.names import NODE, expires, is_verdict
+from kinema_rescheduler.telling import Background
 
 REPORTER: Final = "kinema.io/rescheduler"
 _NODE_NAMESPACE: Final = "default"
@@ -38,6 +39,7 @@ _NOTE: Final = 1024
 _MOST_OPEN: Final = 100
 """Events under way at the same time: a server that answers slowly must not fill our memory."""
 _GROUPS: Final = {"ReplicationController": "v1"}
+_NONE: Final = Background()
 _LOG = structlog.get_logger()
 
 
@@ -62,7 +64,9 @@ class _Done:
     """A step that was made, or found made."""
 
     step: Step
+    outcome: str
     figures: Figures
+    background: Background
 
 
 def _mark(done: _Done) -> _Told:
@@ -87,11 +91,56 @@ def _down(done: _Done) -> _Told:
     return _Told("KinemaMoved", "ScaleDown", note)
 
 
+def _evict(done: _Done) -> _Told:
+    pod, node = _victim(done)
+    who, where = f"pod {pod}" if pod else "a pod", f"node {node}" if node else "its node"
+    if done.outcome != "done":  # by a process that died then, or by somebody else: nobody can say
+        return _Told("KinemaEvicted", "Evict", f"{who} is gone from {where}: found so when it was to be evicted")
+    leaves = ", which is given back" if _given_back(done.background.plan, node) else ""
+    to = f"; its successor is to come up on {', '.join(done.step.nodes)}" if done.step.nodes else ""
+    return _Told("KinemaEvicted", "Evict", f"{who} was evicted from {where}{leaves}{to}")
+
+
+def _victim(done: _Done) -> tuple[str, str]:
+    """Names of the evicted pod and its node; empty where unknown.
+
+    The state that a takeover begins with may lack a pod that is gone, the plan one that came after it.
+    """
+    cluster, plan, uids = done.background.cluster, done.background.plan, done.step.pods
+    for uid_ in uids:
+        pod = cluster.pods_by_uid.get(uid_) if cluster is not None else None
+        if pod is not None:
+            return pod.name, pod.node or ""
+    places = (place for place in plan.placements if place.uid in uids) if plan is not None else ()
+    place = next(iter(places), None)
+    return (place.pod.rpartition("/")[2], place.source or "") if place is not None else ("", "")
+
+
+def _given_back(plan: Plan | None, node: str) -> bool:
+    if plan is None:
+        return False
+    return any(one.name == node and one.action == "delete" for one in plan.nodes) or node in {
+        one.name for one in plan.temporary
+    }
+
+
 def _roll(done: _Done) -> _Told:
-    step = done.step
-    asked = ", ".join(f"{name} {in_words(name, amount)}" for name, amount in sorted(step.requests.items()))
-    note = "a rolling update moves its pods" + (f"; each requests {asked} from now on" if asked else "")
-    return _Told("KinemaRolling", "Roll", note)
+    step, plan = done.step, done.background.plan
+    resizes = plan.resizes if plan is not None else ()
+    before = next((one.requests_before for one in resizes if one.workload == step.target), EMPTY)
+    asked = ", ".join(_change(name, before.get(name), amount) for name, amount in sorted(step.requests.items()))
+    note = f"; each requests {asked} from now on, as forecast from its usage" if asked else ""
+    return _Told("KinemaRolling", "Roll", "a rolling update moves its pods" + note)
+
+
+def _change(name: str, before: int | None, after: int) -> str:
+    """Old and new amount, rounded unless that hides the change."""
+    words = rounded_in_words
+    if before is None:
+        return f"{name} {words(name, after)}"
+    if words(name, before) == words(name, after):
+        words = in_words
+    return f"{name} {words(name, before)} → {words(name, after)}"
 
 
 def _restore(done: _Done) -> _Told:
@@ -112,7 +161,7 @@ _DONE: Final[Mapping[StepKind, Callable[[_Done], _Told]]] = {
     "mark": _mark,
     "surge-up": _up,
     "surge-down": _down,
-    "evict": lambda _: _Told("KinemaEvicted", "Evict", "a pod was evicted: its node is given back"),
+    "evict": _evict,
     "roll": _roll,
     # It ends the way back to the old template, too: what came of the update is told by what stands before it.
     "roll-finish": lambda _: _Told(
@@ -134,9 +183,9 @@ class KubernetesEvents:
         self._instance = instance[:128]
         self._open: set[asyncio.Task[None]] = set()
 
-    def tell(self, event: Event, step: Step | None) -> None:
+    def tell(self, event: Event, step: Step | None, background: Background = _NONE) -> None:
         """Write what an outcome (of `step`) or a verdict means for the node or workload; nobody waits for it."""
-        found = _meant(event, step)
+        found = _meant(event, step, background)
         about = _reference(found[0]) if found is not None else None
         if found is None or about is None:
             return
@@ -172,13 +221,13 @@ class KubernetesEvents:
                 about["uid"] = uid(found)
 
 
-def _meant(event: Event, step: Step | None) -> tuple[Step, _Told] | None:
+def _meant(event: Event, step: Step | None, background: Background) -> tuple[Step, _Told] | None:
     """The step that an outcome or verdict is about, and what to say; None where there is nothing to say."""
     match event.body:
         case StepDone(outcome=outcome, figures=figures) if step is not None and outcome != "void":
             tells = _DONE.get(step.kind)
             step = replace(step, target=str(figures.get(NODE, step.target)))  # a machine with a name of its own
-            return (step, tells(_Done(step, figures))) if tells is not None else None
+            return (step, tells(_Done(step, outcome, figures, background))) if tells is not None else None
         case StepFailed(step=step_id, reason=reason, detail=detail):
             about = _judged(step_id) if is_verdict(step_id) else step
             warning = _Told("KinemaHeldBack", "GiveUp", f"{reason}: {detail}", "Warning", reason)
