@@ -9,22 +9,25 @@ from pathlib import Path
 
 import pytest
 from tests.rescheduler.sim_world import SimWorld, sim_world
+from tests.support.builders import NOW
 from typer.testing import CliRunner
 
 from kinema_cli.checkup.leftovers import leftovers
+from kinema_cli.execution_status import Steps
+from kinema_cli.half_moved import moving, told
 from kinema_cli.live import objects_of
 from kinema_cli.main import app
 from kinema_cli.marks import Marks
 from kinema_cli.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.up_command import _last_words
-from kinema_core.events import ExecutionFinished, PlanAccepted
+from kinema_core.events import ExecutionFinished, PlanAccepted, Step, StepDone, StepIntended
 from kinema_core.model.cluster import from_objects
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.source import RESOURCES
-from kinema_rescheduler.adapters.kubernetes_api import connect, node_path
+from kinema_rescheduler.adapters.kubernetes_api import connect, node_path, workload_path
 from kinema_rescheduler.adapters.kubernetes_claim import PATH as LEASE
 from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
-from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED, PLAN
+from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED, PLAN, ROLLED
 from kinema_sim.scenarios.registry import SCENARIOS
 
 NODES = next(resource for resource in RESOURCES if resource.kind == "Node")
@@ -74,6 +77,61 @@ async def test_up_that_ends_in_the_middle_of_a_plan_says_so(half_done: HalfDone,
     assert f"`kinema up` with the same --out {tmp_path / 'up'} goes on with it" in said
     assert "`kinema abort`" in said
     assert "--no-steering" not in said
+
+
+async def test_up_that_ends_in_the_middle_of_moves_names_their_workloads(half_done: HalfDone, tmp_path: Path) -> None:
+    """A surplus and a half rolled Deployment, as the cluster has them now; what has ended is not named."""
+    api = await connect(str(half_done.kubeconfig))
+    every = sorted(await api.items("/apis/apps/v1/deployments"), key=lambda one: str(one["metadata"]["name"]))
+    names = [f"Deployment/{one['metadata']['namespace']}/{one['metadata']['name']}" for one in every]
+    replicas = [int(one["spec"]["replicas"]) for one in every]
+    await api.patch(workload_path(names[1]), {"metadata": {"annotations": {ROLLED: "{}"}}})
+    await api.close()
+    roll = Step(id=f"roll/{names[1]}/1", kind="roll", target=names[1])
+    await half_done.world.publish(PlanAccepted(plan="p-7", version=1), "a1")
+    for number, step in enumerate((surge_up(names[0], replicas[0]), surge_up(names[1], 9), roll)):
+        await half_done.world.publish(begun(step), f"s{number}")
+    said = await _last_words(ended(half_done, tmp_path), steers=True)
+    surplus = f"{names[0]} has 1 replica too many ({replicas[0]}, its owner wants {replicas[0] - 1})"
+    assert f"stays closed to new pods (taint {EXPIRY}:NoSchedule)" in said
+    assert f"; {surplus}; {names[1]} is half rolled. `kinema up` with the same" in said
+    gone = Step(id=f"roll-finish/{names[1]}/1", kind="roll-finish", target=names[1])
+    await half_done.world.publish(begun(gone), "s3")
+    await half_done.world.publish(StepDone(plan="p-7", step=gone.id, fencing=1, outcome="done"), "d3")
+    assert f"; {surplus}. `kinema up`" in await _last_words(ended(half_done, tmp_path), steers=True)
+
+
+def surge_up(workload: str, replicas: int) -> Step:
+    """A surge by one to so many replicas."""
+    unit = f"surge-up/{workload}/1"
+    return Step(id=unit, kind="surge-up", target=workload, replicas_from=replicas - 1, replicas_to=replicas)
+
+
+def begun(step: Step) -> StepIntended:
+    """The step is about to be tried."""
+    return StepIntended(plan="p-7", step=step, fencing=1, deadline=NOW)
+
+
+@pytest.mark.parametrize(
+    ("settled", "goes_on"),
+    [
+        ({}, True),
+        ({"surge-up/W/1": "done"}, True),
+        ({"surge-up/W/1": "void"}, False),
+        ({"surge-up/W/1": "done", "surge-down/W/1": "done"}, False),
+        ({"surge-up/W/1": "done", "restore/W": "done"}, False),
+    ],
+)
+def test_a_move_goes_on_until_its_end_or_its_way_back_was_made(settled: dict[str, str], goes_on: bool) -> None:
+    """One whose outcome is unknown may have begun; an earlier one of the same workload says nothing."""
+    made = {key: StepDone(plan="p-7", step=key, fencing=1, outcome=outcome) for key, outcome in settled.items()}
+    step = surge_up("W", 3)
+    assert moving(Steps({step.id: step}, made, NOW)) == ((step,) if goes_on else ())
+
+
+def test_many_workloads_are_counted() -> None:
+    """Ten can be read."""
+    assert told([f"w{n}" for n in range(12)]).endswith("; w9; 2 more workloads in the middle of a move")
 
 
 async def test_up_that_ends_after_a_plan_names_only_what_is_left(half_done: HalfDone, tmp_path: Path) -> None:

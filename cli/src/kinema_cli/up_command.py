@@ -14,6 +14,7 @@ from socket import gethostname
 from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.checkup.run import Subject, examine
 from kinema_cli.execution_status import unended
+from kinema_cli.half_moved import half_moved
 from kinema_cli.holding import held
 from kinema_cli.inputs import InputError, UsageError, kubeconfig_file
 from kinema_cli.marks import GO_ON, marks_in
@@ -166,11 +167,13 @@ async def _last_words(pipeline: LocalPipeline, *, steers: bool) -> str:
     try:
         plan = await unended(pipeline.bus)
         marks = await marks_in(options.kubeconfig, context=options.context)
+        moved = await half_moved(pipeline.bus, plan, options.kubeconfig, context=options.context) if plan else ""
     except (BusError, EffectError) as error:
         return f"ended; whether a plan is half done could not be read: {error}; `kinema doctor` finds nodes it closed"
     if plan:
         where = f"--out {options.directory}" if options.nats is None else f"--nats {options.nats.nats_url}"
-        left = f": {marks.told}" if marks else ""
+        found = "; ".join(part for part in (marks.told, moved) if part)
+        left = f": {found}" if found else ""
         return (
             f"ended in the middle of plan {plan}{left}. `kinema up` with the same {where} goes on with it; to give it "
             "up, start that, `kinema abort`, and end it only when `kinema plans` says that the plan has ended"
