@@ -7,7 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from kinema_core.model.strategy import CHOICES
+from kinema_core.model.vocabulary import (
+    DELETION_COST,
+    DO_NOT_DISRUPT,
+    DO_NOT_MOVE,
+    PREFER_NO_EVICTION,
+    PRICE,
+    RESTART_RISK,
+    SAFE_TO_EVICT,
+    SCALE_DOWN_DISABLED,
+    SPOT,
+    STRATEGY,
+)
 from kinema_observer.adapters.source import RESOURCES
+from kinema_predictor.logic.forecast import ADJUSTMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -31,6 +45,26 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
         assert target.exists(), link
         if heading and target.suffix == ".md" and document.name != "events.md":
             assert heading in anchors(target), link
+
+
+def test_every_annotation_that_has_a_say_is_listed() -> None:
+    """What people may write on pods, workloads and nodes stands in one table, with each strategy that there is."""
+    text = (ROOT / "docs/runbooks/operate.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z.-]+/[a-z-]+)` \| (.+) \|$", text, flags=re.MULTILINE))
+    assert rows.keys() == {
+        ADJUSTMENT,
+        DELETION_COST,
+        DO_NOT_DISRUPT,
+        DO_NOT_MOVE,
+        PREFER_NO_EVICTION,
+        PRICE,
+        RESTART_RISK,
+        SAFE_TO_EVICT,
+        SCALE_DOWN_DISABLED,
+        SPOT,
+        STRATEGY,
+    }
+    assert all(f"`{way}`" in rows[STRATEGY] for way in CHOICES)
 
 
 def test_readme_is_short_and_names_its_verbs_truly() -> None:
