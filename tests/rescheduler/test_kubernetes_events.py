@@ -1,26 +1,41 @@
-"""What people find on their nodes and workloads."""
+"""What people find on their nodes, workloads and pending pods."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 from tests.rescheduler.effect_bench import bench_in
 from tests.rescheduler.sim_world import sim_world
-from tests.support.builders import offers, tiny
+from tests.support.builders import cluster, deployed, offers, tiny
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, FrozenMap, Offer, Plan, Resize, Step, StepDone, StepFailed
+from kinema_core.events import (
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    FrozenMap,
+    Offer,
+    Plan,
+    Resize,
+    Step,
+    StepDone,
+    StepFailed,
+    StepIntended,
+)
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.adapters.kubernetes_api import connect
 from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
 from kinema_rescheduler.logic.limits import Limits
 from kinema_rescheduler.telling import Background
+from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import DEPLOYMENT, EVENT, NODE
 from kinema_sim.scenarios.registry import SCENARIOS
 
@@ -213,6 +228,106 @@ async def test_an_eviction_names_pod_and_node(tmp_path: Path, crash_at: str) -> 
             "pod store-0 was evicted from node {source}, which is given back; its successor is to come up on {to}"
         )
     assert [item["note"].partition(" (iteration")[0] for item in told] == [expected.format(**evicted)]
+
+
+def _crowded() -> tuple[SimCluster, Callable[[Cluster, tuple[Offer, ...]], Plan]]:
+    """A cluster too small for its pods, and a plan that boots a node for all of those that wait but the last."""
+    sim = SCENARIOS["tiny"](0)
+    sim.store.edit(DEPLOYMENT, ("shop", "api"), lambda api: api["spec"].update(replicas=25))
+    sim.run_for(30)
+
+    def plan(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+        *placed, left = [pod.key for pod in cluster.pods if pod.node is None]
+        offer = next(item for item in offers if (item.machine_type, item.zone) == ("e2-standard-4", "europe-west3-a"))
+        return plan_for(
+            cluster,
+            offers,
+            to=dict.fromkeys(placed, "kinema-1"),
+            boot={"kinema-1": offer.name},
+            unplaced={left: "no-room"},
+            mode="autoscale",
+        )
+
+    return sim, plan
+
+
+def _of_pods(sim: SimCluster) -> dict[tuple[str, str], set[tuple[str, str]]]:
+    """What pods were told (reason and note), with their names and uids."""
+    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for item in sim.store.sorted(EVENT):
+        about = item["regarding"]
+        if about["kind"] == "Pod":
+            told = item["reason"], item["note"].partition(" (iteration")[0]
+            found.setdefault(told, set()).add((about["name"], about["uid"]))
+    return found
+
+
+@pytest.mark.parametrize("sold_out", [False, True])
+async def test_pods_that_wait_hear_of_the_node_that_is_booted_for_them(tmp_path: Path, *, sold_out: bool) -> None:
+    """Each that the plan puts there, and no other; and that it does not come, if it does not."""
+    sim, plan = _crowded()
+    waiting: set[tuple[str, str]] = set()
+    async with sim_world(sim, tmp_path) as world:
+        if sold_out:
+            sim.cloud.sold_out.update(name for name in sim.cloud.offers if name.startswith("e2-standard-4/"))
+
+        def made(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
+            found = plan(cluster, offers)
+            waiting.update(
+                (place.pod.removeprefix("shop/"), place.uid) for place in found.placements if not place.source
+            )
+            return found
+
+        end = await world.carry_out(made)
+        await asyncio.sleep(0.1)
+        told = _of_pods(sim)
+    assert waiting
+    assert isinstance(end, ExecutionAborted if sold_out else ExecutionFinished), world.failures()
+    booting = ("KinemaBooting", "node kinema-1 (e2-standard-4 in europe-west3-a) is being booted for it")
+    assert told.pop(booting) == waiting
+    assert [(reason, note[:48]) for reason, note in told] == (
+        [("KinemaHeldBack", "node kinema-1 was not booted for it: stock-out: ")] if sold_out else []
+    )
+    assert all(pods == waiting for pods in told.values())
+
+
+def _many() -> tuple[Event, Background]:
+    """The intent to boot a node, for which 150 pods wait."""
+    before = cluster(deployed("web", [None] * 150))
+    to = {pod.key: "kinema-1" for pod in before.pods}
+    plan = plan_for(before, offers(), to=to, boot={"kinema-1": "m2/a/on-demand"}, mode="autoscale")
+    boot = Step(id="boot/kinema-1", kind="boot", target="kinema-1", offer="m2/a/on-demand")
+    intent = StepIntended(plan="plan-1", step=boot, fencing=1, deadline=NOW)
+    return origin(intent, id_="e", cluster="c", iteration="it-7", now=NOW), Background(plan, before)
+
+
+async def test_no_more_than_a_hundred_pods_are_told_of_one_node(tmp_path: Path) -> None:
+    """One after the other, and nobody waits for it."""
+    event, background = _many()
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig))
+        events = KubernetesEvents(api, "many")
+        events.tell(event, None, background)
+        assert (len(events._open), world.sim.store.sorted(EVENT)) == (1, [])
+        await asyncio.gather(*events._open)
+        (told,) = _of_pods(world.sim).values()
+        await api.close()
+    names = sorted(pod.name for pod in background.cluster.pods) if background.cluster is not None else []
+    assert sorted(name for name, _ in told) == names[:100]
+
+
+async def test_a_server_that_does_not_answer_is_not_asked_for_each_pod(tmp_path: Path) -> None:
+    """The others of the same step are given up with the first."""
+    event, background = _many()
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        api = await connect(str(world.kubeconfig), timeout_seconds=0.5)
+        api._client.configuration.host = "http://127.0.0.1:9"
+        events = KubernetesEvents(api, "nobody")
+        with capture_logs() as logs:
+            events.tell(event, None, background)
+            await asyncio.gather(*events._open)
+        await api.close()
+    assert [(line["reason"], line["left"]) for line in logs] == [("many", 50), ("unavailable", 99)]
 
 
 async def test_nothing_is_told_twice(tmp_path: Path) -> None:

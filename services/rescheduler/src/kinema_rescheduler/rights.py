@@ -88,7 +88,7 @@ RULES: Final = (
     *_kept("says where new pods shall go", "configmaps", STEERING_NAME, without=_UNSTEERED),
     *_kept("keeps two Kinemas from acting on one cluster", "leases", CLAIM_NAME, group="coordination.k8s.io"),
     Rule(
-        purpose="tells on nodes and workloads what is done to them and why",
+        purpose="tells on nodes, workloads and pending pods what is done and why",
         group="events.k8s.io",
         resources=("events",),
         verbs=("create",),

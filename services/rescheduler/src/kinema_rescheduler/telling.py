@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import structlog
 
-from kinema_core.events import Event, ExecutionAborted, Plan, Step, StepDone, StepFailed, StepIntended
+from kinema_core.events import Event, ExecutionAborted, Placement, Plan, Step, StepDone, StepFailed, StepIntended
 from kinema_core.model.cluster import Cluster
 
 _LOG = structlog.get_logger()
@@ -22,6 +23,16 @@ class Background:
     """The plan that is carried out."""
     cluster: Cluster | None = None
     """The state on which the step was begun."""
+
+    @cached_property
+    def waiting(self) -> Mapping[str, tuple[Placement, ...]]:
+        """Pending pods by the node that the plan puts them on, by key."""
+        pods = self.cluster.pods_by_uid if self.cluster is not None else {}
+        found: dict[str, list[Placement]] = {}
+        for place in self.plan.placements if self.plan is not None else ():
+            if place.source is None and place.uid in pods and pods[place.uid].node is None:
+                found.setdefault(place.to, []).append(place)
+        return {node: tuple(sorted(places, key=lambda place: place.pod)) for node, places in found.items()}
 
 
 Tell: TypeAlias = Callable[[Event, Step | None, Background], None]

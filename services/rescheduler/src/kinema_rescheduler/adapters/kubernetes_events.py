@@ -1,4 +1,4 @@
-"""Kubernetes Events on nodes and workloads: what is being done to them and why, where people look for it.
+"""Kubernetes Events on nodes, workloads and pending pods: what is done about them and why, where people look for it.
 
 Each is named after what it tells, so that a restart or another try tells nothing twice. One that cannot be written is
 only logged: it is for people, and the log of the pipeline has everything.
@@ -7,6 +7,7 @@ only logged: it is for people, and the log of the pipeline has everything.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from urllib.parse import quote
 import structlog
 from msgspec.structs import replace
 
-from kinema_core.events import EMPTY, Event, Figures, Plan, Step, StepDone, StepFailed, StepKind
+from kinema_core.events import EMPTY, Event, Figures, Plan, Step, StepDone, StepFailed, StepIntended, StepKind
 from kinema_core.model.quantity import in_words, rounded_in_words
 from kinema_rescheduler.adapters.kubernetes_api import (
     ConflictError,
@@ -27,7 +28,7 @@ from kinema_rescheduler.adapters.kubernetes_api import (
     uid,
     workload_path,
 )
-from kinema_rescheduler.errors import EffectError, FinalError
+from kinema_rescheduler.errors import EffectError, FinalError, PassingError
 from kinema_rescheduler.logic.names import NODE, expires, is_verdict
 from kinema_rescheduler.telling import Background
 
@@ -37,7 +38,9 @@ _NODE_NAMESPACE: Final = "default"
 _NOTE: Final = 1024
 """Bytes that the API server takes, not characters."""
 _MOST_OPEN: Final = 100
-"""Events under way at the same time: a server that answers slowly must not fill our memory."""
+"""Tellings under way at the same time: a server that answers slowly must not fill our memory."""
+_MOST_OBJECTS: Final = 100
+"""Objects that are told of one step: with more pods that wait for one node, the first ones by name."""
 _GROUPS: Final = {"ReplicationController": "v1"}
 _NONE: Final = Background()
 _LOG = structlog.get_logger()
@@ -184,15 +187,19 @@ class KubernetesEvents:
         self._open: set[asyncio.Task[None]] = set()
 
     def tell(self, event: Event, step: Step | None, background: Background = _NONE) -> None:
-        """Write what an outcome (of `step`) or a verdict means for the node or workload; nobody waits for it."""
+        """Write what an event means for a node or workload, and for pods that wait for it; nobody waits for that."""
         found = _meant(event, step, background)
-        about = _reference(found[0]) if found is not None else None
-        if found is None or about is None:
+        told = [_written(event, about, what, self._instance) for about, what in found[:_MOST_OBJECTS]]
+        if not told:
             return
+        about = told[0]["regarding"]["name"]
+        if len(found) > len(told):
+            detail = f"only the first {_MOST_OBJECTS} are told"
+            _LOG.warning("no Kubernetes Event", about=about, reason="many", detail=detail, left=len(found) - len(told))
         if len(self._open) >= _MOST_OPEN:
-            _LOG.warning("no Kubernetes Event", about=about["name"], reason="busy", detail="too many are under way")
+            _LOG.warning("no Kubernetes Event", about=about, reason="busy", detail="too many are under way")
             return
-        task = asyncio.create_task(self._write(_written(event, about, found[1], self._instance)))
+        task = asyncio.create_task(self._write_all(told))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
 
@@ -202,16 +209,22 @@ class KubernetesEvents:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
+    async def _write_all(self, told: list[Json]) -> None:
+        """One after the other: pods by the hundred are no reason to press the server."""
+        for count, written in enumerate(told, start=1):
+            try:
+                await self._write(written)
+            except EffectError as error:
+                about, left = written["regarding"]["name"], len(told) - count
+                _LOG.warning("no Kubernetes Event", about=about, reason=error.reason, detail=error.detail, left=left)
+                if isinstance(error, PassingError):
+                    return  # it would be the same with the others
+
     async def _write(self, written: Json) -> None:
         namespace = quote(written["metadata"]["namespace"], safe="")
-        try:
-            await self._identify(written["regarding"])
+        await self._identify(written["regarding"])
+        with suppress(ConflictError):  # it was told before
             await self._api.create(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", written)
-        except ConflictError:
-            return  # it was told before
-        except EffectError as error:
-            about = written["regarding"]["name"]
-            _LOG.warning("no Kubernetes Event", about=about, reason=error.reason, detail=error.detail)
 
     async def _identify(self, about: Json) -> None:
         """Add the uid of a workload that a verdict names: `kubectl describe` shows no Events without it."""
@@ -221,19 +234,52 @@ class KubernetesEvents:
                 about["uid"] = uid(found)
 
 
-def _meant(event: Event, step: Step | None, background: Background) -> tuple[Step, _Told] | None:
-    """The step that an outcome or verdict is about, and what to say; None where there is nothing to say."""
+def _meant(event: Event, step: Step | None, background: Background) -> list[tuple[Json, _Told]]:
+    """What to say and of which object; a step's own comes before the pods that wait for it."""
     match event.body:
+        case StepIntended(step=begun) if begun.kind == "boot":
+            return _waiting(begun, background, _booting(begun, background.plan))
         case StepDone(outcome=outcome, figures=figures) if step is not None and outcome != "void":
             tells = _DONE.get(step.kind)
             step = replace(step, target=str(figures.get(NODE, step.target)))  # a machine with a name of its own
-            return (step, tells(_Done(step, outcome, figures, background))) if tells is not None else None
-        case StepFailed(step=step_id, reason=reason, detail=detail):
+            return _about(step, tells(_Done(step, outcome, figures, background))) if tells is not None else []
+        case StepFailed(step=step_id) as failed:
             about = _judged(step_id) if is_verdict(step_id) else step
-            warning = _Told("KinemaHeldBack", "GiveUp", f"{reason}: {detail}", "Warning", reason)
-            return (about, warning) if about is not None else None
+            return _failed(about, failed, background) if about is not None else []
         case _:
-            return None
+            return []
+
+
+def _failed(about: Step, failed: StepFailed, background: Background) -> list[tuple[Json, _Told]]:
+    why = f"{failed.reason}: {failed.detail}"
+    warning = _Told("KinemaHeldBack", "GiveUp", why, "Warning", failed.reason)
+    found = _about(about, warning)
+    if about.kind == "boot" and not failed.retry:  # whoever was told that a node is coming hears that it is not
+        note = f"node {about.target} was not booted for it: {why}"
+        found += _waiting(about, background, dataclasses.replace(warning, note=note))
+    return found
+
+
+def _about(step: Step, told: _Told) -> list[tuple[Json, _Told]]:
+    reference = _reference(step)
+    return [(reference, told)] if reference is not None else []
+
+
+def _waiting(step: Step, background: Background, told: _Told) -> list[tuple[Json, _Told]]:
+    """The same for each pending pod that the plan puts on the step's node."""
+    places = background.waiting.get(step.target, ())
+    return [(_pod(place.pod, place.uid), told) for place in places]
+
+
+def _pod(key: str, pod_uid: str) -> Json:
+    namespace, _, name = key.partition("/")
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod_uid}
+
+
+def _booting(step: Step, plan: Plan | None) -> _Told:
+    nodes = plan.nodes if plan is not None else ()
+    machine = next((f" ({one.machine_type} in {one.zone})" for one in nodes if one.name == step.target), "")
+    return _Told("KinemaBooting", "Boot", f"node {step.target}{machine} is being booted for it")
 
 
 def _judged(step_id: str) -> Step | None:
@@ -258,7 +304,7 @@ def _reference(step: Step) -> Json | None:
 
 def _written(event: Event, about: Json, told: _Told, instance: str) -> Json:
     body = event.body
-    step = body.step if isinstance(body, StepDone | StepFailed) else ""
+    step = body.step.id if isinstance(body, StepIntended) else getattr(body, "step", "")
     digest = sha256(f"{event.cause}/{step}/{told.reason}/{told.code}".encode()).hexdigest()[:16]
     note = f"{told.note} (iteration {event.iteration}, plan {getattr(body, 'plan', '')})"
     return {
