@@ -281,7 +281,7 @@ def _blocked(plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None]) 
     columns = ("rule", "pods", "nodes", "by it alone", "USD a month of those", "for example")
     table = _table(
         "What blocks more: nodes that stay for pods that may not move, and the price of those that one rule alone "
-        "holds. To lift the rule saves less than that, or more where the room of its pods lets other nodes go",
+        "holds. To lift the rule may save less than that, or more, where the room of its pods lets other nodes go",
         *columns,
         numbers=_NUMBERS,
     )
