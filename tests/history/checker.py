@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from tests.history import of_cluster, of_log, of_marks
+from tests.history import of_cluster, of_copies, of_log, of_marks
 from tests.history.of_log import Invariant
 from tests.history.record import History
 
 OF_LOG: Final[Mapping[str, Invariant]] = MappingProxyType({one.__name__: one for one in of_log.INVARIANTS})
 OF_CLUSTER: Final[Mapping[str, Invariant]] = MappingProxyType(
-    {one.__name__: one for one in (*of_cluster.INVARIANTS, *of_marks.INVARIANTS)}
+    {one.__name__: one for one in (*of_cluster.INVARIANTS, *of_marks.INVARIANTS, *of_copies.INVARIANTS)}
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kinema_sim.scenarios.objects import App, daemon_set, deployment, hpa, pdb, stateful_set
@@ -110,8 +110,11 @@ class _Draw:
         strategy = "" if kept else rng.choice(("", "", "", "", "rolling", "evict"))
         replicas = rng.choice((1, 2, 2, 3, 4, 6))
         app = self._app("keep-web" if kept else "web", replicas, {"kinema.io/strategy": strategy} if strategy else {})
+        update = self._update()
+        if not kept and replicas == 1 and strategy != "evict":
+            app = self._single(app, update)
         made = deployment(app)
-        made["spec"]["strategy"] = self._update()
+        made["spec"]["strategy"] = update
         template = made["spec"]["template"]
         if kept and rng.random() < 0.7:
             template["metadata"].setdefault("annotations", {}).update(rng.choice(_CAUTIOUS))
@@ -124,6 +127,14 @@ class _Draw:
         yield "Deployment", made
         if replicas > 1 and not kept and strategy == "" and rng.random() < 0.2:
             yield "HorizontalPodAutoscaler", hpa(app, low=replicas, high=2 * replicas)
+
+    def _single(self, app: App, update: JSON) -> App:
+        """Where the owner's update runs no second copy, the only one stays, unless its owner says that one may run."""
+        if update["type"] != "Recreate" and update["rollingUpdate"]["maxSurge"] != 0:
+            return app
+        if self.number % 2:  # drawn by nothing: the other draws of a seed stay as they are
+            return replace(app, annotations={**app.annotations, "kinema.io/strategy": "surge"})
+        return replace(app, name=f"{KEEP}{app.name}")
 
     def _update(self) -> JSON:
         if self.rng.random() < 0.1:

@@ -205,3 +205,36 @@ def other_autoscaler_is_not_heard(history: History) -> History:
     uid = first(history, "step-intended", "delete").body["step"]["uid"]
     taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
     return said_before(history, "Node", uid, lambda node: node["spec"].update(taints=[taint]))
+
+
+def single(deployment: Any) -> None:
+    """Make of a Deployment one that wants a single pod, and no second one beside it."""
+    deployment["spec"].update(replicas=1, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0}})
+    deployment["metadata"].get("annotations", {}).pop("kinema.io/strategy", None)
+
+
+def singled(history: History, key: str) -> History:
+    """A Deployment was such a one from the beginning."""
+    before = deepcopy(history.before["Deployment"])
+    single(before[key])
+    mine = [one for one in history.changes if (one.kind, one.key) == ("Deployment", key)]
+    changes = tuple(edited(one, single) if one in mine else one for one in history.changes)
+    return replace(history, before={**history.before, "Deployment": before}, changes=changes)
+
+
+@spoils("no_second_copy_asked_for")
+def surged_against_the_owner(history: History) -> History:
+    """A Deployment is surged that wants a single pod and excludes a second one."""
+    return singled(history, first(history, "step-intended", "surge-up").body["step"]["target"].partition("/")[2])
+
+
+@spoils("no_second_copy_asked_for")
+def rolled_against_the_owner(history: History) -> History:
+    """One is rolled."""
+    return singled(history, first(history, "step-intended", "roll").body["step"]["target"].partition("/")[2])
+
+
+@spoils("no_second_copy_ready")
+def two_copies_at_once(history: History) -> History:
+    """New pods of it are Ready before the old ones end."""
+    return surged_against_the_owner(history)

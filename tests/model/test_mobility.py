@@ -148,16 +148,55 @@ def test_the_deployments_annotation_wins(choice: str, strategy: str | None) -> N
     assert (verdict.held["shop/web-0"].code if verdict.held else None) == expected
 
 
-def recreated(annotations: dict[str, str]) -> list[ClusterObject]:
+def recreated(annotations: dict[str, str], *, pods: int = 2) -> list[ClusterObject]:
     """A Deployment that ends its old pods before it makes new ones."""
-    top, *rest = deployed("web", ["n1"], annotations=annotations)
+    top, *rest = deployed("web", ["n1"] * pods, annotations=annotations)
     return [msgspec.structs.replace(top, max_surge="0", max_unavailable="100%"), *rest]
 
 
 def test_a_deployment_that_recreates_its_pods_is_not_rolled() -> None:
     """Its owner chose a rolling update, and an update that is none: nothing may happen. A surge changes no template."""
     assert code("shop/web-0", recreated({"kinema.io/strategy": "rolling"})) == "strategy-recreate"
-    assert judged(recreated({})).strategy == {"shop/web-0": "surge"}
+    assert judged(recreated({})).strategy == {"shop/web-0": "surge", "shop/web-1": "surge"}
+
+
+@pytest.mark.parametrize(
+    ("surge", "unavailable", "held"),
+    [
+        ("0", "100%", True),
+        ("0", "1", True),
+        ("0%", "1", True),
+        ("00%", "50%", True),
+        ("1", "0", False),
+        ("10%", "0", False),
+        ("25%", "25%", False),
+    ],
+)
+def test_no_second_copy_runs_where_the_owner_excludes_one(surge: str, unavailable: str, held: bool) -> None:
+    """One replica whose own update never runs two: a surge would. Of two replicas, two run anyway."""
+    for pods in (1, 2):
+        top, *rest = deployed("web", ["n1"] * pods)
+        bounds = {"max_surge": surge, "max_unavailable": unavailable}
+        verdict = judged(msgspec.structs.replace(top, **bounds), *rest)
+        expected = {"shop/web-0"} if held and pods == 1 else set()
+        assert {key for key, one in verdict.held.items() if one.code == "single-replica"} == expected
+        assert verdict.held.keys() == expected
+        assert set(verdict.strategy.values()) == (set() if expected else {"surge"})
+
+
+def test_an_only_copy_goes_the_way_that_its_owner_names() -> None:
+    """The reason names both ways out; by an eviction it is away for a moment, by a surge a second copy runs."""
+    reason = judged(recreated({}, pods=1)).held["shop/web-0"].reason
+    assert reason == (
+        "Deployment/shop/web wants one replica and lets no second copy run (Recreate): "
+        "kinema.io/strategy: evict (it may be away for a moment) or surge (a second copy may run) allows"
+    )
+    for choice in ("evict", "surge"):
+        assert judged(recreated({"kinema.io/strategy": choice}, pods=1)).strategy == {"shop/web-0": choice}
+    top, *rest = deployed("web", ["n1"], annotations={"kinema.io/strategy": "rolling"})
+    rolling = [msgspec.structs.replace(top, max_surge="0%", max_unavailable="1"), *rest]
+    assert code("shop/web-0", rolling) == "single-replica"
+    assert "(maxSurge 0%)" in judged(rolling).held["shop/web-0"].reason
 
 
 def test_the_pods_own_annotation_is_nearest() -> None:

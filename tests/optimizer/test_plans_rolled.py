@@ -52,6 +52,28 @@ def test_a_forecast_for_a_deployment_that_recreates_its_pods_is_left_out() -> No
     assert plan(state, forecasts=(forecast("web", cpu=1000, after=900),)).resizes == ()
 
 
+@pytest.mark.parametrize(
+    ("surge", "choice", "where", "resized"),
+    [
+        ("0", None, "n1", False),
+        ("0", "evict", "n1", False),
+        ("0", "evict", None, False),
+        ("0%", "evict", "n1", False),
+        ("0", "surge", "n1", True),
+        ("1", "evict", "n1", True),
+    ],
+)
+def test_a_forecast_for_an_only_copy_is_left_out(
+    surge: str, choice: str | None, where: str | None, resized: bool
+) -> None:
+    """A rolling update of ours runs a second copy, which the owner of one without surge has to allow."""
+    annotations = {"kinema.io/strategy": choice} if choice else {}
+    top, *rest = deployed("web", [where], cpu=1000, annotations=annotations)
+    only = msgspec.structs.replace(top, max_surge=surge, max_unavailable="1")
+    found = plan(cluster(node("n1"), only, *rest), forecasts=(forecast("web", cpu=1000, after=900),))
+    assert [one.workload for one in found.resizes] == (["Deployment/shop/web"] if resized else [])
+
+
 def test_a_forecast_that_nothing_holds_is_left_out() -> None:
     """Pods are not made larger than any machine; the other forecasts stay."""
     state = cluster(node("n1"), deployed("web", ["n1"], cpu=1000), deployed("api", ["n1"], cpu=1000))

@@ -267,6 +267,11 @@ class Workload(_Namespaced, frozen=True, kw_only=True, tag="Workload", tag_field
         """Whether an update ends all pods before it makes new ones (`Recreate`, or bounds that say as much)."""
         return (self.max_surge, self.max_unavailable) == ("0", "100%")
 
+    @property
+    def never_surges(self) -> bool:
+        """Whether an update runs no pod beside the wanted ones (`Recreate`, or a `maxSurge` of 0 or 0 %)."""
+        return not self.max_surge.removesuffix("%").strip("0")
+
 
 class DisruptionBudget(_Namespaced, frozen=True, kw_only=True, tag="DisruptionBudget", tag_field="kind"):
     """A PodDisruptionBudget. Amounts are a number or a percentage, as written."""

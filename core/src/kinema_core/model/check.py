@@ -12,6 +12,7 @@ from typing import Final
 from kinema_core.events import Offer, Plan
 from kinema_core.model.checks.nodes import check_availability, check_boot_name, check_deletion, check_money, check_nodes
 from kinema_core.model.checks.pods import (
+    check_copies,
     check_counts,
     check_held,
     check_lists,
@@ -38,6 +39,7 @@ _CHECKS: Final[tuple[Callable[[View], Iterator[Violation]], ...]] = (
     check_lists,
     check_placements,
     check_held,
+    check_copies,
     check_targets,
     check_room,
     check_rules,
@@ -50,6 +52,7 @@ _CHECKS: Final[tuple[Callable[[View], Iterator[Violation]], ...]] = (
 )
 _AT_ALL_TIMES: Final[tuple[Callable[[View], Iterator[Violation]], ...]] = (
     check_held,
+    check_copies,
     check_targets,
     check_room,
     check_rules,

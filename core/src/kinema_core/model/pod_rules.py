@@ -23,6 +23,7 @@ from kinema_core.model.strategy import (
     chain_of,
     chosen_strategy,
     evades_budgets,
+    no_second_copy,
     strategy_of,
 )
 from kinema_core.model.templates import template_doubt
@@ -213,8 +214,9 @@ def _replicas(facts: Facts, pod: Pod) -> int:
 
 def _single(facts: Facts, pod: Pod) -> Verdict | None:
     kind = chain_of(facts.cluster, pod).top_kind
-    surges = kind == "Deployment" and not pod.rules.claims
-    if surges or kind not in (*_SETS, "Deployment") or _replicas(facts, pod) > 1:
+    if kind == "Deployment" and not pod.rules.claims:
+        return _alone(facts, pod)
+    if kind not in (*_SETS, "Deployment") or _replicas(facts, pod) > 1:
         return None
     chosen = chosen_strategy(facts.cluster, pod)
     # To choose a surge is no leave to be away, where there can be no surge.
@@ -222,6 +224,18 @@ def _single(facts: Facts, pod: Pod) -> Verdict | None:
     if chosen is None or unmet:
         return "single-replica", f"the only replica of a {kind} would be away: {STRATEGY}: evict allows"
     return None
+
+
+def _alone(facts: Facts, pod: Pod) -> Verdict | None:
+    """A surge would run a second pod where the owner excludes one."""
+    owner = no_second_copy(facts.cluster, pod)
+    if owner is None or chosen_strategy(facts.cluster, pod) == "evict":
+        return None
+    why = "Recreate" if owner.recreates else f"maxSurge {owner.max_surge}"
+    return "single-replica", (
+        f"{owner.key} wants one replica and lets no second copy run ({why}): "
+        f"{STRATEGY}: evict (it may be away for a moment) or surge (a second copy may run) allows"
+    )
 
 
 def _annotated(facts: Facts, pod: Pod) -> Verdict | None:

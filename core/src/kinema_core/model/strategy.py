@@ -95,6 +95,17 @@ def strategy_of(cluster: Cluster, pod: Pod) -> Strategy:
     return "surge" if kind in _SETS and chosen in ("surge", "rolling") else "evict"
 
 
+def no_second_copy(cluster: Cluster, pod: Pod) -> Workload | None:
+    """The pod's Deployment, if it wants a single pod and lets no second one run beside it, not even in an update.
+
+    The annotation `surge` allows a second one.
+    """
+    if chosen_strategy(cluster, pod) == "surge":
+        return None
+    above = (one for one in chain_of(cluster, pod).workloads if one.type == "Deployment")
+    return next((one for one in above if one.replicas == 1 and one.never_surges), None)
+
+
 def evades_budgets(cluster: Cluster, pod: Pod) -> bool:
     """Whether the pod was chosen to move in a way that disruption budgets do not limit."""
     return chosen_strategy(cluster, pod) in ("surge", "rolling") and strategy_of(cluster, pod) != "evict"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kinema_core.events import Placement, Pod
 from kinema_core.model.checks.floors import awaits_healthy
 from kinema_core.model.checks.view import Seat, View, Violation, expected_requests
+from kinema_core.model.strategy import no_second_copy
 
 
 def check_lists(view: View) -> Iterator[Violation]:
@@ -79,6 +80,15 @@ def check_held(view: View) -> Iterator[Violation]:
         held = view.mobility.held.get(seat.key)
         if held is not None and (seat.arrives or seat.workload in view.rolled):
             yield Violation(_held_code(seat), seat.key, f"{held.code}: {held.reason}")
+
+
+def check_copies(view: View) -> Iterator[Violation]:
+    """No Deployment is rolled that wants a single pod and lets no second one run beside it."""
+    for key in sorted(view.resized.keys() | view.rolled):
+        if any(no_second_copy(view.cluster, pod) for pod in view.cluster.pods_by_workload.get(key, ())):
+            yield Violation(
+                "second-copy", key, "it is rolled, and its owner lets no second copy run beside the only one"
+            )
 
 
 def _held_code(seat: Seat) -> str:

@@ -10,6 +10,7 @@ from kinema_core.events import Amounts, FrozenMap, Mode, Pod, Resize, WorkloadFo
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, listed
 from kinema_core.model.risk import restart_risk
+from kinema_core.model.strategy import no_second_copy
 from kinema_optimizer.logic.rooms import with_ports
 
 Role: TypeAlias = Literal["pending", "rolled", "updated", "stays"]
@@ -58,8 +59,8 @@ def resizes_of(
 ) -> tuple[Resize, ...]:
     """Forecasts that can be carried out: of Deployments that roll out changes and whose every pod may be replaced.
 
-    A rolling update starts a second pod first, which a volume or the Deployment itself (Recreate) may not allow; and
-    none may restart `restricted` pods.
+    A rolling update starts a second pod first, which a volume or the Deployment itself (Recreate; one replica without
+    surge) may not allow; and none may restart `restricted` pods.
     """
     found = []
     for forecast in sorted(forecasts, key=lambda one: one.workload):
@@ -71,7 +72,7 @@ def resizes_of(
             continue
         if forecast.requests_after == forecast.requests_before or any(pod.rules.claims for pod in pods):
             continue
-        if any(pod.key in facts.held or pod.key in restricted for pod in pods):
+        if any(pod.key in facts.held or pod.key in restricted or no_second_copy(cluster, pod) for pod in pods):
             continue
         found.append(
             Resize(

@@ -9,6 +9,7 @@ from typing import Final
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod
 from kinema_core.model.resources import total
 from kinema_core.model.rolling import why_stuck
+from kinema_core.model.strategy import no_second_copy
 from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.logic.evict import evict
 from kinema_rescheduler.logic.execution import Progress
@@ -118,9 +119,18 @@ def _forbidden(scene: Scene, item: Movers, number: int) -> str | None:
     last = scene.unit("evict", item.key, number) or scene.unit("surge-down", item.key, number)
     if steer is None or (last is not None and last.state != "failed"):
         return None
-    for pod in item.pods:
-        if pod.uid in steer.step.pods and pod.key in scene.mobility.held:
-            return f"{pod.key} may not move by the rules of now: {scene.mobility.held[pod.key].reason}"
+    surges = item.strategy != "evict" and scene.unit("evict", item.key, number) is None
+    moving = [pod for pod in item.pods if pod.uid in steer.step.pods]
+    return next(filter(None, (_unwanted(scene, pod, surges=surges) for pod in moving)), None)
+
+
+def _unwanted(scene: Scene, pod: Pod, *, surges: bool) -> str | None:
+    """Why a pod may not leave by the rules of now; where it `surges`, another copy would run beside it."""
+    held = scene.mobility.held.get(pod.key)
+    if held is not None:
+        return f"{pod.key} may not move by the rules of now: {held.reason}"
+    if surges and no_second_copy(scene.cluster, pod):
+        return f"{pod.key} may not run beside another copy by the rules of now"
     return None
 
 
@@ -250,6 +260,9 @@ def _begin_roll(scene: Scene, room: Room, item: Movers) -> Turn:
     workload, pod = item.workload, _sample(item)
     if workload is None or workload.type != "Deployment":
         return skip(scene, item, "held", "only a Deployment can be rolled")
+    unwanted = next(filter(None, (_unwanted(scene, one, surges=True) for one in item.pods)), None)
+    if unwanted is not None:
+        return skip(scene, item, "held", unwanted)
     why = _halfway(scene, room, item)
     if why is not None:
         return blocked(scene, item, "no-room", f"its rolling update might wait half way: {why}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kinema_core.events import Amounts, Placement, Pod, StepKind, Strategy, Workload
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.foreign import foreign_deletion
+from kinema_core.model.strategy import no_second_copy
 from kinema_rescheduler.logic.route import Leg
 from kinema_rescheduler.logic.scene import Scene
 
@@ -124,11 +125,14 @@ def _strategy(scene: Scene, key: str, victims: list[Pod], places: Mapping[str, P
             return strategy
     if any(pod.key in scene.mobility.held for pod in victims):
         return "stay"
-    for pod in victims:
-        place = places.get(pod.uid)
-        if place is not None and place.strategy in {"surge", "evict"}:
-            return place.strategy
-    return scene.mobility.strategy.get(victims[0].key, "stay") if victims else "stay"
+    if not victims:
+        return "stay"
+    planned = (place.strategy for pod in victims if (place := places.get(pod.uid)) is not None)
+    chosen = next((way for way in planned if way in {"surge", "evict"}), None)
+    way = chosen or scene.mobility.strategy.get(victims[0].key, "stay")
+    # Its owner may have chosen evictions since the plan was made, and that no second copy runs.
+    forbidden = way == "surge" and any(no_second_copy(scene.cluster, pod) for pod in victims)
+    return "stay" if forbidden else way
 
 
 def autoscaled(cluster: Cluster, workload: Workload) -> bool:
