@@ -37,7 +37,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cooldown_seconds: float = 60.0
     """Rest between the end of one execution and the next reschedule plan."""
     max_cooldown_seconds: float = 3600.0
-    """The rest doubles with each execution in a row that could not move what it meant to, but not beyond this."""
+    """The rest doubles with each execution in a row that was given up, or left workloads and saved less than half of
+    what it was to save, but not beyond this."""
     max_plan_age_seconds: float = 300.0
     """A proposal older than this is stale."""
     approval_seconds: float = 3600.0

@@ -21,6 +21,7 @@ from kinema_core.events import (
     PlanRefused,
     Resumed,
 )
+from kinema_decider.logic.gain import Aim, aim_of, brought
 
 REMEMBERED: Final = (
     "plan-proposed",
@@ -63,7 +64,9 @@ class Memory:
     ended: datetime | None = None
     """When the last execution ended."""
     vain: int = 0
-    """How many executions in a row, up to the last, could not move what they meant to."""
+    """How many executions in a row, up to the last, did not bring what they were for."""
+    aim: Aim | None = None
+    """What the plan that is being carried out is to save; None where its proposal is not in the log."""
     proposals: Mapping[str, Proposal] = field(default_factory=lambda: MappingProxyType({}))
     """Proposals neither accepted nor refused, oldest first."""
     held: frozenset[str] = frozenset()
@@ -77,7 +80,9 @@ def remember(memory: Memory, event: Event) -> Memory:
         case Plan() as plan:
             memory = _proposed(memory, Proposal(id=event.id, plan=plan, time=event.time))
         case PlanAccepted(plan=plan_id):
-            memory = replace(_settled(memory, plan_id), executing=plan_id)
+            accepted = memory.proposals.get(plan_id)
+            aim = None if accepted is None else aim_of(accepted.plan, memory.offers or ())
+            memory = replace(_settled(memory, plan_id), executing=plan_id, aim=aim)
         case PlanRefused(plan=plan_id):
             memory = _settled(memory, plan_id)
         case PlanHeld(plan=plan_id):
@@ -85,8 +90,8 @@ def remember(memory: Memory, event: Event) -> Memory:
         case CatalogPublished(offers=offers, delegated=delegated):
             memory = replace(memory, offers=offers, delegated=delegated)
         case ExecutionFinished(plan=plan_id) | ExecutionAborted(plan=plan_id) if plan_id == memory.executing:
-            vain = memory.vain + 1 if _in_vain(event.body) else 0
-            memory = replace(memory, executing=None, ended=event.time, vain=vain)
+            vain = memory.vain + 1 if _in_vain(event.body, memory.aim) else 0
+            memory = replace(memory, executing=None, ended=event.time, vain=vain, aim=None)
         case Paused() as pause:
             memory = replace(memory, paused=pause)
         case Resumed():
@@ -96,9 +101,14 @@ def remember(memory: Memory, event: Event) -> Memory:
     return memory
 
 
-def _in_vain(end: ExecutionFinished | ExecutionAborted) -> bool:
-    """Whether the next plan would probably meet the same obstacle, a quota say: no state tells of it."""
-    return isinstance(end, ExecutionAborted) or end.figures.get("workloads_skipped", 0) != 0
+def _in_vain(end: ExecutionFinished | ExecutionAborted, aim: Aim | None) -> bool:
+    """Whether the next plan would probably meet the same obstacle, a quota say: no state tells of it.
+
+    What brought its saving was not in vain, though one workload of many was left: its owner scaled it meanwhile, say.
+    """
+    if isinstance(end, ExecutionAborted):
+        return True
+    return end.figures.get("workloads_skipped", 0) != 0 and (aim is None or not brought(aim, end))
 
 
 def _proposed(memory: Memory, proposal: Proposal) -> Memory:

@@ -92,7 +92,7 @@ def executing(case: Case) -> Objection | None:
 def cooldown(case: Case) -> Objection | None:
     """The cluster rests after each execution, so that its effect shows before the next one.
 
-    Longer and longer after executions in vain: they cost machines and restarts for nothing.
+    Longer and longer after executions in vain: they cost machines and restarts for nothing. Which are, memory says.
     """
     ended, vain = case.memory.ended, case.memory.vain
     shortest = case.limits.cooldown_seconds
