@@ -185,6 +185,8 @@ class ApiWorld(ABC):
             self._running.cancel()
             with suppress(asyncio.CancelledError):
                 await self._running
+            if events._open:  # a plan that ends at once ends before its story is told
+                await asyncio.wait(events._open, timeout=10)
             await events.close()
             if isinstance(own, SimProvider):
                 await own.close()

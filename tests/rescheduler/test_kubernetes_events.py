@@ -279,7 +279,6 @@ async def test_pods_that_wait_hear_of_the_node_that_is_booted_for_them(tmp_path:
             return found
 
         end = await world.carry_out(made)
-        await asyncio.sleep(0.1)
         told = _of_pods(sim)
     assert waiting
     assert isinstance(end, ExecutionAborted if sold_out else ExecutionFinished), world.failures()
