@@ -11,6 +11,7 @@ import pytest
 from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, settled_for
 
 from kinema_core.events import Amounts, FrozenMap
+from kinema_rescheduler.adapters.kubernetes_api import STRATEGIC
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED
 from kinema_sim.engine.kinds import REPLICA_SET
@@ -49,6 +50,20 @@ async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
     assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
     assert bench.web()["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": "25%"}
     assert (await bench.perform("restore", WEB, uid=uid)).outcome == "adopted"
+
+
+async def test_requests_that_their_owner_sets_meanwhile_stay(bench: Bench) -> None:
+    """A roll that is taken back gives those back that are still its own: of a resource that the owner wrote, none."""
+    uid = bench.uid(bench.web())
+    (container,) = bench.web()["spec"]["template"]["spec"]["containers"]
+    before = dict(container["resources"]["requests"])
+    await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 1000, "memory": 90 * 2**20}))
+    theirs = {"name": container["name"], "resources": {"requests": {"memory": "99Mi"}}}
+    path = "/apis/apps/v1/namespaces/shop/deployments/web"
+    await bench.api.patch(path, {"spec": {"template": {"spec": {"containers": [theirs]}}}}, content_type=STRATEGIC)
+    await bench.perform("restore", WEB, uid=uid)
+    (container,) = bench.web()["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {**before, "memory": "99Mi"}
 
 
 async def test_a_finished_roll_leaves_the_owners_template_and_no_second_roll(bench: Bench) -> None:

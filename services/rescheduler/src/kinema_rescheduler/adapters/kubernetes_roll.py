@@ -52,6 +52,8 @@ class Before(msgspec.Struct, frozen=True):
     affinity: Json | None
     strategy: Json | None
     requests: dict[str, dict[str, str]]
+    rolled: dict[str, dict[str, str]] | None = None
+    """The requests that we wrote, by container; None in what an older version noted."""
     paused: bool = False
     """The update is over, and the Deployment paused by us until its template is given back."""
 
@@ -77,6 +79,7 @@ def _rolled(workload: Json, order: Order) -> Json | None:
     if strategy.get("type") == "Recreate":
         raise FinalError("held", f"{step.target} cannot run two generations side by side (strategy Recreate)")
     template, bounds = spec["template"]["spec"], bounds_before(workload)
+    containers = _containers(template["containers"], step.requests)
     before = Before(
         plan=order.plan,
         affinity=left.affinity if left is not None else _owners_affinity(template.get("affinity")),
@@ -85,6 +88,7 @@ def _rolled(workload: Json, order: Order) -> Json | None:
             container["name"]: dict((container.get("resources") or {}).get("requests") or {})
             for container in template["containers"]
         },
+        rolled={container["name"]: container["resources"]["requests"] for container in containers},
     )
     rolling = {"maxUnavailable": 0, "maxSurge": 1 if bounds["maxSurge"] in _NO_SURGE else bounds["maxSurge"]}
     return {
@@ -99,7 +103,7 @@ def _rolled(workload: Json, order: Order) -> Json | None:
                 "metadata": {"annotations": {ROLLED_BY: order.plan}},
                 "spec": {
                     "affinity": {"nodeAffinity": _node_affinity(template.get("affinity") or {}, step.nodes)},
-                    "containers": _containers(template["containers"], step.requests),
+                    "containers": containers,
                 },
             },
         },
@@ -224,23 +228,31 @@ async def restore_template(api: KubernetesApi, order: Order) -> bool:
         marks = (workload["spec"]["template"].get("metadata") or {}).get("annotations") or {}
         if before is None or before.plan != order.plan or marks.get(ROLLED_BY) != order.plan:
             return None
-        containers = [
-            {"name": name, "resources": {"requests": requests}}
-            for name, requests in before.requests.items()
-            if requests
-        ]
-        return {
-            "spec": {
-                "template": {
-                    "metadata": {"annotations": {ROLLED_BY: None}},
-                    "spec": {"affinity": old_affinity(workload["spec"]["template"], before), "containers": containers},
-                },
-            },
-        }
+        template = workload["spec"]["template"]
+        spec = {"affinity": old_affinity(template, before), "containers": _old_requests(template, before)}
+        return {"spec": {"template": {"metadata": {"annotations": {ROLLED_BY: None}}, "spec": spec}}}
 
     workload, _ = await api.modify(workload_path(order.step.target), change, content_type=STRATEGIC)
     left = before_of(workload)
     return BOUNDS_BEFORE in labels_of(workload) or (left is not None and left.plan == order.plan)
+
+
+def _old_requests(template: Json, before: Before) -> list[Json]:
+    """The requests of before, as a patch of each container: of those that are still ours, none that its owner wrote."""
+    if before.rolled is None:
+        back: dict[str, dict[str, str | None]] = {name: {**requests} for name, requests in before.requests.items()}
+    else:
+        now = {container["name"]: container for container in template["spec"]["containers"]}
+        back = {
+            name: {
+                resource: before.requests.get(name, {}).get(resource)
+                for resource, text in ours.items()
+                if _requested(now[name], resource) == parse_amount(resource, text)
+            }
+            for name, ours in before.rolled.items()
+            if name in now
+        }
+    return [{"name": name, "resources": {"requests": requests}} for name, requests in back.items() if requests]
 
 
 def old_affinity(template: Json, before: Before) -> Json | None:
