@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.machine_types import MachineType
-from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem, content
-from kinema_optimizer.logic.problem import Flags, Ints
+from kinema_optimizer.aggregated.problem import Flags, Ints
+from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem, content
 
 
 @dataclass(frozen=True)

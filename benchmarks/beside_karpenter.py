@@ -38,7 +38,7 @@ from benchmarks.witness import Verdict, Witness
 from kinema_cli.inputs import offers_of
 from kinema_cli.snapshot import load_snapshot
 from kinema_core.model.catalog import parse_catalog
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
+from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
 from kinema_sim.scenarios.objects import namespace
 
 QUIET_SECONDS: Final = 150.0

@@ -29,7 +29,7 @@ from kinema_core.events import (
     Workload,
 )
 from kinema_core.model.cluster import Cluster, from_objects
-from kinema_optimizer.logic.packing import UNLIMITED
+from kinema_optimizer.problem.instance import UNLIMITED
 
 NOW: Final = datetime(2026, 1, 3, tzinfo=UTC)
 CREATED: Final = NOW - timedelta(days=2)

@@ -19,7 +19,7 @@ from benchmarks.clusters import cluster_of
 from benchmarks.machine_types import GIBIBYTE, ZONES, MachineType, family, machine_type
 from kinema_core.events import Offer
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.logic.packing import PackingProblem
+from kinema_optimizer.problem.instance import PackingProblem
 
 MEBIBYTE: Final = 2**20
 PODS_PER_NODE: Final = 110

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kinema_optimizer.adapters.assignment import compressed
-from kinema_optimizer.adapters.lp import INFINITY, LinearProgram
-from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem
-from kinema_optimizer.logic.problem import Flags, Ints
+from kinema_optimizer.aggregated.problem import Flags, Ints
+from kinema_optimizer.bounds.assignment_lp import compressed
+from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
+from kinema_optimizer.solvers.lp import INFINITY, LinearProgram
 
 _Column: TypeAlias = list[tuple[int, float]]
 

@@ -30,7 +30,7 @@ from benchmarks.starts import constraint_rich
 from benchmarks.traces import write_catalog
 from kinema_cli.plan_table import rules_looked_at
 from kinema_core.events import FrozenMap, Offer, Plan
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster, all_objects
 
 TIME_LIMIT: Final = 10.0

@@ -21,8 +21,8 @@ from benchmarks.frontier import RIVALS
 from benchmarks.machine import describe
 from benchmarks.starts import PODS, starts
 from kinema_core.events import Plan
-from kinema_core.model.check import check_plan
-from kinema_optimizer.planner import plan_for
+from kinema_core.model.checker.check import check_plan
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
 
 SECONDS: Final = 10.0

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from benchmarks.assemble import PodClass, assemble
 from benchmarks.machine_types import MachineType
-from kinema_optimizer.adapters.search import Wish, search
-from kinema_optimizer.adapters.stops import ClockStop
-from kinema_optimizer.logic.packing import Packing, PackingProblem, cost, flaws, moves
-from kinema_optimizer.logic.progress import Progress
+from kinema_optimizer.problem.instance import Packing, PackingProblem, cost, flaws, moves
+from kinema_optimizer.search.progress import Progress
+from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.solvers.stopping import ClockStop
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from benchmarks.clusters import CAPACITY, HOSTNAME, NAMESPACE, TYPE, ZONE
 from benchmarks.starts import MEBIBYTE, Start
 from kinema_core.events import DisruptionBudget, Node, Workload
 from kinema_core.model.cluster import Cluster, all_objects
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, annotations_of, connect, pod_ready
+from kinema_rescheduler.kubernetes.client import KubernetesApi, annotations_of, connect, pod_ready
 from kinema_sim.engine.objects import is_true
 from kinema_sim.scenarios.objects import App, deployment, namespace, pdb
 

@@ -35,12 +35,12 @@ from kinema_core.runtime.embedded import NatsServer
 from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup
-from kinema_optimizer.adapters.errands import Threads
-from kinema_optimizer.adapters.search import Found, Wish, search
-from kinema_optimizer.adapters.shared_crew import SharedCrew
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.logic.packing import Content, Packing, PackingProblem, flaws
+from kinema_optimizer.problem.instance import Content, Packing, PackingProblem, flaws
+from kinema_optimizer.process.pools import SharedCrew
+from kinema_optimizer.search.search import Found, Wish, search
+from kinema_optimizer.search.tasks import Threads
 from kinema_optimizer.settings import NAME
+from kinema_optimizer.solvers.stopping import WorkStop
 
 CLUSTER: Final = "bench"
 PODS: Final = 12_000
@@ -150,7 +150,7 @@ def _workers(count: int, settings: RuntimeSettings, directory: Path) -> Iterator
     """Worker processes that are waiting for work."""
     path = directory / "worker.json"
     path.write_bytes(msgspec.json.encode({"runtime": settings}))
-    command = [sys.executable, "-m", "kinema_optimizer.worker", "--settings", str(path)]
+    command = [sys.executable, "-m", "kinema_optimizer.process.worker", "--settings", str(path)]
     logs = [directory / f"worker-{index}.log" for index in range(count)]
     processes = []
     for log in logs:

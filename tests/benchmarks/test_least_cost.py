@@ -7,9 +7,10 @@ from benchmarks.clusters import NOW
 from benchmarks.least_cost import LeastCost
 from benchmarks.starts import deployments_after_peak
 
-from kinema_optimizer.adapters.search import Wish, search
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.logic.compiled import Compiled, Question, compiled
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.solvers.stopping import WorkStop
 
 
 @pytest.fixture(scope="module")

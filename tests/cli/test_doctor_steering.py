@@ -14,8 +14,8 @@ from kinema_cli.checkup.finding import Finding
 from kinema_cli.checkup.run import Subject, examine
 from kinema_cli.setup_command import Steering, steer
 from kinema_cli.up_command import UpOptions, _is_well, _pipeline_options
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.logic.names import STEERING_NAME
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.names import STEERING_NAME
 from kinema_sim.front.kube import KubeFront
 from kinema_sim.scenarios.registry import SCENARIOS
 

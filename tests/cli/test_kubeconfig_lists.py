@@ -18,7 +18,7 @@ from kinema_cli.up_command import UpOptions, _is_well, _pipeline_options
 from kinema_core.runtime.yaml_files import current_context
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.errors import ApiSetupError
-from kinema_rescheduler.adapters.kubernetes_api import _loaded
+from kinema_rescheduler.kubernetes.client import _loaded
 from kinema_sim.scenarios.registry import SCENARIOS
 
 

@@ -24,10 +24,10 @@ from kinema_core.events import ExecutionFinished, PlanAccepted, Step, StepDone, 
 from kinema_core.model.cluster import from_objects
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.source import RESOURCES
-from kinema_rescheduler.adapters.kubernetes_api import connect, node_path, workload_path
-from kinema_rescheduler.adapters.kubernetes_claim import PATH as LEASE
-from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
-from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED, PLAN, ROLLED
+from kinema_rescheduler.kubernetes.client import connect, node_path, workload_path
+from kinema_rescheduler.leadership.claim import PATH as LEASE
+from kinema_rescheduler.leadership.claim import ClusterClaim
+from kinema_rescheduler.names import EXPIRY, OPTIMIZED, PLAN, ROLLED
 from kinema_sim.scenarios.registry import SCENARIOS
 
 NODES = next(resource for resource in RESOURCES if resource.kind == "Node")

@@ -17,8 +17,8 @@ from kinema_cli.up_command import UpOptions, _claim, _is_well, _pipeline_options
 from kinema_core.runtime.settings import load
 from kinema_core.runtime.yaml_files import current_context
 from kinema_observer.settings import Settings as ObserverSettings
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.adapters.kubernetes_claim import PATH
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.leadership.claim import PATH
 from kinema_rescheduler.settings import Settings as ReschedulerSettings
 from kinema_sim.scenarios.registry import SCENARIOS
 

@@ -13,7 +13,7 @@ import zstandard
 from tests.cli.plan_bench import Bench, controllers, meta, node, pod, spread, text
 
 from kinema_core.events import Cost, Plan, Solve, Unplaced
-from kinema_optimizer import planner
+from kinema_optimizer.planning import planner
 
 
 @pytest.fixture

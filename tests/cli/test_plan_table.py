@@ -33,9 +33,9 @@ from kinema_core.events import (
     Unplaced,
 )
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.adapters.stops import WorkStop
 from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import WorkStop
 
 ONE_AND_TWO: tuple[tuple[str, Strategy], ...] = (("a", "surge"), ("b", "evict"), ("b", "evict"))
 

@@ -10,7 +10,7 @@ import yaml
 from kinema_cli.output import Format
 from kinema_cli.rbac_command import KINDS, rules_by_service, run_rbac
 from kinema_core.runtime.kubernetes_rights import Rule, as_written, covers, manifests, rights_of
-from kinema_rescheduler.rights import OF_PROVIDER
+from kinema_rescheduler.kubernetes.rights import OF_PROVIDER
 
 
 @pytest.mark.parametrize("form", [Format.YAML, Format.JSON])

@@ -40,7 +40,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import all_objects
 from kinema_core.runtime.envelope import origin
-from kinema_optimizer.planner import plan_for
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
 
 WEB = "Deployment/shop/web"

@@ -16,8 +16,8 @@ from kinema_cli.checkup.steering import steering
 from kinema_cli.main import app
 from kinema_cli.setup_command import leave
 from kinema_observer.adapters.kubernetes import Api
-from kinema_rescheduler.adapters.kubernetes_api import NotFoundError, connect
-from kinema_rescheduler.adapters.kubernetes_claim import PATH, ClusterClaim
+from kinema_rescheduler.kubernetes.client import NotFoundError, connect
+from kinema_rescheduler.leadership.claim import PATH, ClusterClaim
 from kinema_sim.scenarios.registry import SCENARIOS
 
 POLICY = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/kinema-steering"

@@ -29,8 +29,8 @@ from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_predictor.settings import Settings as PredictorSettings
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.leadership.claim import ClusterClaim
 from kinema_rescheduler.settings import Settings as ReschedulerSettings
 from kinema_sim.front.kubeconfig import write_kubeconfig
 from kinema_sim.scenarios.registry import SCENARIOS
@@ -294,7 +294,7 @@ def test_services_are_told_what_the_file_says(tmp_path: Path) -> None:
     worker = pipeline.supervisor.children["worker-1"]
     assert worker.arguments == (
         "-m",
-        "kinema_optimizer.worker",
+        "kinema_optimizer.process.worker",
         "--settings",
         str(tmp_path / "settings/optimizer.json"),
         "--until-stdin-ends",

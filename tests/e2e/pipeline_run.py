@@ -23,7 +23,7 @@ from kinema_cli.record_command import record_to
 from kinema_core.runtime.kubernetes_rights import Rule, account, manifests
 from kinema_observer import rights as observer_rights
 from kinema_observer.adapters.source import RESOURCES
-from kinema_rescheduler import rights as rescheduler_rights
+from kinema_rescheduler.kubernetes import rights as rescheduler_rights
 
 CLUSTER: Final = "e2e"
 SECONDS: Final = 600.0

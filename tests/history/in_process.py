@@ -15,10 +15,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 from aiohttp import web
 
-from kinema_rescheduler.adapters.kubernetes_api import Json, KubernetesApi, error_of
-from kinema_rescheduler.adapters.sim_provider import SimProvider
-from kinema_rescheduler.adapters.sim_provider import _error as _cloud_error
-from kinema_rescheduler.fence import Fence
+from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, error_of
+from kinema_rescheduler.leadership.fence import Fence
+from kinema_rescheduler.providers.sim import SimProvider
+from kinema_rescheduler.providers.sim import _error as _cloud_error
 from kinema_sim.api.errors import ApiError
 from kinema_sim.api.listing import Lister
 from kinema_sim.api.metrics import MetricsApi

@@ -18,9 +18,9 @@ from kinema_core.runtime.stage import Moment
 from kinema_decider.logic.limits import Limits
 from kinema_decider.service import Decider
 from kinema_decider.settings import Settings
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.planner import plan_for
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import WorkStop
 
 _WORK: Final = 5
 """How far each phase of a solve may go, in the solver's own rounds."""

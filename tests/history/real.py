@@ -20,11 +20,11 @@ from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, ver
 from tests.rescheduler.plane_world import PlaneWorld
 
 from kinema_core.events import Plan
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi
-from kinema_rescheduler.adapters.kwok_provider import KwokProvider
-from kinema_rescheduler.adapters.provider import Provider
-from kinema_rescheduler.fence import Fence
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.leadership.fence import Fence
+from kinema_rescheduler.plan.limits import Limits
+from kinema_rescheduler.providers.base import Provider
+from kinema_rescheduler.providers.kwok import KwokProvider
 from kinema_rescheduler.settings import KwokSettings
 from kinema_sim.cloud.offers import Offer, allocatable_cpu_m, allocatable_memory, load_offers
 

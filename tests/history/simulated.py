@@ -40,8 +40,8 @@ from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.kubernetes import decode_object, is_read
-from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
-from kinema_rescheduler.fence import Fence
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 from kinema_sim.cluster import Cluster as SimCluster

@@ -19,7 +19,7 @@ from kinema_core.events import (
     Volume,
     VolumeClaim,
 )
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

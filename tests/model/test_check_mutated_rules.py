@@ -30,7 +30,7 @@ from kinema_core.events import (
     Volume,
     VolumeClaim,
 )
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 
 NEW = "kinema-1-0"

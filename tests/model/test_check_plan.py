@@ -32,7 +32,7 @@ from kinema_core.events import (
     PlanNode,
     Unplaced,
 )
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
 

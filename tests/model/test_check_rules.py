@@ -24,7 +24,7 @@ from tests.support.builders import (
 from tests.support.plans import plan_for
 
 from kinema_core.events import ClusterObject, HostPort, PlacementRules, PodTerm, Spread
-from kinema_core.model.check import check_drifted, check_plan, check_transition
+from kinema_core.model.checker.check import check_drifted, check_plan, check_transition
 from kinema_core.model.cluster import Cluster, all_objects
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -18,7 +18,7 @@ from kinema_core.events import (
     Volume,
     VolumeClaim,
 )
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.volumes import attachments
 

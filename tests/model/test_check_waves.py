@@ -35,9 +35,9 @@ from kinema_core.events import (
     Volume,
     VolumeClaim,
 )
-from kinema_core.model.check import check_drifted, check_plan
+from kinema_core.model.checker.check import check_drifted, check_plan
 from kinema_core.model.cluster import Cluster, all_objects
-from kinema_core.model.transition import order_transition, with_steps
+from kinema_core.model.sequencing.waves import order_transition, with_steps
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 WAY = "kinema-1-way-1"

@@ -11,11 +11,11 @@ from tests.support.builders import NOW, budget, cluster, deployed, node, offers,
 from tests.support.plans import change, plan_for
 
 from kinema_core.events import ClusterObject, Held, PlanStep, Pod
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.health import standings
 from kinema_core.model.mobility import MobilityOptions, mobility
-from kinema_core.model.transition import order_transition, with_steps
+from kinema_core.model.sequencing.waves import order_transition, with_steps
 
 DB = {"app": "db"}
 ONE = budget("db", max_unavailable="1")

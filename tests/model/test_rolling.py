@@ -11,7 +11,7 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import PlacementRules, PodTerm, Spread
 from kinema_core.model.rolling import why_stuck
-from kinema_core.model.transition import order_transition
+from kinema_core.model.sequencing.waves import order_transition
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 MINE = selector(app="web")

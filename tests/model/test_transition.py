@@ -10,9 +10,9 @@ from tests.support.builders import NOW, budget, cluster, deployed, node, offer, 
 from tests.support.plans import plan_for
 
 from kinema_core.events import Offer, PlacementRules, Plan, PodTerm, Spread, Volume, VolumeClaim
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.transition import Transition, order_transition, with_steps
+from kinema_core.model.sequencing.waves import Transition, order_transition, with_steps
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 

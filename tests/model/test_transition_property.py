@@ -12,10 +12,10 @@ from tests.support.builders import NOW, budget, cluster, deployed, node, offers,
 from tests.support.plans import plan_for
 
 from kinema_core.events import ClusterObject, HostPort, PlacementRules, Plan, PodTerm, Spread
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import listed, mobility
-from kinema_core.model.transition import order_transition, with_steps
+from kinema_core.model.sequencing.waves import order_transition, with_steps
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 

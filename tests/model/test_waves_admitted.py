@@ -15,9 +15,9 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import ClusterObject, Labels, PlacementRules, Plan, Pod, PodTerm, Selector, Spread
 from kinema_core.model.catalog import new_node_labels
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.transition import Transition, order_transition, with_steps
+from kinema_core.model.sequencing.waves import Transition, order_transition, with_steps
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 SOLD = (*offers(), offer("m2", cpu=2000, memory=8 * 1024, price=85_000, zone="b"))

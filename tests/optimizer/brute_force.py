@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from kinema_optimizer.logic.problem import Problem
+from kinema_optimizer.aggregated.problem import Problem
 
 
 def least_cost(problem: Problem) -> int | None:

@@ -11,8 +11,8 @@ import numpy as np
 from tests.support.plans import plan_for
 
 from kinema_core.events import Plan
-from kinema_optimizer.logic.compiled import Compiled
-from kinema_optimizer.logic.packing import Content, Packing, PackingProblem, content, displaced, enemies_of
+from kinema_optimizer.problem.compile import Compiled
+from kinema_optimizer.problem.instance import Content, Packing, PackingProblem, content, displaced, enemies_of
 
 
 @dataclass

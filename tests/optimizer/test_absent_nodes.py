@@ -7,7 +7,7 @@ from tests.optimizer.test_plans import actions, plan
 from tests.support.builders import cluster, deployed, node, pod
 
 from kinema_core.events import ClusterObject
-from kinema_optimizer.logic.absent import last_beside, leaned_on
+from kinema_optimizer.planning.ordering import last_beside, leaned_on
 
 
 def zones(*a: ClusterObject, held: bool = True) -> tuple[ClusterObject, ...]:

@@ -12,9 +12,10 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.events import Offer
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.logic.alternative import Alternative, without
-from kinema_optimizer.logic.compiled import Question, compiled
-from kinema_optimizer.logic.packing import Packing, PackingProblem, content, cost, flaws
+from kinema_optimizer.explain.elsewhere import Alternative, without
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.instance import Packing, PackingProblem, content, cost, flaws
 
 
 def asked(state: Cluster, on_sale: tuple[Offer, ...]) -> PackingProblem:

@@ -30,14 +30,14 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
-from kinema_optimizer.adapters.stops import PRICING, RecordedStop, StopReason, WorkStop
-from kinema_optimizer.logic.binding import class_of, constraint_relaxations, prices_of
-from kinema_optimizer.logic.compiled import Question
-from kinema_optimizer.logic.headroom import ROOM, USABLE, placeholders, with_placeholders
-from kinema_optimizer.logic.limits import NodeLimit, floor_pods
-from kinema_optimizer.logic.relaxing import released
+from kinema_optimizer.planning.relaxed_cluster import released
+from kinema_optimizer.planning.rule_prices import class_of, constraint_relaxations, prices_of
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.request.headroom import ROOM, USABLE, placeholders, with_placeholders
+from kinema_optimizer.request.limits import NodeLimit, floor_pods
 from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import PRICING, RecordedStop, StopReason, WorkStop
 
 ON_SALE = (offer("m2", cpu=2000, price=90_000), offer("m4", cpu=4000, price=170_000))
 HOST = "kubernetes.io/hostname"

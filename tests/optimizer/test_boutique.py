@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
 
-from kinema_core.model.check import check_plan
-from kinema_optimizer.adapters.stops import WorkStop
+from kinema_core.model.checker.check import check_plan
 from kinema_optimizer.service import plan_for, reference_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import WorkStop
 
 
 def test_ten_replicas_of_everything_are_solved_to_the_proven_optimum() -> None:

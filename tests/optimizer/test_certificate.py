@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from tests.optimizer.instances import boutique, random_cluster
 from tests.support.builders import NOW
 
-from kinema_optimizer.adapters.bound import lower_bound
-from kinema_optimizer.adapters.knapsack import fill, multipliers, worth_at_most
-from kinema_optimizer.adapters.lp import INFINITY, Floats, LinearProgram
-from kinema_optimizer.adapters.search import Wish, search
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.logic.certificate import SCALE, Certificate, certificate, certified_bound
-from kinema_optimizer.logic.compiled import Question, compiled
-from kinema_optimizer.logic.kinds import kinds_of
-from kinema_optimizer.logic.packing import cost
-from kinema_optimizer.logic.problem import Ints
+from kinema_optimizer.aggregated.problem import Ints
+from kinema_optimizer.bounds.certificate import SCALE, Certificate, certificate, certified_bound, lower_bound
+from kinema_optimizer.columns.knapsack import fill, multipliers, worth_at_most
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.instance import cost
+from kinema_optimizer.problem.node_types import kinds_of
+from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
+from kinema_optimizer.solvers.stopping import WorkStop
 
 
 @settings(max_examples=40, deadline=None)

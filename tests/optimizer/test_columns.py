@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kinema_optimizer.adapters.columns import Column, ColumnGeneration, Place, Task
-from kinema_optimizer.adapters.stops import StopReason
-from kinema_optimizer.logic.packing import UNLIMITED
+from kinema_optimizer.columns.generation import Column, ColumnGeneration, Place, Task
+from kinema_optimizer.problem.instance import UNLIMITED
+from kinema_optimizer.solvers.stopping import StopReason
 
 GROUPS, SIZE = 3, 20
 

@@ -10,9 +10,9 @@ from tests.optimizer.test_preferences import FILL, ZONE, crowd, plan
 from tests.support.builders import cluster, deployed, node, offer, selector
 
 from kinema_core.events import ClusterObject, FrozenMap, Node, PlacementRules, Plan, Pod, PodTerm, Spread
-from kinema_core.model.checks.rules import Spot, World
+from kinema_core.model.checker.rules import Spot, World
 from kinema_core.model.preferences import is_sociable, unmet
-from kinema_optimizer.logic.company import Company
+from kinema_optimizer.planning.preferences import Company
 
 HOST = "kubernetes.io/hostname"
 NONE_ON_SALE = (offer("m4", available=0),)

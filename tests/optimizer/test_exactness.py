@@ -15,17 +15,18 @@ from tests.support.plans import plan_for as plan_by_hand
 
 from kinema_core.events import Plan
 from kinema_core.model.catalog import node_prices
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
-from kinema_optimizer.adapters.exact import ExactResult, solve_below, solve_exact
-from kinema_optimizer.adapters.literal import solve_literal
-from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
-from kinema_optimizer.logic.compiled import Question, compiled
-from kinema_optimizer.logic.tiny import TinyProblem
-from kinema_optimizer.logic.tiny_cluster import MOST_PODS, tiny_problem_of
-from kinema_optimizer.planner import plan_for
+from kinema_optimizer.exact.build import MOST_PODS, tiny_problem_of
+from kinema_optimizer.exact.model import TinyProblem
+from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
+from kinema_optimizer.exact.thesis_model import solve_literal
+from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 
 PLENTY = 20_000
 """Callbacks that no instance here comes near."""

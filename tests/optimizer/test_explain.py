@@ -12,12 +12,13 @@ from kinema_core.events import Node, Offer, PlacementRules, Pod, PodTerm, Spread
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import listed
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.logic.compiled import Compiled, Question, compiled
-from kinema_optimizer.logic.explain import NodeExplanation, explain_node, explain_pod
-from kinema_optimizer.logic.seating import seating
+from kinema_optimizer.explain.elsewhere import seating
+from kinema_optimizer.explain.explain import NodeExplanation, explain_node, explain_pod
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import WorkStop
 
 ON_SALE = (offer("m2", cpu=2000, price=90_000), offer("m4", cpu=4000, price=170_000))
 

@@ -14,19 +14,19 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.events import Offer, Plan, WorkloadForecast
 from kinema_core.model.catalog import node_prices
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
-from kinema_optimizer.adapters.bound import lower_bound
-from kinema_optimizer.adapters.exact import solve_exact
-from kinema_optimizer.adapters.stops import RecordedStop, StopRule, WorkStop
-from kinema_optimizer.logic.compiled import Question, compiled
-from kinema_optimizer.logic.lowering import rising
-from kinema_optimizer.logic.progress import Progress, incumbent_of
-from kinema_optimizer.logic.tiny_cluster import tiny_problem_of
-from kinema_optimizer.logic.windows import MICRO
-from kinema_optimizer.planner import plan_for, plan_from
+from kinema_optimizer.bounds.certificate import lower_bound
+from kinema_optimizer.exact.build import tiny_problem_of
+from kinema_optimizer.exact.solve import solve_exact
+from kinema_optimizer.planning.planner import plan_for, plan_from
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.request.objective import MICRO, rising
+from kinema_optimizer.search.progress import Progress, incumbent_of
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import RecordedStop, StopRule, WorkStop
 
 Forecasts = tuple[WorkloadForecast, ...]
 

@@ -12,16 +12,17 @@ from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
 from kinema_core.events import Offer, Solve
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.adapters.search import Wish, search
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.logic.compiled import Question, compiled
-from kinema_optimizer.logic.packing import Packing, PackingProblem, content, cost, flaws, given_up, moves
-from kinema_optimizer.logic.progress import Incumbent
-from kinema_optimizer.logic.state import moved, packing_of, state_of
-from kinema_optimizer.planner import plan_for, plan_from
+from kinema_optimizer.planning.planner import plan_for, plan_from
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.instance import Packing, PackingProblem, content, cost, flaws, given_up, moves
+from kinema_optimizer.problem.solution import moved, packing_of, state_of
+from kinema_optimizer.search.progress import Incumbent
+from kinema_optimizer.search.search import Wish, search
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import WorkStop
 
 SOLD_OUT = (offer(available=0),)
 SOLVE = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0)

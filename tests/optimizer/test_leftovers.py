@@ -9,9 +9,9 @@ from tests.support.builders import NOW, cluster, deployed, labels, node, offer, 
 from tests.support.plans import plan_for
 
 from kinema_core.events import ClusterObject, Offer, PlacementRules, Plan, PodTerm
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.mobility import MobilityOptions
-from kinema_optimizer.logic.leftovers import with_leftovers
+from kinema_optimizer.planning.leftovers import with_leftovers
 
 HOSTNAME = "kubernetes.io/hostname"
 NONE = (offer(available=0),)

@@ -7,13 +7,14 @@ from tests.optimizer.brute_force import least_cost
 from tests.optimizer.instances import random_cluster
 from tests.support.builders import NOW
 
-from kinema_optimizer.adapters.aggregated import solve_aggregated
-from kinema_optimizer.adapters.literal import solve_literal
-from kinema_optimizer.adapters.result import Result
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.logic.compiled import Compiled, Question, compiled
-from kinema_optimizer.logic.greedy import starts
-from kinema_optimizer.logic.problem import cost, flaws, moves, unplaced
+from kinema_optimizer.aggregated.greedy import starts
+from kinema_optimizer.aggregated.layout import Result
+from kinema_optimizer.aggregated.problem import cost, flaws, moves, unplaced
+from kinema_optimizer.aggregated.solve import solve_aggregated
+from kinema_optimizer.exact.thesis_model import solve_literal
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.solvers.stopping import WorkStop
 
 PLENTY = 20_000
 """Callbacks that no instance here comes near."""

@@ -19,13 +19,14 @@ from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
 from kinema_core.model.risk import ORDINARY, restart_risk
-from kinema_optimizer.adapters.exact import solve_exact
-from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
-from kinema_optimizer.logic.compiled import Question, compiled
-from kinema_optimizer.logic.ordered import exceeds
-from kinema_optimizer.logic.tiny_cluster import tiny_problem_of
-from kinema_optimizer.planner import plan_for
+from kinema_optimizer.exact.build import tiny_problem_of
+from kinema_optimizer.exact.solve import solve_exact
+from kinema_optimizer.planning.ordering import exceeds
+from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 
 WORK = 60
 """Callbacks of a phase: little, as searches of tiny clusters find nothing after a few rounds."""

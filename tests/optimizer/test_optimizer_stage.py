@@ -23,13 +23,13 @@ from kinema_core.events import (
     StepFailed,
     encode,
 )
-from kinema_core.model.check import Violation
+from kinema_core.model.checker.check import Violation
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import AtVersion, Moment, NoState
-from kinema_optimizer import planner
-from kinema_optimizer.logic.reports import recorded_solve
+from kinema_optimizer.planning import planner
+from kinema_optimizer.process.job import recorded_solve
 from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PlanningSettings, Settings
 

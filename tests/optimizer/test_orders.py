@@ -9,9 +9,9 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.events import Offer, Plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.adapters.stops import RecordedStop
-from kinema_optimizer.planner import plan_for
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import RecordedStop
 
 
 def planned_again(found: Plan, state: Cluster, on_sale: tuple[Offer, ...]) -> Plan:

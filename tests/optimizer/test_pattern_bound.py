@@ -16,16 +16,16 @@ from tests.optimizer.random_packings import random_packing
 from tests.support.builders import NOW
 
 from kinema_core.events import Solve
-from kinema_optimizer.adapters import patterns
-from kinema_optimizer.adapters.bound import Bound, lower_bound
-from kinema_optimizer.adapters.pattern_bound import by_search, sharpened
-from kinema_optimizer.adapters.patterns import UNIT, best_filling
-from kinema_optimizer.adapters.search import Wish, search
-from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
-from kinema_optimizer.logic.certificate import SCALE, certified_bound
-from kinema_optimizer.logic.compiled import Question, compiled
-from kinema_optimizer.logic.packing import PackingProblem, cost
-from kinema_optimizer.logic.problem import Ints
+from kinema_optimizer.aggregated.problem import Ints
+from kinema_optimizer.bounds.certificate import SCALE, Bound, certified_bound, lower_bound
+from kinema_optimizer.bounds.pattern_lp import by_search, sharpened
+from kinema_optimizer.columns import knapsack_exact
+from kinema_optimizer.columns.knapsack_exact import UNIT, best_filling
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.instance import PackingProblem, cost
+from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 
 MACHINES = (
     MachineType("four", 4_000_003, (32_000, 2**37, 4)),
@@ -75,7 +75,7 @@ def test_the_best_filling_is_found_and_nothing_better_than_the_best(seed: int, c
 
 def test_a_search_that_was_given_up_claims_no_more_than_the_room_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a single branch the answer is above the truth, and says that it is not sure."""
-    monkeypatch.setattr(patterns, "BRANCHES", 1)
+    monkeypatch.setattr(knapsack_exact, "BRANCHES", 1)
     prices, requests = np.array([30, 31, 17]) * UNIT, np.array([[3], [3], [2]])
     found = best_filling(prices, requests, np.array([7]), np.array([2, 2, 2]), floor=0)
     assert not found.sure
@@ -112,7 +112,7 @@ def test_no_packing_costs_less_than_the_sharper_bound(seed: int, limited: bool, 
     problem = compiled(Question(cluster, offers, NOW, "reschedule"))
     with pytest.MonkeyPatch.context() as patch:
         if few:
-            patch.setattr(patterns, "BRANCHES", 20)
+            patch.setattr(knapsack_exact, "BRANCHES", 20)
         known, found = sharp(problem.relaxed)
     assert found.value >= known.value
     best = search(problem.packing, problem.relaxed, Wish(workers=1), WorkStop(3))

@@ -37,12 +37,12 @@ from kinema_core.events import (
     WorkloadForecast,
 )
 from kinema_core.model.catalog import PriceError
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.logic.windows import Window
+from kinema_optimizer.request.objective import Window
 from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import WorkStop
 
 
 def plan(

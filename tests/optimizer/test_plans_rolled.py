@@ -15,7 +15,7 @@ from tests.support.builders import (
     pod,
 )
 
-from kinema_core.model.check import check_transition
+from kinema_core.model.checker.check import check_transition
 
 
 def test_a_forecast_resizes_every_pod_of_its_workload() -> None:

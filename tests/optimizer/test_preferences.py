@@ -17,11 +17,11 @@ from kinema_core.events import (
     Requirement,
     Spread,
 )
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.planner import plan_for
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import WorkStop
 
 ZONE = "topology.kubernetes.io/zone"
 FILL = 90

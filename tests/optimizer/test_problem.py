@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.builders import NOW, cluster, deployed, node, offers, tiny
 
-from kinema_optimizer.logic.compiled import Question, compiled
-from kinema_optimizer.logic.greedy import starts
-from kinema_optimizer.logic.problem import (
+from kinema_optimizer.aggregated.greedy import starts
+from kinema_optimizer.aggregated.problem import (
     Boot,
     Problem,
     Solution,
@@ -24,6 +23,8 @@ from kinema_optimizer.logic.problem import (
     pour,
     virtual_nodes,
 )
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import compiled
 
 
 def problem() -> Problem:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kinema_optimizer.adapters.columns import Place, Task, job_of
-from kinema_optimizer.adapters.recreate import recreate
-from kinema_optimizer.logic.packing import UNLIMITED
+from kinema_optimizer.columns.generation import Place, Task, job_of
+from kinema_optimizer.problem.instance import UNLIMITED
+from kinema_optimizer.search.ruin_recreate import recreate
 
 _ROOM = np.array([4_000, 4_096], dtype=np.int64)
 _TRIES = 40

@@ -8,12 +8,12 @@ from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 
 from kinema_core.events import Offer, Plan
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.planner import plan_for
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import WorkStop
 
 
 def scaled(state: Cluster, on_sale: tuple[Offer, ...], **more: Any) -> Plan:

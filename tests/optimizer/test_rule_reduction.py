@@ -22,8 +22,9 @@ from kinema_core.events import (
     WorkloadForecast,
 )
 from kinema_core.model.match import node_admits
-from kinema_optimizer.logic.compiled import Compiled, Question, compiled
-from kinema_optimizer.logic.packing import UNLIMITED
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.instance import UNLIMITED
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

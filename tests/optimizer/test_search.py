@@ -13,10 +13,11 @@ from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW
 
 from kinema_core.events import Solve
-from kinema_optimizer.adapters.search import Found, Wish, placed_as_it_is, search
-from kinema_optimizer.adapters.stops import RecordedStop, WorkStop
-from kinema_optimizer.logic.compiled import Compiled, Question, compiled
-from kinema_optimizer.logic.packing import PackingProblem, cost, flaws, moves
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.instance import PackingProblem, cost, flaws, moves
+from kinema_optimizer.search.search import Found, Wish, placed_as_it_is, search
+from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 
 
 def boutique_problem(replicas: int = 60, nodes: int = 70) -> Compiled:

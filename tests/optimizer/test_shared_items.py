@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from tests.optimizer.test_shared_search import alone, problem
 
-from kinema_optimizer.adapters.exchange_check import faults
-from kinema_optimizer.adapters.neighbourhood import Exchange, Step
-from kinema_optimizer.adapters.wire import (
+from kinema_optimizer.problem.solution import NOTHING, Filling, filling
+from kinema_optimizer.process.wire import (
     Found,
     WireError,
     data_of,
+    faults,
     found_in,
     guide_in,
     item_in,
     packed,
     problem_in,
 )
-from kinema_optimizer.logic.state import NOTHING, Filling, filling
+from kinema_optimizer.search.neighbourhood import Exchange, Step
 
 
 def test_what_travels_arrives_bit_by_bit() -> None:

@@ -28,23 +28,21 @@ from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
 from kinema_core.runtime.work import Item, MemoryQueue, MemoryWork, WorkQueue, cut
-from kinema_optimizer.adapters import shared_crew
-from kinema_optimizer.adapters.errands import Errand, Threads
-from kinema_optimizer.adapters.neighbourhood import Exchange, Guide
-from kinema_optimizer.adapters.search import Wish, search
-from kinema_optimizer.adapters.shared_crew import SharedCrew
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.adapters.wire import (
-    Found,
-    packed,
-)
-from kinema_optimizer.adapters.wire import Item as Order
-from kinema_optimizer.logic.compiled import Question, compiled
-from kinema_optimizer.logic.packing import Packing, PackingProblem, flaws
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.instance import Packing, PackingProblem, flaws
+from kinema_optimizer.process import pools
+from kinema_optimizer.process.client import InChild
+from kinema_optimizer.process.pools import SharedCrew
+from kinema_optimizer.process.wire import Found, packed
+from kinema_optimizer.process.wire import Item as Order
+from kinema_optimizer.process.worker import Worker
+from kinema_optimizer.search.neighbourhood import Exchange, Guide
+from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.search.tasks import Errand, Threads
 from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PlanningSettings, Settings, SolverSettings
-from kinema_optimizer.solving import InChild
-from kinema_optimizer.worker import Worker
+from kinema_optimizer.solvers.stopping import WorkStop
 
 ROUNDS = 3
 Does: TypeAlias = Callable[[WorkQueue], Awaitable[None]]
@@ -157,8 +155,8 @@ async def late(work: WorkQueue) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_packing_does_not_depend_on_who_works(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same seed and rounds: what threads find is found by any number of workers, who do all of it."""
-    monkeypatch.setattr(shared_crew, "_FIRST_SECONDS", 300.0)  # a busy machine takes nothing from them
-    monkeypatch.setattr(shared_crew, "_LEAST_SECONDS", 300.0)
+    monkeypatch.setattr(pools, "_FIRST_SECONDS", 300.0)  # a busy machine takes nothing from them
+    monkeypatch.setattr(pools, "_LEAST_SECONDS", 300.0)
     packing, crew = shared(populated(*[diligent] * workers))
     assert wire(packing) == alone()[0]
     assert (crew.answered, crew.lost) == (len(alone()[1]), 0)
@@ -167,7 +165,7 @@ def test_the_packing_does_not_depend_on_who_works(workers: int, monkeypatch: pyt
 @pytest.mark.parametrize("bad", [mute, babbling, greedy])
 def test_bad_workers_cost_time_only(bad: Does, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence, nonsense and exchanges that lose pods are replaced by work done here."""
-    monkeypatch.setattr(shared_crew, "_FIRST_SECONDS", 1.0)
+    monkeypatch.setattr(pools, "_FIRST_SECONDS", 1.0)
     packing, crew = shared(populated(diligent, bad))
     assert wire(packing) == alone()[0]
     assert crew.lost > 0
@@ -175,7 +173,7 @@ def test_bad_workers_cost_time_only(bad: Does, monkeypatch: pytest.MonkeyPatch) 
 
 def test_without_workers_everything_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a round without any answer nobody is waited for, for many rounds."""
-    monkeypatch.setattr(shared_crew, "_FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(pools, "_FIRST_SECONDS", 0.1)
     packing, crew = shared(populated())
     assert wire(packing) == alone()[0]
     assert crew.answered == 0
@@ -184,8 +182,8 @@ def test_without_workers_everything_is_done_here(monkeypatch: pytest.MonkeyPatch
 
 def test_those_who_are_late_for_the_first_round_work_in_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """One round without an answer does not send everybody home for the rest of the search."""
-    monkeypatch.setattr(shared_crew, "_FIRST_SECONDS", 2.0)
-    monkeypatch.setattr(shared_crew, "_LEAST_SECONDS", 300.0)
+    monkeypatch.setattr(pools, "_FIRST_SECONDS", 2.0)
+    monkeypatch.setattr(pools, "_LEAST_SECONDS", 300.0)
     packing, crew = shared(populated(late))
     assert wire(packing) == alone()[0]
     assert crew.lost > 0
@@ -222,7 +220,7 @@ class Crowd:
     def start(self, fault: str = "") -> None:
         """One more."""
         with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "kinema_optimizer.worker", "--settings", str(self._settings)]
+            command = [sys.executable, "-m", "kinema_optimizer.process.worker", "--settings", str(self._settings)]
             self.processes.append(
                 subprocess.Popen(command, env={**os.environ, VARIABLE: fault}, stdout=log, stderr=log)
             )

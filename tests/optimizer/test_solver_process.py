@@ -13,16 +13,16 @@ from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
 
 from kinema_core.events import AnyBody, CatalogPublished, Event, ForecastMade, Offer, Plan, PlanNone, encode
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.faultpoint import VARIABLE
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
-from kinema_optimizer.adapters.child import Child
+from kinema_optimizer.process.child import Child
+from kinema_optimizer.process.client import InChild, Solving
 from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PlanningSettings, Settings, SolverSettings
-from kinema_optimizer.solving import InChild, Solving
 
 FIRST = 1
 """Report of the search's first plan, which changes nothing."""
@@ -188,7 +188,7 @@ async def test_a_cancelled_solve_kills_its_process() -> None:
 
 async def test_a_process_without_its_parent_ends() -> None:
     """Its standard input is closed: it is not held ready for nobody."""
-    child = await Child.start("kinema_optimizer.solver")
+    child = await Child.start("kinema_optimizer.process.solver")
     child.hang_up()
     async with asyncio.timeout(60):
         assert await child.ended() == 0

@@ -12,13 +12,14 @@ from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
 
 from kinema_core.events import Solve, Stop
-from kinema_optimizer.adapters import stops
-from kinema_optimizer.adapters.aggregated import solve_aggregated
-from kinema_optimizer.adapters.highs import Model, solve
-from kinema_optimizer.adapters.result import Result
-from kinema_optimizer.adapters.stops import PRICING, ClockStop, RecordedStop, StopRule, WorkStop
-from kinema_optimizer.logic.compiled import Compiled, Question, compiled
-from kinema_optimizer.logic.greedy import starts
+from kinema_optimizer.aggregated.greedy import starts
+from kinema_optimizer.aggregated.layout import Result
+from kinema_optimizer.aggregated.solve import solve_aggregated
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.solvers import stopping
+from kinema_optimizer.solvers.mip import Model, solve
+from kinema_optimizer.solvers.stopping import PRICING, ClockStop, RecordedStop, StopRule, WorkStop
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of stop rules."""
     made = Clock()
-    monkeypatch.setattr(stops, "time", made)
+    monkeypatch.setattr(stopping, "time", made)
     return made
 
 

@@ -15,13 +15,13 @@ from kinema_core.events import ClusterObject, HostPort, Offer, PlacementRules
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
-from kinema_optimizer.adapters.exact import ExactResult, solve_exact
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.logic.compiled import Question
-from kinema_optimizer.logic.tiny import TinyProblem, TinySolution, as_it_is
-from kinema_optimizer.logic.tiny_bars import barred, doubled
-from kinema_optimizer.logic.tiny_cluster import tiny_problem_of
-from kinema_optimizer.logic.tiny_flaws import flaws
+from kinema_optimizer.exact.build import tiny_problem_of
+from kinema_optimizer.exact.cuts import barred, doubled
+from kinema_optimizer.exact.model import TinyProblem, TinySolution, as_it_is
+from kinema_optimizer.exact.solve import ExactResult, solve_exact
+from kinema_optimizer.exact.verify import flaws
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.solvers.stopping import WorkStop
 
 SMALL = tuple(offer("m2", zone=zone, cpu=2000, memory=8 * 1024, price=85_000) for zone in "ab")
 

@@ -10,15 +10,16 @@ from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, selector, stateful
 
 from kinema_core.events import ClusterObject, Node, PlacementRules, Plan, PodTerm, Solve
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.adapters.stops import WorkStop
-from kinema_optimizer.logic.compiled import Compiled, Question, compiled
-from kinema_optimizer.logic.explain import explain_node, explain_pod
-from kinema_optimizer.logic.packing import flaws, moves
-from kinema_optimizer.logic.progress import Incumbent
-from kinema_optimizer.planner import plan_for, plan_from
+from kinema_optimizer.explain.explain import explain_node, explain_pod
+from kinema_optimizer.planning.planner import plan_for, plan_from
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.instance import flaws, moves
+from kinema_optimizer.search.progress import Incumbent
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import WorkStop
 
 HOSTNAME = "kubernetes.io/hostname"
 ON_SALE = (offer("m4", price=170_000),)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinema_core.events import FrozenMap
-from kinema_optimizer.logic.usable import Ratio, UsableResources, fill_of
+from kinema_optimizer.request.usable import Ratio, UsableResources, fill_of
 
 GIGA = 10**9
 THESIS = UsableResources(

@@ -7,13 +7,14 @@ from typing import Any
 from tests.support.builders import NOW, budget, cluster, node, offer, pod, stateful_set
 
 from kinema_core.events import PlacementRules, Plan
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.logic.binding import constraint_relaxations
-from kinema_optimizer.logic.compiled import Question, compiled
-from kinema_optimizer.logic.explain import explain_pod
-from kinema_optimizer.logic.waiting import with_waiting
-from kinema_optimizer.planner import plan_for
+from kinema_optimizer.explain.explain import explain_pod
+from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.planning.rule_prices import constraint_relaxations
+from kinema_optimizer.planning.unplaceable import with_waiting
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.settings import PlanningSettings
 
 ON_SALE = (offer("m4", price=170_000),)

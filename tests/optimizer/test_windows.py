@@ -7,7 +7,7 @@ from datetime import UTC, datetime, time
 import msgspec
 import pytest
 
-from kinema_optimizer.logic.windows import Objective, Window, objective_at
+from kinema_optimizer.request.objective import Objective, Window, objective_at
 
 OFFICE = Window(
     days=("mon", "tue", "wed", "thu", "fri"),

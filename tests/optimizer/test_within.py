@@ -8,14 +8,13 @@ from dataclasses import replace
 import numpy as np
 from tests.optimizer.test_search import boutique_problem
 
-from kinema_optimizer.adapters.assignment import relax
-from kinema_optimizer.adapters.pick import picks
-from kinema_optimizer.adapters.selection import Selection
-from kinema_optimizer.adapters.start import Prices, as_it_is, first_guide, on_sale
-from kinema_optimizer.adapters.within import Running
-from kinema_optimizer.logic.kinds import kinds_of
-from kinema_optimizer.logic.packing import UNLIMITED, PackingProblem, flaws
-from kinema_optimizer.logic.state import State, cost_of, moved, packing_of
+from kinema_optimizer.bounds.assignment_lp import relax
+from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem, flaws
+from kinema_optimizer.problem.node_types import kinds_of
+from kinema_optimizer.problem.solution import State, cost_of, moved, packing_of
+from kinema_optimizer.search.first_plan import Prices, Running, as_it_is, first_guide, on_sale
+from kinema_optimizer.search.neighbourhood import picks
+from kinema_optimizer.search.retention_lp import Selection
 
 _LIMITS = range(60, 360, 20)
 

@@ -15,15 +15,15 @@ from tests.controlplane.nodes import QUICK
 
 from kinema_core.events import FrozenMap, Step, StepDone, StepKind
 from kinema_core.runtime.envelope import origin
-from kinema_rescheduler.adapters.cluster import Made, Order
-from kinema_rescheduler.adapters.kubernetes_api import Json, KubernetesApi, NotFoundError, pod_ready, uid
-from kinema_rescheduler.adapters.kubernetes_claim import PATH as CLAIM
-from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
-from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
-from kinema_rescheduler.adapters.kubernetes_volumes import check_detached
-from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.logic.names import FLOOR_BEFORE, STEERING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, NotFoundError, pod_ready, uid
+from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
+from kinema_rescheduler.kubernetes.volumes import check_detached
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+from kinema_rescheduler.leadership.claim import PATH as CLAIM
+from kinema_rescheduler.leadership.claim import ClusterClaim
+from kinema_rescheduler.names import FLOOR_BEFORE, STEERING_NAME, STEERING_NAMESPACE
 
 NAMESPACE = "capable"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"

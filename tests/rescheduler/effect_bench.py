@@ -13,10 +13,10 @@ import aiohttp
 from tests.rescheduler.sim_world import SimWorld, sim_world
 
 from kinema_core.events import Step, StepKind
-from kinema_rescheduler.adapters.cluster import Made, Order
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
-from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
-from kinema_rescheduler.adapters.sim_provider import SimProvider
+from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
+from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+from kinema_rescheduler.providers.sim import SimProvider
 from kinema_sim.engine.kinds import DEPLOYMENT, NODE, POD
 from kinema_sim.scenarios.registry import SCENARIOS
 

@@ -8,8 +8,8 @@ from typing import Any
 from tests.support.kube_requests import right_of
 
 from kinema_core.runtime.kubernetes_rights import Right, Rule, covers
-from kinema_rescheduler.adapters.kubernetes_api import Json, KubernetesApi
 from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.kubernetes.client import Json, KubernetesApi
 
 
 class Guarded(KubernetesApi):

@@ -32,10 +32,10 @@ from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_rescheduler.adapters.memory import MemoryCluster, Pace
-from kinema_rescheduler.adapters.memory_effects import MemoryProvider, MemoryWriter
-from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.logic.names import COST_BEFORE, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
+from kinema_rescheduler.memory.cluster import MemoryCluster, Pace
+from kinema_rescheduler.memory.effects import MemoryProvider, MemoryWriter
+from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
+from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 

@@ -15,10 +15,10 @@ from tests.controlplane.nodes import add_nodes, node
 from tests.rescheduler.sim_world import ApiWorld
 
 from kinema_core.runtime.clock import SystemClock
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi
-from kinema_rescheduler.adapters.kwok_provider import KwokProvider
-from kinema_rescheduler.adapters.provider import Provider
-from kinema_rescheduler.fence import Fence
+from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.leadership.fence import Fence
+from kinema_rescheduler.providers.base import Provider
+from kinema_rescheduler.providers.kwok import KwokProvider
 from kinema_rescheduler.settings import KwokSettings
 
 _LISTS: Final = {

@@ -6,7 +6,7 @@ from tests.support.builders import NOW, cluster, deployed, fragmented, full, nod
 from tests.support.plans import plan_for
 
 from kinema_core.events import Plan
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 
 

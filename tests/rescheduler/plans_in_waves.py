@@ -9,9 +9,9 @@ from tests.support.builders import NOW, cluster, deployed, node, offers, statefu
 from tests.support.plans import plan_for
 
 from kinema_core.events import ClusterObject, Plan
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.transition import order_transition, with_steps
+from kinema_core.model.sequencing.waves import order_transition, with_steps
 
 
 def _ordered(before: Cluster, plan: Plan) -> tuple[Cluster, Plan]:

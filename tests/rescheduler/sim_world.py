@@ -33,14 +33,14 @@ from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.kubernetes import decode_object
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
-from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
-from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
-from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
-from kinema_rescheduler.adapters.provider import Provider
-from kinema_rescheduler.adapters.sim_provider import SimProvider
-from kinema_rescheduler.fence import Fence
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
+from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+from kinema_rescheduler.leadership.claim import ClusterClaim
+from kinema_rescheduler.leadership.fence import Fence
+from kinema_rescheduler.plan.limits import Limits
+from kinema_rescheduler.providers.base import Provider
+from kinema_rescheduler.providers.sim import SimProvider
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 from kinema_sim.cluster import Cluster as SimCluster

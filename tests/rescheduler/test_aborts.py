@@ -12,12 +12,12 @@ from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 from tests.support.plans import plan_for
 
 from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished, Node, StepFailed, StepIntended
-from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.memory import Pace
-from kinema_rescheduler.adapters.provider import Operation
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.logic.names import EXPIRY
+from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.memory.cluster import Pace
+from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.plan.limits import Limits
+from kinema_rescheduler.providers.base import Operation
 
 
 def intended_kinds(world: World) -> set[str]:

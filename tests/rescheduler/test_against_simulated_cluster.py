@@ -10,9 +10,9 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionAborted, ExecutionFinished, Offer, Plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.planner import plan_for as optimal_plan
+from kinema_optimizer.planning.planner import plan_for as optimal_plan
 from kinema_optimizer.settings import PlanningSettings
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.engine.kinds import NODE
 from kinema_sim.scenarios.registry import SCENARIOS
 

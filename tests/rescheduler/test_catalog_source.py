@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinema_rescheduler.adapters.catalog_source import read_prices
+from kinema_rescheduler.providers.catalog import read_prices
 
 ROWS = "machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\n"
 WRITTEN = datetime(2026, 3, 2, tzinfo=UTC)

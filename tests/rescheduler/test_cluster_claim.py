@@ -18,10 +18,10 @@ from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, NotFoundError, connect
-from kinema_rescheduler.adapters.kubernetes_claim import PATH, ClusterClaim
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
-from kinema_rescheduler.fence import Fence
+from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, connect
+from kinema_rescheduler.leadership.claim import PATH, ClusterClaim
+from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 from kinema_sim.engine.kinds import LEASE

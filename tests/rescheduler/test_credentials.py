@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from tests.observer.scripted_api import kubeconfig
 
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
 from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
 
 PATH = "/api/v1/nodes/n1"
 

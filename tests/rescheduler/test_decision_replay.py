@@ -15,8 +15,8 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import AbortRequested, ClusterDelta, ClusterSnapshot, Event, ExecutionAborted, Plan, encode
 from kinema_core.model.cluster import Cluster, evolve
-from kinema_rescheduler.decisions import DecisionReplay, is_decision
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.journal.decisions import DecisionReplay, is_decision
+from kinema_rescheduler.plan.limits import Limits
 
 
 def states(world: World) -> dict[int, Cluster]:

@@ -23,10 +23,10 @@ from kinema_core.events import (
     Volume,
     VolumeClaim,
 )
-from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.memory import Pace
 from kinema_rescheduler.errors import PassingError
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.memory.cluster import Pace
+from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.engine.kinds import PERSISTENT_VOLUME_CLAIM, POD, VOLUME_ATTACHMENT
 
 LIMITS = Limits()

@@ -17,7 +17,7 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished, Offer, Plan
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.plan.limits import Limits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 

@@ -12,10 +12,10 @@ from tests.rescheduler.test_rescheduler_service import intents
 
 from kinema_core.events import ExecutionAborted, ExecutionFinished, Plan, StepDone
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.adapters.cluster import Made, Order
-from kinema_rescheduler.adapters.memory_effects import MemoryWriter
 from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.memory.effects import MemoryWriter
+from kinema_rescheduler.plan.limits import Limits
 
 
 class Flaky(MemoryWriter):

@@ -22,9 +22,9 @@ from kinema_core.events import (
     StepIntended,
 )
 from kinema_core.runtime.envelope import origin
-from kinema_rescheduler.logic.execution import Journal, fold
-from kinema_rescheduler.logic.names import EXPIRY
-from kinema_rescheduler.logic.steps import current
+from kinema_rescheduler.journal.execution import Journal, fold
+from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.plan.decide import current
 
 STEP = Step(id="boot/k1", kind="boot", target="k1")
 

@@ -12,14 +12,14 @@ from tests.support.builders import NOW
 from kinema_core.events import AnyBody, Event, PlanAccepted, Step, StepDone, StepFailed, StepIntended
 from kinema_core.runtime.bus import Lease
 from kinema_core.runtime.envelope import origin
-from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
-from kinema_rescheduler.adapters.sim_provider import SimProvider
 from kinema_rescheduler.errors import PassingError
-from kinema_rescheduler.fence import Fence
-from kinema_rescheduler.logic.execution import Journal, fold
-from kinema_rescheduler.logic.names import FENCING
+from kinema_rescheduler.journal.execution import Journal, fold
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+from kinema_rescheduler.leadership.fence import Fence
+from kinema_rescheduler.names import FENCING
+from kinema_rescheduler.providers.sim import SimProvider
 from kinema_sim.engine.kinds import NODE
 from kinema_sim.scenarios.registry import SCENARIOS
 

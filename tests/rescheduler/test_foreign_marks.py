@@ -24,8 +24,8 @@ from kinema_core.model.vocabulary import (
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
 )
-from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.logic.names import EXPIRY
+from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.plan.limits import Limits
 
 HOLDING = {DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false", PREFER_NO_EVICTION: "true", DO_NOT_MOVE: "true"}
 

@@ -11,7 +11,7 @@ from tests.support.builders import NOW, cluster, deployed, node, offers, pod, se
 from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished, PlacementRules, PodTerm, StepFailed
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.plan.limits import Limits
 
 LIMITS = Limits()
 WAY = "kinema-1-way-1"

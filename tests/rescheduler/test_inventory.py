@@ -11,9 +11,9 @@ import pytest
 
 from kinema_core.model.catalog import offers_from
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.adapters.commands import run
-from kinema_rescheduler.adapters.inventory import filled, read_inventory
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.providers.static.commands import run
+from kinema_rescheduler.providers.static.inventory import filled, read_inventory
 
 MACHINE: dict[str, Any] = {"name": "rack1-1", "machine_type": "r640", "vcpus": 16, "memory_gib": 64, "watts": 250}
 FILE: dict[str, Any] = {

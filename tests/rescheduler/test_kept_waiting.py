@@ -13,8 +13,8 @@ from tests.rescheduler.test_operator_wins import WEB, once
 from tests.support.builders import LONG_AGO, offers, pod
 
 from kinema_core.events import NO_RULES, ExecutionAborted, NodeTerm, PlacementRules, Requirement, StepFailed
-from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.logic.names import ABORT, EXPIRY
+from kinema_rescheduler.names import ABORT, EXPIRY
+from kinema_rescheduler.plan.limits import Limits
 
 STRANGER = "shop/stranger"
 NOWHERE = PlacementRules(node_terms=(NodeTerm(expressions=(Requirement(key="gone", operator="Exists"),)),))

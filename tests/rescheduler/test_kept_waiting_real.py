@@ -13,7 +13,7 @@ from tests.rescheduler.plane_world import PlaneWorld, plane_world
 from tests.rescheduler.test_on_control_plane import LIMITS, carry_out, off
 
 from kinema_core.events import ExecutionAborted
-from kinema_rescheduler.logic.names import EXPIRY
+from kinema_rescheduler.names import EXPIRY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 

@@ -13,12 +13,12 @@ from tests.rescheduler.effect_bench import WEB, Bench, bench_in, settled_for
 from kinema_cli.setup_command import Steering, steer
 from kinema_core.events import Step
 from kinema_core.model.catalog import offers_from
-from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.kubernetes_api import connect, error_of, selector_text, workload_path
-from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
-from kinema_rescheduler.adapters.sim_provider import SimProvider
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
-from kinema_rescheduler.logic.names import CHEAPEST, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
+from kinema_rescheduler.kubernetes.client import connect, error_of, selector_text, workload_path
+from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+from kinema_rescheduler.names import CHEAPEST, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
+from kinema_rescheduler.providers.sim import SimProvider
 from kinema_sim.engine.kinds import CONFIG_MAP, HPA, PDB
 
 

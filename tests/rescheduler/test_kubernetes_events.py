@@ -31,10 +31,9 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
-from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.telling import Background
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.kubernetes.recorder import Background, KubernetesEvents
+from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import DEPLOYMENT, EVENT, NODE
 from kinema_sim.scenarios.registry import SCENARIOS

@@ -17,12 +17,12 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished, Offer, Plan, Step
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.adapters.cluster import Made, Order
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
-from kinema_rescheduler.adapters.kubernetes_steering import install, remove
-from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
 from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
+from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.steering import install, remove
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+from kinema_rescheduler.plan.limits import Limits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 

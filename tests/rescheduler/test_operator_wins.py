@@ -15,8 +15,8 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import Autoscaler, ExecutionAborted, ExecutionFinished, FrozenMap, StepFailed, StepIntended
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
-from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.logic.names import EXPIRY
+from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.plan.limits import Limits
 
 WEB = "Deployment/shop/web"
 

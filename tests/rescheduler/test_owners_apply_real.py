@@ -10,9 +10,9 @@ from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.plane_world import PlaneWorld, plane_world
 
 from kinema_core.events import FrozenMap, Step, StepKind
-from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 
 pytestmark = pytest.mark.cluster
 

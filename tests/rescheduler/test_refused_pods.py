@@ -11,7 +11,7 @@ from tests.support.builders import cluster, deployed, node, offers, stateful
 from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.plan.limits import Limits
 
 WEB = "Deployment/shop/web"
 

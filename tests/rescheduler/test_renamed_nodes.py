@@ -21,7 +21,7 @@ from kinema_core.events import (
     StepIntended,
 )
 from kinema_core.runtime.envelope import origin
-from kinema_rescheduler.logic.execution import Journal, fold
+from kinema_rescheduler.journal.execution import Journal, fold
 
 
 def _event(body: Plan | PlanAccepted | StepIntended | StepDone, id_: str) -> Event:

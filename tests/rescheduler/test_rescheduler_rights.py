@@ -14,11 +14,11 @@ from tests.support.kube_requests import single
 
 from kinema_core.events import Step
 from kinema_core.runtime.kubernetes_rights import Right, Rule, covers
-from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.kubernetes_api import Json, connect
-from kinema_rescheduler.adapters.kubernetes_pods import surge_up
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.rights import RULES
+from kinema_rescheduler.kubernetes.client import Json, connect
+from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.pods import surge_up
+from kinema_rescheduler.kubernetes.rights import RULES
 from kinema_sim.scenarios.registry import SCENARIOS
 
 CONTROLLERS = "surge a ReplicationController"

@@ -17,8 +17,8 @@ from tests.support.kube_requests import single
 from kinema_cli.checkup.cluster import rights
 from kinema_core.runtime.kubernetes_rights import Rule, account, covers, manifests, rights_of
 from kinema_observer.adapters.kubernetes import Api
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.rights import rules
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.kubernetes.rights import rules
 
 pytestmark = pytest.mark.cluster
 

@@ -28,10 +28,10 @@ from kinema_core.runtime.envelope import answer
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_rescheduler.adapters.cluster import Made, Order
-from kinema_rescheduler.adapters.memory_effects import MemoryProvider, MemoryWriter
 from kinema_rescheduler.errors import PassingError
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.memory.effects import MemoryProvider, MemoryWriter
+from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.service import Rescheduler
 from kinema_rescheduler.settings import Settings
 

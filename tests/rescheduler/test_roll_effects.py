@@ -11,9 +11,9 @@ import pytest
 from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, settled_for
 
 from kinema_core.events import Amounts, FrozenMap
-from kinema_rescheduler.adapters.kubernetes_api import STRATEGIC
 from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.logic.names import EXPIRY, OPTIMIZED
+from kinema_rescheduler.kubernetes.client import STRATEGIC
+from kinema_rescheduler.names import EXPIRY, OPTIMIZED
 from kinema_sim.engine.kinds import REPLICA_SET
 
 

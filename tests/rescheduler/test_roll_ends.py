@@ -10,10 +10,10 @@ import pytest
 from tests.rescheduler.effect_bench import WEB, Bench, bench_in, rolled
 
 from kinema_core.events import FrozenMap
-from kinema_rescheduler.adapters import kubernetes_unroll
-from kinema_rescheduler.adapters.kubernetes_api import MERGE, annotations_of
 from kinema_rescheduler.errors import PassingError
-from kinema_rescheduler.logic.names import ROLLED
+from kinema_rescheduler.kubernetes import rollout
+from kinema_rescheduler.kubernetes.client import MERGE, annotations_of
+from kinema_rescheduler.names import ROLLED
 from kinema_sim.engine.kinds import REPLICA_SET
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"
@@ -139,7 +139,7 @@ async def test_a_process_that_dies_at_the_end_leaves_no_mark(bench: Bench) -> No
 
 async def test_a_controller_that_sees_nothing_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as the mark may come back the end is not done, and is tried again; all else is given back already."""
-    monkeypatch.setattr(kubernetes_unroll, "_PAUSE", 0)
+    monkeypatch.setattr(rollout, "_PAUSE", 0)
     uid = await under_a_roll(bench)
     controller = LateController(bench, times=1000)
     with pytest.raises(PassingError) as caught:

@@ -22,8 +22,8 @@ from kinema_core.events import (
     StepFailed,
     StepIntended,
 )
-from kinema_rescheduler.adapters.memory import Pace
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.memory.cluster import Pace
+from kinema_rescheduler.plan.limits import Limits
 
 _PLACES = ("before", "intended", "effected", "done")
 _UNDOING = [f"rescheduler.{kind}.{place}" for kind in ("unmark", "restore", "roll-finish") for place in _PLACES]

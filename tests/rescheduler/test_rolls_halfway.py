@@ -9,7 +9,7 @@ from tests.support.builders import cluster, deployed, node, offers, selector
 from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished, PlacementRules, Spread
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.plan.limits import Limits
 
 WEB = "Deployment/shop/web"
 

@@ -15,11 +15,11 @@ from tests.support.undo import JSON_PATCH, undo_patch
 
 from kinema_core.events import Offer, Plan, Step
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
-from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.logic.names import OPTIMIZED
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+from kinema_rescheduler.names import OPTIMIZED
+from kinema_rescheduler.plan.limits import Limits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 

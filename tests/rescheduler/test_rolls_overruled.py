@@ -16,7 +16,7 @@ from tests.rescheduler.test_on_control_plane import LIMITS, carry_out, off
 from tests.support.undo import JSON_PATCH, undo_patch
 
 from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished
-from kinema_rescheduler.logic.names import ROLLED_BY
+from kinema_rescheduler.names import ROLLED_BY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 

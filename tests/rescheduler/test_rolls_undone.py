@@ -12,11 +12,11 @@ from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, 
 from tests.support.undo import JSON_PATCH, undo_patch
 
 from kinema_core.events import FrozenMap, Step
-from kinema_rescheduler.adapters.cluster import Order
-from kinema_rescheduler.adapters.kubernetes_api import STRATEGIC, annotations_of, labels_of
-from kinema_rescheduler.adapters.kubernetes_roll import BOUNDS_BEFORE
 from kinema_rescheduler.errors import PassingError
-from kinema_rescheduler.logic.names import ROLLED, ROLLED_BY
+from kinema_rescheduler.kubernetes.client import STRATEGIC, annotations_of, labels_of
+from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.rollout import BOUNDS_BEFORE
+from kinema_rescheduler.names import ROLLED, ROLLED_BY
 from kinema_sim.engine.kinds import NODE, REPLICA_SET
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"

@@ -10,8 +10,8 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished, PlacementRules, Plan, Volume, VolumeClaim
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
-from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.logic.room import Room
+from kinema_rescheduler.moves.room import Room
+from kinema_rescheduler.plan.limits import Limits
 
 NAMES = ("a", "b", "c")
 

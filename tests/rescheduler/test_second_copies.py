@@ -14,8 +14,8 @@ from tests.support.builders import cluster, deployed, node, offers
 from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished, FrozenMap
-from kinema_core.model.check import check_drifted
-from kinema_rescheduler.logic.names import EXPIRY
+from kinema_core.model.checker.check import check_drifted
+from kinema_rescheduler.names import EXPIRY
 
 WEB = "Deployment/shop/web"
 NO_SURGE = {"max_surge": "0", "max_unavailable": "1"}

@@ -8,10 +8,10 @@ from tests.support.builders import NOW
 
 from kinema_core.events import Event, PlanAccepted, Step, StepKind
 from kinema_core.runtime.envelope import origin
-from kinema_rescheduler.logic.execution import Execution, Progress
-from kinema_rescheduler.logic.limits import Limits
-from kinema_rescheduler.logic.moves import surges_left
-from kinema_rescheduler.logic.scene import Scene
+from kinema_rescheduler.journal.execution import Execution, Progress
+from kinema_rescheduler.moves.scheduling import surges_left
+from kinema_rescheduler.plan.context import Scene
+from kinema_rescheduler.plan.limits import Limits
 
 WEB = "Deployment/shop/web"
 

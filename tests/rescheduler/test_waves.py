@@ -19,7 +19,7 @@ from tests.support.builders import NOW, deployed, offers
 
 from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished, Plan, StepDone, StepIntended
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.transition import order_transition, with_steps
+from kinema_core.model.sequencing.waves import order_transition, with_steps
 
 PLANS = [swap_plan, detour_plan, chain_plan]
 WAY = "kinema-1-way-1"

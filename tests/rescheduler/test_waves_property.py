@@ -14,7 +14,7 @@ from tests.support.builders import NOW, offers
 
 from kinema_core.events import ExecutionFinished, Plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.transition import Transition, order_transition, with_steps
+from kinema_core.model.sequencing.waves import Transition, order_transition, with_steps
 
 
 def movable(rng: random.Random) -> tuple[Cluster, Plan, Transition]:

@@ -8,9 +8,9 @@ from tests.rescheduler.sim_world import SimWorld, sim_world
 from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished, Offer, Plan
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.transition import order_transition, with_steps
+from kinema_core.model.sequencing.waves import order_transition, with_steps
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import DEPLOYMENT, NAMESPACE, NODE
 from kinema_sim.scenarios.objects import App, deployment, namespace

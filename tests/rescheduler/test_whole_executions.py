@@ -8,7 +8,7 @@ from tests.support.builders import cluster, deployed, node, offers
 from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionFinished, StepIntended
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.plan.limits import Limits
 
 
 async def test_fragmented_cluster_ends_on_the_planned_nodes() -> None:

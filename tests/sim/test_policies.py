@@ -22,7 +22,7 @@ from tests.support.builders import (
 )
 
 from kinema_core.events import Offer, PlacementRules, Plan, PodTerm, Spread
-from kinema_core.model.check import check_plan
+from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_sim.policies import ClusterAutoscaler, FirstFit, Karpenter, Policy, karpenter
 from kinema_sim.policies.balance import balanced

@@ -21,9 +21,9 @@ from kinema_cli.report.data import ReportData
 from kinema_cli.report.from_run import cluster_at, offers_in, run_report
 from kinema_cli.report.history import read_history
 from kinema_core.events import ExecutionAborted, ExecutionFinished, ForecastMade, Plan, PlanAccepted
-from kinema_optimizer.adapters.stops import ClockStop
-from kinema_optimizer.planner import reference_for
+from kinema_optimizer.planning.planner import reference_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import ClockStop
 
 LITERAL_SECONDS: Final = 30.0
 """What the comparison with the literal model may take."""

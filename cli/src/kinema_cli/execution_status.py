@@ -27,8 +27,8 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Bus, Stored
-from kinema_rescheduler.logic.names import ABORT, is_verdict
-from kinema_rescheduler.logic.turn import Blocked
+from kinema_rescheduler.moves.turn import Blocked
+from kinema_rescheduler.names import ABORT, is_verdict
 
 QUIET_SECONDS: Final = 20.0
 """After so long without a step that began or ended, people want to know what for."""

@@ -141,9 +141,10 @@ def _explained(name: str, snapshot: Snapshot, offers: tuple[Offer, ...], *, may:
     from msgspec.structs import replace
 
     from kinema_core.events import Pod, QuarantinedObject
-    from kinema_optimizer.logic.compiled import Question, compiled
-    from kinema_optimizer.logic.explain import explain_node, explain_pod
-    from kinema_optimizer.logic.waiting import with_waiting
+    from kinema_optimizer.explain.explain import explain_node, explain_pod
+    from kinema_optimizer.planning.unplaceable import with_waiting
+    from kinema_optimizer.problem.classes import Question
+    from kinema_optimizer.problem.compile import compiled
 
     cluster = snapshot.cluster
     node = cluster.node(name)
@@ -163,7 +164,7 @@ def _behind_a_plan(cluster: Cluster) -> str:
 
     What ended without cleaning up leaves marks too; whoever takes over goes on with that plan first.
     """
-    from kinema_rescheduler.logic.names import PLAN
+    from kinema_rescheduler.names import PLAN
 
     marked = [node for node in cluster.nodes if PLAN in node.annotations]
     if not marked:

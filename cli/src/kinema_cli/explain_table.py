@@ -11,7 +11,7 @@ from rich.table import Table
 from kinema_cli.output import cell, counted
 from kinema_core.events import QuarantinedObject
 from kinema_core.model.quantity import in_words
-from kinema_optimizer.logic.explain import Elsewhere, Keeper, NodeExplanation, PodExplanation
+from kinema_optimizer.explain.explain import Elsewhere, Keeper, NodeExplanation, PodExplanation
 
 Explanation: TypeAlias = NodeExplanation | PodExplanation | QuarantinedObject
 

@@ -10,14 +10,8 @@ from kinema_cli.execution_status import Steps, steps_of
 from kinema_cli.output import counted
 from kinema_core.events import Step, StepDone
 from kinema_core.runtime.bus import Bus, Stored
-from kinema_rescheduler.adapters.kubernetes_api import (
-    KubernetesApi,
-    NotFoundError,
-    annotations_of,
-    connect,
-    workload_path,
-)
-from kinema_rescheduler.logic.names import ROLLED
+from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, annotations_of, connect, workload_path
+from kinema_rescheduler.names import ROLLED
 
 _KINDS: Final = ("step-intended", "step-done", "step-failed")
 _ENDS: Final = {"surge-up": "surge-down", "roll": "roll-finish"}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kinema_rescheduler.adapters.kubernetes_api import Json, annotations_of, connect
-from kinema_rescheduler.logic.names import EXPIRY, FENCING, OPTIMIZED, PLAN
+from kinema_rescheduler.kubernetes.client import Json, annotations_of, connect
+from kinema_rescheduler.names import EXPIRY, FENCING, OPTIMIZED, PLAN
 
 if TYPE_CHECKING:
     from kinema_core.events import Node

@@ -23,7 +23,7 @@ from kinema_cli.output import Format, complain, counted
 if TYPE_CHECKING:
     from kinema_cli.snapshot import Snapshot
     from kinema_core.events import Offer, Plan
-    from kinema_optimizer.logic.windows import Window
+    from kinema_optimizer.request.objective import Window
     from kinema_optimizer.settings import PlanningSettings
 
 
@@ -145,7 +145,7 @@ def planning_settings(options: PlanOptions) -> PlanningSettings:
 
 def _windows(options: PlanOptions) -> tuple[Window, ...]:
     """One window without hours, which holds all week."""
-    from kinema_optimizer.logic.windows import Window
+    from kinema_optimizer.request.objective import Window
 
     kind, colon, ceiling = options.objective.partition(":")
     if kind not in ("cost", "energy") or (colon and not (ceiling.isdecimal() and 1 <= int(ceiling) <= 100)):
@@ -167,7 +167,7 @@ def _windows(options: PlanOptions) -> tuple[Window, ...]:
 
 def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSettings) -> Plan:
     from kinema_cli.solving import told
-    from kinema_optimizer.planner import plan_for
+    from kinema_optimizer.planning.planner import plan_for
 
     nodes, pods = counted(len(snapshot.cluster.nodes), "node"), counted(len(snapshot.cluster.pods), "pod")
     said = f"planning for {nodes} and {pods}, up to {settings.time_limit_seconds:g} s"

@@ -18,7 +18,7 @@ from kinema_cli.report.resizes import told_requests
 from kinema_core.events import Placement, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.risk import ORDINARY, restart_risk
-from kinema_optimizer.adapters.stops import PRICING
+from kinema_optimizer.solvers.stopping import PRICING
 
 _FEW: Final = 3
 MOST_ROWS: Final = 40

@@ -36,7 +36,7 @@ def rbac(
 def rules_by_service(provider: str) -> Mapping[str, Sequence[Rule]]:
     """The rules of the services that speak to Kubernetes, with a kind of provider; all others need no right there."""
     from kinema_observer.rights import RULES
-    from kinema_rescheduler.rights import rules
+    from kinema_rescheduler.kubernetes.rights import rules
 
     return {"observer": RULES, "rescheduler": rules(provider)}
 

@@ -17,11 +17,11 @@ from kinema_cli.marks import GO_ON, marks_in
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, SetupReport, setup
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, NotFoundError, annotations_of, connect, uid
-from kinema_rescheduler.adapters.kubernetes_claim import PATH, ClusterClaim
-from kinema_rescheduler.adapters.kubernetes_steering import install, remove, was_in_use
 from kinema_rescheduler.errors import EffectError
-from kinema_rescheduler.logic.names import CLAIM_NAME, CLAIMED, PROCESS, STEERING_NAMESPACE
+from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, annotations_of, connect, uid
+from kinema_rescheduler.kubernetes.steering import install, remove, was_in_use
+from kinema_rescheduler.leadership.claim import PATH, ClusterClaim
+from kinema_rescheduler.names import CLAIM_NAME, CLAIMED, PROCESS, STEERING_NAMESPACE
 
 REPLICAS: Final = (1, 3, 5)
 _NOTHING: Final = (

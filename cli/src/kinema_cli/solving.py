@@ -10,7 +10,7 @@ from typing import Final
 from rich.console import Console
 
 from kinema_cli.output import counted
-from kinema_optimizer.logic.progress import Progress, Report
+from kinema_optimizer.search.progress import Progress, Report
 
 SECONDS: Final = 1.0
 """Between two lines where no terminal shows them."""

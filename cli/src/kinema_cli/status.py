@@ -40,8 +40,8 @@ from kinema_core.events.frozen import EMPTY
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.bus import Bus, Damaged, Stored, StreamName
 from kinema_core.runtime.follow import Follower, StateLostError
-from kinema_rescheduler.decisions import held_up
-from kinema_rescheduler.logic.execution import Journal, fold
+from kinema_rescheduler.journal.decisions import held_up
+from kinema_rescheduler.journal.execution import Journal, fold
 
 T = TypeVar("T")
 

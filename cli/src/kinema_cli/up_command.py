@@ -27,10 +27,10 @@ from kinema_cli.setup_command import INSTALLED, ONLY_AFTER_RESTART, Steering, se
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.yaml_files import current_context, kubeconfig_files
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
 from kinema_rescheduler.errors import EffectError
-from kinema_rescheduler.logic.names import CLAIMED
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.leadership.claim import ClusterClaim
+from kinema_rescheduler.names import CLAIMED
 
 CONFLICT = 4
 LOOK_SECONDS = 2.0

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.provider.rooms import ROOMS, Room
 from tests.rescheduler.sim_world import sim_world
 
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
+from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
 from kinema_sim.scenarios.registry import SCENARIOS
 
 

@@ -13,12 +13,12 @@ from tests.rescheduler.sim_world import SimWorld
 
 from kinema_core.events import Offer
 from kinema_core.model.catalog import offers_from
-from kinema_rescheduler.adapters.delegate_provider import DelegateProvider
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi
-from kinema_rescheduler.adapters.kwok_provider import FAKE, KwokProvider
-from kinema_rescheduler.adapters.provider import Provider
-from kinema_rescheduler.adapters.sim_provider import SimProvider
-from kinema_rescheduler.adapters.static_provider import StaticProvider
+from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.providers.base import Provider
+from kinema_rescheduler.providers.delegate import DelegateProvider
+from kinema_rescheduler.providers.kwok import FAKE, KwokProvider
+from kinema_rescheduler.providers.sim import SimProvider
+from kinema_rescheduler.providers.static.provider import StaticProvider
 from kinema_rescheduler.settings import DelegateSettings, KwokSettings, StaticSettings
 from kinema_sim.cloud.nodes import make_ready, node_object
 from kinema_sim.engine.kinds import NODE

@@ -9,9 +9,9 @@ import pytest
 from tests.contract.provider.rooms import BOOTING, ROOMS, DelegateRoom, Room, StaticRoom
 
 from kinema_core.events import Offer
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi
-from kinema_rescheduler.adapters.provider import Operation, Provider
 from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.providers.base import Operation, Provider
 from kinema_sim.engine.kinds import NODE
 
 every = pytest.mark.parametrize("room", tuple(ROOMS), indirect=True)

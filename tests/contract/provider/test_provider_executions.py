@@ -12,7 +12,7 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionAborted, ExecutionFinished, Offer, Plan
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.engine.kinds import CONFIG_MAP, NODE
 
 booting = pytest.mark.parametrize("room", BOOTING, indirect=True)

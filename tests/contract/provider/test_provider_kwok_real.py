@@ -15,9 +15,9 @@ from kinema_core.events import Offer
 from kinema_core.model.catalog import offers_from
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.clock import SystemClock
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi, connect
-from kinema_rescheduler.adapters.kwok_provider import LEDGER, KwokProvider
 from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
+from kinema_rescheduler.providers.kwok import LEDGER, KwokProvider
 from kinema_rescheduler.settings import KwokSettings
 
 pytestmark = pytest.mark.cluster

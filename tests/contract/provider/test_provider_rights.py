@@ -12,9 +12,9 @@ from tests.rescheduler.guarded import Guarded
 from tests.support.kube_requests import single
 
 from kinema_core.runtime.kubernetes_rights import covers
-from kinema_rescheduler.adapters.kubernetes_api import KubernetesApi
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.rights import OF_PROVIDER, RULES, rules
+from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.kubernetes.rights import OF_PROVIDER, RULES, rules
 
 
 @pytest.mark.parametrize("room", tuple(ROOMS), indirect=True)

@@ -14,7 +14,7 @@ from kinema_core.events import Node
 from kinema_core.runtime.clock import SystemClock
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.errors import ApiError, ApiMissingError
-from kinema_rescheduler.adapters.kubernetes_claim import PATH
+from kinema_rescheduler.leadership.claim import PATH
 
 _CHECK: Final = "marks"
 

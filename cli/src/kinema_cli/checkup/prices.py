@@ -17,10 +17,10 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.vocabulary import FOREIGN_DELETION_TAINTS
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.adapters.provider import Catalog
-from kinema_rescheduler.adapters.providers import open_provider
 from kinema_rescheduler.errors import EffectError
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.providers.base import Catalog
+from kinema_rescheduler.providers.open import open_provider
 from kinema_rescheduler.settings import Settings
 
 OLD: Final = timedelta(days=30)

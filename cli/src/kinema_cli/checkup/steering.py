@@ -10,7 +10,7 @@ from kinema_cli.checkup.finding import Finding
 from kinema_core.runtime.kubernetes_rights import Right
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.errors import ApiDeniedError, ApiError, ApiMissingError
-from kinema_rescheduler.logic.names import STEERING_NAME
+from kinema_rescheduler.names import STEERING_NAME
 
 _GROUP: Final = "admissionregistration.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta1")

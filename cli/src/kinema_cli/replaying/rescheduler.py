@@ -12,7 +12,7 @@ from kinema_cli.replaying.past import NO_CAUSE, NO_STATE, Causes, Skipped, State
 from kinema_cli.replaying.stages import rescheduler_limits
 from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ServiceStarted
 from kinema_core.model.cluster import Cluster, evolve
-from kinema_rescheduler.decisions import NAME, DecisionReplay, is_decision
+from kinema_rescheduler.journal.decisions import NAME, DecisionReplay, is_decision
 
 _Key = tuple[datetime, int]
 

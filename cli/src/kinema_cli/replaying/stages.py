@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kinema_core.runtime.stage import Stage
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.settings import Settings as RescheduleSettings
 
 T = TypeVar("T")

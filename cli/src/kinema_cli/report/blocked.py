@@ -10,8 +10,8 @@ from typing import Final
 from kinema_cli.report.data import Blocked
 from kinema_core.events import Plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.logic.absent import last_beside
-from kinema_optimizer.logic.binding import class_of
+from kinema_optimizer.planning.ordering import last_beside
+from kinema_optimizer.planning.rule_prices import class_of
 
 _NODE_RULE: Final = "node rule"
 _ZONE_RULE: Final = "zone with a node that is not Ready"

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from kinema_core.events import GivenUp, NodeTerm, Offer, PlacementRules, Plan, Pod, PodTerm, Requirement, Taint
 from kinema_core.model.catalog import new_node_labels
-from kinema_core.model.checks.rules import Spot, World, fewest_of, group_of
+from kinema_core.model.checker.rules import Spot, World, fewest_of, group_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_term_matches, parse_taints, taint_text, tolerates
 from kinema_core.model.mobility import listed_by_key

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kinema_core.events import Plan
-from kinema_core.model.check import Violation
+from kinema_core.model.checker.check import Violation
 
 
 class OptimizerError(Exception):

@@ -11,9 +11,9 @@ import msgspec
 
 from kinema_core.model.mobility import MobilityOptions
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_optimizer.logic.limits import NodeLimit
-from kinema_optimizer.logic.usable import UsableResources
-from kinema_optimizer.logic.windows import MICRO, MOST_PRICE, Objective, Window, objective_at
+from kinema_optimizer.request.limits import NodeLimit
+from kinema_optimizer.request.objective import MICRO, MOST_PRICE, Objective, Window, objective_at
+from kinema_optimizer.request.usable import UsableResources
 
 NAME: Final = "optimizer"
 """Of the service: its user at the broker, its consumer, and its work queue."""

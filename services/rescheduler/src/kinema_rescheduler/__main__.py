@@ -7,14 +7,14 @@ from os import getpid
 from socket import gethostname
 
 from kinema_core.runtime.run import Runtime, ServiceError, run_service
-from kinema_rescheduler.adapters.kubernetes_api import connect
-from kinema_rescheduler.adapters.kubernetes_claim import ClusterClaim
-from kinema_rescheduler.adapters.kubernetes_events import KubernetesEvents
-from kinema_rescheduler.adapters.kubernetes_writer import KubernetesWriter
-from kinema_rescheduler.adapters.providers import open_provider
-from kinema_rescheduler.decisions import NAME
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.fence import Fence
+from kinema_rescheduler.journal.decisions import NAME
+from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+from kinema_rescheduler.leadership.claim import ClusterClaim
+from kinema_rescheduler.leadership.fence import Fence
+from kinema_rescheduler.providers.open import open_provider
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 

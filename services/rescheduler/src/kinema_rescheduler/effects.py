@@ -10,10 +10,10 @@ from typing import Final
 
 from kinema_core.events import EMPTY, FrozenMap, Offer
 from kinema_core.runtime.clock import Clock
-from kinema_rescheduler.adapters.cluster import ClusterWriter, Made, Order
-from kinema_rescheduler.adapters.provider import Operation, Provider
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
-from kinema_rescheduler.logic.names import NODE
+from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Made, Order
+from kinema_rescheduler.names import NODE
+from kinema_rescheduler.providers.base import Operation, Provider
 
 _UNREACHABLE: Final = frozenset({"unavailable", "throttled"})
 _DENIED_SECONDS: Final = 15.0

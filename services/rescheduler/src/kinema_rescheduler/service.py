@@ -32,17 +32,17 @@ from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.serve import patiently
-from kinema_rescheduler.adapters.cluster import ClusterWriter, Order
-from kinema_rescheduler.adapters.provider import Provider
-from kinema_rescheduler.catalog import catalog_event
-from kinema_rescheduler.decisions import NAME, decided, event_of, outcome_name
 from kinema_rescheduler.effects import Effects
 from kinema_rescheduler.errors import ATTACHED, EffectError, PassingError
-from kinema_rescheduler.fence import Fence
-from kinema_rescheduler.logic.execution import Execution, Progress
-from kinema_rescheduler.reading import Reading
+from kinema_rescheduler.journal.decisions import NAME, decided, event_of, outcome_name
+from kinema_rescheduler.journal.execution import Execution, Progress
+from kinema_rescheduler.journal.reading import Reading
+from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Order
+from kinema_rescheduler.kubernetes.recorder import Background, Tell, log_event, nobody
+from kinema_rescheduler.leadership.fence import Fence
+from kinema_rescheduler.providers.base import Provider
+from kinema_rescheduler.providers.catalog import catalog_event
 from kinema_rescheduler.settings import Settings
-from kinema_rescheduler.telling import Background, Tell, log_event, nobody
 
 FAULT_POINTS: Final = tuple(
     f"rescheduler.{kind}.{place}"

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_rescheduler.logic.limits import Limits
+from kinema_rescheduler.plan.limits import Limits
 
 
 class SimSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sim"):

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from kinema_core.events import Figures, FrozenMap
 from kinema_core.model.catalog import PriceError
-from kinema_core.model.check import check_drifted
+from kinema_core.model.checker.check import check_drifted
 from kinema_core.model.mobility import MobilityOptions
 from kinema_decider.logic.case import Case
 

@@ -1,0 +1,536 @@
+"""Pods in one selector's scope, counted by domain, while a wave of moves goes on.
+
+Rules between pods while they move: what kube-scheduler asks of every new copy, in every order of a wave's moves.
+
+A new copy meets everybody who is there at that moment: those who have not left yet, those who have already come, and
+its own old copy unless it was evicted first. kube-scheduler lets nobody in because things were no better before. Pods
+that stay keep the company that they need, unless they have none before or after the plan either; whoever is evicted and
+comes back to their domain is still company, as kube-scheduler asks no pod again that runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from typing import Literal, NamedTuple
+
+from kinema_core.events import Labels, PlacementRules, Pod, Spread
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.match import node_admits
+from kinema_core.model.neighbours import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
+from kinema_core.model.sequencing.capacity import Ground
+from kinema_core.model.sequencing.movers import Mover
+
+
+@dataclass
+class Places:
+    """How many of the nodes that count for a spread constraint each domain has; domains without any are left out."""
+
+    there: Counter[str]
+    """Nodes that are there at some moment of the wave."""
+    sure: Counter[str]
+    """Nodes that are there all the time, until the end of the last wave."""
+
+
+@dataclass
+class SpreadRule:
+    """Spread constraints that count alike: new copies arrive only where kube-scheduler would let them."""
+
+    max_skew: int
+    min_domains: int
+    places: Places
+    arrivals: Counter[tuple[str | None, str | None]] = field(default_factory=Counter)
+    """New copies that ask for it in this wave: where they come to, and where their own old copy still is then."""
+
+    def holds(self, ledger: Ledger) -> bool:
+        """Whether every arrival of the wave may come, in any order of its moves."""
+        high = [
+            (ledger.high(place), place, own) if place is not None else (self.max_skew + 1, None, None)
+            for (place, own), count in self.arrivals.items()
+            if count > 0
+        ]
+        if all(copies <= self.max_skew for copies, _, _ in high):
+            return True
+        if len(self.places.sure) < self.min_domains:
+            return False
+        fewest = nsmallest(3, ((ledger.low(place), place) for place in self.places.there))
+        return all(place is not None and self._bears(copies, place, own, fewest) for copies, place, own in high)
+
+    def _bears(self, copies: int, place: str, own: str | None, fewest: Iterable[tuple[int, str]]) -> bool:
+        """Whether nowhere are too few beside so many; an old copy that waits for the new one is still there."""
+        return all(copies - low - (other == own) <= self.max_skew for low, other in fewest if other != place)
+
+
+class Ledger:
+    """Copies per domain: at the start of the wave, those that come in it, and those that it takes away.
+
+    In any order of the wave's moves a domain has at most `high` and at least `low` copies. A surge within the domain
+    never lowers the count, and an eviction never raises it. Who is evicted and comes back to the domain is away for a
+    moment: a new copy may not count on it, but who stays keeps it as company.
+    """
+
+    def __init__(self, topology_key: str, labels: Mapping[str, Labels], members: frozenset[str]) -> None:
+        """`labels` of every node, kept and looked at again; `members` are the keys of the pods in scope."""
+        self.topology_key = topology_key
+        self.members = members
+        self.base: Counter[str] = Counter()
+        self.before: Counter[str] = Counter()
+        self.after: Counter[str] = Counter()
+        self.loners: Counter[str] = Counter()
+        """Pods that keep all others in scope out of their domain."""
+        self.strangers: Counter[str] = Counter()
+        """Pods that keep everybody in scope out of their domain, and are not in scope themselves."""
+        self.needs: dict[str, Counter[int]] = {}
+        """Least copies that pods with affinity need where they stay, and how many pods say so."""
+        self.arriving: Counter[str] = Counter()
+        """New copies of the wave that need one in the domain that they come to."""
+        self.firsts: Counter[int] = Counter()
+        """Copies that there may be in this wave, for pods that come because nobody is there whom they could need."""
+        self.spreads: list[SpreadRule] = []
+        self.version = 0
+        """Another one after each wave that changed anything."""
+        self._labels = labels
+        self._came: Counter[str] = Counter()
+        self._lost: Counter[str] = Counter()
+        self._back: Counter[str] = Counter()
+        """Of those, the evicted ones that come back to the domain."""
+
+    def domain(self, node: str | None) -> str | None:
+        """The domain of a node."""
+        return None if node is None else domain(self._labels.get(node), self.topology_key)
+
+    def high(self, place: str) -> int:
+        """Most copies in the domain during the wave."""
+        return self.base[place] + self._came[place]
+
+    def low(self, place: str) -> int:
+        """Fewest copies in the domain during the wave."""
+        return self.base[place] - self._lost[place]
+
+    @property
+    def copies(self) -> int:
+        """All copies that are there at some moment of the wave."""
+        return self.base.total() + self._came.total()
+
+    def shift(self, source: str | None, place: str | None, *, evicted: bool, by: int) -> None:
+        """A member moves from domain to domain in this wave (`by` 1), or does not after all (-1)."""
+        if place is not None and not (evicted and source == place):
+            self._came[place] += by
+        if source is not None and (evicted or source != place):
+            self._lost[source] += by
+            self._back[source] += by * (source == place)
+
+    def settle(self, source: str | None, place: str | None) -> None:
+        """The move is over: the old copy is gone."""
+        if source is not None:
+            self.base[source] -= 1
+        if place is not None:
+            self.base[place] += 1
+
+    def clear(self) -> None:
+        """The wave is over."""
+        self.version += 1
+        self._came.clear()
+        self._lost.clear()
+        self._back.clear()
+        self.arriving.clear()
+        self.firsts.clear()
+        for spread in self.spreads:
+            spread.arrivals.clear()
+
+    def holds(self, source: str | None, place: str | None, *, keeping_apart: bool) -> bool:
+        """Whether every rule about the pods in scope holds after a move between these domains, in any order.
+
+        `keeping_apart`: anti-affinity asks about whoever moves; where that is broken already, all others may come.
+        """
+        if any(n > 0 and self.copies > most for most, n in self.firsts.items()):
+            return False
+        if keeping_apart and place is not None and not self._lets_in(place):
+            return False
+        if not all(self._keeps(each) for each in (source, place) if each is not None):
+            return False
+        return all(spread.holds(self) for spread in self.spreads)
+
+    def _lets_in(self, place: str) -> bool:
+        """Whether nobody in the domain keeps somebody out who comes, or comes and keeps out who is there."""
+        copies = self.high(place)
+        return not ((copies > 1 and self.loners[place]) or (copies and self.strangers[place]))
+
+    def _keeps(self, place: str) -> bool:
+        """Whether everybody in the domain keeps the company that it needs, and who comes is sure to find some."""
+        if self.arriving[place] > 0 and self.low(place) < 1:
+            return False
+        needs, left = self.needs.get(place), self.low(place) + self._back[place]
+        return not needs or left >= max((least for least, n in needs.items() if n > 0), default=0)
+
+
+class _Own(NamedTuple):
+    """What a pod's own rules look at."""
+
+    anti: tuple[tuple[Ledger, bool], ...]
+    """Whether it is in scope itself."""
+    needs: tuple[tuple[Ledger, bool, bool], ...]
+    """Whether it is in scope itself, and whether it is alone before or after the plan anyway."""
+    spreads: tuple[tuple[Ledger, SpreadRule], ...]
+
+
+_NO_RULES = _Own((), (), ())
+
+
+class _Move(NamedTuple):
+    mover: Mover
+    source: str | None
+    to: str
+    needs: tuple[tuple[Ledger, str], ...]
+    """Domains in which the new copy needs company when it arrives."""
+    firsts: tuple[tuple[Ledger, int], ...]
+    """Where it needs none because nobody is there, and the copies that there may be."""
+
+
+class Refusal(NamedTuple):
+    """Whose rule was against a move, and as of when."""
+
+    ledger: Ledger
+    version: int
+    epoch: int
+
+
+class _Eligible(NamedTuple):
+    """Which nodes count for spread constraints, and the domains that they make."""
+
+    topology_key: str
+    wanted: PlacementRules
+    honors_taints: bool
+    places: Places
+
+    def domain(self, ground: Ground) -> str | None:
+        """The domain that the node counts for."""
+        place = ground.labels.get(self.topology_key)
+        if place is None:
+            return None
+        taints = ground.taints if self.honors_taints else ()
+        admits = node_admits(self.wanted, name=ground.name, labels=ground.labels, taints=taints) is None
+        return place if admits else None
+
+
+class PodRules:
+    """Required affinity, anti-affinity and enforced spread of all pods, on the way of the movers."""
+
+    def __init__(self, cluster: Cluster, movers: Iterable[Mover], grounds: Iterable[Ground]) -> None:
+        """`grounds`: nodes that take pods."""
+        self._cluster = cluster
+        self._labels: dict[str, Labels] = {node.name: node.labels for node in cluster.nodes}
+        self._grounds: dict[str, Ground] = {}
+        self._remaining: frozenset[str] = frozenset()
+        self._ledgers: dict[tuple[Scope, str], Ledger] = {}
+        self._eligible: dict[tuple[str, PlacementRules, bool], _Eligible] = {}
+        self._spreads: dict[tuple[object, ...], SpreadRule] = {}
+        self._own: dict[str, _Own] = {}
+        self._selected: dict[str, list[Ledger]] = {}
+        self._ledgers_of: dict[str, tuple[Ledger, ...]] = {}
+        self._wave: list[_Move] = []
+        self._going: list[Ground] = []
+        self._refusing: Ledger | None = None
+        self._epoch = 0
+        """Another one whenever a spread rule counts other domains than before."""
+        ruled = [pod for pod in cluster.pods if _has_rules(pod.rules) and not pod.terminating]
+        if not ruled:
+            return
+        targets = {mover.key: mover.to for mover in movers}
+        self._grounds = {ground.name: ground for ground in grounds}
+        self._labels |= {ground.name: ground.labels for ground in self._grounds.values()}
+        self._remaining = frozenset(self._grounds)
+        for node in cluster.nodes:
+            live = Ground(name=node.name, labels=node.labels, taints=node.taints, spot=False, spot_keys=frozenset())
+            self._grounds.setdefault(node.name, live)
+        self._open(ruled, targets)
+        for pod in ruled:
+            self._own[pod.key] = self._rules_of(pod, targets)
+        for pod in ruled:
+            self._stand(pod, moves=pod.key in targets)
+
+    # --- what there is
+
+    def _open(self, ruled: list[Pod], targets: Mapping[str, str]) -> None:
+        """A ledger for every scope and topology key that a rule names."""
+        for pod in ruled:
+            for scope, key in _scopes(self._cluster, pod):
+                if (scope, key) in self._ledgers:
+                    continue
+                members = pod_index(self._cluster).select(scope)
+                ledger = Ledger(key, self._labels, frozenset(other.key for other in members))
+                self._ledgers[scope, key] = ledger
+                for other in members:
+                    here = ledger.domain(other.node)
+                    to = targets.get(other.key, other.node)
+                    there = ledger.domain(to) if to in self._remaining else None
+                    if here is not None:
+                        ledger.base[here] += 1
+                        ledger.before[here] += 1
+                    if there is not None:
+                        ledger.after[there] += 1
+                    if other.key in targets:
+                        self._selected.setdefault(other.key, []).append(ledger)
+
+    def add(self, ground: Ground) -> bool:
+        """A node is there for a while; True when a spread rule counts one domain more for it."""
+        self._labels[ground.name] = ground.labels
+        widened = False
+        for eligible in self._eligible.values():
+            place = eligible.domain(ground)
+            if place is not None:
+                eligible.places.there[place] += 1
+                widened = widened or eligible.places.there[place] == 1
+        self._epoch += widened
+        return widened
+
+    def drop(self, ground: Ground) -> None:
+        """The node that was added last is not there after all."""
+        del self._labels[ground.name]
+        self._leave((ground,), "there")
+
+    def vanish(self, names: Iterable[str]) -> None:
+        """These nodes are deleted in the wave that comes: they may still be there in it, and are not after it."""
+        self._leave(self._going, "there")
+        self._going = [self._grounds[name] for name in names if name in self._grounds]
+        self._leave(self._going, "sure")
+
+    @property
+    def clearing(self) -> bool:
+        """Whether a domain goes with the nodes that are deleted in this wave."""
+        places = ((one.places, one.domain(ground)) for one in self._eligible.values() for ground in self._going)
+        return any(place in each.there and place not in each.sure for each, place in places if place is not None)
+
+    def _leave(self, gone: Sequence[Ground], book: Literal["there", "sure"]) -> None:
+        for eligible in self._eligible.values() if gone else ():
+            counts = eligible.places.there if book == "there" else eligible.places.sure
+            for ground in gone:
+                place = eligible.domain(ground)
+                if place is None:
+                    continue
+                counts[place] -= 1
+                if not counts[place]:
+                    del counts[place]
+                    self._epoch += 1
+
+    def _rules_of(self, pod: Pod, targets: Mapping[str, str]) -> _Own:
+        to = targets.get(pod.key, pod.node)
+        to = to if to in self._remaining else None  # else it goes with its node
+        anti, needs = [], []
+        for term in required(pod.rules.anti_affinity):
+            scope = term_scope(self._cluster, pod, term)
+            anti.append((self._ledgers[scope, term.topology_key], selects(scope, pod)))
+        for term in required(pod.rules.affinity):
+            scope = term_scope(self._cluster, pod, term)
+            ledger, itself = self._ledgers[scope, term.topology_key], selects(scope, pod)
+            here, there = ledger.domain(pod.node), ledger.domain(to)
+            free = (pod.node is not None and _alone(ledger.before, here, itself=itself)) or _alone(
+                ledger.after, there, itself=itself
+            )
+            needs.append((ledger, itself, free))
+        spreads = tuple(
+            (self._ledgers[spread_scope(pod, spread), spread.topology_key], self._spread(pod, spread))
+            for spread in enforced(pod.rules.spread)
+        )
+        return _Own(tuple(anti), tuple(needs), spreads)
+
+    def _spread(self, pod: Pod, spread: Spread) -> SpreadRule:
+        """The rule that this constraint is, shared by all that count alike."""
+        rules, honored = pod.rules, spread.node_affinity_policy == "Honor"
+        honors_taints = spread.node_taints_policy == "Honor"
+        wanted = PlacementRules(
+            node_selector=rules.node_selector if honored else Labels(),
+            node_terms=rules.node_terms if honored else None,
+            tolerations=rules.tolerations if honors_taints else (),
+        )
+        scope, key = spread_scope(pod, spread), spread.topology_key
+        name = (scope, key, wanted, honors_taints, spread.max_skew, spread.min_domains)
+        if name not in self._spreads:
+            ledger = self._ledgers[scope, key]
+            rule = SpreadRule(spread.max_skew, spread.min_domains, self._places(key, wanted, honors_taints))
+            ledger.spreads.append(rule)
+            self._spreads[name] = rule
+        return self._spreads[name]
+
+    def _places(self, key: str, wanted: PlacementRules, honors_taints: bool) -> Places:  # noqa: FBT001 - part of a key
+        """The domains of the nodes that count; many constraints count the same ones."""
+        alike = (key, wanted, honors_taints)
+        if alike not in self._eligible:
+            places = Places(Counter(), Counter())
+            self._eligible[alike] = eligible = _Eligible(key, wanted, honors_taints, places)
+            found = (eligible.domain(ground) for ground in self._grounds.values())
+            places.there.update(place for place in found if place is not None)
+            places.sure.update(places.there)
+        return self._eligible[alike].places
+
+    def _stand(self, pod: Pod, *, moves: bool) -> None:
+        """The rules of a pod where it is now. A pod that will move away from its company asks nothing of it."""
+        own = self._own[pod.key]
+        for ledger, itself in own.anti:
+            _keep_out(ledger, pod.node, 1, itself=itself)
+        for ledger, itself, free in own.needs:
+            if not (moves or free or (itself and ledger.base.total() == 1)):
+                _count(ledger.needs, ledger.domain(pod.node), 1 + itself, 1)
+
+    # --- moves
+
+    def touches(self, mover: Mover) -> bool:
+        """Whether any rule looks at this pod."""
+        return mover.key in self._selected or mover.key in self._own
+
+    def begin(self, mover: Mover, source: str | None, to: str) -> bool:
+        """Let the pod move in this wave, if every rule holds then; nothing is changed where one does not.
+
+        Pods of a rolling update are placed by kube-scheduler alone, one by one and as their rules let it.
+        """
+        self._refusing = None
+        if not self.touches(mover):
+            return True
+        begun = self.begun
+        self._wave.append(self._apply(mover, source, to))
+        if mover.strategy == "rolling":
+            return True
+        for ledger, _, _ in self._own.get(mover.key, _NO_RULES).needs:
+            if ledger.domain(to) is None:
+                self.rewind(begun)
+                return False
+        apart = [ledger for ledger, _ in self._own.get(mover.key, _NO_RULES).anti]
+        for ledger in self._touched(mover):
+            asked = mover.key in ledger.members or ledger in apart
+            if not ledger.holds(ledger.domain(source), ledger.domain(to), keeping_apart=asked):
+                self._refusing = ledger
+                self.rewind(begun)
+                return False
+        return True
+
+    def refusal(self) -> Refusal | None:
+        """The rule that was against the move that was asked for last; None when none was."""
+        ledger = self._refusing
+        return None if ledger is None else Refusal(ledger, ledger.version, self._epoch)
+
+    def stands(self, refusal: Refusal) -> bool:
+        """Whether nothing has changed since that would let the pod move."""
+        return refusal.version == refusal.ledger.version and refusal.epoch == self._epoch
+
+    @property
+    def begun(self) -> int:
+        """How many moves of this wave any rule looks at."""
+        return len(self._wave)
+
+    def rewind(self, begun: int) -> None:
+        """Take back the moves after so many."""
+        while len(self._wave) > begun:
+            self._retract(self._wave.pop())
+
+    def _touched(self, mover: Mover) -> tuple[Ledger, ...]:
+        if mover.key not in self._ledgers_of:
+            own = self._own.get(mover.key, _NO_RULES)
+            found = [*self._selected.get(mover.key, ()), *(item[0] for item in (*own.anti, *own.needs, *own.spreads))]
+            self._ledgers_of[mover.key] = tuple({id(ledger): ledger for ledger in found}.values())
+        return self._ledgers_of[mover.key]
+
+    def _apply(self, mover: Mover, source: str | None, to: str) -> _Move:
+        evicted = mover.strategy == "evict"
+        for ledger in self._selected.get(mover.key, ()):
+            ledger.shift(ledger.domain(source), ledger.domain(to), evicted=evicted, by=1)
+        own = self._own.get(mover.key, _NO_RULES)
+        for ledger, itself in own.anti:
+            _keep_out(ledger, to, 1, itself=itself)
+        for ledger, rule in own.spreads:
+            rule.arrivals[_arrival(ledger, mover, source, to)] += 1
+        needs, firsts = [], []
+        for ledger, _, _ in own.needs:
+            place = ledger.domain(to)
+            if place is None:
+                continue
+            if _first(ledger, mover, source, to):
+                ledger.firsts[ledger.copies] += 1
+                firsts.append((ledger, ledger.copies))
+            else:
+                ledger.arriving[place] += 1
+                needs.append((ledger, place))
+        return _Move(mover, source, to, tuple(needs), tuple(firsts))
+
+    def _retract(self, move: _Move) -> None:
+        mover, source, to = move.mover, move.source, move.to
+        for ledger in self._selected.get(mover.key, ()):
+            ledger.shift(ledger.domain(source), ledger.domain(to), evicted=mover.strategy == "evict", by=-1)
+        own = self._own.get(mover.key, _NO_RULES)
+        for ledger, itself in own.anti:
+            _keep_out(ledger, to, -1, itself=itself)
+        for ledger, rule in own.spreads:
+            rule.arrivals[_arrival(ledger, mover, source, to)] -= 1
+        for ledger, place in move.needs:
+            ledger.arriving[place] -= 1
+        for ledger, copies in move.firsts:
+            ledger.firsts[copies] -= 1
+
+    def settle(self) -> None:
+        """The wave is over: old copies are gone, and whoever has come to its place relies on its company there."""
+        touched: dict[int, Ledger] = {}
+        for move in self._wave:
+            mover, source = move.mover, move.source
+            touched |= {id(ledger): ledger for ledger in self._touched(mover)}
+            for ledger in self._selected.get(mover.key, ()):
+                ledger.settle(ledger.domain(source), ledger.domain(move.to))
+            for ledger, itself in self._own.get(mover.key, _NO_RULES).anti:
+                _keep_out(ledger, source, -1, itself=itself)
+        for ledger in touched.values():
+            ledger.clear()
+        for move in self._wave:
+            if move.to != move.mover.to:
+                continue
+            for ledger, itself, free in self._own.get(move.mover.key, _NO_RULES).needs:
+                if not (free or (itself and ledger.base.total() == 1)):
+                    _count(ledger.needs, ledger.domain(move.to), 1 + itself, 1)
+        self._wave.clear()
+
+
+def _has_rules(rules: PlacementRules) -> bool:
+    if not (rules.affinity or rules.anti_affinity or rules.spread):  # most pods
+        return False
+    return bool(required(rules.affinity) or required(rules.anti_affinity) or enforced(rules.spread))
+
+
+def _scopes(cluster: Cluster, pod: Pod) -> Iterator[tuple[Scope, str]]:
+    for term in (*required(pod.rules.affinity), *required(pod.rules.anti_affinity)):
+        yield term_scope(cluster, pod, term), term.topology_key
+    for spread in enforced(pod.rules.spread):
+        yield spread_scope(pod, spread), spread.topology_key
+
+
+def _alone(counts: Counter[str], place: str | None, *, itself: bool) -> bool:
+    """Whether nobody in scope shares the domain. The first of pods that need each other needs nobody."""
+    if place is not None and counts[place] > itself:
+        return False
+    return not (itself and counts.total() == itself)
+
+
+def _first(ledger: Ledger, mover: Mover, source: str | None, to: str) -> bool:
+    """Whether nobody in scope is there beside the new copy: the first of pods that need each other may come."""
+    if mover.key not in ledger.members:
+        return False
+    here, there = ledger.domain(source), ledger.domain(to)
+    if mover.strategy == "evict" and here is not None:
+        return ledger.copies == 1 + (here != there)
+    return ledger.copies == 1
+
+
+def _count(books: dict[str, Counter[int]], place: str | None, value: int, by: int) -> None:
+    if place is not None:
+        books.setdefault(place, Counter())[value] += by
+
+
+def _keep_out(ledger: Ledger, node: str | None, by: int, *, itself: bool) -> None:
+    """A pod with anti-affinity is in the node's domain, or is not any more (-1)."""
+    place = ledger.domain(node)
+    if place is not None:
+        (ledger.loners if itself else ledger.strangers)[place] += by
+
+
+def _arrival(ledger: Ledger, mover: Mover, source: str | None, to: str) -> tuple[str | None, str | None]:
+    """Where a new copy comes to, and where its own old copy is counted then."""
+    waits = mover.strategy != "evict" and mover.key in ledger.members
+    return ledger.domain(to), ledger.domain(source) if waits else None

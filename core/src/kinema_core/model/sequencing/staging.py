@@ -1,0 +1,179 @@
+"""Ways out where everybody waits for somebody else: a stop on another node, or on a node rented for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from kinema_core.events import Amounts, Labels, Offer
+from kinema_core.model.catalog import ZONE
+from kinema_core.model.sequencing.movers import Mover
+from kinema_core.model.sequencing.wave_builder import Course
+
+_TRIES: Final = 32
+"""Nodes with room that one pod is tried on before another pod's turn comes."""
+_STOPS: Final = 3
+"""A pod that has made a stop may be in the way of another one that has: then it makes one more."""
+
+
+class Detours:
+    """Sends pods to stops. Each pod makes only so many, so that every circle comes to an end."""
+
+    def __init__(self, course: Course, movers: Sequence[Mover], hopeless: Collection[str] = ()) -> None:
+        """`hopeless`: keys of pods that are known to wait for each other in the end."""
+        self._course = course
+        self._hopeless = hopeless
+        self._stops_of: Counter[str] = Counter()
+        self._closed: set[tuple[str, str]] = set()
+        """Workload and node: where pods of the workload come, leave or stop, another one of them would be mistaken."""
+        for mover in movers:
+            self._closed |= {(mover.workload, mover.to), (mover.workload, mover.source or "")}
+        self._smallest = _smallest([mover.takes for mover in movers if mover.steered])
+
+    def take(self) -> bool:
+        """Let one pod of every circle make way, on the nodes that are there, else one on a node rented for it.
+
+        Where none can, pods at stops go to other ones: a rule may be against going on from where they are.
+        """
+        stops = self._stops()
+        for most in (1, _STOPS):
+            circles = self._circles(most)
+            made_way = [circle for circle in circles if self._stop(circle, stops)]
+            if made_way or any(self._rent(circle) for circle in circles):
+                return True
+        return False
+
+    def foresee(self) -> None:
+        """Let one pod of every circle of hopeless ones make way while others still move."""
+        if not self._hopeless:
+            return
+        thinning = self._course.thinning
+        leavers = {
+            name: [mover for mover in movers if mover.key in self._hopeless]
+            for name, movers in self._course.leavers().items()
+            if name not in thinning
+        }
+        stops, seen = self._stops(), set[str]()
+        for start in sorted(self._course.waiting):
+            chain, closed = self._chain(start, leavers, seen)
+            if closed and not self._stop(sorted(chain, key=self._least), stops):
+                self._rent(sorted(chain, key=self._least))
+
+    def _circles(self, most: int) -> list[list[Mover]]:
+        """Chains of pods each of which waits for the next one's room, without a common node.
+
+        Of those that wait for nobody's room, who has made fewer than `most` stops.
+        """
+        leavers = self._course.leavers()
+        seen: set[str] = set()
+        found: list[list[Mover]] = []
+        for start in sorted(self._course.waiting):
+            chain, _ = self._chain(start, leavers, seen)
+            # Nobody has to leave the node: who waits for it is kept off by a rule, and may come from elsewhere.
+            waiting = [] if chain else self._course.waiting[start]
+            chain += [mover for mover in waiting if mover.steered and self._stops_of[mover.key] < most]
+            if chain:
+                found.append(sorted(chain, key=self._least))
+        return found
+
+    def _chain(self, start: str, leavers: Mapping[str, list[Mover]], seen: set[str]) -> tuple[list[Mover], bool]:
+        """Pods each of which waits for the next one's room, and whether the last one waits for one of them."""
+        chain: list[Mover] = []
+        passed: list[str] = []
+        node = start
+        while node not in seen:
+            seen.add(node)
+            passed.append(node)
+            ways = [mover for mover in leavers.get(node, ()) if self._stops_of[mover.key] < _STOPS]
+            if not ways:
+                return chain, False
+            mover = min(ways, key=self._least)
+            chain.append(mover)
+            node = mover.to
+        return chain, node in passed
+
+    def _stops(self) -> list[str]:
+        """Nodes with some room as they are tried: rented ones, those that nobody waits for, and zone by zone."""
+        yard, waiting = self._course.yard, self._course.waiting
+        rented = {node.name for node in yard.temporary}
+        turn: Counter[str] = Counter()
+        found: list[tuple[bool, bool, int, str]] = []
+        for name in sorted(yard.grounds):
+            zone = _zone(yard.grounds[name].labels)
+            turn[zone] += 1
+            if yard.fits(name, self._smallest):
+                found.append((name not in rented, name in waiting, turn[zone], name))
+        return [name for *_, name in sorted(found)]
+
+    def _stop(self, circle: list[Mover], stops: list[str]) -> bool:
+        """Let the lightest pod that fits on another node stop there."""
+        return any(self._try_some(mover, stops) for mover in circle)
+
+    def _try_some(self, mover: Mover, stops: list[str]) -> bool:
+        """Let the pod stop on the first node that takes it. What a rule forbids, it does in the whole domain."""
+        refused: set[tuple[str, str | None]] = set()
+        could = (name for name in stops if self._could(mover, name))
+        hopeful = (name for name in could if not any(self._domain(name, key) == place for key, place in refused))
+        for name in islice(hopeful, _TRIES):
+            if self._try(mover, name):
+                return True
+            refusal = self._course.refusal
+            if refusal is not None:
+                key = refusal.ledger.topology_key
+                refused.add((key, self._domain(name, key)))
+        return False
+
+    def _domain(self, name: str, key: str) -> str | None:
+        return self._course.yard.grounds[name].labels.get(key)
+
+    def _could(self, mover: Mover, name: str) -> bool:
+        """Whether the node has room for the pod and admits it. Volumes are not taken along to a stop."""
+        if self._stops_of[mover.key] >= _STOPS or mover.pod.rules.claims or (mover.workload, name) in self._closed:
+            return False
+        yard = self._course.yard
+        return yard.fits(name, mover.requests) and yard.admits(name, mover.pod)
+
+    def _try(self, mover: Mover, name: str) -> bool:
+        if not self._course.try_move(mover, name):
+            return False
+        self._stops_of[mover.key] += 1
+        self._closed.add((mover.workload, name))
+        return True
+
+    def _rent(self, circle: list[Mover]) -> bool:
+        """Let the pod stop that the cheapest offer holds."""
+        yard = self._course.yard
+        for offer in yard.on_sale():
+            for mover in circle:
+                if yard.could_hold(offer, mover.pod, mover.requests) and self._rent_for(mover, offer):
+                    return True
+        return False
+
+    def _rent_for(self, mover: Mover, offer: Offer) -> bool:
+        course, wave = self._course, self._course.wave
+        ground = course.yard.rent(offer)
+        if course.welcome(ground):
+            if self._could(mover, ground.name) and self._try(mover, ground.name):
+                return True
+            course.dismiss(ground)
+            course.wave = wave
+        course.yard.give_back(offer)
+        return False
+
+    def _least(self, mover: Mover) -> tuple[int, bool, int, int, str]:
+        """Whoever is least disturbed by one move more: not stopped yet, ready before the old one goes, and small."""
+        requests = mover.requests
+        evicted = mover.strategy == "evict"
+        return (self._stops_of[mover.key], evicted, requests.get("cpu", 0), requests.get("memory", 0), mover.key)
+
+
+def _smallest(requests: Sequence[Amounts]) -> Amounts:
+    """What any of them asks for at least."""
+    names = sorted({name for one in requests for name in one})
+    return Amounts({name: min(one.get(name, 0) for one in requests) for name in names})
+
+
+def _zone(labels: Labels) -> str:
+    return next((labels[key] for key in ZONE if key in labels), "")

@@ -1,0 +1,229 @@
+"""The state of affairs between two waves, and how one wave of moves changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kinema_core.events import Amounts, PlanStep
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.rolling import why_stuck
+from kinema_core.model.sequencing.budgets import Floors
+from kinema_core.model.sequencing.capacity import Ground, Yard
+from kinema_core.model.sequencing.exclusive import Shared
+from kinema_core.model.sequencing.movers import Mover
+from kinema_core.model.sequencing.rules import PodRules, Refusal
+
+
+class Course:
+    """Who waits for which node, who is where, and the moves that were begun so far.
+
+    Room within a wave is counted cautiously: whoever leaves keeps its room until the wave has ended.
+    """
+
+    def __init__(
+        self, cluster: Cluster, movers: list[Mover], yard: Yard, *, emptied: Mapping[str, int], floors: Floors
+    ) -> None:
+        """`emptied`: how many pods have to leave each node that is deleted as soon as they have."""
+        self.yard = yard
+        self._cluster = cluster
+        self.wave = 1
+        self.steps: list[PlanStep] = []
+        self.where: dict[str, str | None] = {mover.key: mover.source for mover in movers}
+        self.waiting: dict[str, list[Mover]] = {}
+        """By the node that they are planned for; whoever helps others by leaving comes first."""
+        self.rolls: dict[str, list[Mover]] = {}
+        """By workload: all of its pods, which are replaced together."""
+        self._left = dict(emptied)
+        self._begun: list[tuple[Mover, str]] = []
+        self._moving: set[str] = set()
+        self.refusal: Refusal | None = None
+        """The rule that was against the move that was tried last; None when there was another reason, or none."""
+        self._refused: dict[str, Refusal] = {}
+        """By pod: the rule that was against going where the plan wants it."""
+        self._watched: set[str] = set()
+        """Nodes that somebody waits for because of a rule, and not for room."""
+        self._rules = PodRules(cluster, movers, list(yard.grounds.values()))
+        for _ in (0, 1):  # nobody is on these: they are gone when the first pod moves
+            self._delete_empty()
+        self._shared = Shared(cluster, movers)
+        self._floors = floors
+        for mover in movers:
+            books, key = (self.rolls, mover.workload) if mover.strategy == "rolling" else (self.waiting, mover.to)
+            books.setdefault(key, []).append(mover)
+        self._sort()
+        self._fresh = set(self.waiting)
+        """Nodes that have got room since somebody asked for it."""
+
+    def _sort(self) -> None:
+        """Where not everybody fits at once: first who makes room on such a node, then who empties one that goes."""
+        narrow = {to for to, movers in self.waiting.items() if not self._holds_all(to, movers)}
+        for to in narrow:
+            self.waiting[to].sort(key=lambda mover: (mover.source not in narrow, self._rank(mover), mover.key))
+
+    def _rank(self, mover: Mover) -> int:
+        if mover.source is None:
+            return 2
+        return 1 if mover.source in self.yard.grounds else 0
+
+    def _holds_all(self, to: str, movers: Iterable[Mover]) -> bool:
+        wanted: dict[str, int] = {}
+        for mover in movers:
+            for resource, amount in mover.takes.items():
+                wanted[resource] = wanted.get(resource, 0) + amount
+        return self.yard.fits(to, Amounts(wanted))
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits any more."""
+        return not self.waiting and not self.rolls
+
+    def leavers(self) -> dict[str, list[Mover]]:
+        """Whoever waits and moves by itself, by the node that it is on now; by key."""
+        found: dict[str, list[Mover]] = {}
+        for movers in self.waiting.values():
+            for mover in movers:
+                if mover.steered:
+                    found.setdefault(self.where[mover.key] or "", []).append(mover)
+        return {name: sorted(found[name], key=lambda mover: mover.key) for name in sorted(found)}
+
+    @property
+    def thinning(self) -> set[str]:
+        """Nodes that somebody leaves in this wave."""
+        return {self.where[mover.key] or "" for mover, _ in self._begun}
+
+    # --- one wave
+
+    def try_move(self, mover: Mover, to: str) -> bool:
+        """Let the pod go to the node in this wave, if there is room and no rule is against it; one move in a wave."""
+        source = self.where[mover.key]
+        self.refusal = None
+        if mover.key in self._moving:
+            return False
+        if not self.yard.fits(to, mover.takes) or not self._floors.bears(mover):
+            return False
+        begun = self._rules.begun
+        if not self._rules.begin(mover, source, to):
+            self.refusal = self._rules.refusal()
+            return False
+        if not self._shared.begin(mover, source, to):
+            self._rules.rewind(begun)
+            return False
+        self._floors.begin(mover)
+        self.yard.take(to, mover.takes)
+        self._begun.append((mover, to))
+        self._moving.add(mover.key)
+        return True
+
+    def go(self) -> bool:
+        """Let everybody go who can go where the plan wants it; True when somebody could.
+
+        Who made a stop because a rule was against all goes after those who can come now because it is away.
+        """
+        asked = sorted(self._fresh | self._watched)
+        gone: set[str] = set()
+        for at_stop in (False, True):
+            for to in asked:
+                those = (m for m in self.waiting.get(to, ()) if (self.where[m.key] != m.source) == at_stop)
+                gone.update(mover.key for mover in those if self._goes(mover))
+        for to in asked:
+            left = [mover for mover in self.waiting.get(to, ()) if mover.key not in gone]
+            if any(self.yard.fits(to, mover.takes) for mover in left):
+                self._watched.add(to)
+            else:
+                self._watched.discard(to)
+            if left:
+                self.waiting[to] = left
+            else:
+                self.waiting.pop(to, None)
+        self._fresh.clear()
+        return bool(self._begun)
+
+    def _goes(self, mover: Mover) -> bool:
+        """Let the pod go to its place; who is kept off by a rule is asked again when that counts something else."""
+        before = self._refused.get(mover.key)
+        if before is not None and self._rules.stands(before):
+            return False
+        if self.try_move(mover, mover.to):
+            return True
+        if self.refusal is not None:
+            self._refused[mover.key] = self.refusal
+        return False
+
+    def roll(self) -> bool:
+        """Replace whole workloads, those that can be; True when one could."""
+        for workload in sorted(self.rolls):
+            begun, rules, shared = len(self._begun), self._rules.begun, self._shared.begun
+            movers = self.rolls[workload]
+            if not self._gets_through(movers):
+                continue
+            if all(self.try_move(mover, mover.to) for mover in movers):
+                del self.rolls[workload]
+                continue
+            for mover, to in self._begun[begun:]:
+                self.yard.give(to, mover.takes)
+                self._moving.discard(mover.key)
+            del self._begun[begun:]
+            self._rules.rewind(rules)
+            self._shared.rewind(shared)
+        return bool(self._begun)
+
+    def _gets_through(self, movers: list[Mover]) -> bool:
+        """Whether rules among the workload's own pods let all of it be rolled, whatever kube-scheduler does.
+
+        New requests cannot be taken out of a plan: whoever carries it out asks the same, and leaves them alone then.
+        """
+        pod, requests = movers[0].pod, movers[0].requests
+        if requests != pod.requests:
+            return True
+
+        def room(name: str) -> int:
+            return self.yard.times(name, requests, len(movers)) if self.yard.admits(name, pod) else 0
+
+        copies = [mover.pod for mover in movers]
+        return why_stuck(self._cluster, copies, tuple(self.yard.grounds.values()), room) is None
+
+    def end_wave(self) -> None:
+        """Old copies are gone, and what they held is free."""
+        for mover, to in self._begun:
+            source = self.where[mover.key]
+            if source is not None:
+                self.yard.give(source, mover.leaves if source == mover.source else mover.takes)
+                self._fresh.add(source)
+            if source in self._left:
+                self._left[source] -= 1
+            self.where[mover.key] = to
+            self.steps.append(PlanStep(wave=self.wave, action="move", node=to, pod=mover.key))
+        self._begun.clear()
+        self._moving.clear()
+        for books in (self._rules, self._shared, self._floors):
+            books.settle()
+        self._delete_empty()
+        self.wave += 1
+
+    def _delete_empty(self) -> None:
+        gone = [name for name, pods in self._left.items() if not pods]
+        for name in gone:
+            del self._left[name]
+        self._rules.vanish(gone)
+
+    @property
+    def clearing(self) -> bool:
+        """Whether a node is being deleted that is an empty domain as long as it is there."""
+        return self._rules.clearing
+
+    def welcome(self, ground: Ground) -> bool:
+        """A node is added for a while, if it can be now.
+
+        Where it changes what a rule counts, it is booted in a wave without moves.
+        """
+        if not self._rules.add(ground):
+            return True
+        if self._begun:
+            self._rules.drop(ground)
+            return False
+        self.wave += 1
+        return True
+
+    def dismiss(self, ground: Ground) -> None:
+        """The node that was added last is of no use."""
+        self._rules.drop(ground)

@@ -1,0 +1,160 @@
+"""The way from the cluster as it is to a plan, in waves that are safe whatever the order of moves within them.
+
+Wave 0 boots the plan's nodes and deletes those that nobody is on. From then on every pod goes where the plan wants it
+in the first wave in which
+
+- its node holds everybody who is there at the wave's beginning and everybody who comes in it, so that no move of a
+  wave waits for another one; a pod that is evicted is counted like one that is not, since others may come or go first,
+- rules between pods let it: kube-scheduler would take the new copy in every order of the wave's moves, and pods that
+  stay keep the company that they require, unless they have none before or after the plan either; who is evicted and
+  comes back to the domain has not left it,
+- it can have its host ports and volumes: the old copy has to have let go of them,
+- the disruption budgets bear one more workload that has a pod away.
+
+A workload that is rolled goes in one wave, with all old and all new copies counted. A node is deleted in the first
+wave after the last pod has left it. Where everybody waits, pods make a stop: on a node with free room, else on a
+temporary node, the cheapest that holds one of those who wait, booted one wave before.
+
+Where that happens, a second attempt lets those who would wait in the end make way from the beginning; the better one
+is taken. When all moves go into free room, this takes one wave, and time O(n log n) in pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from kinema_core.events import Offer, Plan, PlanNode, PlanStep
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import MobilityOptions, mobility
+from kinema_core.model.sequencing.budgets import Floors
+from kinema_core.model.sequencing.capacity import Yard
+from kinema_core.model.sequencing.movers import Mover, emptied, movers_of
+from kinema_core.model.sequencing.staging import Detours
+from kinema_core.model.sequencing.wave_builder import Course
+
+_DEFAULTS: Final = MobilityOptions()
+_RANK: Final = {"boot": 0, "delete": 1, "move": 2}
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The steps of a plan and the nodes that it needs for a while."""
+
+    steps: tuple[PlanStep, ...]
+    """Sorted by wave, action, node and pod."""
+    temporary: tuple[PlanNode, ...]
+    """Each is booted in the wave before its first pod comes, and deleted in the wave after its last one has left."""
+    stuck: tuple[str, ...] = ()
+    """Keys of pods for which no way was found, sorted; steps and temporary nodes are empty then."""
+
+    @property
+    def waves(self) -> int:
+        """How many waves there are."""
+        return self.steps[-1].wave + 1 if self.steps else 0
+
+
+def order_transition(
+    plan: Plan,
+    cluster: Cluster,
+    offers: Iterable[Offer],
+    *,
+    now: datetime,
+    options: MobilityOptions = _DEFAULTS,
+) -> Transition:
+    """Waves for a plan that is valid for exactly this cluster; see the module for what they keep.
+
+    Args:
+        plan: nodes and placements; steps that it already has are not looked at.
+        cluster: the state that it was made for.
+        offers: machines on sale, for temporary nodes.
+        now: the cluster's time; which nodes take pods depends on it.
+        options: as the plan was made with.
+    """
+    sold, facts = tuple(offers), mobility(cluster, now, options)
+    movers = movers_of(plan, cluster)
+    left = emptied(plan, cluster, movers)
+    unplaced = frozenset(item.pod for item in plan.unplaced)
+
+    def attempt(hopeless: Collection[str]) -> tuple[Transition, tuple[str, ...]]:
+        yard = Yard(plan, cluster, sold, facts, options)
+        course = Course(cluster, movers, yard, emptied=left, floors=Floors(cluster, unplaced))
+        stalled = _run(course, Detours(course, movers, hopeless))
+        if not course.over:
+            return Transition((), (), stuck=_waiting(course)), stalled
+        steps = [*course.steps, *_boots(plan, yard, course.steps), *_deletes(left, movers, course.steps)]
+        steps.sort(key=lambda step: (step.wave, _RANK[step.action], step.node, step.pod))
+        return Transition(tuple(steps), tuple(yard.temporary)), stalled
+
+    found, stalled = attempt(())
+    if found.stuck or not stalled:
+        return found
+    # Those who were left when nobody could go on would have been left anyway: let them make way from the beginning.
+    sooner, _ = attempt(frozenset(stalled))
+    return min(found, sooner, key=_effort)
+
+
+def _run(course: Course, detours: Detours) -> tuple[str, ...]:
+    """Move until everybody is in place or nobody can; gives those who waited when, for the first time, nobody could."""
+    stalled: tuple[str, ...] = ()
+    while not course.over:
+        moved = course.go()
+        if moved:
+            detours.foresee()
+        elif not course.roll() and not course.clearing:
+            stalled = stalled or _waiting(course)
+            if not detours.take():
+                break
+        course.end_wave()
+    return stalled
+
+
+def _effort(transition: Transition) -> tuple[bool, int, int, int]:
+    """What is avoided: no order at all, nodes to rent, pods to disturb, and time."""
+    return bool(transition.stuck), len(transition.temporary), len(transition.steps), transition.waves
+
+
+def with_steps(plan: Plan, transition: Transition) -> Plan:
+    """The plan with its steps."""
+    return msgspec.structs.replace(plan, steps=transition.steps, temporary=transition.temporary)
+
+
+def _waiting(course: Course) -> tuple[str, ...]:
+    groups = (*course.waiting.values(), *course.rolls.values())
+    return tuple(sorted(mover.key for movers in groups for mover in movers))
+
+
+def _boots(plan: Plan, yard: Yard, moves: list[PlanStep]) -> list[PlanStep]:
+    """Boots and the deletions of temporary nodes."""
+    steps = [PlanStep(wave=0, action="boot", node=node.name) for node in plan.nodes if node.action == "boot"]
+    rented = {node.name for node in yard.temporary}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    where: dict[str, str] = {}
+    for step in moves:
+        left = where.get(step.pod, "")
+        if left in rented:
+            last[left] = step.wave
+        if step.node in rented:
+            first.setdefault(step.node, step.wave)
+        where[step.pod] = step.node
+    for name, wave in first.items():
+        steps.append(PlanStep(wave=wave - 1, action="boot", node=name))
+        steps.append(PlanStep(wave=last[name] + 1, action="delete", node=name))
+    return steps
+
+
+def _deletes(emptied: Iterable[str], movers: Iterable[Mover], moves: Iterable[PlanStep]) -> Iterator[PlanStep]:
+    """Nodes go in the wave after their last pod has."""
+    left: dict[str, int] = {}
+    for step in moves:
+        left.setdefault(step.pod, step.wave)  # a stop is never on a node that goes: the first move is what empties it
+    last: dict[str, int] = {}
+    for mover in movers:
+        last[mover.source or ""] = max(last.get(mover.source or "", 0), left[mover.key] + 1)
+    for name in emptied:
+        yield PlanStep(wave=last.get(name, 0), action="delete", node=name)

@@ -1,1 +1,0 @@
-"""The integer programs and the solver behind them: the only place that knows HiGHS."""

@@ -1,0 +1,259 @@
+"""The assignment relaxation: shares of classes go to kinds of nodes, which are bought in fractions.
+
+Its optimum lies within hundredths of a percent of what whole patterns reach on clusters of hundreds of nodes, and it
+is small: classes times kinds in use. Kinds enter only when, at the prices that the pods have, the best fractional
+filling of one is worth more than it costs. What it yields is used three ways: the pods' prices become a certificate
+(`logic.certificate`), the shares become a first plan (`adapters.construct`), the prices guide the search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinema_optimizer.aggregated.problem import Ints
+from kinema_optimizer.columns.knapsack import multipliers, worth_at_most
+from kinema_optimizer.problem.instance import UNLIMITED
+from kinema_optimizer.problem.node_types import Kinds
+from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
+
+_WORTH_MORE = 1e-6
+"""Relative excess of a kind's worth over its price from which it enters."""
+_NOTHING = 1e-7
+_FEW = 600
+"""Up to so many classes each is a group by itself."""
+_STEPS = 20
+"""Steps from asking for nothing of a resource to asking for nothing else."""
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxation:
+    """The relaxation at some set of kinds: an optimum over those, and prices that hold for all after scaling."""
+
+    pod_price: Floats
+    """(C,) micro-USD per hour for one more pod of the class."""
+    room_price: Floats
+    """(K, R) what the room of one node of the kind is worth per resource, micro-USD per hour for all of it."""
+    nodes: Floats
+    """(K,) nodes of each kind, in fractions."""
+    used: NDArray[np.int64]
+    """(U,) kinds that hold anything."""
+    shares: Floats
+    """(U, C) pods of each class on each of those, in fractions."""
+    complete: bool
+    """Whether no kind left out could lower the cost."""
+
+    @property
+    def guiding_price(self) -> Floats:
+        """(C,) prices for filling nodes: a pod without price would never be put anywhere."""
+        return np.maximum(self.pod_price, 1.0)
+
+
+def relax(problem_requests: Ints, demand: Ints, kinds: Kinds, *, rounds: int) -> Relaxation:
+    """Solve the relaxation, letting kinds enter for so many rounds.
+
+    Args:
+        problem_requests: (C, R).
+        demand: (C,) pods to place, all of which some kind holds.
+        kinds: of nodes.
+        rounds: how often kinds may enter; 0 leaves it at those that sums of requests choose.
+    """
+    model = _Assignment(problem_requests, demand, kinds)
+    model.enter(_by_sums(problem_requests, demand, kinds))
+    for left in range(rounds, -1, -1):
+        model.solve()
+        model.value()
+        better = model.worth_more()
+        if left and better.size:
+            model.enter(better)
+        else:
+            model.repair()
+            return model.relaxation(complete=not better.size)
+    message = "the loop above returns in its last turn"
+    raise AssertionError(message)
+
+
+def _by_sums(requests: Ints, demand: Ints, kinds: Kinds) -> Ints:
+    """Kinds that the cheapest cover of summed requests uses, for each set of classes that fit the same kinds."""
+    chosen = set(np.flatnonzero(kinds.fixed).tolist())
+    signature = _signatures(kinds)
+    limited = kinds.available < UNLIMITED
+    for g in np.unique(signature[demand > 0]).tolist():
+        mine = (signature == g) & (demand > 0)
+        total = (requests[mine] * demand[mine, None]).sum(axis=0).astype(np.float64)
+        members = np.flatnonzero((kinds.fits[:, mine][:, 0] > 0) & ~kinds.fixed)
+        if not members.size:
+            continue
+        chosen |= set(members[limited[members]].tolist()) if len(members) < 60 else set()
+        asked = np.flatnonzero(total > 0)
+        if not asked.size:
+            chosen.add(int(members[np.argmin(kinds.price[members])]))
+            continue
+        lp = LinearProgram(np.ones(len(asked)), np.full(len(asked), INFINITY), unit=float(kinds.price.max()))
+        shares = kinds.room[np.ix_(members, asked)] / total[asked]
+        entries = [[(r, share) for r, share in enumerate(row) if share > 0] for row in shares.tolist()]
+        lp.add(kinds.price[members].astype(np.float64), np.full(len(members), INFINITY), compressed(entries))
+        chosen |= set(members[lp.solve().values > 1e-9].tolist())
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+class _Assignment:
+    """The linear program: rows per group of classes, and per kind and resource as the kind enters.
+
+    Classes that fit the same kinds and ask for resources in nearly the same proportion are one group: what that loses
+    is of second order in the difference, and the certificate is made per class from what the room is worth.
+    """
+
+    def __init__(self, requests: Ints, demand: Ints, kinds: Kinds) -> None:
+        self._demand, self._kinds = demand, kinds
+        self._room_price = np.zeros(kinds.room.shape)
+        self._worth = np.zeros(len(kinds.price))
+        self._most = np.minimum(kinds.fits, demand[None]).astype(np.float64)
+        self._weights = requests[None] / np.maximum(kinds.room, 1)[:, None]
+        self._group_of = groups_of(requests, demand, kinds)
+        groups = int(self._group_of.max(initial=-1)) + 1
+        self._sums = np.zeros((groups, requests.shape[1]))
+        np.add.at(self._sums, self._group_of, requests * demand[:, None].astype(np.float64))
+        self._able = np.zeros((len(kinds.price), groups), dtype=bool)
+        self._able[:, self._group_of] = kinds.fits > 0
+        self._able &= (self._sums.sum(axis=1) > 0)[None]
+        self._inside = np.zeros(0, dtype=np.int64)
+        self._bought: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._shared: NDArray[np.int64] = np.zeros((0, 3), dtype=np.int64)
+        self._dear = 1e3 * max(1.0, float(kinds.price.sum()))
+        limits = np.array([n for _, n in kinds.pools], dtype=np.float64)
+        self._lp = LinearProgram(
+            np.concatenate([np.ones(groups), np.full(len(limits), -INFINITY)]),
+            np.concatenate([np.full(groups, INFINITY), limits]),
+            unit=float(kinds.price.max()),
+        )
+        spare = np.arange(groups, dtype=np.int32)
+        self._lp.add(np.full(groups, self._dear), np.full(groups, INFINITY), (spare, spare, np.ones(groups)))
+
+    def enter(self, entering: Ints) -> None:
+        """Let kinds in: rows for the room of their nodes, columns for the nodes and for each group's share of them."""
+        kinds, (groups, rows) = self._kinds, self._sums.shape
+        fresh = np.setdiff1d(entering, self._inside)
+        first = groups + len(kinds.pools) + rows * (len(self._inside) + np.arange(len(fresh)))
+        self._lp.add_rows(np.zeros(rows * len(fresh)), np.full(rows * len(fresh), INFINITY))
+        entries = [
+            [*((groups + p, 1.0) for p, (members, _) in enumerate(kinds.pools) if k in members)]
+            + [(start + r, 1.0) for r in range(rows)]
+            for k, start in zip(fresh.tolist(), first.tolist(), strict=True)
+        ]
+        self._bought = np.concatenate([self._bought, self._lp.columns + np.arange(len(fresh))])
+        self._lp.add(
+            np.where(kinds.fixed[fresh], 0, kinds.price[fresh]).astype(float),
+            np.where(kinds.available[fresh] >= UNLIMITED, INFINITY, kinds.available[fresh]).astype(float),
+            compressed(entries),
+        )
+        k, g = np.nonzero(self._able[fresh])
+        shared = np.column_stack([fresh[k], g, self._lp.columns + np.arange(len(g))])
+        self._shared = np.concatenate([self._shared, shared])
+        taken = self._sums[g] / np.maximum(kinds.room, 1)[fresh[k]]
+        self._lp.add(
+            np.zeros(len(g)),
+            np.full(len(g), INFINITY),
+            _columns(g, first[k][:, None] + np.arange(rows)[None], -taken),
+        )
+        self._inside = np.concatenate([self._inside, fresh])
+
+    def solve(self) -> None:
+        """Solve over the kinds inside; groups that none of them holds have a slack at a price above all."""
+        kinds, inside = self._kinds, self._inside
+        groups, rows = self._sums.shape
+        found = self._lp.solve()
+        worth = np.maximum(found.duals[groups + len(kinds.pools) :], 0.0).reshape(len(inside), rows)
+        priced = np.einsum("kcr,kr->kc", self._weights[inside], worth)
+        self._pod_price = np.where(kinds.fits[inside] > 0, priced, np.inf).min(axis=0, initial=np.inf)
+        self._pod_price[~np.isfinite(self._pod_price)] = self._dear
+        self._nodes = np.zeros(len(kinds.price))
+        self._nodes[inside] = found.values[self._bought]
+        self._shares = np.zeros((len(kinds.price), groups))
+        self._shares[self._shared[:, 0], self._shared[:, 1]] = found.values[self._shared[:, 2]]
+
+    def value(self) -> None:
+        """Price the room of every kind: what the best fractional filling of one node of it is worth.
+
+        Where the prices that the room had before show that it is worth no more than it costs, they are kept.
+        """
+        for k, price in enumerate(self._kinds.price.tolist()):
+            mine = np.flatnonzero((self._most[k] > 0) & (self._pod_price > 0))
+            values, weights, most = self._pod_price[mine], self._weights[k, mine], self._most[k, mine]
+            self._worth[k] = worth_at_most(values, weights, self._room_price[k], most)
+            if self._worth[k] > price:
+                self._room_price[k] = multipliers(values, weights, np.ones(weights.shape[1]), most)
+                self._worth[k] = worth_at_most(values, weights, self._room_price[k], most)
+
+    def worth_more(self) -> Ints:
+        """Kinds outside that are worth more than they cost, the best half of them."""
+        excess = self._worth / np.maximum(self._kinds.price, 1) - 1.0
+        excess[self._inside] = 0.0
+        better = np.flatnonzero((excess > _WORTH_MORE) & (self._kinds.available > 0))
+        order = better[np.argsort(-excess[better], kind="stable")]
+        return order[: max(8, len(order) // 4)]
+
+    def repair(self) -> None:
+        """Lower the prices of pods until no unlimited kind is worth more than it costs: then they certify a bound."""
+        kinds = self._kinds
+        free = (kinds.available >= UNLIMITED) & ~kinds.fixed
+        for k in np.flatnonzero(free & (self._worth > kinds.price)).tolist():
+            mine = np.flatnonzero((self._most[k] > 0) & (self._pod_price > 0))
+            weights, most = self._weights[k, mine], self._most[k, mine]
+            prices = multipliers(self._pod_price[mine], weights, np.ones(weights.shape[1]), most)
+            worth = worth_at_most(self._pod_price[mine], weights, prices, most)
+            if worth > kinds.price[k]:
+                prices = prices * (float(kinds.price[k]) / worth)
+                self._pod_price[mine] = np.minimum(self._pod_price[mine], weights @ prices)
+            self._room_price[k] = prices
+
+    def relaxation(self, *, complete: bool) -> Relaxation:
+        """The last solve."""
+        used = np.flatnonzero(self._shares.max(axis=1, initial=0.0) > _NOTHING)
+        shares = self._shares[used][:, self._group_of] * self._demand[None]
+        return Relaxation(
+            pod_price=self._pod_price,
+            room_price=self._room_price,
+            nodes=self._nodes,
+            used=used,
+            shares=shares,
+            complete=complete,
+        )
+
+
+def groups_of(requests: Ints, demand: Ints, kinds: Kinds) -> NDArray[np.int64]:
+    """(C,): group of each class: the kinds that hold it, and the direction of its requests in so many steps."""
+    if len(requests) <= _FEW:
+        return np.arange(len(requests))
+    signature = _signatures(kinds)
+    share = requests / np.maximum(np.median(kinds.room, axis=0), 1.0)
+    parts = share / np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
+    steps = np.floor(parts[:, :-1] * _STEPS).astype(np.int64)
+    _, group = np.unique(np.column_stack([signature, steps]), axis=0, return_inverse=True)
+    return np.asarray(group, dtype=np.int64)
+
+
+def _signatures(kinds: Kinds) -> NDArray[np.int64]:
+    """(C,): equal for classes that fit the same kinds."""
+    _, signature = np.unique(np.packbits(kinds.fits > 0, axis=0), axis=1, return_inverse=True)
+    return np.asarray(signature, dtype=np.int64).ravel()
+
+
+def _columns(
+    first: NDArray[np.int64], others: NDArray[np.int64], values: Floats
+) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+    """Columns with 1 in row `first` and `values` in rows `others`."""
+    index = np.column_stack([first[:, None], others]).astype(np.int32)
+    value = np.column_stack([np.ones(len(first)), values])
+    start = np.arange(len(first), dtype=np.int32) * np.int32(index.shape[1])
+    return start, index.ravel(), value.ravel()
+
+
+def compressed(columns: list[list[tuple[int, float]]]) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+    """Columns of (row, value) in the form that HiGHS takes: start of each, row indices, values."""
+    sizes = [len(column) for column in columns]
+    start = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32) if columns else np.zeros(0, dtype=np.int32)
+    flat = [entry for column in columns for entry in column]
+    return start, np.array([row for row, _ in flat], dtype=np.int32), np.array([value for _, value in flat])

@@ -1,0 +1,56 @@
+"""The bound, looked for beside the search: by shares of room at once, by patterns where there is time for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Final
+
+import numpy as np
+
+from kinema_core.events import Stop
+from kinema_optimizer.aggregated.problem import Ints
+from kinema_optimizer.bounds.certificate import Bound, lower_bound
+from kinema_optimizer.bounds.pattern_lp import PHASE, sharpened
+from kinema_optimizer.problem.instance import PackingProblem
+from kinema_optimizer.problem.solution import Filling
+from kinema_optimizer.solvers.stopping import StopRule
+
+CLASSES: Final = 700
+"""Up to so many classes columns are generated for the whole cluster at once."""
+
+
+class Bounding:
+    """Bounds of one problem, in threads of a pool. What comes out does not depend on who was faster."""
+
+    def __init__(self, problem: PackingProblem, relaxed: PackingProblem, stop: StopRule, pool: Executor) -> None:
+        """Begin with the bound of `relaxed`. Pods that `problem` takes as one are several there, in other classes."""
+        self._problem, self._stop, self._pool = relaxed, stop, pool
+        self._alike = np.array_equal(problem.requests, relaxed.requests)
+        self._rough: Future[Bound] = pool.submit(lower_bound, relaxed)
+        self._sharp: Future[tuple[Bound, Stop]] | None = None
+
+    def leave_out(self, unplaced: Ints) -> None:
+        """Begin anew for plans that leave so many pods (C,) without a place."""
+        self._rough = self._pool.submit(lower_bound, self._problem, unplaced)
+
+    def sharpen(self, patterns: Callable[[], Sequence[Filling]]) -> None:
+        """Look for a sharper one, beginning with these fillings of machines on sale; not for too many classes."""
+        if len(self._problem.pending) <= CLASSES:
+            rough, ends = self._rough, self._stop.beside(PHASE)
+            begin = patterns if self._alike else tuple
+            self._sharp = self._pool.submit(lambda: sharpened(self._problem, rough.result(), begin(), ends))
+
+    @property
+    def known(self) -> int:
+        """For those who watch, micro-USD per hour; 0 until there is one."""
+        if self._sharp is not None and self._sharp.done():
+            return self._sharp.result()[0].value
+        return self._rough.result().value if self._rough.done() else 0
+
+    def result(self) -> tuple[Bound, list[Stop]]:
+        """The best one, when all is done; and where the search for it ended."""
+        if self._sharp is None:
+            return self._rough.result(), []
+        bound, stop = self._sharp.result()
+        return bound, [stop]

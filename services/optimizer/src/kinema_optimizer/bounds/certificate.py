@@ -1,0 +1,180 @@
+"""A lower bound on the cost of every plan, with a certificate that is checked in exact integer arithmetic.
+
+Weak duality of the assignment relaxation (`adapters.assignment`). A certificate is a price per pod of each class and,
+for each kind of node, a price per unit of each resource. A node of kind k then carries at most
+
+    worth(k) = sum over resources of price x room + sum over classes of fits x max(0, pod price - priced request)
+
+of pods, whatever is put on it. Where worth(k) is no more than what the node costs, all pods together cost no less than
+the sum of their prices. Kinds that are limited may be worth more: each of them then lowers the bound by its excess.
+Nothing here trusts how the prices were found: any certificate gives a true bound, good prices give a good one.
+
+The lower bound of a packing problem: relaxation, certificate, check in integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinema_optimizer.aggregated.problem import Ints
+from kinema_optimizer.bounds.assignment_lp import relax
+from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
+from kinema_optimizer.problem.node_types import Kinds, kinds_of
+from kinema_optimizer.solvers.lp import Floats
+
+SCALE: Final = 2**50
+"""Denominator of every price in a certificate."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Integer prices, all with the denominator `SCALE`, in micro-USD per hour."""
+
+    pod_price: tuple[int, ...]
+    """Per class, for one pod."""
+    unit_price: tuple[tuple[int, ...], ...]
+    """Per kind and resource, for one unit (millicore, byte, piece)."""
+
+
+def certificate(
+    pod_price: NDArray[np.float64], room_price: NDArray[np.float64], kinds: Kinds, *, shrink: float
+) -> Certificate:
+    """Prices in floats as a certificate: of pods rounded down, of room rounded up, all scaled by `shrink` (0 to 1).
+
+    Args:
+        pod_price: (C,) micro-USD per hour.
+        room_price: (K, R) for all of a kind's room.
+        kinds: of nodes.
+        shrink: what all prices are multiplied by, so that no unlimited kind is worth more than it costs.
+    """
+    units = room_price / np.maximum(kinds.room, 1)
+    return Certificate(
+        pod_price=tuple(int(price * shrink * SCALE) for price in np.maximum(pod_price, 0.0).tolist()),
+        unit_price=tuple(
+            tuple(ceil(price * shrink * SCALE) for price in row) for row in np.maximum(units, 0.0).tolist()
+        ),
+    )
+
+
+Objects: TypeAlias = NDArray[np.object_]
+"""Integers of any size."""
+
+
+def by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: Kinds, most: Ints) -> int:
+    """`SCALE` times what the pods on one node of kind k can be worth at most: by the prices of its room.
+
+    Args:
+        proof: prices of pods and room.
+        k: the kind.
+        pods: (C,) their prices once more.
+        requests: (C, R).
+        kinds: of nodes.
+        most: (C,) most pods of each class on one.
+    """
+    units = proof.unit_price[k]
+    worth = sum(unit * int(room) for unit, room in zip(units, kinds.room[k], strict=True))
+    able = np.flatnonzero(most > 0)
+    rest = pods[able] - sum(unit * requests[able, r] for r, unit in enumerate(units))
+    above = rest > 0
+    return int(worth + (rest[above] * most[able[above]].astype(object)).sum())
+
+
+Worth: TypeAlias = Callable[[Certificate, int, Objects, Objects, Kinds, Ints], int]
+"""`SCALE` times what the pods on one node of a kind can be worth at most; see `by_room`."""
+
+
+def certified_bound(
+    proof: Certificate, requests: Ints, demand: Ints, kinds: Kinds, worth: Worth = by_room
+) -> int | None:
+    """Micro-USD per hour that no plan for `demand` (C,) can cost less than; None when the certificate is none.
+
+    Args:
+        proof: prices of pods and room.
+        requests: (C, R).
+        demand: (C,) pods that have to be placed.
+        kinds: of nodes that may hold them.
+        worth: what a node of a kind can hold at most.
+    """
+    pods = np.array(proof.pod_price, dtype=object)
+    total = int((pods * demand.astype(object)).sum())
+    asked = requests.astype(object)
+    most = np.minimum(kinds.fits, demand[None])
+    excess = [worth(proof, k, pods, asked, kinds, most[k]) - SCALE * int(price) for k, price in enumerate(kinds.price)]
+    pooled = {k for members, _ in kinds.pools for k in members}
+    for k, over in enumerate(excess):
+        if kinds.fixed[k]:
+            total -= over + SCALE * int(kinds.price[k])
+        elif over > 0 and k not in pooled:
+            if kinds.available[k] >= UNLIMITED:
+                return None
+            total -= int(kinds.available[k]) * over
+    for members, limit in kinds.pools:
+        # Nobody has more of a pool than its limit, nor of one of its kinds than there are.
+        alone = sum(int(kinds.available[k]) * max(0, excess[k]) for k in members)
+        together = limit * max((0, *(excess[k] for k in members)))
+        total -= min(alone, together)
+    return kinds.fixed_price + max(0, -(-total // SCALE))
+
+
+_MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-4)
+"""By how much prices are lowered so that rounding leaves them a certificate; the first that does is taken."""
+_ENTERING = 12
+"""Rounds in which kinds of node may enter the relaxation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """What no plan costs less than (micro-USD per hour), and the proof."""
+
+    value: int
+    proof: Certificate
+    kinds: Kinds
+    demand: Ints
+
+
+def must_place(problem: PackingProblem, kinds: Kinds, unplaced: Ints | None) -> Ints:
+    """(C,): pods that every plan places which leaves as many without a place as `unplaced` (C,).
+
+    Where pending pods are left out for want of machines, another choice among them may be as good: none counts then.
+    """
+    if unplaced is not None and unplaced.any():
+        return np.asarray(problem.total - problem.pending, dtype=np.int64)
+    return np.where((kinds.fits > 0).any(axis=0), problem.total, 0)
+
+
+def lower_bound(problem: PackingProblem, unplaced: Ints | None = None) -> Bound:
+    """The certified bound for plans that leave no more than `unplaced` (C,) pods without a place; None: nobody."""
+    kinds = kinds_of(problem)
+    demand = must_place(problem, kinds, unplaced)
+    free = Bound(kinds.fixed_price, Certificate((), ()), kinds, demand)
+    if not demand.any() or not len(kinds.price):
+        return free
+    found = relax(problem.requests, demand, kinds, rounds=_ENTERING)
+    return certified(problem, found.pod_price, found.room_price, free)
+
+
+def certified(
+    problem: PackingProblem, pod_price: Floats, room_price: Floats, known: Bound, worth: Worth = by_room
+) -> Bound:
+    """The bound that prices prove, raised to a whole price unit as every cost is; `known` where that is no less.
+
+    Args:
+        problem: what is bounded.
+        pod_price: (C,) micro-USD per hour.
+        room_price: (K, R) of all room of a node, micro-USD per hour.
+        known: a bound, with the kinds and the demand that it holds for.
+        worth: what a node can hold at most.
+    """
+    for margin in _MARGINS:
+        proof = certificate(pod_price, room_price, known.kinds, shrink=1.0 - margin)
+        value = certified_bound(proof, problem.requests, known.demand, known.kinds, worth)
+        if value is not None:
+            unit = problem.price_unit
+            return max(known, replace(known, value=-(-value // unit) * unit, proof=proof), key=lambda one: one.value)
+    return known

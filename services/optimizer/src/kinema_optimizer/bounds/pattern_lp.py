@@ -1,0 +1,202 @@
+"""A sharper bound: whole fillings of nodes in place of shares of their room.
+
+The assignment relaxation lets a node hold two thirds of a pod. Here a kind of node is bought with a pattern, pods that
+fit on it together, and patterns come from search (`adapters.patterns`): at the prices of the master program, one that
+is worth more than its node is a new column, and where there surely is none the prices are a certificate for that kind.
+Kinds with too many fillings to search them all keep their shares of room: what is mixed in this way still bounds every
+plan (Gilmore and Gomory 1961; Farley 1990 for prices that are not quite there yet).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from kinema_core.events import Stop
+from kinema_optimizer.aggregated.problem import Ints
+from kinema_optimizer.bounds.assignment_lp import compressed
+from kinema_optimizer.bounds.certificate import SCALE, Bound, Certificate, Objects, by_room, certified
+from kinema_optimizer.columns.generation import Column, ColumnGeneration, Task, new_nodes
+from kinema_optimizer.columns.knapsack import multipliers
+from kinema_optimizer.columns.knapsack_exact import UNIT, best_filling
+from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
+from kinema_optimizer.problem.node_types import Kinds
+from kinema_optimizer.problem.solution import Filling
+from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram, LinearProgramError
+from kinema_optimizer.solvers.stopping import Ends, StopReason
+
+Pattern: TypeAlias = tuple[int, Ints]
+"""A kind, and how many pods of each class that has to be placed are on one node of it."""
+
+PHASE: Final = "proof"
+_ROUNDS: Final = 400
+_MORE: Final = 1e-6
+"""Relative excess of a pattern's worth over its node's price from which it enters."""
+_FEW: Final = 64
+"""Up to so many kinds also those of which there are only some are searched: existing nodes may be of a thousand."""
+_PATIENCE: Final = 2
+"""How often a search for patterns of a kind may be given up before it is held to shares of its room."""
+
+
+def sharpened(problem: PackingProblem, known: Bound, patterns: Sequence[Filling], ends: Ends) -> tuple[Bound, Stop]:
+    """The bound by patterns, or the one that is known where that is no less; and where the search for it ended.
+
+    Args:
+        problem: what is bounded.
+        known: the bound by shares of room.
+        patterns: fillings of machines on sale to begin with.
+        ends: asked after each round.
+    """
+    turn, reason = 0, None
+    if not known.proof.pod_price or not _unlimited(known.kinds):
+        return known, Stop(reason="optimal", phase=PHASE, iteration=turn)
+    try:
+        found, turn, reason = _generated(problem, known, patterns, ends)
+        if reason is None:
+            relaxation = _Relaxation(problem, known, found)
+            while reason is None and relaxation.improve():
+                turn += 1
+                reason = ends(turn)
+            known = _proven(problem, known, relaxation.prices())
+    except LinearProgramError:  # numbers too close to each other for HiGHS
+        pass
+    return known, Stop(reason=reason or "optimal", phase=PHASE, iteration=turn)
+
+
+def _generated(
+    problem: PackingProblem, known: Bound, patterns: Sequence[Filling], ends: Ends
+) -> tuple[list[Pattern], int, StopReason | None]:
+    """Patterns by column generation over all that has to be placed; the rounds it took, and why it was ended."""
+    kinds, mine = known.kinds, np.flatnonzero(known.demand)
+    free = _unlimited(kinds)
+    places = new_nodes(kinds, free, known.demand, mine, {})
+    task = Task(
+        problem.requests[mine], known.demand[mine], np.zeros(len(mine)), places, (), _price_by_room(known)[mine]
+    )
+    place_of, row = {k: i for i, k in enumerate(free)}, np.full(len(known.demand), -1)
+    row[mine] = np.arange(len(mine))
+    generation = ColumnGeneration(task)
+    columns = []
+    for one in patterns:
+        if one.machine in place_of:
+            counts = np.zeros(len(mine), dtype=np.int64)
+            counts[row[one.classes]] = one.counts
+            columns.append(Column(place_of[one.machine], counts))
+    generation.add(columns)
+    rounds, reason = generation.improve(_ROUNDS, ends=ends)
+    return [(free[one.place], one.counts) for one in generation.columns if one.counts.any()], rounds, reason
+
+
+def _proven(problem: PackingProblem, known: Bound, prices: Floats) -> Bound:
+    """The bound that prices (C,) of pods prove, all of them lowered until no kind holds more than it costs."""
+    kinds = known.kinds
+    most = np.minimum(kinds.fits, known.demand[None])
+    for k in _unlimited(kinds):
+        if float(prices @ known.demand) <= known.value:
+            return known
+        floor, whole = int(kinds.price[k]) * UNIT, (prices * UNIT).astype(np.int64)
+        prices = prices * (floor / best_filling(whole, problem.requests, kinds.room[k], most[k], floor=floor).most)
+    full = np.ones(kinds.room.shape[1])
+    weights = (problem.requests / np.maximum(room, 1) for room in kinds.room)
+    rooms = [multipliers(prices, one, full, most[k].astype(np.float64)) for k, one in enumerate(weights)]
+    return certified(problem, prices, np.array(rooms), known, by_search)
+
+
+def by_search(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: Kinds, most: Ints) -> int:
+    """See `certificate.by_room`: what surely is the most; more where there are too many fillings or kinds.
+
+    Nodes that stay in any case may hold less than they cost: room tells that, a search above the price does not.
+    """
+    if kinds.fixed[k] or (kinds.available[k] < UNLIMITED and len(kinds.price) > _FEW):
+        return by_room(proof, k, pods, requests, kinds, most)
+    coarse = SCALE // UNIT
+    prices, asked = np.asarray(-(-pods // coarse), dtype=np.int64), requests.astype(np.int64)
+    return coarse * best_filling(prices, asked, kinds.room[k], most, floor=int(kinds.price[k]) * UNIT).most
+
+
+def _price_by_room(known: Bound) -> Floats:
+    """(C,) what a pod is worth by the bound that is known, micro-USD per hour."""
+    return np.array([price / SCALE for price in known.proof.pod_price])
+
+
+def _unlimited(kinds: Kinds) -> list[int]:
+    """Kinds of which there are as many as one likes: the dearer of the others would bound nothing."""
+    pooled = {k for members, _ in kinds.pools for k in members}
+    free = np.flatnonzero((kinds.available >= UNLIMITED) & ~kinds.fixed).tolist()
+    return [k for k in free if k not in pooled]
+
+
+class _Relaxation:
+    """The master program: a row per class that has to be placed; patterns, and shares of the room of some kinds."""
+
+    def __init__(self, problem: PackingProblem, known: Bound, patterns: Sequence[Pattern]) -> None:
+        kinds = known.kinds
+        self._searched = _unlimited(kinds)
+        self._unsure = dict.fromkeys(self._searched, 0)
+        self._mine = np.flatnonzero(known.demand)
+        self._requests, self._room, self._price = problem.requests[self._mine], kinds.room, kinds.price
+        self._fits = np.minimum(kinds.fits, known.demand[None])[:, self._mine]
+        self._classes = len(problem.pending)
+        self._rows = rows = len(self._mine)
+        self._used = rows
+        dearest = float(kinds.price.max(initial=1))
+        self._lp = LinearProgram(known.demand[self._mine].astype(np.float64), np.full(rows, INFINITY), unit=dearest)
+        # Pods that only limited nodes hold are worth what they are by shares: those nodes are not in here.
+        able = (self._fits[self._searched] > 0).any(axis=0)
+        self._lp.add(
+            np.where(able, 20.0 * dearest, _price_by_room(known)[self._mine]),
+            np.full(rows, INFINITY),
+            compressed([[(i, 1.0)] for i in range(rows)]),
+        )
+        self._add(patterns)
+
+    def _add(self, patterns: Sequence[Pattern]) -> None:
+        entries = [[(i, float(counts[i])) for i in np.flatnonzero(counts).tolist()] for _, counts in patterns]
+        price = self._price[[k for k, _ in patterns]].astype(np.float64)
+        self._lp.add(price, np.full(len(patterns), INFINITY), compressed(entries))
+
+    def improve(self) -> bool:
+        """One round of patterns; whether anything is new."""
+        prices = (self.prices()[self._mine] * UNIT).astype(np.int64)
+        found: list[Pattern] = []
+        wide = []
+        for k in self._searched:
+            floor = int(self._price[k] * (1 + _MORE) * UNIT)
+            best = best_filling(prices, self._requests, self._room[k], self._fits[k], floor=floor)
+            better = bool(best.counts.any())
+            if better:
+                found.append((k, best.counts))
+            self._unsure[k] += not best.sure
+            if not best.sure and (not better or self._unsure[k] > _PATIENCE):
+                wide.append(k)
+        self._add(found)
+        for k in wide:
+            self._share(k)
+        return bool(found or wide)
+
+    def _share(self, k: int) -> None:
+        """Let a kind be bought in shares of its room: rows for each resource, and for the most of each class."""
+        self._searched.remove(k)
+        able, width = np.flatnonzero(self._fits[k] > 0).tolist(), len(self._room[k])
+        weights = self._requests / np.maximum(self._room[k], 1)
+        first = self._used
+        limit = first + width
+        self._used += width + len(able)
+        self._lp.add_rows(np.full(width + len(able), -INFINITY), np.zeros(width + len(able)))
+        node = [(first + r, -1.0) for r in range(width)]
+        node += [(limit + i, -float(self._fits[k, j])) for i, j in enumerate(able)]
+        shares = [
+            [(j, 1.0), *((first + r, float(part)) for r, part in enumerate(weights[j]) if part > 0), (limit + i, 1.0)]
+            for i, j in enumerate(able)
+        ]
+        cost = np.zeros(1 + len(able))
+        cost[0] = self._price[k]
+        self._lp.add(cost, np.full(len(cost), INFINITY), compressed([node, *shares]))
+
+    def prices(self) -> Floats:
+        """(C,) what the program pays for a pod, micro-USD per hour."""
+        found = np.zeros(self._classes)
+        found[self._mine] = np.maximum(self._lp.solve().duals[: self._rows], 0.0)
+        return found

@@ -1,0 +1,378 @@
+"""Column generation: the cheapest set of fillings for some places and some pods.
+
+A column is one place with what it takes. The master program chooses columns in fractions so that every pod is covered;
+its duals price the pods; for every place the best filling at these prices (`pricing`) is a new column if it is worth
+more than it costs. When nothing is, or the rounds are used up, a dive makes the choice whole: columns that the
+program uses fully are fixed, or the most used of the others, and the rest is priced and solved again.
+
+Pods that stay on an existing node are part of its column, so that "keep it with its pods" and "delete it and place its
+pods elsewhere" compete at the same prices. Pods of its own that it may give up enter its filling beside the newcomers:
+they are worth their price there, newcomers that less the price of their move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kinema_optimizer.aggregated.problem import Ints
+from kinema_optimizer.columns.pricing import Job, filling, priced
+from kinema_optimizer.problem.instance import UNLIMITED
+from kinema_optimizer.problem.node_types import Kinds
+from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram, LpSolution
+from kinema_optimizer.solvers.stopping import StopReason
+
+_SMOOTHING = 0.6
+"""Weight of the prices of the last round when pods are priced: damps the swings of an early master program."""
+_CHEAPER = 1e-7
+"""Reduced cost, relative to the price of a place, below which a column enters."""
+_WHOLE = 1e-6
+_STEEP = 1.02
+"""Times its guessed price: what leaving a pod out costs at first. Prices above this are whims of a master program that
+knows too few columns, and columns for such prices are of no use."""
+_USEFUL = 0.98
+"""Part of a column's worth that has to be in pods which are not covered yet, for it to be fixed."""
+_CRUMB = 1e-3
+_AGAIN = 2
+"""Times at most that a round of a dive prices all places for what is left."""
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Somewhere to put pods: an existing node, or a machine on sale. Classes are those of the task, `n` of them."""
+
+    price: float
+    """Micro-USD per hour; 0 for a node that stays in any case."""
+    room: Ints
+    """(R,) for newcomers, and for what it may give up."""
+    most: Ints
+    """(n,) most newcomers of each class."""
+    base: Ints
+    """(n,) pods that are there if it is used: they count as placed."""
+    own: Ints
+    """(n,) pods that are there and may leave while it is used: those that stay have not moved."""
+    limit: int
+    """How many there are."""
+    enemies: Mapping[int, tuple[int, ...]]
+    """Class → classes that may not join it there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Pods to place, and places for them."""
+
+    requests: Ints
+    """(n, R)"""
+    demand: Ints
+    """(n,)"""
+    move_price: Floats
+    """(n,) micro-USD per hour for each pod of the class that comes newly to a place."""
+    places: tuple[Place, ...]
+    pools: tuple[tuple[tuple[int, ...], int], ...]
+    """Places that share a limit, and the limit."""
+    guess: Floats
+    """(n,) prices of the pods to begin with."""
+    existing: int = 0
+    """How many of the places are existing nodes: these come first."""
+
+
+def new_nodes(
+    kinds: Kinds, which: Iterable[int], pods: Ints, mine: Ints, enemies: Mapping[int, tuple[int, ...]]
+) -> tuple[Place, ...]:
+    """A place for each of these kinds, empty, for pods (C,) of classes `mine`: those are the classes of the task."""
+    nobody = np.zeros(len(mine), dtype=np.int64)
+    return tuple(
+        Place(
+            price=float(kinds.price[k]),
+            room=kinds.room[k],
+            most=np.minimum(kinds.fits[k, mine], pods[mine]),
+            base=nobody,
+            own=nobody,
+            limit=int(kinds.available[k]),
+            enemies=enemies,
+        )
+        for k in which
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One use of a place."""
+
+    place: int
+    counts: Ints
+    """(n,) pods on it besides its base: those of its own that stay, and newcomers."""
+
+
+@dataclass
+class ColumnGeneration:
+    """One task; `add` known columns, `improve` for some rounds, `dive` to whole ones. Pure: no clock, no randomness."""
+
+    task: Task
+    width: int = 48
+    per_place: int = 4
+    every: int = 1
+    """Of so many rounds one prices all places; the others those that gave columns last, where any still does."""
+    pool: Executor | None = None
+    """Where places are priced side by side; not one that this runs in itself."""
+    columns: list[Column] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Build the master program with slacks that cost more than any place."""
+        task = self.task
+        self._n = len(task.demand)
+        self._job = job_of(task)
+        limited = np.flatnonzero(self._job.limit < UNLIMITED)
+        self._counted = np.zeros((len(task.places), len(limited) + len(task.pools)))
+        self._counted[limited, np.arange(len(limited))] = 1.0
+        for p, (members, _) in enumerate(task.pools):
+            self._counted[list(members), len(limited) + p] = 1.0
+        limits = [*self._job.limit[limited].tolist(), *(limit for _, limit in task.pools)]
+        self._upper = np.array(limits, dtype=np.float64)
+        self._left = task.demand.copy()
+        dearest = max((place.price for place in task.places), default=1.0) + float(task.move_price.sum())
+        self._lp = LinearProgram(
+            np.concatenate([task.demand.astype(np.float64), np.full(len(self._upper), -INFINITY)]),
+            np.concatenate([np.full(self._n, INFINITY), self._upper]),
+            unit=max(dearest, 1.0),
+        )
+        self._dear = 20.0 * max(dearest, 1.0)
+        slack = np.arange(self._n, dtype=np.int32)
+        self._forgone = np.full(self._n, self._dear)
+        self._lp.add(self._forgone, np.full(self._n, INFINITY), (slack, slack, np.ones(self._n)))
+        self._price = np.minimum(task.guess, self._dear)
+        self._known: set[tuple[int, bytes]] = set()
+        self._shadow = np.full(self._job.room.shape, np.nan)
+        self._all = np.arange(len(task.places))
+        self._paying, self._turn = self._all, 0
+
+    def add(self, columns: list[Column]) -> int:
+        """Let columns in that are not yet; returns how many."""
+        fresh = []
+        for column in columns:
+            key = (column.place, column.counts.tobytes())
+            if key not in self._known:
+                self._known.add(key)
+                fresh.append(column)
+        if not fresh:
+            return 0
+        place = np.array([column.place for column in fresh])
+        counts = np.stack([column.counts for column in fresh])
+        rows = np.hstack([counts + self._job.base[place], self._counted[place]])
+        which, row = np.nonzero(rows)
+        starts = np.searchsorted(which, np.arange(len(fresh)))
+        moves = (np.maximum(counts - self._job.own[place], 0) * self.task.move_price).sum(axis=1)
+        self._lp.add(
+            self._job.price[place] + moves,
+            np.full(len(fresh), INFINITY),
+            (starts.astype(np.int32), row.astype(np.int32), rows[which, row]),
+        )
+        self.columns += fresh
+        return len(fresh)
+
+    def improve(
+        self, rounds: int, widest: int = 0, ends: Callable[[int], StopReason | None] = lambda _: None
+    ) -> tuple[int, StopReason | None]:
+        """Generate columns until none gains, `rounds` are used up or `ends` (told the round) says so.
+
+        Returns the rounds, and why it was ended if it was.
+
+        Meanwhile a pod may be left out for little more than it seems worth. Where no column gains, those that are left
+        out get dearer, and then the beam is widened fourfold, up to `widest`, before that is believed.
+        """
+        turns, reason = 0, None
+        self._forgo(np.minimum(_STEEP * self.task.guess, self._dear))
+        for turns in range(1, rounds + 1):
+            if not self._gains(widest):
+                break
+            if (reason := ends(turns)) is not None:
+                break
+        self._forgo(np.full(self._n, self._dear))
+        return turns, reason
+
+    def _gains(self, widest: int) -> bool:
+        """Whether there are columns that gain, after pods that are left out and the beam have been seen to."""
+        while not self._generate(found := self._lp.solve()):
+            if self._steeper(found):
+                continue
+            if 4 * self.width > widest:
+                return False
+            self.width *= 4
+            self._shadow[:] = np.nan
+        return True
+
+    def _steeper(self, found: LpSolution) -> bool:
+        """Whether pods were still left out; they cost twice as much now."""
+        out = (found.values[: self._n] > _WHOLE) & (self._forgone < self._dear)
+        if out.any():
+            self._forgo(np.where(out, np.minimum(2.0 * self._forgone + _CRUMB * self._dear, self._dear), self._forgone))
+        return bool(out.any())
+
+    def _forgo(self, cost: Floats) -> None:
+        """Let a pod of each class that is left out cost so much, (n,)."""
+        self._forgone = cost
+        self._lp.price(np.arange(self._n, dtype=np.int32), cost)
+
+    def _generate(self, found: LpSolution) -> int:
+        exact = np.maximum(found.duals[: self._n], 0.0)
+        self._price = _SMOOTHING * self._price + (1 - _SMOOTHING) * exact
+        self._turn += 1
+        asked = [(self._price, self._all), (exact, self._all)]
+        if self._turn % self.every:
+            asked.insert(0, (self._price, self._paying))
+        for prices, places in asked:
+            made = self._priced(prices, found, places)
+            self._paying = np.unique([column.place for column in made]).astype(np.int64)
+            self._price = prices
+            if added := self.add(made):
+                return added
+        return 0
+
+    def _priced(self, prices: Floats, found: LpSolution, places: Ints) -> list[Column]:
+        """For each of these places the best columns at these prices, if they are worth more than they cost."""
+        job, limits = self._job, (self._counted * found.duals[self._n :]).sum(axis=1)
+        # Sums, no matrix products: those are shared out to threads, and rounded by how many there are.
+        needed = job.price - (job.base * prices).sum(axis=1) - limits + _CHEAPER * np.maximum(job.price, 1.0)
+
+        def of(places: Ints) -> list[Column]:
+            made = priced(job, prices, needed, self._shadow, self._left, places, self.width, self.per_place)
+            return [Column(place, counts) for place, counts in zip(made[0].tolist(), made[1], strict=True)]
+
+        if self.pool is None:
+            return of(places)
+        return [column for columns in self.pool.map(of, places[:, None]) for column in columns]
+
+    def prices(self) -> Floats:
+        """(n,) what the program pays for a pod."""
+        return np.maximum(self._lp.solve().duals[: self._n], 0.0)
+
+    def dive(
+        self, ends: Callable[[int], StopReason | None] = lambda _: None
+    ) -> tuple[list[Column] | None, int, StopReason | None]:
+        """Whole columns that cover every pod, or None where none are found; the rounds it took, and why it hurried.
+
+        Where it did, the rounds are those before: a replay hurries after as many.
+        After each round new columns are generated for what is left, until `ends`, told the round, says that time is up.
+        The program is used up by this.
+        """
+        chosen: list[Column] = []
+        uppers, reason, hurried = self._upper.copy(), None, 0
+        for turn in range(1, 4 * self._n + 4 * len(self.task.places) + 10):
+            found = self._lp.solve()
+            for _ in range(_AGAIN if reason is None else 0):
+                if not self._generate(found):
+                    break
+                found = self._lp.solve()
+            fixed = self._fixed(found, uppers)
+            if not fixed:
+                break
+            for column, times in fixed:
+                covers = (column.counts + self.task.places[column.place].base) * times
+                self._left = np.maximum(self._left - covers, 0)
+                uppers -= self._counted[column.place] * times
+                chosen += [column] * times
+            if not self._left.any():
+                return chosen, hurried or turn, reason
+            self._bound(uppers)
+            if reason is None and (reason := ends(turn)):
+                hurried = turn
+        return None, hurried or turn, reason
+
+    def _bound(self, uppers: Floats) -> None:
+        """Let the program cover what is left, within these limits of places."""
+        rows = np.arange(self._n + len(uppers), dtype=np.int32)
+        lower = np.concatenate([self._left, np.full(len(uppers), -INFINITY)])
+        self._lp.bound_rows(rows, lower, np.concatenate([np.full(self._n, INFINITY), uppers]))
+
+    def _fixed(self, found: LpSolution, uppers: Floats) -> list[tuple[Column, int]]:
+        """What to fix next: the whole part of every column; where there is none, a tenth of them, those used most."""
+        values = found.values[self._n :]
+        # Pods that come along with others for nothing have no price; a crumb of one tells them from nobody.
+        worth = np.maximum(found.duals[: self._n], 0.0) + _CRUMB * self.task.guess
+        whole = np.floor(values + _WHOLE).astype(np.int64)
+        order = np.argsort(-values, kind="stable")[: int((values > _WHOLE).sum())]
+        parts = 1 + len(order) // 10
+        least = 0.85 if whole.any() else 0.5
+        fixed: list[tuple[Column, int]] = []
+        left, uppers = self._left.copy(), uppers.copy()
+        for i in order.tolist():
+            if not whole[i] and fixed and (values[i] < least or not parts):
+                break
+            column, times = self.columns[i], max(1, int(whole[i]))
+            covers = column.counts + self.task.places[column.place].base
+            # Nothing is fixed whose worth is mostly in pods that are covered already.
+            full = _USEFUL * (covers * worth).sum()
+            while times > 1 and (np.minimum(covers * times, left) * worth).sum() < times * full:
+                times -= 1
+            if fixed and (np.minimum(covers, left) * worth).sum() < full:
+                continue
+            if (self._counted[column.place] * times > uppers).any():
+                continue
+            fixed.append((column, times))
+            uppers -= self._counted[column.place] * times
+            left = np.maximum(left - covers * times, 0)
+            parts -= not whole[i]
+        return fixed
+
+
+def cost_of(task: Task, column: Column) -> float:
+    """Price of the column's place and of the moves to it."""
+    place = task.places[column.place]
+    return place.price + float(np.maximum(column.counts - place.own, 0) @ task.move_price)
+
+
+def exactly(task: Task, chosen: list[Column]) -> list[Column] | None:
+    """The columns without pods that are covered twice; None where only pods that have to stay could be left out.
+
+    Newcomers go before pods that could stay, and nodes that are worth least for their price give pods up first.
+    """
+    covered = sum((task.places[one.place].base + one.counts for one in chosen), np.zeros_like(task.demand))
+    over = np.asarray(covered - task.demand)
+    if not over.any():
+        return chosen
+    found = sorted(chosen, key=lambda one: float(one.counts @ task.guess) / max(1.0, task.places[one.place].price))
+    for newcomers in (True, False):
+        for i, one in enumerate(found):
+            loose = np.maximum(one.counts - task.places[one.place].own, 0) if newcomers else one.counts
+            cut = np.minimum(loose, np.maximum(over, 0))
+            if cut.any():
+                over = over - cut
+                found[i] = Column(one.place, one.counts - cut)
+    return None if over.any() else found
+
+
+def job_of(task: Task) -> Job:
+    """The task as arrays."""
+    classes = range(len(task.demand))
+    apart = next((place.enemies for place in task.places if place.enemies), {})  # the same for all places
+    others = [apart.get(c, ()) for c in classes]
+    most = np.stack([place.most for place in task.places])
+    base = np.stack([place.base for place in task.places])
+    for c, enemies in apart.items():
+        most[base[:, list(enemies)].any(axis=1), c] = 0
+    return Job(
+        requests=task.requests,
+        guess=task.guess,
+        move_price=task.move_price,
+        price=np.array([place.price for place in task.places]),
+        room=np.stack([place.room for place in task.places]),
+        most=most,
+        base=base,
+        own=np.stack([place.own for place in task.places]),
+        limit=np.array([place.limit for place in task.places], dtype=np.int64),
+        existing=task.existing,
+        enemy_start=np.concatenate([[0], np.cumsum([len(one) for one in others])]).astype(np.int64),
+        enemies=np.array([d for one in others for d in one], dtype=np.int64),
+    )
+
+
+def filled(requests: Ints, prices: Floats, place: Place, width: int) -> tuple[Ints, float]:
+    """((n,) pods, their worth): a nearly best filling of a new node with classes that request this (n, R)."""
+    free = np.zeros(len(prices))
+    job = job_of(Task(requests, place.most, free, (place,), (), prices))
+    nothing = np.full(requests.shape[1], np.nan)
+    counts, worth = filling(job, prices, 0, place.most, np.flatnonzero(place.most), width, 0.0, nothing)
+    return counts, float(worth)

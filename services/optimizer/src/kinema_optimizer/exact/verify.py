@@ -1,0 +1,191 @@
+"""Whether a solution of a tiny problem is one: every constraint again, in integers, on the solution itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from kinema_optimizer.exact.model import ALONE, NOWHERE, Apart, Census, Even, Near, TinyProblem, TinySolution, Zoning
+
+
+def flaws(problem: TinyProblem, solution: TinySolution) -> tuple[str, ...]:
+    """Every constraint that the solution breaks; empty when it is a plan for the problem."""
+    world = _World(problem, solution)
+    found = [*_counts(problem, solution), *_sites(problem, solution)]
+    if found:
+        return tuple(found)
+    found += [*_rooms(problem, solution), *_limits(problem, solution)]
+    found += [flaw for near in problem.near for flaw in _near(world, near)]
+    found += [flaw for apart in problem.apart for flaw in _apart(world, apart)]
+    found += [flaw for even in problem.even for flaw in _even(world, even)]
+    return tuple(found)
+
+
+class _World(NamedTuple):
+    problem: TinyProblem
+    solution: TinySolution
+
+    @property
+    def sites(self) -> list[int]:
+        """Sites that remain or are booted."""
+        live = [site for site, keep in enumerate(self.solution.keep) if keep]
+        return [*live, *range(len(self.solution.keep), len(self.solution.keep) + len(self.solution.boots))]
+
+    def domain(self, zoning: Zoning, site: int) -> int:
+        """The domain of a site; hosts that are domains by themselves are numbered below `ALONE`."""
+        live = len(self.solution.keep)
+        if site < live:
+            return zoning.nodes[site]
+        number = zoning.machines[self.solution.boots[site - live]]
+        return ALONE - 1 - site if number == ALONE else number
+
+    def counts(self, census: Census) -> Counter[int]:
+        """Pods counted by domain."""
+        found: Counter[int] = Counter()
+        for site in self.sites:
+            here = sum(self.solution.count(kind, site) for kind in census.kinds)
+            here += census.others[site] if site < len(self.solution.keep) else 0
+            found[self.domain(census.zoning, site)] += here
+        del found[NOWHERE]
+        return found
+
+    def doubled(self, census: Census) -> Counter[int]:
+        """Pods counted by domain when all have arrived and nobody has left."""
+        found: Counter[int] = Counter()
+        for kind in census.kinds:
+            for home in self.problem.kinds[kind].homes:
+                found[self.domain(census.zoning, home)] += 1
+            for site, count in self.solution.arrive[kind].items():
+                found[self.domain(census.zoning, site)] += count
+        for site, count in enumerate(census.others):
+            found[self.domain(census.zoning, site)] += count
+        del found[NOWHERE]
+        return found
+
+    def domains(self, rule: Even, sites: Iterable[int]) -> set[int]:
+        """The domains that count for a spread, by these sites."""
+        live, boots = len(self.solution.keep), self.solution.boots
+        counting = (
+            site for site in sites if (site in rule.nodes if site < live else boots[site - live] in rule.machines)
+        )
+        return {self.domain(rule.census.zoning, site) for site in counting}
+
+
+def _counts(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
+    for index, kind in enumerate(problem.kinds):
+        stay, arrive, lost = solution.stay[index], solution.arrive[index], solution.lost[index]
+        if min([lost, *stay.values(), *arrive.values()]) < 0:
+            yield "a count is negative"
+        if lost and not kind.pending:
+            yield "a running pod is left without a place"
+        if sum(stay.values()) + sum(arrive.values()) + lost != len(kind.pods):
+            yield "pods are lost or placed twice"
+        if any(count > kind.at(node) for node, count in stay.items()):
+            yield "more pods stay than there are"
+        if kind.replaced and any(stay.values()):
+            yield "a pod that is replaced stays"
+    for rollout in range(len(problem.rollouts)):
+        members = [index for index, kind in enumerate(problem.kinds) if kind.rollout == rollout]
+        stays = sum(sum(solution.stay[index].values()) for index in members)
+        if 0 < stays < sum(len(problem.kinds[index].pods) for index in members):
+            yield "a rolling update replaces a part of its workload"
+
+
+def _sites(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
+    if any(place.fixed and not keep for place, keep in zip(problem.places, solution.keep, strict=True)):
+        yield "a node that must stay is deleted"
+    live = len(problem.places)
+    for index, kind in enumerate(problem.kinds):
+        for site, count in solution.arrive[index].items():
+            admits = site in kind.nodes if site < live else solution.boots[site - live] in kind.machines
+            if count and not admits:
+                yield "a site takes pods that it does not admit"
+        used = {site for site in {*solution.stay[index], *solution.arrive[index]} if solution.count(index, site)}
+        if any(site < live and not solution.keep[site] for site in used):
+            yield "a deleted node holds pods"
+    for site in range(live, live + len(solution.boots)):
+        if not any(solution.count(index, site) for index in range(len(problem.kinds))):
+            yield "a node is booted for nobody"
+
+
+def _rooms(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
+    live = len(problem.places)
+    for site in _World(problem, solution).sites:
+        room = problem.places[site].room if site < live else problem.machines[solution.boots[site - live]].room
+        for r, free in enumerate(room):
+            loads = [(kind.requests[r], index) for index, kind in enumerate(problem.kinds)]
+            wanted = sum(load * solution.count(index, site) for load, index in loads)
+            asked = sum(load * solution.arrive[index].get(site, 0) for load, index in loads)
+            if free is not None and asked and wanted > free:
+                yield "a site is overfull"
+
+
+def _limits(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
+    booted = Counter(solution.boots)
+    over = any(machine.limit is not None and booted[m] > machine.limit for m, machine in enumerate(problem.machines))
+    if over or any(sum(booted[m] for m in members) > limit for members, limit in problem.pools):
+        yield "more machines are booted than there are"
+
+
+def _near(world: _World, rule: Near) -> Iterator[str]:
+    counts = world.counts(rule.census)
+
+    def alone(site: int, *, itself: bool) -> bool:
+        place = world.domain(rule.census.zoning, site)
+        if place == NOWHERE:
+            return True
+        return counts[place] <= int(itself) and not (itself and counts.total() == 1)
+
+    for kind, homes in rule.holders:
+        itself = kind in rule.census.kinds
+        bound = {site for site, count in world.solution.arrive[kind].items() if count}
+        bound |= {site for site, count in world.solution.stay[kind].items() if count and site in homes}
+        if any(alone(site, itself=itself) for site in bound):
+            yield "a pod is without those that it needs"
+    for node, itself in rule.others:
+        if world.solution.keep[node] and alone(node, itself=itself):
+            yield "a pod that may not move is left without those that it needs"
+
+
+def _apart(world: _World, rule: Apart) -> Iterator[str]:
+    zoning, counts, arriving = rule.census.zoning, world.counts(rule.census), Counter[int]()
+    for kind in rule.census.kinds:
+        for site, count in world.solution.arrive[kind].items():
+            arriving[world.domain(zoning, site)] += count
+    del arriving[NOWHERE]
+    for kind in rule.holders:
+        own = int(kind in rule.census.kinds)
+        for site, count in world.solution.arrive[kind].items():
+            if count and counts[world.domain(zoning, site)] > own:
+                yield "a pod arrives where those are that it keeps away"
+        for site, count in world.solution.stay[kind].items():
+            if count and arriving[world.domain(zoning, site)]:
+                yield "a pod arrives where it is kept away"
+    if any(world.solution.keep[node] and arriving[zoning.nodes[node]] for node in rule.others):
+        yield "a pod arrives where one that may not move keeps it away"
+
+
+def _even(world: _World, rule: Even) -> Iterator[str]:
+    counts, domains = world.counts(rule.census), world.domains(rule, world.sites)
+    if domains and max(counts[place] for place in domains) - _fewest(rule, counts, domains) > rule.allowed:
+        yield "pods are spread less evenly than a rule allows"
+    if _crowded(world, rule, counts, domains):
+        yield "a pod arrives where there are too many already"
+    every = range(len(world.solution.keep) + len(world.solution.boots))
+    doubled = world.problem.doubled and rule.doubles
+    if doubled and _crowded(world, rule, world.doubled(rule.census), world.domains(rule, every)):
+        yield "a pod arrives where there are too many already until the old copies have gone"
+
+
+def _fewest(rule: Even, counts: Counter[int], domains: set[int]) -> int:
+    return 0 if len(domains) < rule.min_domains else min(counts[place] for place in domains)
+
+
+def _crowded(world: _World, rule: Even, counts: Counter[int], domains: set[int]) -> bool:
+    """Whether a pod that holds the rule arrives where it would be above the skew."""
+    if not domains:
+        return False
+    most = _fewest(rule, counts, domains) + rule.max_skew
+    arriving = ((site, count) for kind in rule.holders for site, count in world.solution.arrive[kind].items())
+    return any(count and counts[world.domain(rule.census.zoning, site)] > most for site, count in arriving)

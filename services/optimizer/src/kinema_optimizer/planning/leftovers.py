@@ -1,0 +1,157 @@
+"""Places for pending pods that a solution left out although something could hold them.
+
+The reduction of rules is cautious: it may see no place for a pod where the rules themselves allow one, as beside a pod
+that is placed in the same plan, say. So when everybody else is seated, who is left is tried by the rules themselves,
+one after another: on the nodes that remain, else on the cheapest of new nodes and those that were to be deleted. Who
+left a node that remains after all may still go where he was to go: its room may be what the other lacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from kinema_core.events import Cost, Offer, Placement, Plan, PlanNode, Pod, Unplaced
+from kinema_core.model.checker.free_places import Vacancies, Vacancy
+from kinema_core.model.checker.view import MICRO, View, view_of
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import MobilityOptions
+
+
+def with_leftovers(
+    plan: Plan, cluster: Cluster, offers: Iterable[Offer], *, now: datetime, options: MobilityOptions
+) -> Plan:
+    """The plan with everybody seated that still can be, by priority, then by name; the plan itself when nobody can.
+
+    Whoever finds no room takes that of pending pods of lower priority, which are then left out unless they find other.
+    """
+    left = [item.pod for item in plan.unplaced]
+    if not left:
+        return plan
+    view = view_of(plan, cluster, tuple(offers), now=now, options=options)
+    waiting = [view.pods[key] for key in left if view.pods[key].node is None and key not in view.mobility.held]
+    if not waiting:
+        return plan
+    vacancies = Vacancies(view)
+    waiting.sort(key=_precedence)
+    seated = _all_seated(vacancies, waiting)
+    found = {pod.key for pod, _ in seated}
+    swapped, ousted = _swapped(vacancies, view, [pod for pod in waiting if pod.key not in found])
+    seated += swapped
+    if ousted:
+        seated += _all_seated(vacancies, sorted(ousted, key=_precedence))
+    return _with_seats(plan, seated, ousted) if seated else plan
+
+
+def _precedence(pod: Pod) -> tuple[int, str]:
+    return -pod.priority, pod.key
+
+
+def _all_seated(vacancies: Vacancies, waiting: Sequence[Pod]) -> list[tuple[Pod, Vacancy]]:
+    """Who finds a place, tried until nobody does any more: company, or a new node, may be what others lacked."""
+    seated: list[tuple[Pod, Vacancy]] = []
+    while more := _seated(vacancies, waiting):
+        seated += more
+        taken = {pod.key for pod, _ in more}
+        waiting = [pod for pod in waiting if pod.key not in taken]
+    return seated
+
+
+def _swapped(vacancies: Vacancies, view: View, waiting: Sequence[Pod]) -> tuple[list[tuple[Pod, Vacancy]], list[Pod]]:
+    """Who takes the place of less important pending pods, and these."""
+    placed: dict[str, list[Pod]] = {}
+    for seat in view.seats:
+        if seat.pod.node is None:
+            placed.setdefault(seat.to, []).append(seat.pod)
+    seated: list[tuple[Pod, Vacancy]] = []
+    ousted: list[Pod] = []
+    hopeless: set[tuple[object, ...]] = set()
+    for pod in waiting if placed else ():
+        kind = (pod.namespace, pod.labels, pod.rules, pod.requests, pod.annotations, pod.owner, pod.priority)
+        found = None if kind in hopeless else vacancies.find_instead(pod, _lesser(placed, pod))
+        if found is None:
+            hopeless.add(kind)
+            continue
+        vacancy, gone = found
+        for other in gone:
+            vacancies.give_up(other, vacancy.site.name)
+            placed[vacancy.site.name].remove(other)
+        vacancies.take(pod, vacancy)
+        seated.append((pod, vacancy))
+        ousted += gone
+    return seated, ousted
+
+
+def _lesser(placed: Mapping[str, Sequence[Pod]], pod: Pod) -> Mapping[str, Sequence[Pod]]:
+    """Pending pods of lower priority by the node that they were put on, the least important first."""
+    return {
+        name: sorted((one for one in pods if one.priority < pod.priority), key=lambda one: (one.priority, one.key))
+        for name, pods in placed.items()
+    }
+
+
+def _seated(vacancies: Vacancies, waiting: Sequence[Pod]) -> list[tuple[Pod, Vacancy]]:
+    """Who finds a place when each is tried once; equal pods are not tried again after one of them found none."""
+    found: list[tuple[Pod, Vacancy]] = []
+    hopeless: set[tuple[object, ...]] = set()
+    for pod in waiting:
+        kind = (pod.namespace, pod.labels, pod.rules, pod.requests, pod.annotations, pod.owner)
+        place = None if kind in hopeless else vacancies.find(pod)
+        if place is None:
+            hopeless.add(kind)
+            continue
+        vacancies.take(pod, place)
+        found.append((pod, place))
+    return found
+
+
+def _with_seats(plan: Plan, seated: Sequence[tuple[Pod, Vacancy]], ousted: Sequence[Pod]) -> Plan:
+    fresh = [_boot(found, offer) for _, found in seated if (offer := found.offer) is not None]
+    gone, found = {pod.key for pod in ousted}, {pod.key for pod, _ in seated}
+    placements = [item for item in plan.placements if item.pod not in gone]
+    placements += [_placement(pod, place.site.name) for pod, place in seated]
+    unplaced = [item for item in plan.unplaced if item.pod not in found]
+    unplaced += [
+        Unplaced(pod=pod.key, uid=pod.uid, code="priority", reason="pods of higher priority take the room that is left")
+        for pod in ousted
+        if pod.key not in found
+    ]
+    used = {place.site.name for _, place in seated}
+    nodes = [_kept(node) if node.action == "delete" and node.name in used else node for node in plan.nodes]
+    more = sum(place.price for _, place in seated)
+    return msgspec.structs.replace(
+        plan,
+        status="feasible",
+        cost=_cost(plan.cost, more),
+        nodes=(*nodes, *fresh),
+        placements=tuple(sorted(placements, key=lambda item: item.pod)),
+        unplaced=tuple(sorted(unplaced, key=lambda item: item.pod)),
+    )
+
+
+def _kept(node: PlanNode) -> PlanNode:
+    return msgspec.structs.replace(node, action="keep")
+
+
+def _boot(found: Vacancy, offer: Offer) -> PlanNode:
+    return PlanNode(
+        name=found.site.name,
+        machine_type=offer.machine_type,
+        zone=offer.zone,
+        capacity_type=offer.capacity_type,
+        offer=offer.name,
+        usd_per_hour=round(offer.micro_usd_per_hour / MICRO, 6),
+        action="boot",
+    )
+
+
+def _placement(pod: Pod, to: str) -> Placement:
+    return Placement(pod=pod.key, uid=pod.uid, source=None, to=to, strategy="schedule", requests=pod.requests)
+
+
+def _cost(cost: Cost, more: int) -> Cost:
+    after, bound = round(cost.after * MICRO) + more, round(cost.lower_bound * MICRO)
+    gap = (after - bound) / bound if bound else None if after else 0.0
+    return msgspec.structs.replace(cost, after=round(after / MICRO, 6), gap=None if gap is None else round(gap, 6))

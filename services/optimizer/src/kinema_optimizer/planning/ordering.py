@@ -1,0 +1,162 @@
+"""From what a solver decided to a plan whose moves have an order, and which of two such plans is better.
+
+A limit on moves is one on restarts: who makes a stop on the way restarts twice, and counts twice.
+
+Zones in which a node is not Ready: what the plan takes to run there may have to be started anew, in that zone.
+
+Pods of a node that is not Ready count as running until they are gone: most such nodes come back. But a plan that leaves
+their zone without any node that takes pods rests on nothing: their successors, a volume's users, or the next pod of a
+spread would find no place there. So one node that takes pods stays in such a zone, the cheapest, if it has any now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from kinema_core.events import FrozenMap, Node, Plan
+from kinema_core.model.checker.view import Violation
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.risk import ORDINARY, restart_risk
+from kinema_core.model.sequencing.waves import order_transition, with_steps
+from kinema_optimizer.planning.leftovers import with_leftovers
+from kinema_optimizer.planning.naming import Outcome, keeping, nothing, without_moves
+from kinema_optimizer.planning.plan import build_plan
+from kinema_optimizer.problem.compile import Compiled
+from kinema_optimizer.request.objective import MICRO
+
+ATTEMPTS: Final = 8
+"""How often moves without an order are taken out before nothing is moved at all."""
+
+
+def rank(problem: Compiled, plan: Plan) -> tuple[int, int, int, int]:
+    """The less the better: moves above the limit, pods without a place, micro-USD per hour with moves priced, moves."""
+    asked, moved = problem.question, _moved(plan)
+    paid = round(plan.cost.after * MICRO)
+    if asked.move_price:
+        pods = asked.cluster.pods_by_key
+        risk = sum(restart_risk(asked.cluster, pods[key]) * times for key, times in moved.items())
+        paid += asked.move_price * risk // ORDINARY
+    return _excess(problem, plan), len(plan.unplaced), paid, sum(moved.values())
+
+
+def exceeds(problem: Compiled, plan: Plan) -> tuple[Violation, ...]:
+    """What a plan has against it that moves more than it may, although no new requests make pods move."""
+    if problem.resizes or not _excess(problem, plan):
+        return ()
+    said = f"{sum(_moved(plan).values())} moves, stops on the way counted; at most {problem.question.max_moves} may be"
+    return (Violation("max-moves", "moves", said),)
+
+
+def _excess(problem: Compiled, plan: Plan) -> int:
+    most = problem.question.max_moves
+    return 0 if most is None else max(0, sum(_moved(plan).values()) - most)
+
+
+def _moved(plan: Plan) -> Mapping[str, int]:
+    """Running pods whose node changes, by key, and how often."""
+    times = Counter(step.pod for step in plan.steps if step.action == "move")
+    moving = (one.pod for one in plan.placements if one.source is not None and one.source != one.to)
+    return {key: max(1, times[key]) for key in moving}
+
+
+def counting(plan: Plan, stuck: Collection[str]) -> Plan:
+    """The plan that says how many of these pods, whose moves had no order, it leaves where they are."""
+    staying = {one.pod for one in plan.placements if one.source == one.to}
+    figures = {**plan.figures, "kept_in_place_without_an_order": float(len(staying.intersection(stuck)))}
+    return msgspec.structs.replace(plan, figures=FrozenMap(figures)) if stuck else plan
+
+
+def ordered(problem: Compiled, outcome: Outcome) -> tuple[Plan, frozenset[str]]:
+    """The plan with its steps in waves, and the pods whose moves had no order at first: such moves are taken out.
+
+    Where that does not help, nobody moves, and only those who wait are seated.
+    """
+    first: frozenset[str] = frozenset()
+    for _ in range(ATTEMPTS):
+        plan, stuck = attempt(problem, outcome)
+        if not stuck:
+            return plan, first
+        first = first or frozenset(stuck)
+        if outcome.targets.keys().isdisjoint(stuck):  # who was seated last has no order with what the others do
+            break
+        outcome = without_moves(problem, outcome, stuck)
+    plan, stuck = attempt(problem, nothing(problem))
+    return (build_plan(problem, nothing(problem)) if stuck else plan), first
+
+
+def attempt(problem: Compiled, outcome: Outcome) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with its steps, and the pods whose moves have no order, or none within the limit: who makes stops."""
+    asked = problem.question
+    plan = _complete(problem, outcome)
+    transition = order_transition(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
+    found = with_steps(plan, transition)
+    if transition.stuck or not _excess(problem, found):
+        return found, transition.stuck
+    return found, tuple(sorted(key for key, times in _moved(found).items() if times > 1))
+
+
+def _complete(problem: Compiled, outcome: Outcome) -> Plan:
+    """The plan with those seated whom the solver left out though they have a place, and with nodes that zones need.
+
+    Where nodes that were to go are kept for them, everybody else on these stays, if that is no worse.
+    """
+    asked = problem.question
+
+    def built(outcome: Outcome) -> Plan:
+        plan = build_plan(problem, outcome)
+        return with_leftovers(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
+
+    plan = built(outcome)
+    needed = leaned_on(plan, asked.cluster)
+    if needed:
+        outcome = keeping(problem, outcome, needed)
+        plan = built(outcome)
+    names = (node.name for node, keep in zip(asked.cluster.nodes, outcome.keep, strict=True) if not keep)
+    kept = {node.name for node in plan.nodes if node.action == "keep"}.intersection(names)
+    if not kept:
+        return plan
+    return min((plan, built(keeping(problem, outcome, kept))), key=lambda one: rank(problem, one))
+
+
+def leaned_on(plan: Plan, cluster: Cluster) -> frozenset[str]:
+    """Names of the nodes to keep: one for each zone that the plan leaves to nodes that are not Ready and hold pods."""
+    absent, serving = _zones(plan, cluster)
+    lost = absent.keys() - serving.keys()
+    found: dict[str, tuple[float, str]] = {}
+    for node in plan.nodes if lost else ():
+        live = cluster.node(node.name)
+        if node.action == "delete" and node.zone in lost and live is not None and _is_open(live):
+            found[node.zone] = min(found.get(node.zone, (node.usd_per_hour, node.name)), (node.usd_per_hour, node.name))
+    return frozenset(name for _, name in found.values())
+
+
+def last_beside(plan: Plan, cluster: Cluster) -> Mapping[str, str]:
+    """Nodes that the plan could not delete for this rule alone, each with one of its zone that is not Ready."""
+    absent, serving = _zones(plan, cluster)
+    return {nodes[0]: absent[zone] for zone, nodes in serving.items() if zone in absent and len(nodes) == 1}
+
+
+def _zones(plan: Plan, cluster: Cluster) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """By zone: a node that stays, is not Ready and holds pods; and those that take pods after the plan."""
+    absent: dict[str, str] = {}
+    serving: dict[str, list[str]] = {}
+    if all(node.ready for node in cluster.nodes):
+        return absent, serving
+    used = {place.to for place in plan.placements}
+    for node in plan.nodes:
+        live = cluster.node(node.name)
+        if node.action == "delete":
+            continue
+        if live is None or _is_open(live):
+            serving.setdefault(node.zone, []).append(node.name)
+        elif node.name in used and not live.ready:
+            absent.setdefault(node.zone, node.name)
+    return absent, serving
+
+
+def _is_open(node: Node) -> bool:
+    return node.ready and not node.unschedulable

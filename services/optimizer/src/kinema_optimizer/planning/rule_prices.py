@@ -1,0 +1,296 @@
+"""The constraints whose price is worth knowing, each as the same question without it.
+
+The price of a constraint is what the cluster could cost less without it: the difference of two answers, or of two
+bounds. What is given up is that constraint alone, so prices of several do not add up.
+
+What constraints cost, as far as the time that is left for it allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from kinema_core.events import Binding, Held, Offer, PlacementRules, Stop
+from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
+from kinema_core.model.catalog import node_prices
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import Mobility, mobility
+from kinema_core.model.vocabulary import (
+    DO_NOT_DISRUPT,
+    DO_NOT_MOVE,
+    PREFER_NO_EVICTION,
+    SAFE_TO_EVICT,
+    SCALE_DOWN_DISABLED,
+    STRATEGY,
+)
+from kinema_optimizer.bounds.certificate import lower_bound
+from kinema_optimizer.planning import relaxed_cluster
+from kinema_optimizer.planning.portfolio import SOON, Answer, least_cost
+from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.request.headroom import FLOOR, NAMESPACE, ROOM, USABLE
+from kinema_optimizer.solvers.stopping import PRICING, StepStop, StopRule
+
+MICRO: Final = 1_000_000
+SINGLES: Final = 12
+"""Single budgets, nodes and offers that are looked at: those whose nodes cost most."""
+_NODE_KEYS: Final = (SCALE_DOWN_DISABLED, DO_NOT_DISRUPT)
+_ANNOTATIONS: Final = {
+    "do-not-disrupt": DO_NOT_DISRUPT,
+    "do-not-move": DO_NOT_MOVE,
+    "safe-to-evict": SAFE_TO_EVICT,
+    "prefer-no-eviction": PREFER_NO_EVICTION,
+    "strategy-none": STRATEGY,
+    "strategy-unknown": STRATEGY,
+    "strategy-recreate": STRATEGY,
+}
+"""Code of a held pod → the annotation behind it."""
+_CONTROLLERS: Final = {
+    "bare-pod": "pods without a controller",
+    "unknown-controller": "controllers that Kinema does not know",
+    "single-replica": "single replicas",
+}
+_BUDGETS: Final = "pdb *"
+_BY_BUDGETS: Final = frozenset({"pdb-never", "pdb-unhealthy", "two-budgets"})
+_TEMPLATES: Final = "templates that differ from pods"
+_CLASSES: Final[Mapping[str, str]] = {
+    **{code: f"annotation {key}" for code, key in _ANNOTATIONS.items()},
+    **_CONTROLLERS,
+    "host-path": "host paths",
+    "job": "pods of jobs",
+    "pdb-never": _BUDGETS,
+    "pdb-unhealthy": _BUDGETS,
+    "two-budgets": _BUDGETS,
+    "template-differs": _TEMPLATES,
+}
+"""Code of a held pod → the class of constraints that holds it."""
+_PLACEHOLDERS: Final = {FLOOR: "minimum nodes", ROOM: "headroom", USABLE: "usable resources"}
+_PARTS: Final[Mapping[str, Callable[[PlacementRules], PlacementRules]]] = {
+    "host ports": relaxed_cluster.no_host_ports,
+    "node selectors and node affinity": relaxed_cluster.no_node_rules,
+    "pod affinity": relaxed_cluster.no_affinity,
+    "pod anti-affinity": relaxed_cluster.no_anti_affinity,
+    "rules that are not modelled": relaxed_cluster.no_unmodelled,
+    "topology spread": relaxed_cluster.no_spread,
+    "volumes": relaxed_cluster.no_volumes,
+}
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """A constraint and the question without it."""
+
+    name: str
+    make: Callable[[], Question]
+    """Costs time and memory in the size of the cluster: call it for one relaxation after the other."""
+
+
+def class_of(code: str) -> str:
+    """The class of constraints that holds a pod, as prices name it; the code itself where that is no class."""
+    return _CLASSES.get(code, code)
+
+
+def constraint_relaxations(question: Question, *, singles: int = SINGLES) -> tuple[Relaxation, ...]:
+    """Every class of constraints that this cluster has, then the single ones whose nodes cost most; each by name.
+
+    Raises:
+        PriceError: live nodes have no price.
+    """
+    facts = mobility(question.cluster, question.now, question.options)
+    classes = [*_held(question, facts), *_rules(question), *_limits(question)]
+    alone = _Singles(question, facts).dearest(singles)
+    return (*sorted(classes, key=_name), *sorted(alone, key=_name))
+
+
+def prices_of(
+    relaxations: Sequence[Relaxation],
+    *,
+    base: int,
+    value: Callable[[Question], int | None],
+    ends: Callable[[int], bool],
+) -> tuple[tuple[Binding, ...], int]:
+    """What constraints cost, the dearest first, and how many were looked at.
+
+    Args:
+        relaxations: in the order in which they are looked at.
+        base: what `value` gives for the question with all constraints, micro-USD per hour.
+        value: a cost or a bound, of one kind for all; None where the time is over in the middle of it.
+        ends: whether to stop before the relaxation of that number; the first, 1, is looked at in any case.
+    """
+    found: list[tuple[int, str]] = []
+    looked = 0
+    for number, one in enumerate(relaxations, start=1):
+        if number > 1 and ends(number):
+            break
+        worth = value(one.make())
+        if worth is None:
+            break
+        looked = number
+        if base > worth:
+            found.append((worth - base, one.name))
+    bindings = (Binding(constraint=name, usd_per_hour=round(-saved / MICRO, 6)) for saved, name in sorted(found))
+    return tuple(bindings), looked
+
+
+def _name(relaxation: Relaxation) -> str:
+    return relaxation.name
+
+
+def _on(question: Question, change: Callable[[Cluster], Cluster]) -> Callable[[], Question]:
+    return lambda: replace(question, cluster=change(question.cluster))
+
+
+def _held(question: Question, facts: Mobility) -> Iterator[Relaxation]:
+    """Rules by which pods or nodes may not move or go."""
+    by_code: dict[str, list[str]] = {}
+    for held in facts.held.values():
+        by_code.setdefault(held.code, []).append(held.pod)
+    for key, code in sorted({key: code for code, key in _ANNOTATIONS.items() if code in by_code}.items()):
+        yield Relaxation(class_of(code), _on(question, partial(relaxed_cluster.without_annotation, key=key)))
+    for code in _CONTROLLERS:
+        if code in by_code:
+            yield Relaxation(class_of(code), _on(question, partial(relaxed_cluster.replaceable, keys=by_code[code])))
+    if "host-path" in by_code:
+        yield Relaxation(
+            class_of("host-path"), _on(question, partial(relaxed_cluster.without_host_paths, keys=by_code["host-path"]))
+        )
+    if "job" in by_code:
+        options = replace(question.options, move_jobs=True)
+        yield Relaxation(class_of("job"), lambda: replace(question, options=options))
+    if _BY_BUDGETS & by_code.keys():
+        keys = [budget.key for budget in question.cluster.budgets]
+        yield Relaxation(_BUDGETS, _on(question, partial(relaxed_cluster.without_budgets, keys=keys)))
+    if "template-differs" in by_code:
+        yield Relaxation(_TEMPLATES, _on(question, relaxed_cluster.without_templates))
+    nodes = [node.name for node in question.cluster.nodes if any(key in node.annotations for key in _NODE_KEYS)]
+    if nodes:
+        change = partial(relaxed_cluster.without_node_annotations, keys=_NODE_KEYS, names=frozenset(nodes))
+        yield Relaxation("node annotations", _on(question, change))
+
+
+def _rules(question: Question) -> Iterator[Relaxation]:
+    """Rules about where pods may be."""
+    cluster = question.cluster
+    distinct = {id(pod.rules): pod.rules for pod in relaxed_cluster.own_pods(cluster)}.values()
+    for name, without in _PARTS.items():
+        if any(without(rules) is not rules for rules in distinct):
+            yield Relaxation(name, _on(question, partial(relaxed_cluster.with_rules, without=without)))
+    taints = [taint for node in cluster.nodes for taint in node.taints if taint.effect != "PreferNoSchedule"]
+    if taints or any(offer.taints for offer in question.offers):
+        yield Relaxation(
+            "taints", _on(question, partial(relaxed_cluster.with_rules, without=relaxed_cluster.no_taints))
+        )
+
+
+def _limits(question: Question) -> Iterator[Relaxation]:
+    """Limits of what is on sale and of how full nodes may be, and room that is kept free."""
+    if any(offer.available is not None for offer in question.offers):
+        yield Relaxation("limit *", lambda: replace(question, offers=_unlimited(question.offers)))
+    if question.percent < 100:
+        yield Relaxation(f"ceiling {question.percent} %", lambda: replace(question, percent=100))
+    if not question.options.allow_spot and any(offer.capacity_type == "spot" for offer in question.offers):
+        options = replace(question.options, allow_spot=True)
+        yield Relaxation("spot only where it is asked for", lambda: replace(question, options=options))
+    for kind, name in _PLACEHOLDERS.items():
+        added = [pod.key for pod in question.cluster.pods if pod.namespace == NAMESPACE and pod.name.startswith(kind)]
+        if added:
+            yield Relaxation(name, _on(question, partial(_without_pods, keys=added)))
+
+
+def _without_pods(cluster: Cluster, keys: Sequence[str]) -> Cluster:
+    gone: dict[str, None] = dict.fromkeys(keys)
+    return relaxed_cluster.changed(cluster, "Pod", gone)
+
+
+def _unlimited(offers: Iterable[Offer], only: str | None = None) -> tuple[Offer, ...]:
+    """The offers without limits, or without that of one pool or offer."""
+    return tuple(
+        msgspec.structs.replace(offer, available=None, pool="") if only in (None, _limit_of(offer)) else offer
+        for offer in offers
+    )
+
+
+def _limit_of(offer: Offer) -> str | None:
+    return None if offer.available is None else offer.pool or offer.name
+
+
+class _Singles:
+    """Single budgets, nodes and limits, each with what the nodes cost that it keeps."""
+
+    def __init__(self, question: Question, facts: Mobility) -> None:
+        self._question = question
+        self._facts = facts
+        self._prices = node_prices(question.cluster, question.offers)
+
+    def dearest(self, most: int) -> Sequence[Relaxation]:
+        """Those that may cost most."""
+        found = [*self._budgets(), *self._nodes(), *self._offers()]
+        found.sort(key=lambda one: (-one[0], one[1].name))
+        return [relaxation for _, relaxation in found[:most]]
+
+    def _budgets(self) -> Iterator[tuple[int, Relaxation]]:
+        cluster = self._question.cluster
+        nodes: dict[str, set[str]] = {}
+        for held in self._facts.held.values():
+            if held.code in _BY_BUDGETS:
+                for budget in budgets_by_pod(cluster).get(held.pod, ()):
+                    if held.code != "pdb-never" or budget.key in blocking_budgets(cluster):
+                        nodes.setdefault(budget.key, set()).add(self._node_of(held))
+        for key in sorted(nodes):
+            change = partial(relaxed_cluster.without_budgets, keys=(key,))
+            price = sum(self._prices.get(name, 0) for name in nodes[key])
+            yield price, Relaxation(f"pdb {key}", _on(self._question, change))
+
+    def _node_of(self, held: Held) -> str:
+        pod = self._question.cluster.pod(held.pod)
+        return "" if pod is None else pod.node or ""
+
+    def _nodes(self) -> Iterator[tuple[int, Relaxation]]:
+        for node in self._question.cluster.nodes:
+            if any(key in node.annotations for key in _NODE_KEYS) and self._facts.deletable[node.name] is not None:
+                change = partial(relaxed_cluster.without_node_annotations, keys=_NODE_KEYS, names=(node.name,))
+                yield self._prices[node.name], Relaxation(f"node {node.name}", _on(self._question, change))
+
+    def _offers(self) -> Iterator[tuple[int, Relaxation]]:
+        offers = self._question.offers
+        for name in sorted({limit for offer in offers if (limit := _limit_of(offer)) is not None}):
+            price = max(offer.micro_usd_per_hour for offer in offers if _limit_of(offer) == name)
+            yield price, Relaxation(f"limit {name}", self._unlimited(name))
+
+    def _unlimited(self, name: str) -> Callable[[], Question]:
+        question = self._question
+        return lambda: replace(question, offers=_unlimited(question.offers, name))
+
+
+def rule_prices(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:
+    """What constraints cost: by how much the bound falls without each, as many as the time allows.
+
+    Where the exact model has proven the plan the bound is the least cost, which it knows without each constraint too.
+    """
+    stop.begin(PRICING)
+
+    def bound(question: Question) -> int | None:
+        if answer.least is None:
+            return lower_bound(compiled(question).relaxed).value
+        step = StepStop(SOON, stop.late)
+        found = least_cost(question, step)
+        return None if step.given_up else answer.least if found is None else found
+
+    ended = stop.ends(0)
+    if ended is not None:
+        return (), Stop(reason=ended, phase=PRICING, iteration=0)
+    relaxations = constraint_relaxations(problem.question)
+    base = answer.least
+    if base is None:
+        base = lower_bound(problem.relaxed).value if relaxations else 0
+    found, looked = prices_of(relaxations, base=base, value=bound, ends=lambda n: stop.ends(n) is not None)
+    if looked == len(relaxations):
+        return found, Stop(reason="optimal", phase=PRICING, iteration=looked + 1)
+    # A replay ends before the one that was begun in vain: before the first of all, 1, it asks as 0.
+    again = looked + 1 if looked else 0
+    return found, Stop(reason=stop.ends(again) or "time-limit", phase=PRICING, iteration=again)

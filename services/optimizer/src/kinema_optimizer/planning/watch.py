@@ -1,0 +1,42 @@
+"""How long a solve takes, for its report."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from kinema_core.events import Solve
+from kinema_optimizer.planning.portfolio import Answer
+from kinema_optimizer.search.progress import Progress, Report
+
+
+@dataclass
+class Watch:
+    """Measures a solve; what it measures is no part of any decision."""
+
+    _began: float = 0.0
+    _feasible: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def reporting(self, progress: Report | None) -> Report:
+        """Notes when the first plan is there, and passes everything on."""
+
+        def report(news: Progress) -> None:
+            self._feasible = self._feasible or time.perf_counter() - self._began
+            if progress is not None:
+                progress(news)
+
+        return report
+
+    def solve(self, answer: Answer, recorded: Solve | None, seed: int) -> Solve:
+        """The report on the solve; a replay's has the seconds of the recording."""
+        seconds, feasible = round(time.perf_counter() - self._began, 3), round(self._feasible, 3)
+        return Solve(
+            seconds=seconds if recorded is None else recorded.seconds,
+            first_feasible_seconds=feasible if recorded is None else recorded.first_feasible_seconds,
+            method=answer.method,
+            seed=seed,
+            stops=answer.stops,
+        )

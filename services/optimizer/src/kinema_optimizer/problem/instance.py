@@ -1,0 +1,288 @@
+"""The placement problem at the size of the largest clusters, and an answer to it: sparse, in integers.
+
+The same problem as `problem.Problem`, which the exact models take, without any array of nodes times classes but one of
+truth values per distinct admission. Rules between pods come as two things that a node can be held against by itself:
+the most pods of a class that it may hold (`cap`), and pairs of classes that may not share it (`conflicts`). What pods
+hold that are on a node already never counts as broken; a newcomer obeys every rule. A node that is kept may give pods
+up that others do not count on (`leaves`), so that pods which fill its room better can come.
+
+Sizes: `C` pod classes, `R` resources, `E` existing nodes, `M` machines on sale, `A` distinct admissions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import gcd
+from typing import Final
+
+import numpy as np
+
+from kinema_optimizer.aggregated.problem import Flags, Ints
+
+UNLIMITED: Final = 2**31 - 1
+"""Stands for no limit, in caps and in machines available."""
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """Pods by class for each of a list of nodes, as compressed rows: node `i` has entries `start[i]:start[i + 1]`."""
+
+    start: Ints
+    """(nodes + 1,)"""
+    classes: Ints
+    """Class of each entry; ascending within a node."""
+    counts: Ints
+    """Pods of each entry, never 0; below it, in changes, pods that leave."""
+
+    def of(self, node: int) -> tuple[tuple[int, int], ...]:
+        """(class, pods) on one node."""
+        row = slice(int(self.start[node]), int(self.start[node + 1]))
+        return tuple(zip(self.classes[row].tolist(), self.counts[row].tolist(), strict=True))
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes are listed."""
+        return len(self.start) - 1
+
+    @cached_property
+    def node_of(self) -> Ints:
+        """Node of each entry."""
+        return np.repeat(np.arange(self.nodes), np.diff(self.start))
+
+    def totals(self, classes: int, where: Flags | None = None) -> Ints:
+        """(C,): pods of each class on all nodes, or on those of `where` (nodes,)."""
+        counts = self.counts if where is None else self.counts * where[self.node_of]
+        return np.bincount(self.classes, weights=counts, minlength=classes).astype(np.int64)
+
+    def loads(self, requests: Ints) -> Ints:
+        """(nodes, R): what the pods of each node request together."""
+        found = np.zeros((self.nodes, requests.shape[1]), dtype=np.int64)
+        np.add.at(found, self.node_of, requests[self.classes] * self.counts[:, None])
+        return found
+
+
+def content(rows: list[dict[int, int]]) -> Content:
+    """Content from one mapping of class to pods per node; zeros are left out."""
+    kept = [sorted((c, n) for c, n in row.items() if n) for row in rows]
+    flat = [entry for row in kept for entry in row]
+    starts = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in kept], out=starts[1:])
+    columns = np.array(flat, dtype=np.int64).reshape(len(flat), 2)
+    return Content(starts, columns[:, 0].copy(), columns[:, 1].copy())
+
+
+@dataclass(frozen=True, eq=False)
+class PackingProblem:
+    """A placement problem. Amounts are in the integer unit of their resource, prices in micro-USD per hour."""
+
+    resources: tuple[str, ...]
+    requests: Ints
+    """(C, R): what one pod of a class requests."""
+    pending: Ints
+    """(C,): pods that run nowhere yet; the only ones that may be left without a place."""
+    rolled: Ints
+    """(C,): pods that are replaced in any case, because their requests change."""
+    cap: Ints
+    """(C,): most pods of the class on a node that takes newcomers of it; `UNLIMITED` where no rule limits them."""
+    conflicts: Ints
+    """(P, 2): pairs of different classes that no node may newly bring together; smaller class first, sorted."""
+    disruption: Ints
+    """(C,): what moving one pod of the class counts, in thousandths of an ordinary move."""
+    pods: Ints
+    """(C,): how many pods one of the class is: more than one where pods move only together."""
+    leaves: Flags
+    """(C,): a node that is kept may give pods of the class up: nobody counts on their company there."""
+    admits: Flags
+    """(A, C): distinct admissions by rule, room aside."""
+
+    nodes: tuple[str, ...]
+    node_price: Ints
+    """(E,)"""
+    node_room: Ints
+    """(E, R): free for newcomers when the node is kept with all that is on it; negative where that is too much."""
+    node_row: Ints
+    """(E,): its row of `admits`; what held pods on the node rule out is ruled out there."""
+    node_fixed: Flags
+    """(E,): the node must be kept."""
+    node_bound: Flags
+    """(E,): it gives nobody up. Nodes that must stay and could make no room for anybody who waits are among them."""
+    stays: Content
+    """Movable pods of each existing node: they need another place when it is deleted, or when it gives them up."""
+    old: Content
+    """Pods of `rolled` by the node that they run on; a newcomer of their class there has not moved."""
+
+    machines: tuple[str, ...]
+    machine_price: Ints
+    """(M,)"""
+    machine_room: Ints
+    """(M, R): what a new machine has for pods besides daemon sets."""
+    machine_row: Ints
+    """(M,): its row of `admits`."""
+    machine_available: Ints
+    """(M,): how many can be had; `UNLIMITED` where that is not limited."""
+    pools: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """Machines that share a limit, and the limit."""
+
+    @cached_property
+    def gives(self) -> Flags:
+        """(E,): the node may give pods up while it is kept: it is not overfull."""
+        return np.asarray(~self.node_bound & (self.node_room >= 0).all(axis=1))
+
+    @cached_property
+    def total(self) -> Ints:
+        """(C,): all pods of the class that are placed or could be."""
+        return np.asarray(self.pending + self.rolled + self.stays.totals(len(self.pending)), dtype=np.int64)
+
+    @cached_property
+    def everybody(self) -> int:
+        """How many pods there are."""
+        return int(self.total @ self.pods)
+
+    @cached_property
+    def price_unit(self) -> int:
+        """Every cost is a multiple of this many micro-USD."""
+        return gcd(*self.node_price.tolist(), *self.machine_price.tolist()) or 1
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """An answer: counts per class and node, not yet which pod."""
+
+    keep: Flags
+    """(E,): existing nodes that stay."""
+    changes: Content
+    """Pods that come to each existing node, and, below 0, pods of its own that leave it; none where it is deleted."""
+    boots: Ints
+    """(B,): machine of each new node."""
+    booted: Content
+    """What each new node takes."""
+    unplaced: Ints
+    """(C,): pending pods left without a place."""
+
+
+def cost(problem: PackingProblem, packing: Packing) -> int:
+    """Price of the nodes kept and booted, micro-USD per hour."""
+    return int(problem.node_price[packing.keep].sum() + problem.machine_price[packing.boots].sum())
+
+
+def displaced(problem: PackingProblem, packing: Packing) -> Ints:
+    """(C,): pods whose node is deleted."""
+    return problem.stays.totals(len(problem.pending), ~packing.keep)
+
+
+def given_up(problem: PackingProblem, packing: Packing) -> Ints:
+    """(C,): pods that leave a node which is kept."""
+    counts = np.maximum(-packing.changes.counts, 0)
+    return np.bincount(packing.changes.classes, weights=counts, minlength=len(problem.pending)).astype(np.int64)
+
+
+def disruption(problem: PackingProblem, packing: Packing) -> int:
+    """What the packing's moves count, in thousandths of an ordinary move; rolled pods that come back count nothing."""
+    return int((_moved(problem, packing) * problem.disruption).sum())
+
+
+def moves(problem: PackingProblem, packing: Packing) -> int:
+    """Pods whose node changes."""
+    return int(_moved(problem, packing) @ problem.pods)
+
+
+def _moved(problem: PackingProblem, packing: Packing) -> Ints:
+    back = np.zeros(len(problem.pending), dtype=np.int64)
+    for e in np.flatnonzero(np.diff(problem.old.start) > 0).tolist():
+        here = dict(packing.changes.of(e))
+        for c, count in problem.old.of(e):
+            back[c] += min(count, max(0, here.get(c, 0)))
+    gone = displaced(problem, packing) + given_up(problem, packing)
+    return np.asarray(gone + problem.rolled - back, dtype=np.int64)
+
+
+def flaws(problem: PackingProblem, packing: Packing) -> tuple[str, ...]:
+    """Every constraint that the packing breaks, in integers; empty when it is a plan for the problem."""
+    found = [*_count_flaws(problem, packing)]
+    if (problem.node_fixed & ~packing.keep).any():
+        found.append("a node that must stay is deleted")
+    if (np.diff(packing.changes.start)[~packing.keep] > 0).any():
+        found.append("a deleted node takes or gives pods")
+    found += _leaving_flaws(problem, packing)
+    coming = replace(packing.changes, counts=np.maximum(packing.changes.counts, 0)).loads(problem.requests)
+    if ((coming > 0) & (packing.changes.loads(problem.requests) > problem.node_room)).any():
+        found.append("a node is overfull")
+    if (packing.booted.loads(problem.requests) > np.maximum(problem.machine_room[packing.boots], 0)).any():
+        found.append("a new node is overfull")
+    found += _admission_flaws(problem, packing)
+    booted = np.bincount(packing.boots, minlength=len(problem.machines))
+    pooled = any(int(booted[list(members)].sum()) > limit for members, limit in problem.pools)
+    if pooled or (booted > problem.machine_available).any():
+        found.append("more machines are booted than there are")
+    return tuple(found)
+
+
+def losses(problem: PackingProblem, unplaced: Ints) -> tuple[int, int]:
+    """Pods without a place, `unplaced` (C,) by class: those that run and have to be replaced, and all of them."""
+    return int(np.maximum(unplaced - problem.pending, 0).sum()), int(unplaced.sum())
+
+
+def _count_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
+    found = []
+    kinds = len(problem.pending)
+    if (packing.booted.counts < 0).any() or (packing.unplaced < 0).any():
+        found.append("a count is negative")
+    if losses(problem, packing.unplaced)[0]:
+        found.append("a running pod is left without a place")
+    placed = packing.changes.totals(kinds) + packing.booted.totals(kinds) + packing.unplaced
+    if (placed != problem.pending + problem.rolled + displaced(problem, packing)).any():
+        found.append("pods are lost or placed twice")
+    return found
+
+
+def _leaving_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
+    leaving = np.flatnonzero(packing.changes.counts < 0)
+    nodes, classes = packing.changes.node_of[leaving], packing.changes.classes[leaving]
+    found = []
+    if not (problem.gives[nodes] & problem.leaves[classes]).all():
+        found.append("a node gives pods up that have to stay")
+    for node, c, count in zip(nodes.tolist(), classes.tolist(), packing.changes.counts[leaving].tolist(), strict=True):
+        if dict(problem.stays.of(node)).get(c, 0) < -count:
+            found.append("a node gives pods up that it does not have")
+    return sorted(set(found))
+
+
+def _admission_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
+    found = []
+    enemies = enemies_of(problem)
+    for rows, content_, stays in (
+        (problem.node_row, packing.changes, problem.stays),
+        (problem.machine_row[packing.boots], packing.booted, None),
+    ):
+        if not (problem.admits[rows[content_.node_of], content_.classes] | (content_.counts < 0)).all():
+            found.append("a node takes pods that it does not admit")
+        for node in np.flatnonzero(np.diff(content_.start) > 0).tolist():
+            changed = content_.of(node)
+            after = Counter(dict(stays.of(node)) if stays is not None else {})
+            after.update(dict(changed))
+            for c in (c for c, count in changed if count > 0):
+                if after[c] > problem.cap[c]:
+                    found.append("a node takes more pods of a class than a rule allows")
+                if any(after[d] > 0 for d in enemies.get(c, ())):
+                    found.append("a node brings together pods that a rule keeps apart")
+    return sorted(set(found))
+
+
+def enemies_of(problem: PackingProblem) -> dict[int, tuple[int, ...]]:
+    """For every class with conflicts, the classes that it may not share a node with."""
+    found: dict[int, list[int]] = {}
+    for a, b in problem.conflicts.tolist():
+        found.setdefault(a, []).append(b)
+        found.setdefault(b, []).append(a)
+    return {c: tuple(sorted(others)) for c, others in found.items()}
+
+
+def among(enemies: Mapping[int, tuple[int, ...]], classes: Ints) -> dict[int, tuple[int, ...]]:
+    """The same for some classes (n,) alone, each named by its position among them."""
+    if not enemies:
+        return {}
+    local = {c: i for i, c in enumerate(classes.tolist())}
+    return {local[c]: tuple(local[d] for d in enemies[c] if d in local) for c in sorted(enemies.keys() & local)}

@@ -1,0 +1,215 @@
+"""Offers that are alike as one machine, and how many of each a plan can possibly use.
+
+What a node can be when it is forgotten which pods are on it: machines on sale, and existing nodes by kind.
+
+The relaxations look at a cluster in this way: every movable pod may go to any kind that admits it, and an existing node
+that could be replaced by its like from the market for no more money need not be told from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinema_core.events import Amounts, Offer
+from kinema_optimizer.aggregated.problem import Flags, Ints, first_fit_count, most_that_fit, virtual_nodes
+from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
+
+
+@dataclass(frozen=True, eq=False)
+class Machines:
+    """Machines on sale: offers that are alike in price, room, admission and availability."""
+
+    offers: tuple[tuple[Offer, ...], ...]
+    """Per machine, the offers that are alike, in the order of the catalog."""
+    rows: tuple[int, ...]
+    """Per machine, the index of its first offer."""
+    pools: tuple[tuple[tuple[int, ...], int], ...]
+
+    @property
+    def ample(self) -> Flags:
+        """(M,): there are as many as any plan could use."""
+        return np.array([same[0].available is None for same in self.offers], dtype=bool)
+
+
+def machines_of(
+    offers: Sequence[Offer], *, rooms: Ints, admits: Sequence[Flags], could: Sequence[Flags], sizes: Sequence[int]
+) -> Machines:
+    """Group offers; those that could hold nothing or cannot be had are left out.
+
+    Args:
+        offers: what is on sale.
+        rooms: (O, R).
+        admits: per offer (C,), the classes of which it may hold a pod by every rule.
+        could: per offer (C,), those of which it might by rules about nodes alone.
+        sizes: per offer, the second term of equation 5.1.
+    """
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, offer in enumerate(offers):
+        if offer.available == 0 or not could[index].any():
+            continue
+        share = "" if offer.available is None else (offer.pool or offer.name)
+        rules = (admits[index].tobytes(), could[index].tobytes())
+        alike = (offer.micro_usd_per_hour, rooms[index].tobytes(), rules, sizes[index], share)
+        groups.setdefault(alike, []).append(index)
+    rows = tuple(members[0] for members in groups.values())
+    return Machines(
+        offers=tuple(tuple(offers[index] for index in members) for members in groups.values()),
+        rows=rows,
+        pools=_pools([offers[row] for row in rows]),
+    )
+
+
+def most_useful(requests: Ints, totals: Ints, *, room: Ints, limit: Ints, apart: Flags) -> int:
+    """How many machines with `room` (R,) a plan can use: algorithm 6, or first fit where whole pods need more.
+
+    `limit` (C,) is how many of a class one holds. Classes of which rules allow fewer than fit, or that may not meet all
+    others (`apart`), may each need their own.
+    """
+    counts = np.where(limit > 0, totals, 0)
+    ruled = (limit > 0) & (apart | (limit < np.minimum(most_that_fit(requests, room), totals)))
+    alone = int((-(-counts[ruled] // limit[ruled])).sum())
+    packed = first_fit_count(requests, np.where(ruled, 0, counts), room)
+    return max(virtual_nodes(counts @ requests, room), packed + alone)
+
+
+def _pools(firsts: Sequence[Offer]) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Machines that share what is available; one alone is limited by its count already."""
+    members: dict[str, list[int]] = {}
+    for machine, offer in enumerate(firsts):
+        if offer.pool and offer.available is not None:
+            members.setdefault(offer.pool, []).append(machine)
+    return tuple(
+        (tuple(machines), int(firsts[machines[0]].available or 0)) for machines in members.values() if len(machines) > 1
+    )
+
+
+def sizes_of(allocatables: Sequence[Amounts], largest: Amounts) -> tuple[int, ...]:
+    """CPU and memory as shares of the largest machine's, together, in thousandths: the second term of 5.1."""
+    return tuple(
+        sum(1000 * amounts.get(name, 0) // max(1, largest.get(name, 0)) for name in ("cpu", "memory"))
+        for amounts in allocatables
+    )
+
+
+HUGE = 2**40
+"""Pods that fit where nothing limits them: more than any cluster has."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """Kinds of node; `K` of them, machines on sale first and in their order."""
+
+    price: Ints
+    """(K,) micro-USD per hour; of fixed kinds the sum."""
+    room: Ints
+    """(K, R) for movable pods; of fixed kinds the sum."""
+    available: Ints
+    """(K,) how many there can be; 1 of each fixed kind."""
+    fixed: Flags
+    """(K,) nodes that stay in any case, taken together as one."""
+    fits: Ints
+    """(K, C) most pods of a class alone on one node of the kind, 0 where it does not admit them."""
+    pools: tuple[tuple[tuple[int, ...], int], ...]
+    """Kinds that share a limit, and the limit."""
+
+    @property
+    def fixed_price(self) -> int:
+        """What is paid in any case."""
+        return int(self.price[self.fixed].sum())
+
+
+def kinds_of(problem: PackingProblem) -> Kinds:
+    """The kinds of a problem."""
+    machine_fits = fits_in(problem, problem.machine_room, problem.machine_row)
+    rows = [(problem.machine_price, problem.machine_room, problem.machine_available, machine_fits)]
+    fixed = [np.zeros(len(problem.machines), dtype=bool)]
+    for group in _groups(problem, machine_fits):
+        stays = bool(problem.node_fixed[group[0]])
+        gross = np.maximum(problem.node_room[group], 0) + problem.stays.loads(problem.requests)[group]
+        here = fits_in(problem, gross, problem.node_row[group])
+        staying = _present(problem, group)
+        many = len(group)
+        price = problem.node_price[group].sum() if stays else problem.node_price[group[0]]
+        rows.append(
+            (
+                np.array([price]),
+                (gross.sum(axis=0) if stays else gross.max(axis=0))[None],
+                np.array([1 if stays else many]),
+                np.maximum(here.sum(axis=0) if stays else here.max(axis=0), staying)[None],
+            )
+        )
+        fixed.append(np.array([stays]))
+    return Kinds(
+        price=np.concatenate([row[0] for row in rows]),
+        room=np.concatenate([np.maximum(row[1], 0) for row in rows]),
+        available=np.concatenate([row[2] for row in rows]),
+        fixed=np.concatenate(fixed),
+        fits=np.concatenate([np.minimum(row[3], HUGE) for row in rows]),
+        pools=problem.pools,
+    )
+
+
+def fits_in(problem: PackingProblem, rooms: Ints, rows: Ints, classes: Ints | None = None) -> Ints:
+    """(nodes, n): most pods of each class alone in each of `rooms` (nodes, R) under the admission `rows` (nodes,).
+
+    Of all classes, or of those given (n,).
+    """
+    mine = np.arange(len(problem.cap)) if classes is None else classes
+    found = np.where(problem.admits[np.ix_(rows, mine)], np.minimum(problem.cap[mine], HUGE)[None], 0)
+    for r in range(rooms.shape[1]):
+        request = problem.requests[mine, r]
+        asks = request > 0
+        most = np.maximum(rooms[:, r], 0)[:, None] // np.maximum(request, 1)[None]
+        found[:, asks] = np.minimum(found, most)[:, asks]
+    return np.asarray(found, dtype=np.int64)
+
+
+def newly_fits(problem: PackingProblem, nodes: Ints, classes: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Ints:
+    """(nodes, n): most newcomers of each of these classes (n,) that an existing node takes, all that stay counted."""
+    found = fits_in(problem, problem.node_room[nodes], problem.node_row[nodes], classes)
+    column = {c: i for i, c in enumerate(classes.tolist())}
+    for b, e in enumerate(nodes.tolist()):
+        for c, count in problem.stays.of(e):
+            if c in column:
+                found[b, column[c]] = min(found[b, column[c]], max(0, int(problem.cap[c]) - count))
+            for d in enemies.get(c, ()):
+                if d in column:
+                    found[b, column[d]] = 0
+    return found
+
+
+def _present(problem: PackingProblem, group: Ints) -> Ints:
+    """(C,): movable pods on these nodes now: they may stay where they would not be admitted."""
+    where = np.zeros(len(problem.nodes), dtype=bool)
+    where[group] = True
+    return problem.stays.totals(len(problem.pending), where)
+
+
+def _groups(problem: PackingProblem, machine_fits: Ints) -> list[Ints]:
+    """Existing nodes that are alike: fixed ones by admission; others by price, room, admission unless replaceable."""
+    gross = np.maximum(problem.node_room, 0) + problem.stays.loads(problem.requests)
+    if not len(problem.nodes):
+        return []
+    keys = np.column_stack([problem.node_fixed, problem.node_row, problem.node_price, gross])
+    keys[problem.node_fixed, 2:] = 0
+    _, inverse = np.unique(keys, axis=0, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1)
+    return [group for group in groups if problem.node_fixed[group[0]] or not _like(problem, group, gross, machine_fits)]
+
+
+def _like(problem: PackingProblem, group: Ints, gross: Ints, machine_fits: Ints) -> bool:
+    """Whether a machine without limit costs no more, has as much room and admits as much as each of these nodes."""
+    first = int(group[0])
+    wanted = problem.admits[problem.node_row[first]] | (_present(problem, group) > 0)
+    pooled = {m for members, _ in problem.pools for m in members}
+    for m in np.flatnonzero(
+        (problem.machine_available >= UNLIMITED) & (problem.machine_price <= problem.node_price[first])
+    ).tolist():
+        roomy = bool((problem.machine_room[m] >= gross[first]).all())
+        if m not in pooled and roomy and bool((problem.admits[problem.machine_row[m]] | ~wanted).all()):
+            return True
+    return False

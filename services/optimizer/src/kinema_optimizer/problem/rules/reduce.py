@@ -1,0 +1,561 @@
+"""Which offers an enforced topology spread closes.
+
+Pods that a spread over zones counts stay in their zone. But a new node can be a new domain, in which none of them runs,
+and then the fewest pods of any domain are none: what was even before breaks the rule.
+
+What the reduction of rules keeps in place: pods whose rule a move could break, and nodes that rules lean on.
+
+Pods that leave their node together or not at all: those that ask for company there, and that company.
+
+A required affinity whose domains are nodes lets a pod in only where somebody is whom it asks for. Pods can follow such
+company: whoever asks for nobody goes first, or to a node where company stays, and the others come in later waves, each
+when those are there whom it asks for. So a group goes anywhere like one pod that requests what all of them do.
+
+Where each of them asks for another, as replicas that ask for each other, nobody can go first: kube-scheduler lets the
+new copy of the first one in only beside the others, and these are all where it has been. It would let in the first of a
+kind anywhere, but only once no other copy exists: all of them would have to be gone before one is back.
+
+Works out what the rules between pods of a cluster come to (see `ties`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
+from typing import NamedTuple
+
+from kinema_core.events import Held, Mode, Pod
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import is_resident, residents_of
+from kinema_core.model.match import HOSTNAME, node_admits
+from kinema_core.model.mobility import Mobility, listed
+from kinema_core.model.neighbours import required, selects, term_scope
+from kinema_optimizer.problem.admission import Site
+from kinema_optimizer.problem.pods import stuck_updates
+from kinema_optimizer.problem.rules.pending import Market, Waiting
+from kinema_optimizer.problem.rules.read import Apart, Between, Census, Counted, Even, Near, by_node, rules_between
+from kinema_optimizer.problem.rules.reduced import UNMARKED, Ban, Group, Marks, Need, Ties
+
+
+def closed_by_spread(rules: Iterable[Even], census: Census, offers: Iterable[Site]) -> frozenset[str]:
+    """Names of the offers whose new nodes would break a spread constraint that holds now, or worsen a broken one."""
+    sites = tuple(offers)
+    return frozenset(name for even in rules for name in _closed(even, census, sites))
+
+
+def _closed(even: Even, census: Census, offers: tuple[Site, ...]) -> Iterable[str]:
+    counts, key, domains = census.counts(even.counted), even.counted.key, census.domains(even)
+    fresh = [site for site in offers if site.labels.get(key) not in domains and even.admits(site)]
+    # Pods on nodes that do not count are in a domain that a new node would make count.
+    most = max([census.most(even), *(counts[site.labels[key]] for site in fresh)])
+    fewest = census.fewest(even)
+    allowed = max(even.max_skew, census.skew(even))
+    return [site.name for site in fresh if most - min(fewest, counts[site.labels[key]]) > allowed]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Pods, by key, that stay though they might move, and nodes kept for other reasons, with the reason."""
+
+    pods: dict[str, Held]
+    nodes: dict[str, str]
+
+
+def kept_in_place(
+    between: Between, census: Census, single: Callable[[str], bool], rolls: Callable[[Pod], bool]
+) -> Kept:
+    """Whom to keep.
+
+    Pods that others count on leave a node only when it is deleted, so that rules whose domains are nodes (`single`
+    tells) bind newcomers only, but for pods that a rolling update may replace wherever they are (`rolls`).
+    """
+    kept = Kept({}, {})
+    for near in between.near:
+        _keep_unmet(kept, near, census)
+        if single(near.counted.key):
+            _keep_company(kept, near, census, rolls)
+        else:
+            _keep_leaned_on(kept, near, census)
+    for apart in between.apart:
+        if not single(apart.counted.key):
+            _keep_met(kept, apart, census)
+    for even in between.even:
+        if single(even.counted.key):
+            _keep_crowded(kept, even, census, rolls)
+        else:
+            _keep_uneven(kept, even, census)
+            _keep_counted_residents(kept, even, census)
+        if even.min_domains > 1 and census.most(even) > max(even.max_skew, census.skew(even)):
+            _keep_domains(kept, even, census)
+    return kept
+
+
+def _keep_unmet(kept: Kept, near: Near, census: Census) -> None:
+    """Pods that miss the company that they ask for: no other place is known to be better."""
+    obeying = {pod.key for pod in _obeying(near, census)}
+    for pod in near.carriers:
+        if census.known(pod) and pod.key not in obeying:
+            _keep(kept, pod, "affinity-unmet", "nobody that its required affinity asks for is near it")
+
+
+def _keep_met(kept: Kept, apart: Apart, census: Census) -> None:
+    """Pods that share a domain with one that keeps them away: they would not be let in where they are pinned to."""
+    key = apart.counted.key
+    clashes = {census.domain(pod, key) for pod in apart.carriers if census.company(pod, apart.counted)}
+    for pod in (*apart.carriers, *census.pods(apart.counted.scope)) if clashes else ():
+        place = census.domain(pod, key)
+        if place is not None and place in clashes:
+            _keep(kept, pod, "anti-affinity-met", f"pods that a required anti-affinity keeps apart share its {key}")
+
+
+def _keep_uneven(kept: Kept, even: Even, census: Census) -> None:
+    """Pods that a spread would not let into their own domain again, or that are in none."""
+    counts, fewest = census.counts(even.counted), census.fewest(even)
+    for pod in even.carriers:
+        place = census.domain(pod, even.counted.key)
+        if census.known(pod) and (place is None or counts[place] - fewest > even.max_skew):
+            _keep(kept, pod, "spread-uneven", "its topology spread would not let it into its domain again")
+
+
+def _obeying(near: Near, census: Census) -> Iterator[Pod]:
+    """Bound pods that have the term and obey it now."""
+    for pod in near.carriers:
+        if census.known(pod) and (census.company(pod, near.counted) or census.first(pod, near.counted)):
+            yield pod
+
+
+def _keep_company(kept: Kept, near: Near, census: Census, rolls: Callable[[Pod], bool]) -> None:
+    """Pods that others must share a node with, where a rolling update could take them away."""
+    homes: dict[str | None, str] = {}
+    waits = any(pod.node is None for pod in census.pods(near.counted.scope))
+    for pod in _obeying(near, census):
+        homes[pod.node] = pod.key
+        if waits and census.first(pod, near.counted):
+            _keep(kept, pod, "affinity-node", "pending pods of its kind have to share its node")
+    for other in census.pods(near.counted.scope) if homes else ():
+        if other.node in homes and rolls(other):
+            _keep(kept, other, "affinity-peer", f"the required affinity of pod {homes[other.node]} asks for it there")
+
+
+def _keep_leaned_on(kept: Kept, near: Near, census: Census) -> None:
+    """A node whose daemon sets' pods are all the company that some pod has in its domain."""
+    residents: dict[str | None, Pod] = {}
+    others: Counter[str | None] = Counter()
+    for other in census.pods(near.counted.scope):
+        place = census.domain(other, near.counted.key)
+        if is_resident(census.cluster, other):
+            residents.setdefault(place, other)
+        else:
+            others[place] += 1
+    for pod in _obeying(near, census) if residents else ():
+        place = census.domain(pod, near.counted.key)
+        itself = selects(near.counted.scope, pod) and not is_resident(census.cluster, pod)
+        if place in residents and others[place] == int(itself):
+            kept.nodes.setdefault(residents[place].node or "", f"the required affinity of pod {pod.key} leans on it")
+
+
+def _keep_crowded(kept: Kept, even: Even, census: Census, rolls: Callable[[Pod], bool]) -> None:
+    """Pods that a spread over nodes counts where it is even only because every node has some of them."""
+    if census.most(even) > even.max_skew and census.fewest(even):
+        for pod in census.pods(even.counted.scope):
+            if census.known(pod) and rolls(pod):
+                _keep(kept, pod, "spread-tight", "its topology spread is even only as long as no node loses a pod")
+
+
+def _keep_counted_residents(kept: Kept, even: Even, census: Census) -> None:
+    """Nodes whose daemon sets' pods a spread over larger domains counts: they would go with the node."""
+    for pod in census.pods(even.counted.scope):
+        if census.known(pod) and is_resident(census.cluster, pod):
+            kept.nodes.setdefault(
+                pod.node or "", f"the topology spread of pod {even.carriers[0].key} counts pod {pod.key}"
+            )
+
+
+def _keep_domains(kept: Kept, even: Even, census: Census) -> None:
+    """A node in every domain, where one domain fewer would be too few."""
+    seen: set[str] = set()
+    for node in census.nodes:
+        if even.admits(node) and node.labels[even.counted.key] not in seen:
+            seen.add(node.labels[even.counted.key])
+            kept.nodes.setdefault(node.name, f"the topology spread of pod {even.carriers[0].key} needs its domain")
+
+
+def _keep(kept: Kept, pod: Pod, code: str, reason: str) -> None:
+    kept.pods.setdefault(pod.key, Held(pod=pod.key, code=code, reason=reason))
+
+
+class Ask(NamedTuple):
+    """The company that a bound pod asks for on its node."""
+
+    node: str
+    company: tuple[tuple[str, ...], ...]
+    """For each affinity term, the keys of the pods there that it counts, perhaps the pod itself among them."""
+    homes: frozenset[str]
+    """Nodes where company stays for every term."""
+
+
+def asking(
+    between: Between, census: Census, single: Callable[[str], bool], homes: Callable[[Near], frozenset[str]]
+) -> Mapping[str, Ask]:
+    """Bound pods that need company on their node, by key; the only one of its kind that asks for its kind needs none.
+
+    Args:
+        between: the rules.
+        census: who is where.
+        single: tells for which topology keys domains are nodes.
+        homes: nodes with company that stays, for a rule.
+    """
+    found: dict[str, Ask] = {}
+    for near in between.near:
+        if not single(near.counted.key):
+            continue
+        here: dict[str, list[str]] = {}
+        for pod in census.pods(near.counted.scope):
+            here.setdefault(pod.node or "", []).append(pod.key)
+        company = {node: tuple(keys) for node, keys in here.items()}
+        for pod in near.carriers:
+            if census.known(pod) and not census.first(pod, near.counted):
+                node, stays = pod.node or "", homes(near)
+                known = found.get(pod.key, Ask(node, (), stays))
+                found[pod.key] = Ask(node, (*known.company, company.get(node, ())), known.homes & stays)
+    return found
+
+
+@dataclass(frozen=True)
+class Together:
+    """Who moves with whom, and who cannot move."""
+
+    groups: tuple[Group, ...]
+    stuck: Mapping[str, Held]
+    """By key."""
+
+
+def together(asks: Mapping[str, Ask], able: Callable[[str], bool], marks: Mapping[str, Marks]) -> Together:
+    """Groups of pods, each of which has all the company that it needs to go elsewhere.
+
+    Args:
+        asks: who asks for company.
+        able: whether a pod may move, and by itself, and its node may be deleted.
+        marks: their parts in other rules.
+    """
+    by_node: dict[str, dict[str, Ask]] = {}
+    for key in sorted(asks):
+        if able(key):
+            by_node.setdefault(asks[key].node, {})[key] = asks[key]
+    groups: list[Group] = []
+    stuck: dict[str, Held] = {}
+    for node in sorted(by_node):
+        here = by_node[node]
+        found = _on_one_node(here, able)
+        grouped = {key for one in found for key in one.pods}
+        groups += [one for one in found if not _quarrel([marks.get(key, UNMARKED) for key in one.pods])]
+        for key, ask in here.items():
+            if key not in grouped and not ask.homes - {node}:
+                stuck[key] = Held(pod=key, code="affinity-together", reason=_why(ask, here))
+    return Together(tuple(groups), stuck)
+
+
+def _why(ask: Ask, here: Collection[str]) -> str:
+    company = sorted({key for keys in ask.company for key in keys})
+    if all(key in here for key in company):
+        return "its required affinity and that of its company on the node ask for each other: none could go first"
+    return "its required affinity asks for company on its node that cannot go elsewhere before it"
+
+
+def _on_one_node(asks: Mapping[str, Ask], able: Callable[[str], bool]) -> list[Group]:
+    """Groups of at least two pods: first of those who need nobody outside, then of those who follow somebody else."""
+    company = {key for one in asks.values() for keys in one.company for key in keys}
+    joined = {key: [key] for key in sorted(company - asks.keys()) if able(key)}
+    _follow(joined, asks)
+    away: dict[str, frozenset[str]] = {}
+    for key, ask in asks.items():
+        if key not in joined and ask.homes - {ask.node}:
+            away[key] = ask.homes - {ask.node}
+            joined[key] = [key]
+    _follow(joined, asks)
+    distinct = {id(pods): pods for pods in joined.values() if len(pods) > 1}
+    return [Group(tuple(pods), _common(away[key] for key in pods if key in away)) for pods in distinct.values()]
+
+
+def _follow(joined: dict[str, list[str]], asks: Mapping[str, Ask]) -> None:
+    """Add whoever finds all the company that it asks for in groups (by pod) to them, until nobody does any more.
+
+    Of several groups with such company the smallest is joined: it finds room most easily.
+    """
+    while fresh := [key for key, ask in asks.items() if key not in joined and _met(ask, joined)]:
+        for key in fresh:
+            merged: list[str] = []
+            for keys in asks[key].company:
+                if not any(other in merged for other in keys):
+                    near = (joined[other] for other in keys if other in joined)
+                    smallest = min(near, key=lambda one: (len(one), one))
+                    merged += smallest
+            merged.append(key)
+            joined |= dict.fromkeys(merged, merged)
+
+
+def _met(ask: Ask, joined: Collection[str]) -> bool:
+    return all(any(other in joined for other in keys) for keys in ask.company)
+
+
+def _common(places: Iterable[frozenset[str]]) -> frozenset[str] | None:
+    """What is in all of them; None where there are none."""
+    found = list(places)
+    return frozenset.intersection(*found) if found else None
+
+
+def _quarrel(marks: Iterable[Marks]) -> bool:
+    """Whether a rule that they break together now would keep them from coming together anew."""
+    known = list(marks)
+    counted = Counter(rule for one in known for rule in one.counted)
+    if any(count > 1 for count in counted.values()):
+        return True
+    keepers = Counter(rule for one in known for rule in one.keeps_away)
+    return any(keepers[rule] > (rule in one.keeps_away) for one in known for rule in one.kept_away)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the rules are worked out on."""
+
+    cluster: Cluster
+    facts: Mobility
+    mode: Mode
+    market: Market
+
+    @property
+    def nodes(self) -> tuple[Site, ...]:
+        """The live nodes."""
+        return self.market.sites[: self.market.live]
+
+    @property
+    def offers(self) -> tuple[Site, ...]:
+        """What is on sale."""
+        return self.market.sites[self.market.live :]
+
+
+def ties_of(scene: Scene) -> Ties:
+    """Pins, marks, bans and whatever else the rules between pods come to; `closed` of the market is worked out here."""
+    between = rules_between(scene.cluster)
+    if not between:
+        return Ties()
+    census = Census(scene.cluster, scene.nodes)
+    single = by_node(scene.nodes, scene.offers)
+    kept = kept_in_place(between, census, single, lambda pod: _rolls(scene, pod))
+    closed = closed_by_spread(between.even, census, scene.offers)
+    marking = _marking(between, census, single)
+    pending = [pod for pod in listed(scene.cluster) if pod.node is None and pod.key not in scene.facts.held]
+    waiting = Waiting(census, between, single, scene.market._replace(closed=closed))
+    seats = waiting.seats(pending)
+    asks = asking(between, census, single, waiting.homes)
+    lonely = _lonely(scene, [near for near in between.near if single(near.counted.key)], census)
+    united = together(asks, _able(scene, {**lonely, **kept.pods}, kept.nodes), marking.marks)
+    stays = {**lonely, **united.stuck, **kept.pods}
+    return Ties(
+        needs=MappingProxyType({**_needs(waiting, asks), **seats}),
+        marks=MappingProxyType(marking.marks),
+        most=MappingProxyType(marking.most),
+        bans=MappingProxyType({**_live_bans(scene, marking), **_daemon_bans(scene, marking)}),
+        restricted=MappingProxyType(_restricted(scene, stays)),
+        fixed=MappingProxyType(kept.nodes),
+        groups=united.groups,
+        closed=closed,
+    )
+
+
+@dataclass(frozen=True)
+class _Marking:
+    """Marks by pod key, those of pods that go with their node too, and what the rules' numbers stand for."""
+
+    marks: dict[str, Marks]
+    most: dict[int, int]
+    apart: dict[Counted, int]
+    even: dict[Counted, int]
+
+
+def _marking(between: Between, census: Census, single: Callable[[str], bool]) -> _Marking:
+    found: dict[str, tuple[set[int], set[int], set[int]]] = {}
+    apart: dict[Counted, int] = {}
+    even: dict[Counted, int] = {}
+    most: dict[int, int] = {}
+
+    def add(pods: Iterable[Pod], what: int, rule: int) -> None:
+        for pod in pods:
+            found.setdefault(pod.key, (set(), set(), set()))[what].add(rule)
+
+    for keeping in between.apart:
+        if single(keeping.counted.key):
+            rule = apart.setdefault(keeping.counted, len(apart))
+            add(keeping.carriers, 0, rule)
+            add(census.pods(keeping.counted.scope), 1, rule)
+    for spread in between.even:
+        if single(spread.counted.key):
+            rule = even.setdefault(spread.counted, len(even))
+            # Where every node has some, new nodes are closed and no node's pods get fewer: more may be on each.
+            crowded = census.most(spread) > spread.max_skew
+            limit = spread.max_skew + (census.fewest(spread) if crowded else 0)
+            most[rule] = min(limit, most.get(rule, limit))
+            add(census.pods(spread.counted.scope), 2, rule)
+            outside = [pod for pod in spread.carriers if not selects(spread.counted.scope, pod)]
+            if outside:  # who has the rule and is not counted is kept from those who are, to be sure of few of them
+                rule = apart.setdefault(spread.counted, len(apart))
+                add(outside, 0, rule)
+                add(census.pods(spread.counted.scope), 1, rule)
+    company = [near.counted.scope for near in between.near if single(near.counted.key)]
+    leaned_on = {pod.key for scope in company for pod in census.pods(scope)}
+    for key in sorted(leaned_on):
+        found.setdefault(key, (set(), set(), set()))
+    marks = {key: Marks(frozenset(a), frozenset(b), frozenset(c), key in leaned_on) for key, (a, b, c) in found.items()}
+    return _Marking(marks, most, apart, even)
+
+
+def _rolls(scene: Scene, pod: Pod) -> bool:
+    """Whether a rolling update may replace the pod wherever it is."""
+    workload = scene.cluster.controller_of(pod)
+    resized = workload is not None and workload.key in scene.market.resized
+    return resized or scene.facts.strategy.get(pod.key) == "rolling"
+
+
+def _lonely(scene: Scene, nears: Iterable[Near], census: Census) -> dict[str, Held]:
+    """Pods that ask for their own kind and are the only ones of it, where a new copy comes before the old one goes.
+
+    Of rules whose domains are nodes.
+    """
+    why = "its required affinity lets a new copy in only beside the old one; one that is evicted first could go"
+    return {
+        pod.key: Held(pod=pod.key, code="affinity-first", reason=why)
+        for near in nears
+        for pod in near.carriers
+        if scene.facts.strategy.get(pod.key) == "surge" and census.known(pod) and census.first(pod, near.counted)
+    }
+
+
+def _able(scene: Scene, kept: Iterable[str], nodes: Collection[str]) -> Callable[[str], bool]:
+    """Tells who may move, and by itself, from a node that may be deleted; `kept` pods and `nodes` stay."""
+    cluster, facts = scene.cluster, scene.facts
+    named = all(HOSTNAME in node.labels for node in scene.nodes)
+    fixed = {pod.node for key in kept if (pod := cluster.pod(key)) is not None}.union(nodes)
+
+    def able(key: str) -> bool:
+        pod = cluster.pod(key)
+        if pod is None or pod.node is None or pod.node in fixed or not named or scene.mode == "autoscale":
+            return False
+        alone = facts.strategy.get(key, "rolling") != "rolling" and not _rolls(scene, pod)
+        return alone and facts.deletable[pod.node] is None
+
+    return able
+
+
+def _needs(waiting: Waiting, asks: Mapping[str, Ask]) -> dict[str, Need]:
+    """Bound pods that rules concern, pinned to the domains that they are in, or to nodes with the company they need."""
+    census, between, single = waiting.census, waiting.between, waiting.single
+    keys: dict[str, set[str]] = {}
+    asked = (
+        (pod, counted.key)
+        for counted, place in waiting.company
+        for pod in census.pods(counted.scope)
+        if census.domain(pod, counted.key) == place
+    )
+    for pod, key in chain(_concerned(between, census, single), asked):
+        if census.known(pod) and not is_resident(census.cluster, pod):
+            keys.setdefault(pod.key, set()).add(key)
+    known: dict[Need, Need] = {}
+    found: dict[str, Need] = {}
+    for name in sorted(keys.keys() | asks.keys()):
+        one = census.cluster.pods_by_key[name]
+        pins = tuple((key, census.domain(one, key)) for key in sorted(keys.get(name, ())))
+        need = Need(pins, asks[name].homes if name in asks else None)
+        found[name] = known.setdefault(need, need)
+    return found
+
+
+def _concerned(between: Between, census: Census, single: Callable[[str], bool]) -> Iterator[tuple[Pod, str]]:
+    """Pods and the topology keys by which a rule counts on where they are, or they depend on it."""
+    for rule in (*between.apart, *between.even):
+        key = rule.counted.key
+        if not single(key):
+            yield from ((pod, key) for pod in (*rule.carriers, *census.pods(rule.counted.scope)))
+    for near in between.near:
+        key = near.counted.key
+        if not single(key):
+            places = {census.domain(pod, key) for pod in near.carriers}
+            yield from ((pod, key) for pod in near.carriers)
+            yield from ((pod, key) for pod in census.pods(near.counted.scope) if census.domain(pod, key) in places)
+
+
+def _restricted(scene: Scene, kept: Mapping[str, Held]) -> dict[str, Held]:
+    """Of the pods to keep those that could move; where one moves by rolling update, all pods of its workload."""
+    cluster, strategy = scene.cluster, scene.facts.strategy
+    found = {key: held for key, held in kept.items() if key in strategy}
+    for key, held in list(found.items()):
+        pod = cluster.pod(key)
+        workload = None if pod is None or strategy[key] != "rolling" else cluster.controller_of(pod)
+        for other in () if workload is None else cluster.pods_by_workload[workload.key]:
+            if other.key in strategy:
+                why = f"a rolling update would restart pod {key}: {held.reason}"
+                found.setdefault(other.key, Held(pod=other.key, code=held.code, reason=why))
+    return found
+
+
+def _live_bans(scene: Scene, marking: _Marking) -> dict[str, frozenset[Ban]]:
+    """By live node, whom the pods that stay there whatever happens keep out."""
+    cluster, strategy = scene.cluster, scene.facts.strategy
+    stuck = stuck_updates(cluster, scene.facts)
+    found: dict[str, set[Ban]] = {}
+    for key in sorted(marking.marks):
+        pod = cluster.pod(key)
+        if pod is None or pod.node is None:
+            continue
+        workload = cluster.controller_of(pod)
+        moves = key in strategy and scene.mode != "autoscale" and (workload is None or workload.key not in stuck)
+        if not moves:
+            found.setdefault(pod.node, set()).update(_bans(marking.marks[key]))
+    return {name: frozenset(bans) for name, bans in found.items()}
+
+
+def _bans(marks: Marks) -> Iterator[Ban]:
+    yield from (Ban("kept_away", rule) for rule in marks.keeps_away)
+    yield from (Ban("keeps_away", rule) for rule in marks.kept_away)
+    yield from (Ban("counted", rule) for rule in marks.counted)
+
+
+def _daemon_bans(scene: Scene, marking: _Marking) -> dict[str, frozenset[Ban]]:
+    """By offer, whom the daemon sets' pods that come with a new node keep out."""
+    ghosts = [
+        (daemon.rules, _bans(_ghost_marks(scene, daemon.key, marking)))
+        for daemon in residents_of(scene.cluster).daemons
+    ]
+    banning = [(rules, frozenset(bans)) for rules, bans in ghosts]
+    found: dict[str, frozenset[Ban]] = {}
+    for offer in scene.offers:
+        landing = (
+            bans
+            for rules, bans in banning
+            if bans and node_admits(rules, name=offer.name, labels=offer.labels, taints=offer.taints) is None
+        )
+        found[offer.name] = frozenset[Ban]().union(*landing)
+    return {name: bans for name, bans in found.items() if bans}
+
+
+def _ghost_marks(scene: Scene, key: str, marking: _Marking) -> Marks:
+    """The marks that a daemon set's next pod will have."""
+    workload = scene.cluster.workload(key)
+    if workload is None:
+        return UNMARKED
+    ghost = Pod(
+        name=workload.name,
+        uid="",
+        namespace=workload.namespace,
+        labels=workload.template_labels,
+        rules=workload.template_rules,
+    )
+    terms = required(ghost.rules.anti_affinity)
+    mine = {Counted(term_scope(scene.cluster, ghost, term), term.topology_key) for term in terms}
+    return Marks(
+        keeps_away=frozenset(rule for counted, rule in marking.apart.items() if counted in mine),
+        kept_away=frozenset(rule for counted, rule in marking.apart.items() if selects(counted.scope, ghost)),
+        counted=frozenset(rule for counted, rule in marking.even.items() if selects(counted.scope, ghost)),
+    )

@@ -1,0 +1,106 @@
+"""A packing while it is being improved: nodes as entries that are replaced whole, never changed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kinema_optimizer.aggregated.problem import Flags, Ints
+from kinema_optimizer.problem.instance import Content, Packing, PackingProblem
+
+
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """Pods of one node: all that are on a new one, or what changes on an existing one that is kept."""
+
+    machine: int
+    """Index of the machine; -1 for an existing node."""
+    classes: Ints
+    """Ascending."""
+    counts: Ints
+    """Never 0. Of an existing node: pods that come, and below 0 pods that leave it."""
+
+
+NOTHING = Filling(-1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
+@dataclass(eq=False)
+class State:
+    """Where everything is: which existing nodes are kept, what changes there, what is booted, who has no place."""
+
+    keep: Flags
+    """(E,)"""
+    changes: dict[int, Filling] = field(default_factory=dict)
+    """By existing node; nodes without any are left out."""
+    boots: list[Filling] = field(default_factory=list)
+    unplaced: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """(C,)"""
+
+    def copy(self) -> State:
+        """A state that may be changed; fillings are shared."""
+        return State(self.keep.copy(), dict(self.changes), list(self.boots), self.unplaced)
+
+
+def cost_of(problem: PackingProblem, state: State) -> int:
+    """Price of the nodes kept and booted, micro-USD per hour."""
+    booted = sum(int(problem.machine_price[one.machine]) for one in state.boots)
+    return int(problem.node_price[state.keep].sum()) + booted
+
+
+def moved(problem: PackingProblem, state: State) -> Ints:
+    """(C,): pods whose node changes; rolled pods that come back to their node are not among them."""
+    gone = problem.stays.totals(len(problem.pending), ~state.keep)
+    back = np.zeros(len(problem.pending), dtype=np.int64)
+    for e in np.flatnonzero(np.diff(problem.old.start) > 0).tolist():
+        here = state.changes.get(e, NOTHING)
+        for c, count in problem.old.of(e):
+            back[c] += np.clip(here.counts[here.classes == c], 0, count).sum()
+    for one in state.changes.values():
+        gone[one.classes] -= np.minimum(one.counts, 0)
+    return np.asarray(gone + problem.rolled - back, dtype=np.int64)
+
+
+def packing_of(problem: PackingProblem, state: State) -> Packing:
+    """The state as an answer: new nodes by machine, then by what they take."""
+    boots = sorted(state.boots, key=lambda one: (one.machine, one.classes.tolist(), one.counts.tolist()))
+    return Packing(
+        keep=state.keep,
+        changes=contents([state.changes.get(e, NOTHING) for e in range(len(problem.nodes))]),
+        boots=np.array([one.machine for one in boots], dtype=np.int64),
+        booted=contents(boots),
+        unplaced=state.unplaced,
+    )
+
+
+def contents(fillings: Sequence[Filling]) -> Content:
+    """What is in each of the fillings."""
+    sizes = [one.classes.size for one in fillings]
+    none = np.zeros(0, dtype=np.int64)
+    return Content(
+        start=np.concatenate([none, [0], np.cumsum(sizes)]).astype(np.int64),
+        classes=np.concatenate([none, *(one.classes for one in fillings)]),
+        counts=np.concatenate([none, *(one.counts for one in fillings)]),
+    )
+
+
+def state_of(problem: PackingProblem, packing: Packing) -> State:
+    """The answer as a state."""
+    changing = np.flatnonzero(np.diff(packing.changes.start) > 0).tolist()
+    return State(
+        keep=packing.keep.copy(),
+        changes={e: _filling(-1, packing.changes.of(e)) for e in changing},
+        boots=[_filling(int(m), packing.booted.of(b)) for b, m in enumerate(packing.boots.tolist())],
+        unplaced=packing.unplaced,
+    )
+
+
+def _filling(machine: int, entries: Sequence[tuple[int, int]]) -> Filling:
+    pairs = np.array(entries, dtype=np.int64).reshape(len(entries), 2)
+    return Filling(machine, pairs[:, 0].copy(), pairs[:, 1].copy())
+
+
+def filling(machine: int, counts: Mapping[int, int]) -> Filling:
+    """A filling from pods by class; zeros are left out."""
+    return _filling(machine, sorted((c, n) for c, n in counts.items() if n))

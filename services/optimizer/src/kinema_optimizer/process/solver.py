@@ -1,0 +1,133 @@
+"""The process that solves: `python -m kinema_optimizer.process.solver`, started by the service and of no use otherwise.
+
+It reads jobs from its standard input, one after the other, tells of every incumbent, and writes the answers. It ends
+when nobody writes to it any more: in the middle of a job too.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import BinaryIO, Final
+
+from kinema_core.runtime.faultpoint import faultpoint, register
+from kinema_core.runtime.nats_work import connect_work
+from kinema_core.runtime.run import spare_the_collector
+from kinema_optimizer.planning.planner import PRICING_SHARE
+from kinema_optimizer.process.child import read_message, write_message
+from kinema_optimizer.process.job import Alive, Ended, Job, solve, unpack
+from kinema_optimizer.process.pools import SharedCrew
+from kinema_optimizer.search.kernels import warm
+from kinema_optimizer.search.progress import Progress, incumbent_of
+from kinema_optimizer.search.tasks import Crew, Threads
+from kinema_optimizer.settings import NAME
+from kinema_optimizer.solvers.stopping import ClockStop, StopReason
+
+_EVERY_SECONDS: Final = 1.0
+_RESOURCES: Final = 3
+"""For which kernels are made ready before the job is known; any number does."""
+
+register("solver-after-incumbent", "solver-before-answer")
+
+
+class _Teller:
+    """Tells the parent of incumbents and of life, each at most every second; the first incumbent at once."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._count = 0
+        self._news: Progress | None = None
+        self._told = 0.0
+        self._alive = 0.0
+
+    def report(self, news: Progress) -> None:
+        """See `Report`."""
+        self._count += 1
+        self._news = news
+        self.beat()
+
+    def beat(self) -> None:
+        """Say what there is to say, unless something was said just before."""
+        now = time.monotonic()
+        if self._news is not None and now - self._told >= _EVERY_SECONDS:
+            incumbent = incumbent_of(self._count, self._news)
+            self._news = None
+            if incumbent is not None:
+                write_message(self._out, incumbent)
+                self._told = self._alive = now
+                faultpoint("solver-after-incumbent")
+        if now - self._alive >= _EVERY_SECONDS:
+            write_message(self._out, Alive())
+            self._alive = now
+
+
+class _TellingStop(ClockStop):
+    """The clock, and a sign of life at each callback."""
+
+    def __init__(self, seconds: float, teller: _Teller) -> None:
+        super().__init__(seconds, pricing=PRICING_SHARE)
+        self._teller = teller
+
+    def begin(self, phase: str) -> None:
+        """See `StopRule`."""
+        super().begin(phase)
+        self._teller.beat()
+
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
+        """See `StopRule`."""
+        self._teller.beat()
+        return super().ends(iteration, coming)
+
+
+def main() -> None:
+    """Entry point."""
+    spare_the_collector()
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints must not get among the messages
+    warm(_RESOURCES)
+    given = sys.stdin.buffer
+    threading.Thread(target=_end_with_parent, args=(given,), daemon=True).start()
+    while (data := read_message(given)) is not None:
+        write_message(out, _ended(data, _Teller(out)))
+
+
+def _ended(data: bytes, teller: _Teller) -> Ended:
+    try:
+        job = unpack(data)
+        stop = _TellingStop(job.settings.time_limit_seconds, teller)
+        with ExitStack() as stack:
+            answer = solve(job, stop, teller.report, _crew(job, stack))
+        faultpoint("solver-before-answer")
+        return Ended(answer)
+    except MemoryError:
+        return Ended(None, "out of memory", out_of_memory=True)
+    except Exception as error:  # noqa: BLE001 - the parent gives it a name and logs it
+        sys.stderr.write(traceback.format_exc())
+        return Ended(None, f"{type(error).__name__}: {error}")
+
+
+def _crew(job: Job, stack: ExitStack) -> Crew | None:
+    """Whoever takes errands from the work queue, where the job says that there is one."""
+    broker = job.broker
+    if broker is None:
+        return None
+    threads = Threads(stack.enter_context(ThreadPoolExecutor(max_workers=job.settings.workers)))
+    return stack.enter_context(SharedCrew(lambda: connect_work(broker, NAME), threads))
+
+
+def _end_with_parent(given: BinaryIO) -> None:
+    """The parent keeps the pipe open for as long as it lives and wants an answer."""
+    pipe = select.poll()
+    pipe.register(given, 0)  # wakes when the other end is closed, and for nothing else
+    pipe.poll()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

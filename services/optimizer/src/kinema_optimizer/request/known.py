@@ -1,0 +1,77 @@
+"""Workloads whose new pods, or whose moves, were refused of late: no state tells of it once they were taken back.
+
+What an execution learned the hard way (a quota, an admission rule) would be planned again at once otherwise. The log
+tells it, so that a replay knows the same.
+
+Pods on nodes that another autoscaler deletes: who moves them is that one, and not a plan of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kinema_core.events import SKIPPED, Event, FrozenMap, Pod, StepFailed, Workload
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.foreign import foreign_deletion
+from kinema_core.model.vocabulary import HELD
+
+_REASON: Final = "refused"
+
+
+class _Refusal(NamedTuple):
+    at: datetime
+    detail: str
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """The last refusal of each workload, by its key."""
+
+    last: Mapping[str, _Refusal] = field(default_factory=lambda: MappingProxyType({}))
+
+    def after(self, event: Event) -> Refusals:
+        """With what a log event tells; pure."""
+        body = event.body
+        if not isinstance(body, StepFailed) or body.reason != _REASON or not body.step.startswith(SKIPPED):
+            return self
+        found = {**self.last, body.step.removeprefix(SKIPPED): _Refusal(event.time, body.detail)}
+        return Refusals(MappingProxyType(found))
+
+    def shown_in(self, cluster: Cluster, now: datetime, seconds: float) -> Cluster:
+        """The cluster with an annotation on each workload that was refused less than so many seconds ago."""
+        recent = {key: one for key, one in self.last.items() if (now - one.at).total_seconds() < seconds}
+        known = {key: cluster.workload(key) for key in recent}
+        marked = {key: _marked(found, recent[key]) for key, found in known.items() if found is not None}
+        if not marked:
+            return cluster
+        workloads = {**cluster.objects[Workload.__name__], **marked}
+        return Cluster(cluster.version, MappingProxyType({**cluster.objects, Workload.__name__: workloads}))
+
+
+def _marked(workload: Workload, refusal: _Refusal) -> Workload:
+    why = f"its last move was refused: {refusal.detail} ({refusal.at:%Y-%m-%d %H:%M} UTC)"
+    return msgspec.structs.replace(workload, annotations=FrozenMap({**workload.annotations, HELD: f"refused: {why}"}))
+
+
+def left_to_others(cluster: Cluster) -> Cluster:
+    """The cluster with an annotation on each pod of such a node, by which it stays; its node is kept in any case."""
+    marks = {node.name: taint for node in cluster.nodes if (taint := foreign_deletion(node)) is not None}
+    pods = {
+        pod.key: _held(pod, f"node {name} is being emptied by another autoscaler: taint {taint}")
+        for name, taint in marks.items()
+        for pod in cluster.pods_by_node.get(name, ())
+    }
+    if not pods:
+        return cluster
+    every = {**cluster.objects[Pod.__name__], **pods}
+    return Cluster(cluster.version, MappingProxyType({**cluster.objects, Pod.__name__: every}))
+
+
+def _held(pod: Pod, why: str) -> Pod:
+    return msgspec.structs.replace(pod, annotations=FrozenMap({**pod.annotations, HELD: f"foreign-node: {why}"}))

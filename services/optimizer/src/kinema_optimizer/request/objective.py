@@ -1,0 +1,161 @@
+"""The objective by time of the week: money or energy, each with ceilings, room kept free, and a price on moves.
+
+Source: the thesis, chapter 5.1 (a CPU threshold by day, cost alone by night).
+
+Requests that only fall: a plan may leave them as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from typing import Final, Literal, TypeAlias
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from kinema_core.events import Plan, Resize, WorkloadForecast
+from kinema_optimizer.request.headroom import Headroom
+
+Day: TypeAlias = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+DAYS: Final[tuple[Day, ...]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+Kind: TypeAlias = Literal["cost", "energy"]
+MICRO: Final = 1_000_000
+MOST_PRICE: Final = 1e6
+"""Above any price of a move that makes sense: it forbids every move."""
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hours of the week with an objective of their own."""
+
+    days: tuple[Day, ...] = DAYS
+    """Days on which the window begins."""
+    start: time = time(0)
+    """Local time of the window's first moment, as `08:00:00`."""
+    end: time = time(0)
+    """Local time of the first moment after it; not later than `start`: it is on the next day."""
+    time_zone: str = "UTC"
+    """An IANA name such as `Europe/Berlin`."""
+    objective: Kind = "cost"
+    """What is made small: USD per hour, or watts; energy needs the catalog's `watts` of every machine type in use."""
+    max_utilisation_percent: int = 100
+    """Ceiling on every node's CPU and memory, requests over allocatable: nothing new is placed above it."""
+    move_price_usd: float | None = None
+    """USD per hour that a plan has to save for each pod that it moves; for the objective `cost`."""
+    move_price_watts: float | None = None
+    """The same in watts, for the objective `energy`."""
+    max_moves: int | None = None
+    """Pods that a plan moves at most; who makes a stop on the way counts twice."""
+    headroom: tuple[Headroom, ...] = ()
+    """Room that is kept free for what may come."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no type can."""
+        if not 1 <= self.max_utilisation_percent <= 100:
+            message = f"max_utilisation_percent is {self.max_utilisation_percent}: use 1 to 100"
+            raise ValueError(message)
+        if self.start.tzinfo is not None or self.end.tzinfo is not None:
+            message = "start and end are local times of time_zone: leave out the offset"
+            raise ValueError(message)
+        if self.max_moves is not None and self.max_moves < 0:
+            message = f"max_moves is {self.max_moves}: use 0 or more"
+            raise ValueError(message)
+        self._check_zone()
+        self._check_prices()
+
+    def _check_zone(self) -> None:
+        try:
+            ZoneInfo(self.time_zone)
+        except (KeyError, OSError, ValueError) as error:  # unknown, unreadable, malformed
+            message = f"time_zone {self.time_zone!r} is not known: use an IANA name such as Europe/Berlin"
+            raise ValueError(message) from error
+
+    def _check_prices(self) -> None:
+        wrong = "move_price_watts" if self.objective == "cost" else "move_price_usd"
+        if getattr(self, wrong) is not None:
+            message = f"{wrong} does not go with the objective {self.objective}: price moves in what is made small"
+            raise ValueError(message)
+        for name in ("move_price_usd", "move_price_watts"):
+            price: float | None = getattr(self, name)
+            if price is not None and not (math.isfinite(price) and 0 <= price <= MOST_PRICE):
+                message = f"{name} is {price}: use 0 to {MOST_PRICE:g}"
+                raise ValueError(message)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is optimised at a moment, and within which limits. A plan costs its nodes, and each move its price."""
+
+    percent: int = 100
+    """Ceiling on every node's CPU and memory utilisation."""
+    kind: Kind = "cost"
+    move_price: int | None = None
+    """Millionths of the objective's unit per move; None: among plans within 0.1 % of the least cost, fewest moves."""
+    max_moves: int | None = None
+    headroom: tuple[Headroom, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """As plans name it."""
+        parts: list[str] = [self.kind]
+        if self.percent < 100:
+            parts.append(f"utilisation at most {self.percent} %")
+        if self.move_price is not None:
+            unit = "USD/h" if self.kind == "cost" else "W"
+            parts.append(f"{self.move_price / MICRO:g} {unit} per move")
+        if self.max_moves is not None:
+            parts.append(f"at most {self.max_moves} move{'' if self.max_moves == 1 else 's'}")
+        parts += [one.text for one in self.headroom]
+        return ", ".join(parts)
+
+
+def objective_at(windows: Sequence[Window], now: datetime) -> Objective:
+    """The objective of the first window that contains `now`; without one, cost alone."""
+    return next((_objective(window) for window in windows if _contains(window, now)), Objective())
+
+
+def _objective(window: Window) -> Objective:
+    price = window.move_price_usd if window.objective == "cost" else window.move_price_watts
+    return Objective(
+        percent=window.max_utilisation_percent,
+        kind=window.objective,
+        move_price=None if price is None else round(price * MICRO),
+        max_moves=window.max_moves,
+        headroom=window.headroom,
+    )
+
+
+def _contains(window: Window, now: datetime) -> bool:
+    local = now.astimezone(ZoneInfo(window.time_zone))
+    today, yesterday = DAYS[local.weekday()], DAYS[(local - timedelta(days=1)).weekday()]
+    at = local.time()
+    if window.start < window.end:
+        return today in window.days and window.start <= at < window.end
+    return (today in window.days and at >= window.start) or (yesterday in window.days and at < window.end)
+
+
+def lowers(changes: Iterable[Resize]) -> bool:
+    """Whether the pods of some workload request less, and more of nothing."""
+    return any(_only_falls(one) for one in changes)
+
+
+def raised(forecasts: Iterable[WorkloadForecast]) -> tuple[WorkloadForecast, ...]:
+    """Those by which pods request more of something."""
+    return tuple(one for one in forecasts if not _only_falls(one))
+
+
+def rising(changes: Iterable[Resize]) -> frozenset[str]:
+    """Workloads whose pods request more of something."""
+    return frozenset(one.workload for one in changes if not _only_falls(one))
+
+
+def worth(plan: Plan) -> tuple[bool, int, int]:
+    """The less the better: pods that restart in no order, pods without a place, micro-USD per hour."""
+    disordered = not plan.steps and bool(plan.moves or plan.restarts)
+    return disordered, len(plan.unplaced), round(plan.cost.after * MICRO)
+
+
+def _only_falls(one: Resize | WorkloadForecast) -> bool:
+    return all(amount <= one.requests_before.get(name, 0) for name, amount in one.requests_after.items())

@@ -1,0 +1,134 @@
+"""A problem restated so that a solver that knows only nodes, pods and prices solves it, and its plan read back.
+
+Energy is a price in another currency; room kept free, and nodes that are to remain, are pods that do not run yet. What
+the solver sees and what the checker checks is the restated cluster; what leaves the service names neither.
+
+Watts in place of money: the same problem with every node's price replaced by what it draws.
+
+A plan for the least energy is a plan for the least cost of a cluster in which a node costs its watts. So nothing
+downstream knows of watts: a cluster is restated before the plan is made, and the plan is restated afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from kinema_core.events import ClusterObject, FrozenMap, Node, Offer, Plan, PlanNode
+from kinema_core.model.catalog import machine_of, node_prices
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.power import micro_watts, watts_by_type
+from kinema_core.model.vocabulary import PRICE
+from kinema_optimizer.request.headroom import ROOM, USABLE, placeholders, with_placeholders, without_placeholders
+from kinema_optimizer.request.limits import NodeLimit, breaches, capped, floor_pods
+from kinema_optimizer.request.objective import Objective
+from kinema_optimizer.request.usable import UsableResources, fill_after, room_needed
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A cluster and what is on sale, as the solver is to see them."""
+
+    cluster: Cluster
+    offers: tuple[Offer, ...]
+    objective: Objective
+    usable: UsableResources | None
+    limits: tuple[NodeLimit, ...]
+    _cluster: Cluster
+    _offers: tuple[Offer, ...]
+
+    def read(self, plan: Plan) -> Plan:
+        """The plan in terms of the cluster as it is."""
+        if len(self.cluster.pods) > len(self._cluster.pods):
+            plan = without_placeholders(plan)
+        if self.limits:
+            broken = {"limits_broken": float(len(breaches(self.limits, plan)))}
+            plan = msgspec.structs.replace(plan, figures=FrozenMap({**plan.figures, **broken}))
+        if self.usable is not None and plan.status != "infeasible":
+            fill = fill_after(plan, self._cluster, self._offers, rule=self.usable)
+            shares = {f"usable_{name}_percent": round(fill[name].percent, 2) for name in self.usable.max_percent}
+            plan = msgspec.structs.replace(plan, figures=FrozenMap({**plan.figures, **shares}))
+        return in_usd(plan, self._cluster, self._offers) if self.objective.kind == "energy" else plan
+
+
+def framed(
+    cluster: Cluster,
+    offers: Sequence[Offer],
+    objective: Objective,
+    *,
+    limits: Sequence[NodeLimit] = (),
+    usable: UsableResources | None = None,
+) -> Frame:
+    """Restate; where money counts and nothing is kept free or limited, cluster and offers are the ones given.
+
+    Raises:
+        PriceError: energy is to be saved, and machine types have no watts.
+    """
+    given = (cluster, tuple(offers))
+    seen, on_sale = in_watts(*given) if objective.kind == "energy" else given
+    added = [
+        pod
+        for index, one in enumerate(objective.headroom)
+        for pod in placeholders(f"{ROOM}{index}-", one.amounts, one.count)
+    ]
+    if usable is not None:
+        added += placeholders(USABLE, *room_needed(cluster, usable))
+    added += floor_pods(limits)
+    return Frame(
+        with_placeholders(seen, added), capped(limits, cluster, on_sale), objective, usable, tuple(limits), *given
+    )
+
+
+MICRO: Final = 1_000_000
+
+
+def in_watts(cluster: Cluster, offers: Sequence[Offer]) -> tuple[Cluster, tuple[Offer, ...]]:
+    """The cluster and what is on sale, priced in watts.
+
+    Raises:
+        PriceError: machine types on sale or in use have no watts; all of them are named.
+    """
+    by_type = watts_by_type(cluster, offers)
+    nodes: dict[str, ClusterObject] = {node.name: _priced(node, by_type) for node in cluster.nodes}
+    objects: Mapping[str, Mapping[str, ClusterObject]] = MappingProxyType({**cluster.objects, "Node": nodes})
+    restated = tuple(msgspec.structs.replace(one, micro_usd_per_hour=micro_watts(one)) for one in offers)
+    return Cluster(version=cluster.version, objects=objects), restated
+
+
+def _priced(node: Node, by_type: Mapping[str, int]) -> Node:
+    whole, part = divmod(by_type[machine_of(node)[0]], MICRO)
+    return msgspec.structs.replace(node, annotations=FrozenMap({**node.annotations, PRICE: f"{whole}.{part:06d}"}))
+
+
+def in_usd(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> Plan:
+    """The plan with what its nodes cost; `cost` stays in watts and says so, the figures have the money.
+
+    What constraints cost is watts too, and goes to the figures.
+
+    Raises:
+        PriceError: live nodes have no price.
+    """
+    live, on_sale = node_prices(cluster, offers), {offer.name: offer.micro_usd_per_hour for offer in offers}
+
+    def priced(node: PlanNode) -> int:
+        return on_sale[node.offer] if node.action == "boot" else live[node.name]
+
+    after = sum(priced(node) for node in plan.nodes if node.action != "delete")
+    watts = {f"watts of {item.constraint}": item.usd_per_hour for item in plan.binding}
+    money = {
+        "usd_per_hour_before": round(sum(live.values()) / MICRO, 6),
+        "usd_per_hour_after": round(after / MICRO, 6),
+    }
+    replace = msgspec.structs.replace
+    return replace(
+        plan,
+        nodes=tuple(replace(node, usd_per_hour=round(priced(node) / MICRO, 6)) for node in plan.nodes),
+        temporary=tuple(replace(node, usd_per_hour=round(priced(node) / MICRO, 6)) for node in plan.temporary),
+        cost=replace(plan.cost, unit="W"),
+        binding=(),
+        figures=FrozenMap({**plan.figures, **money, **watts}),
+    )

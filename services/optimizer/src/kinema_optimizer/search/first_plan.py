@@ -1,0 +1,489 @@
+"""Plans to start from: the cluster as it is, and one that is made anew.
+
+A first plan from the assignment relaxation: open its nodes, deal its shares, finish with knapsacks.
+
+Every kind of node that the relaxation uses is opened as often as it says, in whole nodes, and gets its share of every
+class dealt evenly, so that all of its nodes have the mix that fits them best. What finds no room goes to the tightest
+nodes open, and the rest to new nodes, each time the kind that the most valuable filling pays best for.
+
+Existing nodes instead of new ones that are no cheaper: a plan made anew for less money, with fewer moves.
+
+Where a deleted node has the room of a new one for no more money, it can take that one's place; whoever is on both need
+not move. Pairs with most moves to save come first.
+
+First plans for a running cluster: from nodes that are selected to be kept, also within a limit on moves.
+
+What fits by sums does not by pods: the selection at the limit itself may make a worse plan than one that is held to
+fewer moves, or whose moves have a price; and a plan within a smaller limit is one within a larger. So several are made,
+which takes a fraction of a round of improvement each, and the best is gone on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinema_core.events import Stop
+from kinema_optimizer.aggregated.problem import Flags, Ints
+from kinema_optimizer.bounds.assignment_lp import Relaxation, relax
+from kinema_optimizer.columns.generation import Column, ColumnGeneration, Place, Task, exactly, filled, new_nodes
+from kinema_optimizer.problem.instance import PackingProblem, among, enemies_of, losses
+from kinema_optimizer.problem.node_types import Kinds, newly_fits
+from kinema_optimizer.problem.solution import NOTHING, Filling, State, cost_of, filling, moved
+from kinema_optimizer.search.dealing import best_fit, deal
+from kinema_optimizer.search.neighbourhood import Guide
+from kinema_optimizer.search.retention_lp import Kept, Selection, sparing
+from kinema_optimizer.solvers.lp import Floats
+from kinema_optimizer.solvers.stopping import StopRule
+
+Enemies = Mapping[int, tuple[int, ...]]
+
+_OFFERED: Final = 24
+"""Machines that a step may buy."""
+_PHASE: Final = "columns"
+_DIVE: Final = "dive"
+_MOST_ROUNDS: Final = 400
+_WIDEST: Final = 800
+"""States of the beam when nothing less finds a column."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """What pods are worth, and the relaxation that says so for a demand (C,)."""
+
+    pod_price: Floats
+    """(C,)"""
+    demand: Ints
+    relaxation: Relaxation | None = None
+    """Of machines on sale alone; where the same pods are to be placed it need not be solved again."""
+
+
+def as_it_is(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Prices) -> State:
+    """Every existing node kept; pending and replaced pods on nodes with room, the rest on new nodes."""
+    return keeping(problem, kinds, enemies, prices, np.ones(len(problem.nodes), dtype=bool))
+
+
+def anew(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Prices) -> State:
+    """Only nodes kept that have to be; every pod of the others placed by the relaxation."""
+    return keeping(problem, kinds, enemies, prices, problem.node_fixed.copy())
+
+
+def keeping(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Prices, keep: Flags) -> State:
+    """Some nodes kept; what needs a place then on them as far as there is room, and the rest on new nodes."""
+    moved = problem.stays.totals(len(problem.pending), ~keep)
+    left = problem.pending + problem.rolled + moved
+    changes = _into_room(problem, keep, left, enemies, prices.pod_price)
+    market = on_sale(kinds, len(problem.machines))
+    wanted = np.where((market.fits > 0).any(axis=0), left, 0)
+    boots: list[Filling] = []
+    if wanted.any():
+        known = prices.relaxation
+        if known is None or (wanted != prices.demand).any():
+            known = relax(problem.requests, wanted, market, rounds=0)
+        boots, rest = construct(problem.requests, wanted, market, known, enemies)
+        left = left - wanted + rest
+    return State(keep, changes, boots, left)
+
+
+def generated(
+    guide: Guide,
+    state: State,
+    kinds: Kinds,
+    stop: StopRule,
+    pool: Executor,
+    ready: Callable[[Callable[[], list[Filling]]], None],
+) -> tuple[State, list[Stop]]:
+    """The state with its new nodes chosen by column generation over all of their pods, cheaper or not.
+
+    Also where its phases ended; `stop` is asked after each round. Places are priced side by side in `pool`; `ready` is
+    handed all columns before a choice is made of them.
+    """
+    stop.begin(_PHASE)
+    problem, market = guide.problem, on_sale(kinds, len(guide.problem.machines))
+    pods = np.zeros(len(problem.pending), dtype=np.int64)
+    for one in state.boots:
+        pods[one.classes] += one.counts
+    mine = np.flatnonzero(pods)
+    if not mine.size:  # nobody is on a new node: a program without rows and columns has no solution for HiGHS
+        return state, []
+    column = np.full(len(pods), -1)
+    column[mine] = np.arange(len(mine))
+    task = _market_task(guide, market, pods, mine)
+    generation = ColumnGeneration(task, pool=pool)
+    known = []
+    for one in state.boots:
+        counts = np.zeros(len(mine), dtype=np.int64)
+        counts[column[one.classes]] = one.counts
+        known.append(Column(one.machine, counts))
+    generation.add(known)
+    rounds, reason = generation.improve(_MOST_ROUNDS, widest=_WIDEST, ends=stop.ends)
+    stops = [Stop(reason=reason or "optimal", phase=_PHASE, iteration=rounds)]
+    columns = tuple(generation.columns)
+    ready(lambda: [_filling(mine, one) for one in columns])
+    stop.begin(_DIVE)
+    chosen, rounds, reason = generation.dive(ends=stop.ends)
+    stops.append(Stop(reason=reason or "optimal", phase=_DIVE, iteration=rounds))
+    boots = [_filling(mine, one) for one in exactly(task, chosen or known) or () if one.counts.any()]
+    return (State(state.keep, state.changes, boots, state.unplaced) if boots else state), stops
+
+
+def _filling(mine: Ints, column: Column) -> Filling:
+    used = np.flatnonzero(column.counts)
+    return Filling(column.place, mine[used], column.counts[used])
+
+
+def _market_task(guide: Guide, market: Kinds, pool: Ints, mine: Ints) -> Task:
+    """The classes `mine` of a pool (C,) as a task for machines on sale."""
+    places = new_nodes(market, range(len(market.price)), pool, mine, among(guide.enemies, mine))
+    free = np.zeros(len(mine))
+    return Task(guide.problem.requests[mine], pool[mine], free, places, market.pools, guide.pod_price[mine])
+
+
+def on_sale(kinds: Kinds, machines: int) -> Kinds:
+    """The kinds that are machines on sale."""
+    return Kinds(
+        price=kinds.price[:machines],
+        room=kinds.room[:machines],
+        available=kinds.available[:machines],
+        fixed=kinds.fixed[:machines],
+        fits=kinds.fits[:machines],
+        pools=kinds.pools,
+    )
+
+
+def _into_room(
+    problem: PackingProblem, keep: Flags, left: Ints, enemies: Enemies, pod_price: Floats
+) -> dict[int, Filling]:
+    """Fill the room of the nodes kept from `left` (C,), which is lowered; nodes with most room first."""
+    if not left.any():
+        return {}
+    room = np.maximum(problem.node_room, 0)
+    nodes = np.flatnonzero(keep & (problem.node_room > 0).any(axis=1))
+    size = (room[nodes] / np.maximum(room.max(axis=0, initial=1), 1)).min(axis=1)
+    found = {}
+    for e in nodes[np.argsort(-size, kind="stable")].tolist():
+        wanted = np.flatnonzero(left)
+        if not wanted.size:
+            break
+        fits = np.zeros(len(left), dtype=np.int64)
+        fits[wanted] = newly_fits(problem, np.array([e]), wanted, enemies)[0]
+        if not fits.any():
+            continue
+        row = np.zeros(len(left), dtype=np.int64)
+        refill(problem.requests, pod_price, row, left, room=room[e], fits=fits, enemies=enemies)
+        if row.any():
+            found[e] = Filling(-1, np.flatnonzero(row), row[row > 0])
+    return found
+
+
+def first_guide(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Guide:
+    """What steps go by at first: prices of the relaxation, and the machines that it pays most for. Moves are free."""
+    machines = len(problem.machines)
+    paid = found.room_price.sum(axis=1)[:machines] / np.maximum(kinds.price[:machines], 1)
+    used = set(found.used[found.used < machines].tolist())
+    best = [m for m in np.argsort(-paid, kind="stable").tolist() if m not in used]
+    return Guide(
+        problem=problem,
+        pod_price=found.guiding_price,
+        move_price=np.zeros(len(problem.pending)),
+        machines=tuple(sorted({*used, *best[: max(0, _OFFERED - len(used))]})),
+        machine_fits=kinds.fits[:machines],
+        enemies=enemies_of(problem),
+    )
+
+
+_FINISHING_WIDTH = 16
+_REFILLING_WIDTH = 12
+_CANDIDATES = 60
+"""Classes of pods left over that a node is offered when it is filled anew."""
+_REFILLED = 600
+"""Nodes that are filled anew, those with most room first: with thousands the first plan would take seconds longer."""
+_NEARLY = 0.8
+"""Part of a node from which it is opened as a whole: what less of a large machine would hold, a small one does."""
+
+
+def construct(
+    requests: Ints, demand: Ints, kinds: Kinds, relaxation: Relaxation, enemies: Mapping[int, tuple[int, ...]]
+) -> tuple[list[Filling], Ints]:
+    """New nodes for all of `demand` (C,), and what of it (C,) no machine is left for; `kinds` are all on sale."""
+    order = np.argsort(-(requests / np.maximum(np.median(kinds.room, axis=0), 1)).max(axis=1), kind="stable")
+    fits = np.ascontiguousarray(kinds.fits[:, order])
+    mine = _Ordered(order, requests[order], fits, among(enemies, order))
+    left = demand[order]
+    row, room, content = _dealt(mine, left, kinds, relaxation)
+    price, free = relaxation.guiding_price[order], (room / np.maximum(kinds.room[row], 1)).min(axis=1)
+    for b in np.argsort(-free, kind="stable")[:_REFILLED].tolist() if left.any() else ():
+        k = int(row[b])
+        refill(mine.requests, price, content[b], left, room=kinds.room[k], fits=mine.fits[k], enemies=mine.enemies)
+    for one in content if enemies else ():
+        _part(one, left, mine.enemies)
+    rest = np.zeros_like(left)
+    rest[order] = left
+    taken = _fillings(row, content, order)
+    used = np.bincount([one.machine for one in taken], minlength=len(kinds.price)).astype(np.int64)
+    return taken + finish(requests, rest, kinds, relaxation, enemies=enemies, used=used), rest
+
+
+@dataclass(frozen=True, eq=False)
+class _Ordered:
+    """The classes, largest first: every array of them is in that order."""
+
+    order: Ints
+    """(C,) class at each position."""
+    requests: Ints
+    """(C, R)"""
+    fits: Ints
+    """(K, C) most pods of each on a node of each kind."""
+    enemies: Mapping[int, tuple[int, ...]]
+    """By position."""
+
+
+def _dealt(mine: _Ordered, left: Ints, kinds: Kinds, relaxation: Relaxation) -> tuple[Ints, Ints, NDArray[np.int32]]:
+    """(B,) kinds of the nodes opened, (B, R) room left there, and (B, C) the pods on them; `left` (C,) is lowered."""
+    count = np.floor(relaxation.nodes[relaxation.used] + (1 - _NEARLY))
+    count = np.maximum(np.minimum(count, kinds.available[relaxation.used]), 0).astype(np.int64)
+    row = np.repeat(relaxation.used, count)
+    room, content = kinds.room[row], np.zeros((len(row), len(left)), dtype=np.int32)
+    first = np.cumsum(count) - count
+    for u in np.flatnonzero(count).tolist():
+        k, opened = int(relaxation.used[u]), slice(int(first[u]), int(first[u] + count[u]))
+        share = np.minimum(np.rint(relaxation.shares[u, mine.order]).astype(np.int64), left)
+        share[mine.fits[k] == 0] = 0
+        rest = share.copy()
+        deal(mine.requests, rest, mine.fits[k], room[opened], content[opened])
+        left -= share - rest
+    if len(row) and left.any():
+        open_, which = np.unique(row, return_inverse=True)
+        best_fit(mine.requests, left, mine.fits[open_], which, room, content)
+    return row, room, content
+
+
+def _fillings(row: Ints, content: NDArray[np.int32], order: Ints) -> list[Filling]:
+    """The nodes that hold anything."""
+    node, column = np.nonzero(content)
+    classes, counts = order[column], content[node, column].astype(np.int64)
+    sequence = np.lexsort((classes, node))
+    node, classes, counts = node[sequence], classes[sequence], counts[sequence]
+    cuts = np.flatnonzero(np.diff(node)) + 1
+    parts = zip(np.split(node, cuts), np.split(classes, cuts), np.split(counts, cuts), strict=True)
+    return [Filling(int(row[nodes[0]]), *filled_) for nodes, *filled_ in parts if len(nodes)]
+
+
+def refill(
+    requests: Ints,
+    pod_price: Floats,
+    row: Ints | NDArray[np.int32],
+    left: Ints,
+    *,
+    room: Ints,
+    fits: Ints,
+    enemies: Mapping[int, tuple[int, ...]],
+) -> None:
+    """Fill a node anew from its own pods and from what is `left` (C,), if that makes its pods worth more.
+
+    `row` (C,) are its pods and `left` those left over: both are changed. `room` (R,) is all that it has, `fits` (C,)
+    the most of each class.
+    """
+    own = np.flatnonzero(row)
+    others = np.flatnonzero((left > 0) & (fits > 0) & (row == 0))
+    if len(others) > _CANDIDATES:  # a sample that differs from node to node, and not from run to run
+        others = others[(np.arange(_CANDIDATES) * len(others) // _CANDIDATES + int(row.sum())) % len(others)]
+    mine = np.unique(np.concatenate([own, others]))
+    if not others.size and not left[own].any():
+        return
+    most = np.minimum(fits[mine], row[mine] + left[mine])
+    place = _place(room, most, among(enemies, mine))
+    counts, worth = filled(requests[mine], pod_price[mine], place, _REFILLING_WIDTH)
+    if worth > float(pod_price[own] @ row[own]) * (1 + 1e-9):
+        left[mine] += row[mine] - counts
+        row[mine] = counts
+
+
+def _place(room: Ints, most: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Place:
+    """A new node with this room (R,) for at most so many pods of each class (n,)."""
+    nobody = np.zeros_like(most)
+    return Place(0.0, room, most, nobody, nobody, 1, enemies)
+
+
+def _part(row: NDArray[np.int32], left: Ints, enemies: Mapping[int, tuple[int, ...]]) -> None:
+    """Take classes from a node that may not meet others of it; the smaller class index stays."""
+    for c in np.flatnonzero(row).tolist():
+        if c in enemies and any(row[d] and d < c for d in enemies[c]):
+            left[c] += row[c]
+            row[c] = 0
+
+
+def finish(
+    requests: Ints,
+    left: Ints,
+    kinds: Kinds,
+    relaxation: Relaxation,
+    *,
+    enemies: Mapping[int, tuple[int, ...]],
+    used: Ints,
+) -> list[Filling]:
+    """New nodes one kind after another for what is left, which is lowered; each time the best paid filling.
+
+    The less is left, the less a kind is paid for: those that were paid too little before are not looked at again.
+    """
+    made: list[Filling] = []
+    paid = np.full(len(kinds.price), np.inf)
+    while left.any():
+        mine = np.flatnonzero(left)
+        apart = among(enemies, mine)
+        best, counts = -1, np.zeros(0, dtype=np.int64)
+        for k in np.argsort(-paid, kind="stable").tolist():
+            if best >= 0 and paid[k] <= paid[best]:
+                break
+            most = np.minimum(kinds.fits[k][mine], left[mine])
+            if used[k] >= kinds.available[k] or _pool_full(kinds, used, k) or not most.any():
+                paid[k] = 0.0
+                continue
+            place, prices = _place(kinds.room[k], most, apart), relaxation.guiding_price[mine]
+            filling, worth = filled(requests[mine], prices, place, _FINISHING_WIDTH)
+            paid[k] = worth / max(1.0, float(kinds.price[k]))
+            if filling.any() and (best < 0 or paid[k] > paid[best] * (1 + 1e-9)):
+                best, counts = k, filling
+        if best < 0:
+            return made
+        taken = counts > 0
+        times = int((left[mine][taken] // counts[taken]).min())
+        times = max(1, min(times, int(kinds.available[best] - used[best])))
+        left[mine] -= counts * times
+        used[best] += times
+        made += [Filling(best, mine[taken], counts[taken])] * times
+    return made
+
+
+def _pool_full(kinds: Kinds, used: Ints, k: int) -> bool:
+    return any(k in members and int(used[list(members)].sum()) >= limit for members, limit in kinds.pools)
+
+
+_PAIRS: Final = 1_000_000
+"""Pairs of a new node and an existing one that are looked at, for each class of pods that they share."""
+
+
+def with_reused(problem: PackingProblem, state: State) -> State:
+    """The state with deleted nodes kept in the place of new ones."""
+    reusable = _reusable(problem, state)
+    booted, nodes, saved = _common(problem, state.boots, reusable)
+    order = np.lexsort((nodes, booted, -saved))
+    after = state.copy()
+    taken: set[int] = set()
+    for b, e in zip(booted[order].tolist(), nodes[order].tolist(), strict=True):
+        if b in taken or after.keep[e]:
+            continue
+        if not problem.admits[problem.node_row[e], state.boots[b].classes].all():
+            continue
+        taken.add(b)
+        after.keep[e] = True
+        after.changes[e] = _change(problem, state.boots[b], e)
+        if not after.changes[e].classes.size:
+            after.changes.pop(e)
+    after.boots = [one for b, one in enumerate(state.boots) if b not in taken]
+    return after
+
+
+def _reusable(problem: PackingProblem, state: State) -> Flags:
+    """(E,): deleted nodes that may give all of their pods up."""
+    bound = np.bincount(
+        problem.stays.node_of, weights=~problem.leaves[problem.stays.classes], minlength=len(problem.nodes)
+    )
+    return np.asarray(~state.keep & problem.gives & (bound == 0))
+
+
+def _common(problem: PackingProblem, boots: Sequence[Filling], reusable: Flags) -> tuple[Ints, Ints, Ints]:
+    """New nodes, existing ones that can replace them and have pods of the same classes, and what moves that saves."""
+    stays = problem.stays
+    entry = np.flatnonzero(reusable[stays.node_of])
+    entry = entry[np.argsort(stays.classes[entry], kind="stable")]
+    first = np.searchsorted(stays.classes[entry], np.arange(len(problem.pending) + 1))
+    room = problem.node_room + problem.stays.loads(problem.requests)
+    most = max(1, _PAIRS // max(1, sum(one.classes.size for one in boots)))
+    pairs, saved = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for b, one in enumerate(boots):
+        fits = (problem.node_price <= problem.machine_price[one.machine]) & reusable
+        fits &= (room >= one.counts @ problem.requests[one.classes]).all(axis=1)
+        for c, count in zip(one.classes.tolist(), one.counts.tolist(), strict=True):
+            mine = entry[first[c] : first[c + 1]]
+            mine = mine[fits[stays.node_of[mine]]][:most]
+            pairs.append(b * len(problem.nodes) + stays.node_of[mine])
+            saved.append(np.minimum(stays.counts[mine], count) * problem.disruption[c])
+    found, index = np.unique(np.concatenate(pairs), return_inverse=True)
+    total = np.bincount(index, weights=np.concatenate(saved), minlength=len(found)).astype(np.int64)
+    return found // max(1, len(problem.nodes)), found % max(1, len(problem.nodes)), total
+
+
+def _change(problem: PackingProblem, boot: Filling, e: int) -> Filling:
+    """What changes on the existing node when it holds exactly these pods."""
+    counts = dict(zip(boot.classes.tolist(), boot.counts.tolist(), strict=True))
+    for c, count in problem.stays.of(e):
+        counts[c] = counts.get(c, 0) - count
+    found = filling(-1, counts)
+    return found if found.classes.size else NOTHING
+
+
+_LIMITS: Final = (1.0, 0.98, 0.95, 0.9)
+"""Parts of the limit that a selection is held to."""
+_EXTRA: Final = (0.0, 0.1, 0.2, 0.35, 0.5)
+"""What a move costs in a selection besides its price, in mean costs of a pod."""
+
+
+@dataclass(frozen=True, eq=False)
+class Running:
+    """A running cluster, and what its first plans are made of."""
+
+    problem: PackingProblem
+    kinds: Kinds
+    guide: Guide
+    prices: Prices
+    now: State
+    """Every node kept."""
+    selection: Selection
+
+    def plan(self, kept: Kept, most: int | None = None) -> State:
+        """The cheapest plan found with these nodes, and as many more as a limit on moves takes; else as it is now."""
+        problem = self.problem
+        lost = losses(problem, self.now.unplaced)
+        keep = kept.nodes if most is None else sparing(problem, kept.nodes, most)
+        prices = (self.prices, replace(self.prices, pod_price=kept.pod_price))
+        made = [keeping(problem, self.kinds, self.guide.enemies, one, keep) for one in prices]
+        made = [one for one in made if losses(problem, one.unplaced) <= lost]
+        return with_reused(problem, min(made, key=lambda one: cost_of(problem, one), default=self.now))
+
+    @cached_property
+    def fresh(self) -> State:
+        """The plan that is made anew, whatever moves: the bound begins with it, too."""
+        return anew(self.problem, self.kinds, self.guide.enemies, self.prices)
+
+    def within(self, most: int, price: float, mean: float, over: Callable[[int], bool]) -> tuple[State, float]:
+        """The best of several plans with so many moves at this price of one, and what one more would save at most.
+
+        Args:
+            most: moves, pods.
+            price: of a move, micro-USD per hour.
+            mean: cost per pod of the cheapest plan known, likewise.
+            over: whether there is no time for more than so many.
+        """
+        problem = self.problem
+        weights, lost = problem.disruption / 1000.0, losses(problem, self.now.unplaced)
+        found, saved = [self.now, with_reused(problem, self.fresh)], 0.0
+        for turn, (share, extra) in enumerate(product(_LIMITS, _EXTRA), start=1):
+            kept = self.selection.keep(weights * (price + extra * mean), int(most * share))
+            found.append(self.plan(kept, int(most * share)))
+            saved = max(saved, kept.move_price)
+            if over(turn):
+                break
+
+        def worth(state: State) -> float:
+            return cost_of(problem, state) + float(moved(problem, state) @ weights) * price
+
+        allowed = [one for one in found if int(moved(problem, one) @ problem.pods) <= most]
+        return min((one for one in allowed if losses(problem, one.unplaced) <= lost), key=worth), saved

@@ -1,0 +1,405 @@
+"""The search: an anytime solver for placement problems of any size.
+
+1. Bound: the assignment relaxation, its prices turned into a certificate that integers check (`adapters.bound`).
+2. First plans: the cluster as it is with pending pods placed, and one made anew (`adapters.start`).
+3. Improvement: rounds of steps over disjoint sets of nodes (`adapters.neighbourhood`), run side by side and carried out
+   in a fixed order: what comes out depends on problem, seed and number of rounds, not on who was faster.
+
+Costs are prices of nodes plus the price of moves. Every packing that leaves here obeys `packing.flaws`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from kinema_core.events import Stop
+from kinema_optimizer.aggregated.problem import Ints
+from kinema_optimizer.bounds.assignment_lp import Relaxation, relax
+from kinema_optimizer.bounds.background import CLASSES, Bounding
+from kinema_optimizer.bounds.certificate import Bound
+from kinema_optimizer.problem.instance import UNLIMITED, Packing, PackingProblem, enemies_of, losses
+from kinema_optimizer.problem.node_types import Kinds, kinds_of
+from kinema_optimizer.problem.solution import State, cost_of, moved, packing_of
+from kinema_optimizer.search.first_plan import (
+    Prices,
+    Running,
+    anew,
+    as_it_is,
+    first_guide,
+    generated,
+    on_sale,
+    with_reused,
+)
+from kinema_optimizer.search.neighbourhood import Guide, Step, carried_out, picks
+from kinema_optimizer.search.progress import Progress, Report
+from kinema_optimizer.search.retention_lp import Selection
+from kinema_optimizer.search.tasks import ALIKE, Crew, Errand, Threads
+from kinema_optimizer.solvers.stopping import StopRule
+
+_OTHER: Final = 6
+"""Every so many rounds, the way to look for exchanges that gained less is tried again."""
+_WAYS: Final = {True: "columns of a step", False: "tries"}
+"""What rounds look for exchanges by."""
+_STEPS: Final = 4
+"""Steps of a round."""
+_ROUNDS: Final = 100_000
+_IDLE: Final = 40
+"""Rounds without any gain after which a phase has nothing more to find."""
+_FEW: Final = 70
+"""Nodes of a step by column generation."""
+_SOME: Final = (40, 100)
+"""Nodes of a step by quick tries: so many at least, and at most."""
+_PARTS: Final = 25
+"""Such steps that would be all nodes together, within those limits."""
+_MENDING: Final = 4
+"""Rounds of tries for a choice of columns that is dearer than what was known."""
+_QUICK: Final = 24
+"""Rounds before columns are generated: a good plan soon, and columns to begin with."""
+_AGAIN: Final = 8
+"""Rounds of tries after which it is asked again whether columns fit into the time left."""
+_ENOUGH: Final = 8
+"""Nodes that a step by column generation has at least."""
+_STARTS: Final = "starts"
+"""Phase of the first plans within a limit on moves."""
+_LAST: Final = "last"
+"""Phase that takes the time left; after it come tries alone, while nothing else fits."""
+_TAIL: Final = "tail"
+_SOON: Final = "quick"
+"""Phase of a few tries for a plan that need not be the best known."""
+_SMALL: Final = 0.05
+"""Price of a move, in mean costs of a pod, at which nearly all the saving is still had."""
+_FIRST: Final = 0.2
+"""Least price of a move, likewise, at which a search within a limit begins: what fits by sums does not by pods."""
+_STEER: Final = 1.5
+"""Factor by which the price of a move rises or falls after a round."""
+_FREE: Final = 0.1
+"""Price of a move, in mean costs of a pod, from which on it rises again once nothing cheaper was found,"""
+_STALE: Final = 6
+"""for so many rounds,"""
+_DEAR: Final = 1.0
+"""to this."""
+
+Allowed: TypeAlias = Callable[[State], bool]
+"""Whether a state may be taken."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What to make small, and within which limits."""
+
+    move_price: int | None = None
+    """Micro-USD per hour for an ordinary move; None: least cost, then fewest moves within `slack` of it."""
+    max_moves: int | None = None
+    slack: float = 0.001
+    seed: int = 0
+    workers: int = 2
+    crew: Crew | None = None
+    """Who does the errands of a round; None: as many threads as there are workers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The best packing, what none can cost less than, and how it was found."""
+
+    packing: Packing
+    cost: int
+    least: int
+    """Least cost found; the packing may cost a little more where that saves moves."""
+    bound: Bound
+    moves: int
+    stops: tuple[Stop, ...]
+
+
+def search(
+    problem: PackingProblem,
+    relaxed: PackingProblem,
+    wish: Wish,
+    stop: StopRule,
+    report: Report = lambda _: None,
+) -> Found:
+    """The best packing found until `stop` says so.
+
+    Args:
+        problem: what to solve.
+        relaxed: the same with only those rules between pods that hold in every plan: what the bound is of.
+        wish: what to make small.
+        stop: when to end; asked after every round.
+        report: told of progress.
+    """
+    with ThreadPoolExecutor(max_workers=wish.workers) as pool:
+        return _Search(problem, relaxed, wish, stop, report, pool).run()
+
+
+def placed_as_it_is(problem: PackingProblem) -> State:
+    """Every node kept and all pods that need a place given one, as far as there is room or a machine on sale."""
+    kinds = kinds_of(problem)
+    return as_it_is(problem, kinds, enemies_of(problem), _prices(problem, kinds, _relaxation(problem, kinds)))
+
+
+def _relaxation(problem: PackingProblem, kinds: Kinds) -> Relaxation:
+    return relax(problem.requests, _demand(problem, kinds), kinds, rounds=0)
+
+
+def _demand(problem: PackingProblem, kinds: Kinds) -> Ints:
+    return np.where((kinds.fits > 0).any(axis=0), problem.total, 0)
+
+
+def _prices(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Prices:
+    """The relaxation as prices; itself too where it knows machines on sale alone."""
+    alone = len(kinds.price) == len(problem.machines)
+    return Prices(found.guiding_price, _demand(problem, kinds), found if alone else None)
+
+
+@dataclass
+class _Search:
+    """One search and what it knows so far."""
+
+    problem: PackingProblem
+    relaxed: PackingProblem
+    wish: Wish
+    stop: StopRule
+    report: Report
+    pool: ThreadPoolExecutor
+    least: int = 0
+    most: int | None = None
+    prices: Prices = field(init=False)
+    bounding: Bounding = field(init=False)
+    stops: list[Stop] = field(default_factory=list)
+
+    def run(self) -> Found:
+        """First plans, then rounds of improvement as the wish asks for."""
+        problem = self.problem
+        self.stop.begin("start")
+        self.bounding = Bounding(problem, self.relaxed, self.stop, self.pool)
+        kinds = kinds_of(problem)
+        relaxation = _relaxation(problem, kinds)
+        guide = first_guide(problem, kinds, relaxation)
+        self.prices = _prices(problem, kinds, relaxation)
+        now = as_it_is(problem, kinds, guide.enemies, self.prices)
+        if now.unplaced.any():
+            self.bounding.leave_out(now.unplaced)
+        self.least = cost_of(problem, now)
+        self.most = self._most(now)
+        self._tell("start", self.least, now)
+        if self._over("start", 0):
+            best = self._at_once(guide, kinds, now)
+        elif not problem.stays.totals(len(problem.pending), ~problem.node_fixed | problem.gives).any():
+            best = self._to_the_end(*self._cheapest(guide, kinds, now, _LAST))
+        else:
+            selection = Selection(problem, on_sale(kinds, len(problem.machines)), relaxation)
+            best = self._of_running(guide, kinds, now, selection)
+        bound, ended = self.bounding.result()
+        return Found(
+            packing=packing_of(problem, best),
+            cost=cost_of(problem, best),
+            least=min(self.least, cost_of(problem, best)),
+            bound=bound,
+            moves=self._moves(best),
+            stops=(*self.stops, *ended),
+        )
+
+    def _at_once(self, guide: Guide, kinds: Kinds, now: State) -> State:
+        """Where the time is over already: a plan made anew, if it is better; that takes less than what came before."""
+        made = with_reused(self.problem, anew(self.problem, kinds, guide.enemies, self.prices))
+        if losses(self.problem, made.unplaced) > losses(self.problem, now.unplaced) or not self._allowed(made):
+            return now
+        best = min((now, made), key=partial(self._worth, self._at(guide, float(self.wish.move_price or 0))))
+        self.least = min(self.least, cost_of(self.problem, best))
+        return best
+
+    def _of_running(self, guide: Guide, kinds: Kinds, now: State, selection: Selection) -> State:
+        """The best for a running cluster, whose moves count."""
+        running = Running(self.problem, kinds, guide, self.prices, now, selection)
+        if self.wish.move_price is None and self.most is None:
+            return self._cheapest_then_fewest(running)
+        price = float(self.wish.move_price or 0)
+        self.bounding.sharpen(lambda: running.fresh.boots)
+        priced = self._at(guide, price)
+        if self.most is not None:
+            self.stop.begin(_STARTS)
+            first, saved = running.within(self.most, price, self._mean(), partial(self._over, _STARTS))
+            priced = self._at(guide, max(price + saved, _FIRST * self._mean()))
+            last = self._rounds(priced, first, _LAST, self._allowed, steered=True)
+            return self._to_the_end(*last, self._allowed, steered=True)
+        first = running.plan(selection.keep(priced.move_price))
+        return self._to_the_end(*self._rounds(priced, min((now, first), key=partial(self._worth, priced)), _LAST))
+
+    def _most(self, now: State) -> int | None:
+        """The limit on moves, where it is one: not where all pods may move; and no fewer than must in any case."""
+        if self.wish.max_moves is None or self.wish.max_moves >= self.problem.everybody:
+            return None
+        return max(self.wish.max_moves, self._moves(now))
+
+    def _allowed(self, state: State) -> bool:
+        return self.most is None or self._moves(state) <= self.most
+
+    def _moves(self, state: State) -> int:
+        return int(moved(self.problem, state) @ self.problem.pods)
+
+    def _cheapest(self, guide: Guide, kinds: Kinds, now: State, phase: str) -> tuple[Guide, State]:
+        """Least cost, whatever moves; and the guide."""
+        problem = self.problem
+        fresh = anew(problem, kinds, guide.enemies, self.prices) if problem.nodes else now
+        best = now
+        if losses(problem, fresh.unplaced) <= losses(problem, now.unplaced):
+            if len(problem.pending) <= CLASSES and fresh.boots:
+                _, fresh = self._rounds(guide, fresh, _SOON, deep=False, most=_QUICK)
+                chosen, ended = generated(guide, fresh, kinds, self.stop, self.pool, self.bounding.sharpen)
+                self.stops += ended
+                if cost_of(problem, chosen) >= cost_of(problem, fresh):
+                    # What the last pods cost at the end of a dive is soon won back, and more than that.
+                    _, chosen = self._rounds(guide, chosen, _SOON, deep=False, most=_MENDING)
+                fresh = min((chosen, fresh), key=lambda state: cost_of(problem, state))
+            best = min((now, fresh), key=lambda state: cost_of(problem, state))
+            if cost_of(problem, best) < self.least:
+                self.least = cost_of(problem, best)
+                self._tell("columns", self.least, best)
+        return self._rounds(guide, best, phase)
+
+    def _cheapest_then_fewest(self, running: Running) -> State:
+        """Least cost; then, among plans within the slack of it, the fewest moves that are found.
+
+        Two ways lead there: nodes selected with moves at a small price, and a plan made anew. On the largest clusters
+        the first takes seconds: it is taken as far as time allows.
+        """
+        guide = running.guide
+        cheapest = with_reused(self.problem, self._cheapest(guide, running.kinds, running.now, "search")[1])
+        self.stop.begin("selection")
+        if self._over("selection", 0):
+            return cheapest
+        small = self._at(guide, _SMALL * self._mean())
+        chosen = running.selection.keep(small.move_price)
+        if self._over("selection", 1):
+            return cheapest
+        _, near = self._rounds(small, running.plan(chosen), "near")
+        self.least = min(cost_of(self.problem, one) for one in (cheapest, near))
+        most = self.least + int(self.least * self.wish.slack)
+
+        def affordable(state: State) -> bool:
+            return cost_of(self.problem, state) <= most
+
+        best = min((one for one in (near, cheapest) if affordable(one)), key=self._moves)
+        return self._to_the_end(*self._rounds(self._at(guide, self._mean()), best, _LAST, affordable), affordable)
+
+    def _to_the_end(
+        self, guide: Guide, state: State, allowed: Allowed = lambda _: True, *, steered: bool = False
+    ) -> State:
+        """Tries where nothing longer seems to fit; after some of them that is asked again: one may have been slow."""
+        for _ in range(_ROUNDS):
+            before = state
+            guide, state = self._rounds(guide, state, _TAIL, allowed, deep=False, steered=steered, most=_AGAIN)
+            if self.stops[-1].reason != "optimal":
+                break
+            guide, state = self._rounds(guide, state, _LAST, allowed, steered=steered)
+            if state is before:
+                break
+        return state
+
+    def _over(self, phase: str, turn: int, coming: str = "") -> bool:
+        """Whether a phase ends at this callback; notes it down."""
+        ended = self.stop.ends(turn, coming)
+        if ended is not None:
+            self.stops.append(Stop(reason=ended, phase=phase, iteration=turn))
+        return ended is not None
+
+    def _tell(self, phase: str, cost: int, state: State) -> None:
+        made = partial(packing_of, self.problem, state)
+        self.report(Progress(phase, cost, self.bounding.known, self._moves(state), made, tuple(self.stops)))
+
+    def _mean(self) -> float:
+        """Cost per pod of the cheapest plan known, micro-USD per hour."""
+        return self.least / max(1, self.problem.everybody)
+
+    def _at(self, guide: Guide, price: float) -> Guide:
+        weights = self.problem.disruption.astype(np.float64)
+        return replace(guide, move_price=weights * (price / 1000.0))
+
+    def _worth(self, guide: Guide, state: State) -> float:
+        return cost_of(self.problem, state) + float(moved(self.problem, state) @ guide.move_price)
+
+    def _rounds(
+        self,
+        guide: Guide,
+        state: State,
+        phase: str,
+        allowed: Allowed = lambda _: True,
+        *,
+        deep: bool = True,
+        steered: bool = False,
+        most: int = _ROUNDS,
+    ) -> tuple[Guide, State]:
+        """Rounds of steps until the stop rule ends the phase, or nothing has been found for long; and the last guide.
+
+        Tries come first: how long they take tells how long columns will.
+
+        Steered: the price of moves follows what is allowed, and the cheapest state counts.
+        Not deep: tries alone.
+        """
+        self.stop.begin(phase)
+        if (cost := cost_of(self.problem, state)) < self.least:
+            self.least = cost
+            self._tell(phase, cost, state)
+        if self._over(phase, 0, _WAYS[False]):
+            return guide, state
+        idle, stale, best, columns = 0, 0, state, False
+        gains = {True: np.inf, False: 0.0}
+        for turn in range(1, most + 1):
+            asked, (steps, columns) = columns, self._steps(guide, state, turn, deep=columns)
+            errands = [Errand(step, columns, (self.wish.seed, turn, i)) for i, step in enumerate(steps)]
+            found = (self.wish.crew or Threads(self.pool)).improve(guide, errands)
+            before, refused = state, False
+            gains[asked] = gains[columns] = 0.0
+            for step, exchange in zip(steps, found, strict=True):
+                after = state if exchange is None else carried_out(state, step, exchange)
+                if exchange is not None and allowed(after):
+                    state = after
+                    gains[columns] += exchange.saving
+                refused |= exchange is not None and state is not after
+            idle = idle + 1 if state is before else 0
+            if state is not before:
+                cost = cost_of(self.problem, state)
+                if phase != _SOON or cost < self.least:
+                    self._tell(phase, cost, state)
+                self.least = min(self.least, cost)
+            if steered:
+                known, best = best, min(best, state, key=lambda one: cost_of(self.problem, one))
+                stale = stale + 1 if best is known else 0
+                guide = self._steered(guide, dearer=refused, stale=stale >= _STALE)
+            done = idle >= _IDLE or not steps or turn == most
+            # The way that gained more when it was last tried, and now and then the other; where the price of moves is
+            # another each round, tries: there are more rounds of them.
+            better = gains[True] > gains[False] or (not steered and gains[True] == gains[False])
+            columns = deep and better != ((turn + 1) % _OTHER == 0)
+            reason = self.stop.ends(turn, _WAYS[columns]) or ("optimal" if done else None)
+            if reason is not None:
+                self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
+                break
+        return guide, best if steered else state
+
+    def _steps(self, guide: Guide, state: State, turn: int, *, deep: bool) -> tuple[list[Step], bool]:
+        """Steps of a round, and whether by column generation: not where few nodes have too many classes for it."""
+        seed, nodes = (self.wish.seed, turn), int(state.keep.sum()) + len(state.boots)
+        if deep:
+            found = picks(guide, state, seed=seed, steps=_STEPS, nodes=_FEW, classes=ALIKE)
+            large = [step for step in found if len(step.kept) + len(step.boots) >= min(_ENOUGH, nodes)]
+            if large:
+                return large, deep
+        some = min(int(np.clip(nodes // _PARTS, *_SOME)), max(4, nodes // _STEPS))
+        return picks(guide, state, seed=seed, steps=_STEPS, nodes=some, classes=UNLIMITED), False
+
+    def _steered(self, guide: Guide, *, dearer: bool, stale: bool) -> Guide:
+        """With moves dearer after exchanges that took too many, else cheaper; dear again where that has led nowhere.
+
+        A state with fewer moves has room for other exchanges within the limit, even where it costs more for a while.
+        """
+        mean, now = self._mean(), float(guide.move_price.mean())
+        factor = _STEER if dearer else 1 / _STEER
+        if stale and now * factor < _FREE * mean:
+            factor = _DEAR * mean / max(now, 1e-9)
+        return replace(guide, move_price=np.minimum(guide.move_price * factor, 4.0 * mean))

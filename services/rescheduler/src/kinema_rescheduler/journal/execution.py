@@ -1,0 +1,303 @@
+"""The journal: every execution as a fold over the log, so that a restart forgets nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Final, Literal
+
+from kinema_core.events import (
+    EMPTY,
+    AbortRequested,
+    CatalogPublished,
+    Cost,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    Figures,
+    NodeDeletionRequested,
+    Plan,
+    PlanAccepted,
+    PlanNode,
+    Solve,
+    Step,
+    StepDone,
+    StepFailed,
+    StepIntended,
+)
+from kinema_rescheduler.journal.rename import renamed_plan, renamed_step
+from kinema_rescheduler.names import NODE, is_verdict
+
+FOLLOWED: Final = (
+    "plan-proposed",
+    "plan-accepted",
+    "catalog-published",
+    "node-deletion-requested",
+    "step-intended",
+    "step-done",
+    "step-failed",
+    "execution-finished",
+    "execution-aborted",
+    "abort-requested",
+)
+"""Kinds of log events that the journal folds."""
+
+_PROPOSALS_KEPT: Final = 16
+_REQUESTS_KEPT: Final = 256
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a step stands: its latest attempt and how that ended."""
+
+    step: Step
+    attempt: int
+    first: datetime
+    """When the first attempt was intended."""
+    intended: datetime
+    deadline: datetime
+    state: Literal["open", "done", "failed"] = "open"
+    result: str = ""
+    """How it ended: `done`, `adopted`, `void`, or the reason of its failure."""
+    detail: str = ""
+    retry: bool = False
+    ended: datetime | None = None
+    figures: Figures = EMPTY
+
+    @property
+    def over(self) -> bool:
+        """Done, or failed for good."""
+        return self.state == "done" or (self.state == "failed" and not self.retry)
+
+    @property
+    def lost(self) -> bool:
+        """Failed for good."""
+        return self.state == "failed" and not self.retry
+
+    def since(self, now: datetime) -> timedelta:
+        """Time since the latest attempt ended; zero while it is open."""
+        return now - self.ended if self.ended is not None else timedelta()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A decision to give something up."""
+
+    reason: str
+    detail: str
+    time: datetime
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One plan being carried out."""
+
+    cause: Event
+    """The acceptance, or the request to delete one node: ids of all our events derive from it."""
+    plan_id: str
+    plan: Plan | None
+    """None when its proposal is not in the log any more."""
+    steps: Mapping[str, Progress] = field(default_factory=lambda: MappingProxyType({}))
+    """By step id, in the order of first intents."""
+    verdicts: Mapping[str, Verdict] = field(default_factory=lambda: MappingProxyType({}))
+    abort: Verdict | None = None
+    """The operator's wish to give it up."""
+
+    def progress(self, step_id: str) -> Progress | None:
+        """Where that step stands; None before its first intent."""
+        return self.steps.get(step_id)
+
+    @property
+    def open_steps(self) -> tuple[Progress, ...]:
+        """Steps whose outcome is not known."""
+        return tuple(progress for progress in self.steps.values() if progress.state == "open")
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Everything that the rescheduler knows from the log."""
+
+    proposals: Mapping[str, Plan] = field(default_factory=lambda: MappingProxyType({}))
+    """The last proposals by event id."""
+    active: Execution | None = None
+    waiting: tuple[Execution, ...] = ()
+    """Accepted plans behind the active one."""
+    requests: Mapping[str, Event] = field(default_factory=lambda: MappingProxyType({}))
+    """Requests to delete single nodes, by node name."""
+    catalog: Event | None = None
+    fencing: int = 0
+    """The highest lease revision that acted."""
+
+
+def fold(journal: Journal, event: Event) -> Journal:  # noqa: PLR0911 - one return per kind of event
+    """Fold one log event; those that mean nothing here leave the journal as it is."""
+    match event.body:
+        case Plan() as plan:
+            return replace(journal, proposals=_newest(journal.proposals, event.id, plan, _PROPOSALS_KEPT))
+        case PlanAccepted(plan=plan_id):
+            return _enqueued(journal, Execution(cause=event, plan_id=plan_id, plan=journal.proposals.get(plan_id)))
+        case CatalogPublished():
+            return replace(journal, catalog=event)
+        case NodeDeletionRequested() as request:
+            return _requested(journal, event, request)
+        case AbortRequested() as wish:
+            return _abort(journal, Verdict(reason="operator", detail=f"{wish.by}: {wish.reason}", time=event.time))
+        case ExecutionFinished(plan=plan_id) | ExecutionAborted(plan=plan_id):
+            return _ended(_fenced(journal, event.body.fencing), plan_id)
+        case StepIntended() | StepDone() | StepFailed():
+            return _stepped(_fenced(journal, event.body.fencing), event.body, event.time)
+        case _:
+            return journal
+
+
+def _newest(kept: Mapping[str, Plan], key: str, plan: Plan, most: int) -> Mapping[str, Plan]:
+    grown = {**kept, key: plan}
+    for oldest in list(grown)[: max(0, len(grown) - most)]:
+        del grown[oldest]
+    return MappingProxyType(grown)
+
+
+def _fenced(journal: Journal, fencing: int) -> Journal:
+    return replace(journal, fencing=max(journal.fencing, fencing))
+
+
+def _enqueued(journal: Journal, execution: Execution) -> Journal:
+    if journal.active is None:
+        return replace(journal, active=execution)
+    known = {journal.active.cause.id, *(other.cause.id for other in journal.waiting)}
+    return journal if execution.cause.id in known else replace(journal, waiting=(*journal.waiting, execution))
+
+
+def _requested(journal: Journal, event: Event, request: NodeDeletionRequested) -> Journal:
+    """An active plan sees for itself when the nodes that it deletes are empty."""
+    plan = journal.active.plan if journal.active is not None else None
+    if plan is not None and request.node in _deleted_by(plan):
+        return journal
+    kept = {name: other for name, other in journal.requests.items() if name != request.node}
+    kept[request.node] = event
+    for oldest in list(kept)[: max(0, len(kept) - _REQUESTS_KEPT)]:
+        del kept[oldest]
+    return replace(journal, requests=MappingProxyType(kept))
+
+
+def _deleted_by(plan: Plan) -> frozenset[str]:
+    planned = (node.name for node in plan.nodes if node.action == "delete")
+    return frozenset(planned) | {node.name for node in plan.temporary}
+
+
+def _abort(journal: Journal, verdict: Verdict) -> Journal:
+    """The wish counts for what runs now; a second one changes nothing."""
+    if journal.active is None or journal.active.abort is not None:
+        return journal
+    return replace(journal, active=replace(journal.active, abort=verdict))
+
+
+def _ended(journal: Journal, plan_id: str) -> Journal:
+    requests = {name: event for name, event in journal.requests.items() if event.id != plan_id}
+    journal = replace(journal, requests=MappingProxyType(requests))
+    if journal.active is None or journal.active.plan_id != plan_id:
+        return replace(journal, waiting=tuple(other for other in journal.waiting if other.plan_id != plan_id))
+    following = journal.waiting[0] if journal.waiting else None
+    return replace(journal, active=following, waiting=journal.waiting[1:])
+
+
+def of_request(event: Event) -> Execution:
+    """The execution that deletes one node on the observer's request: a plan of one line."""
+    assert isinstance(event.body, NodeDeletionRequested)
+    node = PlanNode(
+        name=event.body.node,
+        machine_type="-",
+        zone="-",
+        capacity_type="-",
+        offer="",
+        usd_per_hour=0.0,
+        action="delete",
+    )
+    plan = Plan(
+        status="feasible",
+        cost=Cost(before=0.0, after=0.0, lower_bound=0.0, gap=0.0),
+        nodes=(node,),
+        placements=(),
+        moves=0,
+        restarts=0,
+        solve=Solve(seconds=0.0, first_feasible_seconds=None, method="node-deletion-requested", seed=0),
+        base_version=event.body.version,
+    )
+    return Execution(cause=event, plan_id=event.id, plan=plan)
+
+
+def _stepped(journal: Journal, body: StepIntended | StepDone | StepFailed, time: datetime) -> Journal:
+    journal = _begun(journal, body.plan)
+    active = journal.active
+    if active is None or active.plan_id != body.plan:
+        return journal
+    if isinstance(body, StepFailed) and is_verdict(body.step):
+        verdict = Verdict(reason=body.reason, detail=body.detail, time=time)
+        verdicts = {**active.verdicts}
+        verdicts.setdefault(body.step, verdict)
+        return replace(journal, active=replace(active, verdicts=MappingProxyType(verdicts)))
+    if isinstance(body, StepFailed) and body.fencing < journal.fencing:
+        return journal  # the late word of a former holder: whoever took over makes the effect again
+    steps = dict(active.steps)
+    if isinstance(body, StepIntended):
+        steps[body.step.id] = _intended(steps.get(body.step.id), body, time)
+    else:
+        before = steps.get(body.step)
+        if before is not None and before.state == "open":
+            steps[body.step] = _settled(before, body, time)
+    active = replace(active, steps=MappingProxyType(steps))
+    if isinstance(body, StepDone) and body.step.startswith("boot/"):
+        active = _renamed(active, body.step.removeprefix("boot/"), body.figures.get(NODE))
+    return replace(journal, active=active)
+
+
+def _renamed(execution: Execution, planned: str, registered: object) -> Execution:
+    """A machine with a name of its own, if it has one, takes the planned node's place in all that is said of it."""
+    if not isinstance(registered, str):
+        return execution
+    steps = {
+        (step := renamed_step(progress.step, planned, registered)).id: replace(progress, step=step)
+        for progress in execution.steps.values()
+    }
+    plan = renamed_plan(execution.plan, planned, registered) if execution.plan is not None else None
+    return replace(execution, plan=plan, steps=MappingProxyType(steps))
+
+
+def _begun(journal: Journal, plan_id: str) -> Journal:
+    """The first step of a requested deletion makes it the active execution, before plans that have not begun."""
+    active = journal.active
+    if active is not None and (active.plan_id == plan_id or active.steps):
+        return journal
+    request = next((event for event in journal.requests.values() if event.id == plan_id), None)
+    if request is None:
+        return journal
+    waiting = journal.waiting if active is None else (active, *journal.waiting)
+    return replace(journal, active=of_request(request), waiting=waiting)
+
+
+def _intended(before: Progress | None, body: StepIntended, time: datetime) -> Progress:
+    if before is not None and body.attempt <= before.attempt:
+        return before
+    return Progress(
+        step=body.step,
+        attempt=body.attempt,
+        first=before.first if before is not None else time,
+        intended=time,
+        deadline=body.deadline,
+    )
+
+
+def _settled(progress: Progress, body: StepDone | StepFailed, time: datetime) -> Progress:
+    if isinstance(body, StepDone):
+        return replace(progress, state="done", result=body.outcome, ended=time, figures=body.figures)
+    return replace(
+        progress,
+        state="failed",
+        result=body.reason,
+        detail=body.detail,
+        retry=body.retry,
+        ended=time,
+        figures=body.figures,
+    )

@@ -1,0 +1,169 @@
+"""Marks on nodes, steering of new pods, and the last look before a node is deleted."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kinema_core.events import FrozenMap, Step
+from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.kubernetes.client import (
+    ConflictError,
+    Json,
+    KubernetesApi,
+    NotFoundError,
+    annotations_of,
+    finished,
+    node_path,
+    resident,
+    uid,
+)
+from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.volumes import check_detached
+from kinema_rescheduler.names import (
+    CORDONED,
+    EXPIRY,
+    OPTIMIZED,
+    PLAN,
+    STEERING_NAME,
+    STEERING_NAMESPACE,
+    expires,
+    label_value,
+)
+
+_CONFIG_MAPS: Final = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps"
+_STEERING: Final = f"{_CONFIG_MAPS}/{STEERING_NAME}"
+
+
+class _OtherNodeError(Exception):
+    """The node of that name is not the one that was meant."""
+
+
+def _same(node: Json, step: Step) -> None:
+    if step.uid and uid(node) != step.uid:
+        raise _OtherNodeError
+
+
+async def mark(api: KubernetesApi, order: Order) -> Made:
+    """Label a node as one to stay or as one to go; the latter is tainted too."""
+
+    def change(node: Json) -> Json | None:
+        _same(node, order.step)
+        expiring = expires(order.step.id)
+        key, value = (EXPIRY if expiring else OPTIMIZED), label_value(order.iteration)
+        labels = node["metadata"].get("labels") or {}
+        taints = (node.get("spec") or {}).get("taints") or []
+        ours = {"key": EXPIRY, "value": value, "effect": "NoSchedule"}
+        tainted = not expiring or ours in taints
+        if labels.get(key) == value and annotations_of(node).get(PLAN) == order.plan and tainted:
+            return None
+        patch: Json = {"metadata": {"labels": {key: value}, "annotations": {PLAN: order.plan}}}
+        if expiring:
+            patch["spec"] = {"taints": [*(taint for taint in taints if taint.get("key") != EXPIRY), ours]}
+        return patch
+
+    try:
+        node, changed = await api.modify(node_path(order.step.target), change)
+    except (NotFoundError, _OtherNodeError):
+        return Made("void")
+    cordoned = int(bool((node.get("spec") or {}).get("unschedulable")))
+    return Made("done" if changed else "adopted", FrozenMap({CORDONED: cordoned}))
+
+
+async def unmark(api: KubernetesApi, order: Order) -> Made:
+    """Take our labels, our taint and our annotation off a node; a cordon is never ours."""
+
+    def change(node: Json) -> Json | None:
+        _same(node, order.step)
+        labels = node["metadata"].get("labels") or {}
+        taints = (node.get("spec") or {}).get("taints") or []
+        others = [taint for taint in taints if taint.get("key") != EXPIRY]
+        mine = [key for key in (OPTIMIZED, EXPIRY) if key in labels]
+        if not mine and PLAN not in annotations_of(node) and others == taints:
+            return None
+        patch: Json = {"metadata": {"labels": dict.fromkeys(mine), "annotations": {PLAN: None}}}
+        if others != taints:
+            patch["spec"] = {"taints": others}
+        return patch
+
+    try:
+        _, changed = await api.modify(node_path(order.step.target), change)
+    except (NotFoundError, _OtherNodeError):
+        return Made("void")
+    return Made("done" if changed else "adopted")
+
+
+async def check_deletable(api: KubernetesApi, order: Order) -> bool:
+    """Whether a node is there to be deleted: still ours, nothing on it but what goes with it, volumes detached.
+
+    Raises:
+        PassingError: `not-empty`; `attached`, a volume of a pod that has left is still attached to it; `not-ready`, a
+            node that was given up before it was seen has come up since.
+        FinalError: `changed`, somebody took our marks off or made another node of that name.
+    """
+    step = order.step
+    try:
+        node = await api.get(node_path(step.target))
+    except NotFoundError:
+        # The machine may run on though its node object was taken away.
+        await _check_empty(api, step.target)
+        return False
+    if not step.uid:
+        raise PassingError("not-ready", f"node {step.target} has come up: it must be closed before it is deleted")
+    if uid(node) != step.uid:
+        # The provider knows machines by name: it would delete the one that is in use now.
+        raise FinalError("changed", f"node {step.target} is another node of that name by now")
+    labels = node["metadata"].get("labels") or {}
+    if EXPIRY not in labels or annotations_of(node).get(PLAN) != order.plan:
+        raise FinalError("changed", f"node {step.target} does not carry our marks any more")
+    pods = await _check_empty(api, step.target)
+    await check_detached(api, step.target, [pod for pod in pods if not finished(pod)])
+    return True
+
+
+async def _check_empty(api: KubernetesApi, node: str) -> list[Json]:
+    """The node's pods; raises PassingError `not-empty` while anything but what goes with the node runs on it."""
+    pods = await api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+    left = sorted(
+        f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        for pod in pods
+        if not resident(pod) and not finished(pod)
+    )
+    if left:
+        raise PassingError("not-empty", f"node {node} runs {', '.join(left[:5])}")
+    return pods
+
+
+async def steer(api: KubernetesApi, order: Order) -> Made:
+    """Tell the admission policy which nodes a controller's new pods shall prefer."""
+    step = order.step
+    wanted = ",".join(step.nodes)
+    try:
+        steering = await api.get(_STEERING)
+    except NotFoundError:
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": STEERING_NAME, "namespace": STEERING_NAMESPACE},
+            "data": {step.uid: wanted},
+        }
+        try:
+            await api.create(_CONFIG_MAPS, body)
+        except ConflictError:
+            await api.patch(_STEERING, {"data": {step.uid: wanted}})
+        return Made("done")
+    if (steering.get("data") or {}).get(step.uid) == wanted:
+        return Made("adopted")
+    await api.patch(_STEERING, {"data": {step.uid: wanted}})
+    return Made("done")
+
+
+async def unsteer(api: KubernetesApi, order: Order) -> Made:
+    """Let a controller's new pods go anywhere again."""
+    try:
+        steering = await api.get(_STEERING)
+    except NotFoundError:
+        return Made("void")
+    if order.step.uid not in (steering.get("data") or {}):
+        return Made("adopted")
+    await api.patch(_STEERING, {"data": {order.step.uid: None}})
+    return Made("done")

@@ -1,0 +1,383 @@
+"""Telling people what was decided or came of it: one line in the service's own log, and whoever else wants to hear.
+
+Kubernetes Events on nodes, workloads and pending pods: what is done about them and why, where people look for it.
+
+Each is named after what it tells, so that a restart or another try tells nothing twice. One that cannot be written is
+only logged: it is for people, and the log of the pipeline has everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC
+from functools import cached_property
+from hashlib import sha256
+from typing import Final, Literal, TypeAlias
+from urllib.parse import quote
+
+import structlog
+from msgspec.structs import replace
+
+from kinema_core.events import (
+    EMPTY,
+    Event,
+    ExecutionAborted,
+    Figures,
+    Placement,
+    Plan,
+    Step,
+    StepDone,
+    StepFailed,
+    StepIntended,
+    StepKind,
+)
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.quantity import in_words, rounded_in_words
+from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.kubernetes.client import ConflictError, Json, KubernetesApi, uid, workload_path
+from kinema_rescheduler.names import NODE, expires, is_verdict
+
+_REPORTS_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Background:
+    """What people want to read of beside an event: names, and what was before."""
+
+    plan: Plan | None = None
+    """The plan that is carried out."""
+    cluster: Cluster | None = None
+    """The state on which the step was begun."""
+
+    @cached_property
+    def waiting(self) -> Mapping[str, tuple[Placement, ...]]:
+        """Pending pods by the node that the plan puts them on, by key."""
+        pods = self.cluster.pods_by_uid if self.cluster is not None else {}
+        found: dict[str, list[Placement]] = {}
+        for place in self.plan.placements if self.plan is not None else ():
+            if place.source is None and place.uid in pods and pods[place.uid].node is None:
+                found.setdefault(place.to, []).append(place)
+        return {node: tuple(sorted(places, key=lambda place: place.pod)) for node, places in found.items()}
+
+
+Tell: TypeAlias = Callable[[Event, Step | None, Background], None]
+"""Tells people of an event of ours, and of the step whose outcome it is."""
+
+
+def nobody(event: Event, step: Step | None, background: Background) -> None:
+    """Tell nobody."""
+
+
+def log_event(event: Event) -> None:
+    """Tell of an event of an execution."""
+    body = event.body
+    about: dict[str, str | int] = {"event_id": event.id, "kind": event.type, "state": event.state}
+    match body:
+        case StepIntended():
+            about |= {"step": body.step.id, "attempt": body.attempt}
+        case StepDone():
+            about |= {"step": body.step, "outcome": body.outcome}
+        case StepFailed():
+            about |= {"step": body.step, "reason": body.reason, "detail": body.detail}
+        case ExecutionAborted():
+            about |= {"reason": body.reason, "detail": body.detail}
+        case _:
+            pass
+    _REPORTS_LOG.info("execution", **about)
+
+
+REPORTER: Final = "kinema.io/rescheduler"
+_NODE_NAMESPACE: Final = "default"
+"""Events of objects without a namespace live here."""
+_NOTE: Final = 1024
+"""Bytes that the API server takes, not characters."""
+_MOST_OPEN: Final = 100
+"""Tellings under way at the same time: a server that answers slowly must not fill our memory."""
+_MOST_OBJECTS: Final = 100
+"""Objects that are told of one step: with more pods that wait for one node, the first ones by name."""
+_GROUPS: Final = {"ReplicationController": "v1"}
+_NONE: Final = Background()
+_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What an Event says."""
+
+    reason: str
+    action: str
+    note: str
+    type: Literal["Normal", "Warning"] = "Normal"
+    code: str = ""
+    """A failure's reason: tried again and failed for the same one, it is not told again."""
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A step that was made, or found made."""
+
+    step: Step
+    outcome: str
+    figures: Figures
+    background: Background
+
+
+def _mark(done: _Done) -> _Told:
+    step = done.step
+    if expires(step.id):
+        return _Told("KinemaEmptying", "Mark", "is given back: its pods move away, then it is deleted")
+    return _Told("KinemaKeeping", "Mark", "stays: this plan does not give it back")
+
+
+def _up(done: _Done) -> _Told:
+    step = done.step
+    where = f" to {', '.join(step.nodes)}" if step.nodes else ""
+    more = _plural(len(step.pods), "pod")
+    note = f"{more} for a while more ({step.replicas_from} → {step.replicas_to} replicas), to move as many{where}"
+    return _Told("KinemaMoving", "ScaleUp", note)
+
+
+def _down(done: _Done) -> _Told:
+    step = done.step
+    gone = _plural(step.replicas_from - step.replicas_to, "pod")
+    note = f"the new pods are Ready: {gone} on leaving nodes go ({step.replicas_from} → {step.replicas_to} replicas)"
+    return _Told("KinemaMoved", "ScaleDown", note)
+
+
+def _evict(done: _Done) -> _Told:
+    pod, node = _victim(done)
+    who, where = f"pod {pod}" if pod else "a pod", f"node {node}" if node else "its node"
+    if done.outcome != "done":  # by a process that died then, or by somebody else: nobody can say
+        return _Told("KinemaEvicted", "Evict", f"{who} is gone from {where}: found so when it was to be evicted")
+    leaves = ", which is given back" if _given_back(done.background.plan, node) else ""
+    to = f"; its successor is to come up on {', '.join(done.step.nodes)}" if done.step.nodes else ""
+    return _Told("KinemaEvicted", "Evict", f"{who} was evicted from {where}{leaves}{to}")
+
+
+def _victim(done: _Done) -> tuple[str, str]:
+    """Names of the evicted pod and its node; empty where unknown.
+
+    The state that a takeover begins with may lack a pod that is gone, the plan one that came after it.
+    """
+    cluster, plan, uids = done.background.cluster, done.background.plan, done.step.pods
+    for uid_ in uids:
+        pod = cluster.pods_by_uid.get(uid_) if cluster is not None else None
+        if pod is not None:
+            return pod.name, pod.node or ""
+    places = (place for place in plan.placements if place.uid in uids) if plan is not None else ()
+    place = next(iter(places), None)
+    return (place.pod.rpartition("/")[2], place.source or "") if place is not None else ("", "")
+
+
+def _given_back(plan: Plan | None, node: str) -> bool:
+    if plan is None:
+        return False
+    return any(one.name == node and one.action == "delete" for one in plan.nodes) or node in {
+        one.name for one in plan.temporary
+    }
+
+
+def _roll(done: _Done) -> _Told:
+    step, plan = done.step, done.background.plan
+    resizes = plan.resizes if plan is not None else ()
+    before = next((one.requests_before for one in resizes if one.workload == step.target), EMPTY)
+    asked = ", ".join(_change(name, before.get(name), amount) for name, amount in sorted(step.requests.items()))
+    note = f"; each requests {asked} from now on, as forecast from its usage" if asked else ""
+    return _Told("KinemaRolling", "Roll", "a rolling update moves its pods" + note)
+
+
+def _change(name: str, before: int | None, after: int) -> str:
+    """Old and new amount, rounded unless that hides the change."""
+    words = rounded_in_words
+    if before is None:
+        return f"{name} {words(name, after)}"
+    if words(name, before) == words(name, after):
+        words = in_words
+    return f"{name} {words(name, before)} → {words(name, after)}"
+
+
+def _restore(done: _Done) -> _Told:
+    """Replicas that others set meanwhile stay, and so does what they wrote in a template: that is not as before."""
+    step, now = done.step, done.figures.get("replicas")
+    if step.replicas_from == step.replicas_to or now is None:
+        note = "what Kinema had changed for an unfinished move is as before it; what others have changed since stays"
+    elif now == step.replicas_to:
+        note = f"an unfinished move was taken back: {now} replicas again, not the {step.replicas_from} it had asked for"
+    else:
+        asked = f"an unfinished move had asked for {step.replicas_from} instead of {step.replicas_to}"
+        note = f"{now} replicas stay, as others have set them: {asked}"
+    return _Told("KinemaRestored", "Restore", note)
+
+
+_DONE: Final[Mapping[StepKind, Callable[[_Done], _Told]]] = {
+    "boot": lambda done: _Told("KinemaBooted", "Boot", f"was booted as {done.step.offer}"),
+    "mark": _mark,
+    "surge-up": _up,
+    "surge-down": _down,
+    "evict": _evict,
+    "roll": _roll,
+    # It ends the way back to the old template, too: what came of the update is told by what stands before it.
+    "roll-finish": lambda _: _Told(
+        "KinemaRollEnded", "Roll", "Kinema's rolling update is over; its strategy is its owner's again"
+    ),
+    "restore": _restore,
+    "unmark": lambda _: _Told("KinemaDone", "Unmark", "carries no mark of Kinema any more"),
+    "delete": lambda _: _Told("KinemaDeleted", "Delete", "is empty and was deleted"),
+}
+"""Steps that people care about, once they are done."""
+
+
+class KubernetesEvents:
+    """Tells the cluster's people of one execution after the other."""
+
+    def __init__(self, api: KubernetesApi, instance: str) -> None:
+        """`instance` names the process that reports."""
+        self._api = api
+        self._instance = instance[:128]
+        self._open: set[asyncio.Task[None]] = set()
+
+    def tell(self, event: Event, step: Step | None, background: Background = _NONE) -> None:
+        """Write what an event means for a node or workload, and for pods that wait for it; nobody waits for that."""
+        found = _meant(event, step, background)
+        told = [_written(event, about, what, self._instance) for about, what in found[:_MOST_OBJECTS]]
+        if not told:
+            return
+        about = told[0]["regarding"]["name"]
+        if len(found) > len(told):
+            detail = f"only the first {_MOST_OBJECTS} are told"
+            _LOG.warning("no Kubernetes Event", about=about, reason="many", detail=detail, left=len(found) - len(told))
+        if len(self._open) >= _MOST_OPEN:
+            _LOG.warning("no Kubernetes Event", about=about, reason="busy", detail="too many are under way")
+            return
+        task = asyncio.create_task(self._write_all(told))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def close(self) -> None:
+        """Give up what is still under way."""
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _write_all(self, told: list[Json]) -> None:
+        """One after the other: pods by the hundred are no reason to press the server."""
+        for count, written in enumerate(told, start=1):
+            try:
+                await self._write(written)
+            except EffectError as error:
+                about, left = written["regarding"]["name"], len(told) - count
+                _LOG.warning("no Kubernetes Event", about=about, reason=error.reason, detail=error.detail, left=left)
+                if isinstance(error, PassingError):
+                    return  # it would be the same with the others
+
+    async def _write(self, written: Json) -> None:
+        namespace = quote(written["metadata"]["namespace"], safe="")
+        await self._identify(written["regarding"])
+        with suppress(ConflictError):  # it was told before
+            await self._api.create(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", written)
+
+    async def _identify(self, about: Json) -> None:
+        """Add the uid of a workload that a verdict names: `kubectl describe` shows no Events without it."""
+        if "uid" not in about:
+            with suppress(FinalError):  # gone meanwhile, or of a kind that is not ours to read
+                found = await self._api.get(workload_path(f"{about['kind']}/{about['namespace']}/{about['name']}"))
+                about["uid"] = uid(found)
+
+
+def _meant(event: Event, step: Step | None, background: Background) -> list[tuple[Json, _Told]]:
+    """What to say and of which object; a step's own comes before the pods that wait for it."""
+    match event.body:
+        case StepIntended(step=begun) if begun.kind == "boot":
+            return _waiting(begun, background, _booting(begun, background.plan))
+        case StepDone(outcome=outcome, figures=figures) if step is not None and outcome != "void":
+            tells = _DONE.get(step.kind)
+            step = replace(step, target=str(figures.get(NODE, step.target)))  # a machine with a name of its own
+            return _about(step, tells(_Done(step, outcome, figures, background))) if tells is not None else []
+        case StepFailed(step=step_id) as failed:
+            about = _judged(step_id) if is_verdict(step_id) else step
+            return _failed(about, failed, background) if about is not None else []
+        case _:
+            return []
+
+
+def _failed(about: Step, failed: StepFailed, background: Background) -> list[tuple[Json, _Told]]:
+    why = f"{failed.reason}: {failed.detail}"
+    warning = _Told("KinemaHeldBack", "GiveUp", why, "Warning", failed.reason)
+    found = _about(about, warning)
+    if about.kind == "boot" and not failed.retry:  # whoever was told that a node is coming hears that it is not
+        note = f"node {about.target} was not booted for it: {why}"
+        found += _waiting(about, background, dataclasses.replace(warning, note=note))
+    return found
+
+
+def _about(step: Step, told: _Told) -> list[tuple[Json, _Told]]:
+    reference = _reference(step)
+    return [(reference, told)] if reference is not None else []
+
+
+def _waiting(step: Step, background: Background, told: _Told) -> list[tuple[Json, _Told]]:
+    """The same for each pending pod that the plan puts on the step's node."""
+    places = background.waiting.get(step.target, ())
+    return [(_pod(place.pod, place.uid), told) for place in places]
+
+
+def _pod(key: str, pod_uid: str) -> Json:
+    namespace, _, name = key.partition("/")
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod_uid}
+
+
+def _booting(step: Step, plan: Plan | None) -> _Told:
+    nodes = plan.nodes if plan is not None else ()
+    machine = next((f" ({one.machine_type} in {one.zone})" for one in nodes if one.name == step.target), "")
+    return _Told("KinemaBooting", "Boot", f"node {step.target}{machine} is being booted for it")
+
+
+def _judged(step_id: str) -> Step | None:
+    """What a verdict is about, as a step: a workload that is skipped, a node that is kept."""
+    word, _, target = step_id.partition("/")
+    kinds: Mapping[str, StepKind] = {"skip": "restore", "keep": "unmark"}
+    return Step(id=step_id, kind=kinds[word], target=target) if word in kinds else None
+
+
+def _reference(step: Step) -> Json | None:
+    """The object that a step is about."""
+    if step.kind in {"boot", "mark", "unmark", "delete"}:
+        # As kubelets do it, a node without a known uid is named by its name: `kubectl describe node` looks for both.
+        return {"apiVersion": "v1", "kind": "Node", "name": step.target, "uid": step.uid or step.target}
+    parts = step.target.split("/")
+    if len(parts) != 3:
+        return None
+    kind, namespace, name = parts
+    reference = {"apiVersion": _GROUPS.get(kind, "apps/v1"), "kind": kind, "namespace": namespace, "name": name}
+    return {**reference, "uid": step.uid} if step.uid else reference
+
+
+def _written(event: Event, about: Json, told: _Told, instance: str) -> Json:
+    body = event.body
+    step = body.step.id if isinstance(body, StepIntended) else getattr(body, "step", "")
+    digest = sha256(f"{event.cause}/{step}/{told.reason}/{told.code}".encode()).hexdigest()[:16]
+    note = f"{told.note} (iteration {event.iteration}, plan {getattr(body, 'plan', '')})"
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{about['name'][:200]}.{digest}",
+            "namespace": about.get("namespace", _NODE_NAMESPACE),
+        },
+        "eventTime": event.time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "reportingController": REPORTER,
+        "reportingInstance": instance,
+        "action": told.action,
+        "reason": told.reason,
+        "regarding": about,
+        "note": note.encode()[:_NOTE].decode(errors="ignore"),
+        "type": told.type,
+    }

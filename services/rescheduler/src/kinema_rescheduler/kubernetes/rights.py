@@ -1,0 +1,126 @@
+"""What the rescheduler may do in a cluster: exactly the requests of its adapters, by what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kinema_core.runtime.kubernetes_rights import Rule
+from kinema_rescheduler.names import CLAIM_NAME, STEERING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.providers.kwok import LEDGER as KWOK_LEDGER
+from kinema_rescheduler.providers.static.provider import LEDGER as STATIC_LEDGER
+
+_UNSTEERED: Final = "new pods go where the scheduler puts them"
+
+
+def _kept(purpose: str, resource: str, name: str, *, group: str = "", without: str = "") -> tuple[Rule, ...]:
+    """Making, reading and changing one object of ours; a right to create cannot be bound to its name."""
+    return tuple(
+        Rule(
+            purpose=purpose,
+            group=group,
+            resources=(resource,),
+            verbs=verbs,
+            names=names,
+            namespace=STEERING_NAMESPACE,
+            without=without,
+        )
+        for verbs, names in ((("get", "patch"), (name,)), (("create",), ()))
+    )
+
+
+RULES: Final = (
+    Rule(purpose="marks nodes that stay and nodes that go", resources=("nodes",), verbs=("get", "patch")),
+    Rule(
+        purpose="finds the pods of a workload or a node, and sets their deletion cost",
+        resources=("pods",),
+        verbs=("list", "get", "patch"),
+    ),
+    Rule(purpose="evicts pods within disruption budgets", resources=("pods/eviction",), verbs=("create",)),
+    Rule(
+        purpose="reads workloads, and patches the template of a Deployment that rolls",
+        group="apps",
+        resources=("deployments",),
+        verbs=("get", "patch"),
+    ),
+    Rule(
+        purpose="reads the sets whose pods it moves",
+        group="apps",
+        resources=("replicasets", "statefulsets"),
+        verbs=("get",),
+    ),
+    Rule(
+        purpose="ends rolls: gives templates back without restarting a pod, deletes empty sets with rules of ours",
+        group="apps",
+        resources=("replicasets",),
+        verbs=("list", "patch", "delete"),
+    ),
+    Rule(purpose="reads the sets whose pods it moves", resources=("replicationcontrollers",), verbs=("get",)),
+    Rule(
+        purpose="scales for the time of a surge",
+        group="apps",
+        resources=("deployments/scale", "replicasets/scale"),
+        verbs=("get", "patch"),
+    ),
+    Rule(
+        purpose="scales for the time of a surge",
+        resources=("replicationcontrollers/scale",),
+        verbs=("get", "patch"),
+    ),
+    Rule(
+        purpose="raises the limits of an autoscaler for the time of a surge",
+        group="autoscaling",
+        resources=("horizontalpodautoscalers",),
+        verbs=("list", "get", "patch"),
+        without="autoscalers may take a surge back, which is then tried again",
+    ),
+    Rule(
+        purpose="waits until a node has let go of its volumes before it is deleted",
+        group="storage.k8s.io",
+        resources=("volumeattachments",),
+        verbs=("list",),
+    ),
+    Rule(
+        purpose="tells volumes of pods that go with their node from those it must let go of",
+        resources=("persistentvolumeclaims",),
+        verbs=("get",),
+    ),
+    *_kept("says where new pods shall go", "configmaps", STEERING_NAME, without=_UNSTEERED),
+    *_kept("keeps two Kinemas from acting on one cluster", "leases", CLAIM_NAME, group="coordination.k8s.io"),
+    Rule(
+        purpose="tells on nodes, workloads and pending pods what is done and why",
+        group="events.k8s.io",
+        resources=("events",),
+        verbs=("create",),
+        without="only the log tells",
+    ),
+)
+"""Whoever provides the nodes."""
+
+
+def _ledger(name: str) -> tuple[Rule, ...]:
+    return _kept("remembers which nodes were ordered", "configmaps", name)
+
+
+OF_PROVIDER: Final[Mapping[str, tuple[Rule, ...]]] = {
+    "sim": (),
+    "kwok": (
+        Rule(
+            purpose="makes fake nodes and takes them away",
+            resources=("nodes",),
+            verbs=("list", "create", "delete"),
+        ),
+        *_ledger(KWOK_LEDGER),
+    ),
+    "delegate": (Rule(purpose="sees which nodes there are", resources=("nodes",), verbs=("list",)),),
+    "static": (
+        Rule(purpose="takes the node of a machine away that is off", resources=("nodes",), verbs=("list", "delete")),
+        *_ledger(STATIC_LEDGER),
+    ),
+}
+"""What a provider of nodes needs beside, by its kind."""
+
+
+def rules(provider: str) -> tuple[Rule, ...]:
+    """All rules of a rescheduler with a provider of that kind; raises KeyError for an unknown one."""
+    return (*RULES, *OF_PROVIDER[provider])

@@ -1,0 +1,156 @@
+"""The admission policy that gives new pods a preference for the planned nodes (no webhook, fails open).
+
+Its parameter is the ConfigMap in which the rescheduler says which controller's new pods prefer which nodes. While that
+is empty or missing, the policy matches no pod. A setup step installs it; the rescheduler has no right to.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.kubernetes.client import APPLY, Json, KubernetesApi, NotFoundError, uid
+from kinema_rescheduler.names import EXPIRY, STEERING_NAME, STEERING_NAMESPACE
+
+Found = Literal["installed", "removed", "absent"]
+
+_GROUP: Final = "admissionregistration.k8s.io"
+_VERSIONS: Final = ("v1", "v1beta1")
+"""`v1` from Kubernetes 1.36 on; `v1beta1` on 1.34 and 1.35 where somebody has switched it on."""
+_POLICIES: Final = "mutatingadmissionpolicies"
+_BINDINGS: Final = "mutatingadmissionpolicybindings"
+
+_STEERED: Final = (
+    "has(params.data) && has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists("
+    "o, has(o.controller) && o.controller && o.uid in params.data && params.data[o.uid] != '')"
+)
+_NODES: Final = (
+    "params.data[object.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].uid]"
+    ".split(',').map(n, n)"  # a list that was split keeps a type that no patch takes
+)
+_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_TYPE: Final = f"Object.spec.affinity.nodeAffinity.{_TERMS}"
+_HAS_AFFINITY: Final = "has(object.spec.affinity)"
+_HAS_NODE: Final = f"{_HAS_AFFINITY} && has(object.spec.affinity.nodeAffinity)"
+_HAS_TERMS: Final = f"{_HAS_NODE} && has(object.spec.affinity.nodeAffinity.{_TERMS})"
+# The label of ours in the preference tells the observer later that it is not the owner's.
+# One branch for each level that may be missing. A patch by `ApplyConfiguration` would have to own the list as a whole.
+_PATCH: Final = f"""
+({_HAS_AFFINITY} ? [] : [JSONPatch{{op: "add", path: "/spec/affinity", value: Object.spec.affinity{{}}}}]) +
+({_HAS_NODE} ? [] : [
+  JSONPatch{{op: "add", path: "/spec/affinity/nodeAffinity", value: Object.spec.affinity.nodeAffinity{{}}}}
+]) +
+({_HAS_TERMS} ? [] : [JSONPatch{{op: "add", path: "/spec/affinity/nodeAffinity/{_TERMS}", value: []}}]) +
+[JSONPatch{{
+  op: "add",
+  path: "/spec/affinity/nodeAffinity/{_TERMS}/-",
+  value: {_TYPE}{{
+    weight: 100,
+    preference: {_TYPE}.preference{{
+      matchExpressions: [
+        {_TYPE}.preference.matchExpressions{{
+          key: "kubernetes.io/hostname", operator: "In", values: variables.nodes
+        }},
+        {_TYPE}.preference.matchExpressions{{key: "{EXPIRY}", operator: "DoesNotExist"}}
+      ]
+    }}
+  }}
+}}]
+""".strip()
+
+
+def policy(version: str) -> Json:
+    """The policy itself."""
+    return {
+        "apiVersion": f"{_GROUP}/{version}",
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": STEERING_NAME},
+        "spec": {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "failurePolicy": "Ignore",
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+                ]
+            },
+            "matchConditions": [{"name": "steered", "expression": _STEERED}],
+            "variables": [{"name": "nodes", "expression": _NODES}],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _PATCH}}],
+        },
+    }
+
+
+def binding(version: str) -> Json:
+    """What puts the policy into force, everywhere."""
+    reference = {"name": STEERING_NAME, "namespace": STEERING_NAMESPACE, "parameterNotFoundAction": "Allow"}
+    return {
+        "apiVersion": f"{_GROUP}/{version}",
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": STEERING_NAME},
+        "spec": {"policyName": STEERING_NAME, "paramRef": reference},
+    }
+
+
+async def install(api: KubernetesApi) -> Found:
+    """Put the policy into force; `absent` where the API server knows no such policies.
+
+    Raises:
+        EffectError: it was refused, or the server cannot be reached.
+    """
+    version = await _version(api)
+    if version is None:
+        return "absent"
+    await api.patch(_path(version, _POLICIES), policy(version), APPLY)
+    await api.patch(_path(version, _BINDINGS), binding(version), APPLY)
+    return "installed"
+
+
+async def was_in_use(api: KubernetesApi) -> bool:
+    """Whether the policy is not there, but the ConfigMap with which a Kinema has steered: was it removed in between?
+
+    Raises:
+        EffectError: the server cannot be reached.
+    """
+    version = await _version(api)
+    config_map = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps/{STEERING_NAME}"
+    return version is not None and not await _told(api, _path(version, _POLICIES)) and await _told(api, config_map)
+
+
+async def _told(api: KubernetesApi, path: str) -> bool:
+    """Whether the server tells of such an object."""
+    try:
+        await api.get(path)
+    except FinalError:
+        return False
+    return True
+
+
+async def remove(api: KubernetesApi) -> Found:
+    """Take the policy away; `absent` where there is none. Raises EffectError as `install`."""
+    version = await _version(api)
+    found: Found = "absent"
+    for plural in (_BINDINGS, _POLICIES) if version is not None else ():
+        path = _path(version or "", plural)
+        try:
+            await api.delete(path, uid(await api.get(path)))
+            found = "removed"
+        except NotFoundError:
+            continue
+    return found
+
+
+def _path(version: str, plural: str) -> str:
+    return f"/apis/{_GROUP}/{version}/{plural}/{STEERING_NAME}"
+
+
+async def _version(api: KubernetesApi) -> str | None:
+    """The version in which the server has such policies."""
+    for version in _VERSIONS:
+        try:
+            served = await api.get(f"/apis/{_GROUP}/{version}")
+        except NotFoundError:
+            continue
+        if any(resource.get("name") == _POLICIES for resource in served.get("resources") or []):
+            return version
+    return None

@@ -1,0 +1,51 @@
+"""Whether a node has let go of its volumes.
+
+A pod that has ended leaves its volumes attached for as long as the driver takes to detach them. Where the machine is
+gone by then nobody confirms that, and Kubernetes keeps the volume from every other node for six minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kinema_rescheduler.errors import ATTACHED, PassingError
+from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, NotFoundError
+
+_ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
+
+
+async def check_detached(api: KubernetesApi, node: str, staying: Iterable[Json]) -> None:
+    """Raise PassingError `attached` while the node has volumes but those of the pods that go with it."""
+    # The API server selects attachments by nothing but their names: all are read, and few clusters have thousands.
+    found = [item for item in await api.items(_ATTACHMENTS) if item["spec"]["nodeName"] == node]
+    if not found:
+        return
+    theirs = {await _volume(api, claim) for pod in staying for claim in _claims(pod)}
+    left = sorted(_name(item) for item in found if _name(item) not in theirs)
+    if left:
+        raise PassingError(ATTACHED, f"node {node} has yet to let go of {', '.join(left[:5])}")
+
+
+def _name(attachment: Json) -> str:
+    """The volume that is attached; the attachment's own name where the volume has none."""
+    return str(attachment["spec"]["source"].get("persistentVolumeName") or attachment["metadata"]["name"])
+
+
+def _claims(pod: Json) -> list[str]:
+    """Paths of the claims that a pod uses, of those that are made for it too."""
+    meta, found = pod["metadata"], []
+    for volume in pod["spec"].get("volumes") or []:
+        if "persistentVolumeClaim" in volume:
+            found.append(volume["persistentVolumeClaim"]["claimName"])
+        elif "ephemeral" in volume:
+            found.append(f"{meta['name']}-{volume['name']}")
+    return [f"/api/v1/namespaces/{meta['namespace']}/persistentvolumeclaims/{claim}" for claim in found]
+
+
+async def _volume(api: KubernetesApi, claim: str) -> str:
+    """The volume that a claim is bound to; empty where there is none."""
+    try:
+        return str((await api.get(claim))["spec"].get("volumeName") or "")
+    except NotFoundError:
+        return ""

@@ -1,0 +1,62 @@
+"""The cluster writer over the Kubernetes API."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from kinema_core.events import StepKind
+from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.nodes import check_deletable, mark, steer, unmark, unsteer
+from kinema_rescheduler.kubernetes.pods import evict, restore, surge_down, surge_up
+from kinema_rescheduler.kubernetes.rollout import roll, roll_finish
+
+T = TypeVar("T")
+
+_EFFECTS: Final[Mapping[StepKind, Callable[[KubernetesApi, Order], Awaitable[Made]]]] = {
+    "mark": mark,
+    "unmark": unmark,
+    "steer": steer,
+    "unsteer": unsteer,
+    "surge-up": surge_up,
+    "surge-down": surge_down,
+    "roll": roll,
+    "roll-finish": roll_finish,
+    "evict": evict,
+    "restore": restore,
+}
+
+
+class KubernetesWriter:
+    """Makes steps real through an API server."""
+
+    def __init__(self, api: KubernetesApi, *, steering: bool = True) -> None:
+        """Without `steering`, new pods go where kube-scheduler puts them; those elsewhere than planned are counted."""
+        self._api = api
+        self._steering = steering
+
+    async def perform(self, order: Order) -> Made:
+        """Make the effect of a step on the cluster."""
+        effect = _EFFECTS.get(order.step.kind)
+        if effect is None:
+            raise FinalError("invalid", f"a {order.step.kind} is no effect on the cluster")
+        if order.step.kind == "steer" and not self._steering:
+            return Made("void")
+        return await _read_right(order, effect(self._api, order))
+
+    async def check_deletable(self, order: Order) -> bool:
+        """Whether the node of a `delete` step is there, ours and empty."""
+        return await _read_right(order, check_deletable(self._api, order))
+
+
+async def _read_right(order: Order, effect: Awaitable[T]) -> T:
+    """What an effect gives; an object that is not built as the API says ends this step and not the service."""
+    try:
+        return await effect
+    except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        detail = f"{order.step.target} cannot be read: {type(error).__name__} {error}"
+        raise FinalError("invalid", detail) from error

@@ -1,0 +1,124 @@
+"""The claim on a cluster: of several Kinemas, each with a broker of its own, one acts there.
+
+A Lease object holds the name of that one. Any process of the same Kinema may renew it: which of those acts is settled
+by the lease on their broker. Nobody trusts another machine's clock: a holder is dead when its Lease has not changed for
+as long as it says, on the clock of whoever looks, and alive as soon as it has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from math import ceil, inf
+from typing import Final
+
+from kinema_core.runtime.clock import SystemClock
+from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, NotFoundError, annotations_of
+from kinema_rescheduler.names import CLAIM_NAME, CLAIMED, PROCESS, STEERING_NAMESPACE
+
+_LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{STEERING_NAMESPACE}/leases"
+PATH: Final = f"{_LEASES}/{CLAIM_NAME}"
+_TURNS: Final = 5
+"""How often it is renewed while it would last."""
+_UNKNOWN: Final = PassingError("unavailable", f"it is not known yet who acts on this cluster ({PATH})")
+
+
+class ClusterClaim:
+    """One Kinema's claim on a cluster, as one of its processes sees it."""
+
+    def __init__(self, api: KubernetesApi, holder: str, *, process: str, seconds: float = 15.0) -> None:
+        """`holder` names the Kinema (`Bus.identity`), `process` tells people where it runs; `seconds` are real ones.
+
+        The fence of `api` must not ask this claim.
+        """
+        self._api = api
+        self._holder = holder
+        self._process = process
+        self._seconds = seconds
+        self._since = -inf
+        """When it was last ours: before the request that said so."""
+        self._seen: tuple[object, float] = (None, 0.0)
+        """What the Lease of another holder said, and since when."""
+        self._refusal: EffectError = _UNKNOWN
+
+    def check(self) -> None:
+        """Let a write pass while the claim is ours, with a third of its time to spare.
+
+        Raises:
+            FinalError: `claimed`, another Kinema acts there, or `denied`. PassingError: it is not known who does.
+        """
+        if time.monotonic() - self._since >= self._seconds * 2 / 3:
+            raise self._refusal.with_traceback(None)
+
+    async def take(self) -> None:
+        """Take it now, and wait for the end of a holder that is silent.
+
+        Raises:
+            FinalError: `claimed` or `denied`. PassingError: the API server does not answer.
+        """
+        await self._turn()
+        while self._since == -inf:
+            if self._refusal.reason == CLAIMED:
+                self.check()
+            await asyncio.sleep(self._seconds / _TURNS)
+            await self._turn()
+
+    async def keep(self, report: Callable[[str | None], None]) -> None:
+        """Renew it for ever, and take it whenever it is free; `report` is told what is wrong, and None when nothing."""
+        while True:
+            try:
+                await self._turn()
+                self.check()
+            except EffectError as error:
+                self._refusal = error
+                report(str(error))
+            else:
+                report(None)
+            await asyncio.sleep(self._seconds / _TURNS)
+
+    async def release(self) -> None:
+        """Give it up at once, if it is ours; raises EffectError where that cannot be said."""
+        self._since = -inf
+        await self._api.modify(PATH, lambda found: {"spec": {"holderIdentity": None}} if self._is_ours(found) else None)
+
+    async def _turn(self) -> None:
+        """Take or renew it where that is ours to do, and see who has it."""
+        asked = time.monotonic()
+        try:
+            found, _ = await self._api.modify(PATH, self._renewed)
+        except NotFoundError:
+            metadata = {"name": CLAIM_NAME, "namespace": STEERING_NAMESPACE}
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
+            await self._api.create(_LEASES, body)
+            found, _ = await self._api.modify(PATH, self._renewed)
+        if self._is_ours(found):
+            self._since, self._seen, self._refusal = asked, (None, 0.0), _UNKNOWN
+
+    def _renewed(self, found: Json) -> Json | None:
+        """The change that makes it ours for another while; None where another holder may be alive."""
+        spec = found.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        if holder not in {"", self._holder} and self._may_live(found, holder):
+            return None
+        now = SystemClock().now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+        begun = {} if holder == self._holder else {"acquireTime": now}
+        mine = {"holderIdentity": self._holder, "leaseDurationSeconds": ceil(self._seconds), "renewTime": now, **begun}
+        return {"metadata": {"annotations": {PROCESS: self._process}}, "spec": mine}
+
+    def _may_live(self, found: Json, holder: str) -> bool:
+        """Whether another holder's time has not run out under our eyes."""
+        said, now = found["spec"], time.monotonic()
+        before, since = self._seen
+        if said == before:
+            return now - since <= (said.get("leaseDurationSeconds") or self._seconds)
+        if before is not None:
+            who = annotations_of(found).get(PROCESS, holder)
+            detail = f"another Kinema acts on this cluster: {who}, as Lease {STEERING_NAMESPACE}/{CLAIM_NAME} says"
+            self._refusal = FinalError(CLAIMED, f"{detail}; end one of the two")
+        self._seen = (said, now)
+        return True
+
+    def _is_ours(self, found: Json) -> bool:
+        return bool((found.get("spec") or {}).get("holderIdentity") == self._holder)

@@ -1,0 +1,378 @@
+"""The cluster writer and the provider over a cluster in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from kinema_core.events import (
+    EMPTY,
+    Amounts,
+    FrozenMap,
+    Node,
+    NodeTerm,
+    Offer,
+    PlacementRules,
+    Pod,
+    Requirement,
+    Step,
+    Taint,
+    Workload,
+)
+from kinema_core.model.budgets import budgets_by_pod
+from kinema_core.model.catalog import CatalogRow, new_node_labels
+from kinema_core.model.match import parse_taints
+from kinema_rescheduler.errors import ATTACHED, FinalError, PassingError
+from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.memory.cluster import MemoryCluster
+from kinema_rescheduler.moves.roll import leads_away
+from kinema_rescheduler.names import (
+    CHEAPEST,
+    CORDONED,
+    COST_BEFORE,
+    DELETION_COST,
+    EXPIRY,
+    OPTIMIZED,
+    PLAN,
+    expires,
+    label_value,
+)
+from kinema_rescheduler.providers.base import Catalog, Operation
+
+_ROLLED: Final = "kinema.io/rolled"
+_ANY: Final = NodeTerm()
+_AWAY: Final = Requirement(key=EXPIRY, operator="DoesNotExist")
+
+
+class MemoryWriter:
+    """Makes steps real in memory, with the same preconditions as on a real cluster."""
+
+    def __init__(self, cluster: MemoryCluster, *, after: Callable[[], None] = lambda: None) -> None:
+        """`after` is called when an effect was made: tests look at the cluster there."""
+        self._cluster = cluster
+        self._after = after
+        self._templates: dict[str, tuple[Amounts, PlacementRules]] = {}
+        """Requests and rules before our rolling update, by workload."""
+        self.made: Counter[tuple[str, str]] = Counter()
+        """Effects that changed something, by plan and step id."""
+
+    async def perform(self, order: Order) -> Made:
+        """Make the effect of a step."""
+        self._cluster.catch_up()
+        match order.step.kind:
+            case "mark" | "unmark":
+                made = self._mark(order)
+            case "steer":
+                made = self._steer(order)
+            case "unsteer":
+                made = Made("done" if self._cluster.steering.pop(order.step.uid, None) else "adopted")
+            case "surge-up":
+                made = self._surge_up(order)
+            case "surge-down":
+                made = self._surge_down(order)
+            case "evict":
+                made = self._evict(order)
+            case "roll":
+                made = self._roll(order)
+            case "roll-finish" | "restore":
+                made = self._restore(order)
+            case "boot" | "delete":
+                raise FinalError("invalid", f"a {order.step.kind} is no effect on the cluster")
+        self.record(order, made)
+        return made
+
+    def record(self, order: Order, made: Made) -> None:
+        """Count an effect and let the test look."""
+        if made.outcome == "done":
+            self.made[order.plan, order.step.id] += 1
+        self._cluster.reconcile()
+        self._after()
+
+    async def check_deletable(self, order: Order) -> bool:
+        """Whether the node of a `delete` step is there, ours, empty and without volumes."""
+        self._cluster.catch_up()
+        node = self._cluster.nodes.get(order.step.target)
+        if node is None:
+            return False
+        if not order.step.uid:
+            raise PassingError("not-ready", f"{node.name} has come up")
+        if node.uid != order.step.uid or EXPIRY not in node.labels:
+            raise FinalError("changed", f"{node.name} does not carry our marks any more")
+        left = self._cluster.evictable(node.name)
+        if left:
+            raise PassingError("not-empty", f"{node.name} runs {left[0].key}")
+        if self._cluster.attached[node.name]:
+            raise PassingError(ATTACHED, f"{node.name} has yet to let go of volumes")
+        return True
+
+    # --- nodes
+
+    def _mark(self, order: Order) -> Made:
+        node = self._cluster.nodes.get(order.step.target)
+        if node is None or node.uid != order.step.uid:
+            return Made("void")
+        marks = order.step.kind == "mark"
+        changed = _marked(node, order) if marks else _unmarked(node)
+        self._cluster.nodes[node.name] = changed
+        figures = FrozenMap({CORDONED: int(node.unschedulable)}) if marks else EMPTY
+        return Made("done" if changed != node else "adopted", figures)
+
+    def _steer(self, order: Order) -> Made:
+        steering, step = self._cluster.steering, order.step
+        if steering.get(step.uid) == step.nodes:
+            return Made("adopted")
+        steering[step.uid] = step.nodes
+        return Made("done")
+
+    # --- workloads
+
+    def _workload(self, step: Step) -> Workload:
+        workload = self._cluster.workloads.get(step.target)
+        if workload is None or workload.uid != step.uid:
+            raise FinalError("gone", step.target)
+        return workload
+
+    def _victims(self, step: Step) -> list[Pod]:
+        return [pod for pod in self._cluster.pods.values() if pod.uid in step.pods and not pod.terminating]
+
+    def _surge_up(self, order: Order) -> Made:
+        step = order.step
+        workload, victims = self._workload(step), self._victims(step)
+        if workload.replicas not in {step.replicas_from, step.replicas_to}:
+            raise FinalError("changed", f"{workload.replicas} replicas")
+        if not victims:
+            return Made("void")
+        if workload.replicas == step.replicas_to:
+            if any(pod.annotations.get(PLAN) != order.plan for pod in victims):
+                raise FinalError("changed", "somebody else scaled it")
+            return Made("adopted", _generation(workload))
+        if len(victims) != len(step.pods):
+            raise FinalError("changed", "pods that should leave are gone already")
+        for pod in victims:
+            self._set_cost(pod, order.plan)
+        self._cluster.set_replicas(workload.key, step.replicas_to)
+        return Made("done", _generation(self._cluster.workloads[workload.key]))
+
+    def _surge_down(self, order: Order) -> Made:
+        step = order.step
+        workload = self._workload(step)
+        if workload.replicas == step.replicas_to:
+            return Made("adopted", _generation(workload))
+        if workload.replicas != step.replicas_from:
+            raise FinalError("changed", f"{workload.replicas} replicas")
+        ready = [pod for pod in self._cluster.pods_of(workload) if pod.ready]
+        staying = [pod for pod in ready if pod.uid not in step.pods]
+        if len(ready) < step.replicas_from or len(staying) < step.replicas_to:
+            raise PassingError("not-ready", f"{len(staying)} staying pods are Ready")
+        if any(pod.annotations.get(DELETION_COST) != CHEAPEST for pod in self._victims(step)):
+            raise FinalError("changed", "somebody changed a deletion cost")
+        self._cluster.set_replicas(workload.key, step.replicas_to)
+        return Made("done", _generation(self._cluster.workloads[workload.key]))
+
+    def _evict(self, order: Order) -> Made:
+        step, victims = order.step, self._victims(order.step)
+        if not victims:
+            return Made("adopted")
+        workload = self._cluster.workloads.get(step.target)
+        if workload is not None and workload.ready < workload.replicas:
+            raise PassingError("not-ready", f"{workload.ready} of {workload.replicas} are Ready")
+        seen = self._cluster.cluster()
+        for budget in budgets_by_pod(seen).get(victims[0].key, ()):
+            if budget.allowed < 1:
+                raise PassingError("budget", f"{budget.key} allows none")
+        self._cluster.end(victims[0])
+        return Made("done")
+
+    def _roll(self, order: Order) -> Made:
+        workload = self._workload(order.step)
+        if workload.annotations.get(_ROLLED) == order.plan:
+            return Made("adopted", _generation(workload))
+        self._cluster.revisions[workload.key] += 1
+        rules = workload.template_rules
+        self._templates[workload.key] = (workload.template_requests, rules)
+        self._cluster.workloads[workload.key] = replace(
+            workload,
+            generation=workload.generation + 1,
+            template_requests=FrozenMap({**workload.template_requests, **order.step.requests}),
+            template_rules=replace(rules, node_terms=tuple(_led_away(term) for term in rules.node_terms or (_ANY,))),
+            annotations=FrozenMap({**workload.annotations, _ROLLED: order.plan}),
+        )
+        return Made("done", FrozenMap(generation=workload.generation + 1))
+
+    def _restore(self, order: Order) -> Made:
+        step = order.step
+        workload = self._cluster.workloads.get(step.target)
+        if workload is None:
+            return Made("void")
+        changed = _ROLLED in workload.annotations
+        if changed:
+            kept = FrozenMap({key: value for key, value in workload.annotations.items() if key != _ROLLED})
+            requests, rules = self._templates.pop(workload.key)
+            workload = replace(workload, annotations=kept)
+            ours = leads_away(workload.template_rules)
+            if ours:
+                workload = replace(workload, template_rules=rules)
+            if ours and step.kind == "restore":  # the old template, and with it the old set, are in force again
+                self._cluster.revisions[workload.key] -= 1
+                workload = replace(workload, template_requests=requests)
+            self._cluster.workloads[workload.key] = workload
+        if step.replicas_from != step.replicas_to and workload.replicas == step.replicas_from:
+            for pod in self._victims(step):
+                self._set_cost(pod, order.plan)
+            for pod in self._cluster.pods_of(workload):
+                if pod.uid not in step.pods:
+                    self._clear_cost(pod)
+            self._cluster.set_replicas(workload.key, step.replicas_to)
+            changed = True
+        for pod in self._cluster.pods_of(self._cluster.workloads[workload.key]):
+            changed = self._clear_cost(pod) or changed
+        return Made("done" if changed else "adopted")
+
+    def _set_cost(self, pod: Pod, plan: str) -> None:
+        had = pod.annotations.get(COST_BEFORE, pod.annotations.get(DELETION_COST, ""))
+        marks = {DELETION_COST: CHEAPEST, COST_BEFORE: had, PLAN: plan}
+        self._cluster.pods[pod.key] = replace(pod, annotations=FrozenMap({**pod.annotations, **marks}))
+
+    def _clear_cost(self, pod: Pod) -> bool:
+        if pod.terminating or COST_BEFORE not in pod.annotations:
+            return False
+        kept = {key: value for key, value in pod.annotations.items() if key not in {COST_BEFORE, PLAN}}
+        if kept.get(DELETION_COST) == CHEAPEST:  # else somebody has set another since
+            had = kept[DELETION_COST] = pod.annotations[COST_BEFORE]
+            if not had:
+                del kept[DELETION_COST]
+        self._cluster.pods[pod.key] = replace(pod, annotations=FrozenMap(kept))
+        return True
+
+
+def _led_away(term: NodeTerm) -> NodeTerm:
+    """An alternative of a required node affinity, off the nodes that are to go."""
+    return replace(term, expressions=(*term.expressions, _AWAY))
+
+
+def _generation(workload: Workload) -> FrozenMap[int | float | str]:
+    return FrozenMap(generation=workload.generation)
+
+
+def _marked(node: Node, order: Order) -> Node:
+    expiring, value = expires(order.step.id), label_value(order.iteration)
+    taints = tuple(taint for taint in node.taints if taint.key != EXPIRY)
+    if expiring:
+        taints = (*taints, Taint(key=EXPIRY, value=value, effect="NoSchedule"))
+    key = EXPIRY if expiring else OPTIMIZED
+    return replace(
+        node,
+        labels=FrozenMap({**node.labels, key: value}),
+        annotations=FrozenMap({**node.annotations, PLAN: order.plan}),
+        taints=taints if expiring else node.taints,
+    )
+
+
+def _unmarked(node: Node) -> Node:
+    return replace(
+        node,
+        labels=FrozenMap({key: value for key, value in node.labels.items() if key not in {EXPIRY, OPTIMIZED}}),
+        annotations=FrozenMap({key: value for key, value in node.annotations.items() if key != PLAN}),
+        taints=tuple(taint for taint in node.taints if taint.key != EXPIRY),
+    )
+
+
+class MemoryProvider:
+    """A cloud in memory: boots and deletes take time, offers may be out of stock."""
+
+    def __init__(self, cluster: MemoryCluster, rows: tuple[CatalogRow, ...] = ()) -> None:
+        self._cluster = cluster
+        self._rows = rows
+        self._operations: dict[str, Operation] = {}
+        self._machines: dict[str, Operation] = {}
+        """Boot operations by node name."""
+        self.refusals: dict[str, str] = {}
+        """Offer name → reason with which its boots fail."""
+        self.orders: Counter[tuple[str, str]] = Counter()
+        """Boots and deletions that were begun, by kind and node."""
+
+    async def catalog(self) -> Catalog:
+        """What is on sale."""
+        return Catalog(source="memory", priced=None, rows=self._rows)
+
+    async def nodes(self) -> tuple[str, ...]:
+        """Names of the machines."""
+        return tuple(sorted(self._machines.keys() | self._cluster.nodes.keys()))
+
+    async def operation(self, id_: str) -> Operation:
+        """How an operation stands."""
+        self._cluster.catch_up()
+        if id_ not in self._operations:
+            raise FinalError("not-found", id_)
+        return self._operations[id_]
+
+    async def boot(self, name: str, offer: Offer, operation: str) -> Operation:
+        """Begin to boot a node."""
+        self._cluster.catch_up()
+        if operation in self._operations:
+            return self._operations[operation]
+        if name in self._machines:
+            known = self._machines[name]
+            self._operations[operation] = _renamed(known, operation)
+            return self._operations[operation]
+        reason = self.refusals.get(offer.name)
+        if reason is not None and reason != "stock-out":
+            raise FinalError(reason, f"{offer.name} cannot be had")
+        self.orders["boot", name] += 1
+        self._operations[operation] = self._machines[name] = Operation(id=operation, node=name, state="running")
+        self._cluster.after(self._cluster.pace.boot, lambda: self._booted(name, offer, operation))
+        return self._operations[operation]
+
+    def _booted(self, name: str, offer: Offer, operation: str) -> None:
+        if name not in self._machines:
+            return
+        if offer.name in self.refusals:
+            failed = Operation(
+                id=operation, node=name, state="failed", reason="stock-out", message=f"{offer.name} is sold out"
+            )
+            self._operations[operation] = failed
+            del self._machines[name]
+            return
+        self._done(name)
+        self._cluster.register(
+            Node(
+                name=name,
+                uid=f"uid-node-{name}",
+                labels=new_node_labels(offer, name),
+                taints=parse_taints(offer.taints),
+                allocatable=offer.allocatable,
+            )
+        )
+
+    def _done(self, name: str) -> None:
+        for id_, known in list(self._operations.items()):
+            if known.node == name and known.state == "running":
+                self._operations[id_] = Operation(id=id_, node=name, state="done")
+
+    async def delete(self, name: str, operation: str) -> Operation:
+        """Begin to delete a node."""
+        self._cluster.catch_up()
+        if operation in self._operations:
+            return self._operations[operation]
+        if name not in self._machines and name not in self._cluster.nodes:
+            raise FinalError("not-found", f"there is no machine {name}")
+        self._operations[operation] = Operation(id=operation, node=name, state="running")
+        if self.orders["delete", name] == 0:
+            self.orders["delete", name] += 1
+            self._cluster.after(self._cluster.pace.node_delete, lambda: self._deleted(name))
+        return self._operations[operation]
+
+    def _deleted(self, name: str) -> None:
+        self._machines.pop(name, None)
+        self._cluster.vanish(name)
+        self._done(name)
+
+
+def _renamed(operation: Operation, id_: str) -> Operation:
+    """The same operation under another name."""
+    return Operation(
+        id=id_, node=operation.node, state=operation.state, reason=operation.reason, message=operation.message
+    )

@@ -1,0 +1,143 @@
+"""Replacing all pods of a workload by a rolling update: the thesis's way, and the way to new requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kinema_core.events import EMPTY, Amounts, FrozenMap, PlacementRules, Pod, Step, Workload
+from kinema_rescheduler.journal.execution import Progress
+from kinema_rescheduler.moves.surge import refused
+from kinema_rescheduler.moves.turn import OVER, WAIT, Turn, fail, skip
+from kinema_rescheduler.moves.workloads import Movers, settled
+from kinema_rescheduler.names import EXPIRY, unit_id
+from kinema_rescheduler.plan.context import Scene
+
+
+def begin_roll(scene: Scene, movers: Movers, workload: Workload) -> Turn:
+    """Patch the template."""
+    step = Step(
+        id=unit_id("roll", movers.key, 1),
+        kind="roll",
+        target=movers.key,
+        uid=workload.uid,
+        replicas_from=workload.replicas,
+        replicas_to=workload.replicas,
+        requests=_new_requests(movers, workload),
+        nodes=_planned(scene, movers),
+    )
+    return Turn(scene.intend(step))
+
+
+def _planned(scene: Scene, movers: Movers) -> tuple[str, ...]:
+    """Where the plan wants the workload's pods. Nothing else steers them: the set that makes them is not there yet.
+
+    Every pod is replaced, so that the plan may give another node to one that could have stayed.
+    """
+    places = {place.uid: place.to for place in scene.plan.placements}
+    leaving = {pod.uid for pod in movers.victims}
+    wanted = {
+        movers.targets.get(pod.uid) if pod.uid in leaving else places.get(pod.uid, pod.node) for pod in movers.pods
+    }
+    return tuple(sorted(name for name in wanted if name is not None))
+
+
+def _new_requests(movers: Movers, workload: Workload) -> Amounts:
+    """Only what changes: a template keeps what a forecast says nothing about."""
+    after = movers.requests or EMPTY
+    before = workload.template_requests
+    return FrozenMap(
+        {name: after[name] for name in ("cpu", "memory") if name in after and after[name] != before.get(name)}
+    )
+
+
+def roll(scene: Scene, movers: Movers) -> Turn:  # noqa: PLR0911 - a state machine: one return per state
+    """Go on with a rolling update."""
+    workload = movers.workload
+    if workload is None:
+        return skip(scene, movers, "gone", "its controller does not exist any more")
+    patched = scene.unit("roll", movers.key, 1)
+    assert patched is not None
+    if patched.state == "open":
+        return WAIT
+    if patched.state == "failed":
+        return _refused(scene, movers, patched)
+    finish = scene.unit("roll-finish", movers.key, 1)
+    if finish is not None:
+        if finish.lost:
+            return fail(scene, movers, finish.result, finish.detail)
+        return OVER if finish.over else Turn(scene.intend(finish.step))
+    overruled = _overruled(workload, patched)
+    if overruled is not None:
+        return skip(scene, movers, "changed", overruled)
+    if workload.generation >= int(patched.figures.get("generation", 0)) and settled(workload) and not movers.victims:
+        step = Step(id=unit_id("roll-finish", movers.key, 1), kind="roll-finish", target=movers.key, uid=workload.uid)
+        return Turn(scene.intend(step))
+    if refused(scene, workload, patched):
+        return skip(scene, movers, "refused", f"its controller may create no more pods: {workload.refused}")
+    if _stalled(scene, patched, movers.pods) or scene.passed(patched.ended, scene.limits.roll_seconds):
+        return Turn(scene.give_up("roll-stuck", f"{movers.key}: {_stuck(movers, workload)}"))
+    return WAIT
+
+
+def _overruled(workload: Workload, patched: Progress) -> str | None:
+    """What its owner did to our update, so that it would never end; None where it goes on.
+
+    Who pauses a Deployment wants its pods left alone: the update gets no further, and its end would take the pause off.
+    Under a template without our rule no pod leaves its node for us. One that has the rule still, with a new image say,
+    does what the update is for, and is waited for.
+    """
+    if workload.paused:
+        return "somebody paused it while its pods were replaced"
+    if workload.generation > int(patched.figures.get("generation", 0)) and not leads_away(workload.template_rules):
+        return "somebody put another template in place of ours while its pods were replaced"
+    return None
+
+
+def leads_away(rules: PlacementRules) -> bool:
+    """Whether a template keeps its pods off nodes that are to go, as one under our update does."""
+    expressions = (item for term in rules.node_terms or () for item in term.expressions)
+    return any(item.key == EXPIRY and item.operator == "DoesNotExist" for item in expressions)
+
+
+def _stalled(scene: Scene, update: Progress, pods: Iterable[Pod]) -> bool:
+    """Whether an update waits for pods that have had their time: none has come since, and not all are Ready."""
+    waiting, came = False, update.ended
+    for pod in pods:
+        waiting = waiting or not pod.ready
+        came = max((time for time in (came, pod.created) if time is not None), default=None)
+    return waiting and scene.passed(came, scene.limits.pods_ready_seconds)
+
+
+def _stuck(movers: Movers, workload: Workload) -> str:
+    """Where an update stands. Replicas that are Ready would say nothing: the old ones are among them."""
+    waiting = [f"{pod.key} (fits on no node)" if pod.unschedulable else pod.key for pod in movers.pods if not pod.ready]
+    return f"{workload.updated} of {workload.replicas} pods are new; not Ready: {', '.join(waiting) or 'none'}"
+
+
+def _refused(scene: Scene, movers: Movers, patched: Progress) -> Turn:
+    return Turn(scene.intend(patched.step)) if patched.retry else fail(scene, movers, patched.result, patched.detail)
+
+
+def rolled(scene: Scene, workload: str) -> bool:
+    """Whether a rolling update was begun and not finished."""
+    return scene.unit("roll", workload, 1) is not None and not scene.done(unit_id("roll-finish", workload, 1))
+
+
+def unrolled(scene: Scene, workload: str, back: Progress) -> Turn:
+    """Give the strategy back once the way back to the old template (`back`) has ended or gets no further.
+
+    A paused Deployment replaces no pod until its owner says so, and by then it shall have its owner's strategy.
+    """
+    finish = scene.unit("roll-finish", workload, 1)
+    if finish is not None:
+        return OVER if finish.over else Turn(scene.intend(finish.step))
+    now = scene.cluster.workload(workload)
+    if now is None or back.result != "done":
+        return OVER
+    there = now.generation >= int(back.figures.get("generation", 0)) and settled(now)
+    pods = [pod for pod in scene.alive.values() if scene.cluster.workload_key_of(pod) == workload]
+    late = _stalled(scene, back, pods) or scene.passed(back.ended, scene.limits.roll_seconds)
+    if not (there or late or now.paused):
+        return WAIT
+    step = Step(id=unit_id("roll-finish", workload, 1), kind="roll-finish", target=workload, uid=now.uid)
+    return Turn(scene.intend(step))

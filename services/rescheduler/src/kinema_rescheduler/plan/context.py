@@ -1,0 +1,227 @@
+"""One look at an execution: the journal's part, the cluster state and the time, and the words to answer with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeAlias
+
+from kinema_core.events import (
+    ExecutionAborted,
+    ExecutionFinished,
+    Node,
+    Offer,
+    Plan,
+    Pod,
+    Step,
+    StepFailed,
+    StepIntended,
+)
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import Mobility, MobilityOptions, is_resident, listed, mobility
+from kinema_rescheduler.journal.execution import Execution, Progress
+from kinema_rescheduler.names import ABORT, expire_id, keep_id, skip_id, unit_id
+from kinema_rescheduler.plan.limits import Limits
+from kinema_rescheduler.plan.route import Leg, Route, route_of
+
+Decision: TypeAlias = StepIntended | StepFailed | ExecutionFinished | ExecutionAborted
+"""What the rescheduler decides; outcomes of effects are told by those who tried them."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything that a decision may look at."""
+
+    execution: Execution
+    plan: Plan
+    cluster: Cluster
+    now: datetime
+    limits: Limits
+    fencing: int
+    """Lease revision of the process that decides."""
+    offers: tuple[Offer, ...] = ()
+    """What could be bought; nothing where the cluster's own autoscaler buys."""
+
+    # --- the plan and the state
+
+    @cached_property
+    def mobility(self) -> Mobility:
+        """What may move and be deleted, by the rules of now."""
+        return mobility(self.cluster, self.now, MobilityOptions(move_jobs=self.limits.move_jobs))
+
+    @cached_property
+    def evictable(self) -> Mapping[str, tuple[Pod, ...]]:
+        """Pods by node, without those that go with their node; terminating ones included."""
+        return {
+            name: tuple(pod for pod in pods if not is_resident(self.cluster, pod))
+            for name, pods in self.cluster.pods_by_node.items()
+        }
+
+    @cached_property
+    def alive(self) -> Mapping[str, Pod]:
+        """Pods that a plan can list, by uid: not terminating, not going with their node."""
+        return {pod.uid: pod for pod in listed(self.cluster)}
+
+    @cached_property
+    def route(self) -> Route:
+        """The order that the plan asks for."""
+        return route_of(self.plan)
+
+    @cached_property
+    def boots(self) -> tuple[str, ...]:
+        """Names of the nodes to boot before anything else, sorted."""
+        planned = [node.name for node in self.plan.nodes if node.action == "boot"]
+        return tuple(sorted([*planned, *(name for name, stay in self.route.temporary.items() if stay.boot == 0)]))
+
+    @cached_property
+    def ours(self) -> tuple[str, ...]:
+        """Names of all nodes that this plan boots at some time, sorted."""
+        return tuple(sorted({*self.boots, *self.route.temporary}))
+
+    @cached_property
+    def deletes(self) -> tuple[str, ...]:
+        """Names of the nodes to delete, temporary ones from when they are not needed any more, sorted."""
+        planned = [node.name for node in self.plan.nodes if node.action == "delete"]
+        retired = [name for name in self.route.temporary if self.progress(expire_id(name)) is not None]
+        return tuple(sorted([*planned, *retired]))
+
+    @cached_property
+    def stopovers(self) -> Mapping[tuple[str, str], Leg]:
+        """Where pods go on to that make a stop, by workload and node of the stop, as far as they were sent there.
+
+        The pod that came up at the stop is not the one that the plan knows: it is told by its workload, of which the
+        plan sends only one to any stop.
+        """
+        found: dict[tuple[str, str], Leg] = {}
+        for progress in self.execution.steps.values():
+            if progress.step.kind not in {"surge-up", "evict"}:
+                continue
+            for uid in progress.step.pods:
+                legs = self.route.legs.get(uid, ())
+                for leg, following in pairwise(legs):
+                    found[progress.step.target, leg.to] = following
+        return found
+
+    @cached_property
+    def expiring(self) -> frozenset[str]:
+        """Nodes to delete that were marked so, are still there and were not given up."""
+        return frozenset(
+            name
+            for name in self.deletes
+            if self.done(f"expire/{name}") and not self.kept(name) and self.same_node(f"expire/{name}") is not None
+        )
+
+    def same_node(self, step_id: str) -> Node | None:
+        """The node that a step acted on, unless it is gone or another one of its name took its place."""
+        progress = self.progress(step_id)
+        if progress is None:
+            return None
+        node = self.cluster.node(progress.step.target)
+        return node if node is not None and node.uid == progress.step.uid else None
+
+    # --- the journal
+
+    def progress(self, step_id: str) -> Progress | None:
+        """Where a step stands."""
+        return self.execution.progress(step_id)
+
+    def done(self, step_id: str) -> bool:
+        """Whether the step's effect was made."""
+        progress = self.progress(step_id)
+        return progress is not None and progress.state == "done"
+
+    def over(self, step_id: str) -> bool:
+        """Whether the step is done or has failed for good."""
+        progress = self.progress(step_id)
+        return progress is not None and progress.over
+
+    def lost(self, step_id: str) -> bool:
+        """Whether the step has failed for good."""
+        progress = self.progress(step_id)
+        return progress is not None and progress.lost
+
+    def kept(self, node: str) -> bool:
+        """Whether the deletion of a node was given up."""
+        return keep_id(node) in self.execution.verdicts
+
+    def skipped(self, workload: str) -> bool:
+        """Whether the move of a workload was given up."""
+        return skip_id(workload) in self.execution.verdicts
+
+    def unit(self, kind: str, workload: str, number: int) -> Progress | None:
+        """A step of the `number`th move of a workload."""
+        return self.progress(unit_id(kind, workload, number))
+
+    @cached_property
+    def last_step(self) -> datetime:
+        """When a step last began or ended: since then we changed nothing."""
+        times = [self.execution.cause.time]
+        for progress in self.execution.steps.values():
+            times += [progress.intended, *([progress.ended] if progress.ended is not None else [])]
+        return max(times)
+
+    @cached_property
+    def last_event(self) -> datetime:
+        """When something last began, ended or was given up: waiting is counted from here."""
+        return max([self.last_step, *(verdict.time for verdict in self.execution.verdicts.values())])
+
+    def passed(self, since: datetime | None, seconds: float) -> bool:
+        """Whether more than so many seconds have passed since then."""
+        return since is not None and self.now - since > timedelta(seconds=seconds)
+
+    @cached_property
+    def units(self) -> Mapping[str, int]:
+        """Number of the last move of every workload that was touched."""
+        last: dict[str, int] = {}
+        for progress in self.execution.steps.values():
+            if progress.step.kind in {"steer", "surge-up", "evict", "roll"}:
+                number = int(progress.step.id.rpartition("/")[2])
+                last[progress.step.target] = max(number, last.get(progress.step.target, 0))
+        return last
+
+    # --- answers
+
+    def intend(self, step: Step) -> tuple[StepIntended, ...]:
+        """The next attempt at a step, if it is due now; nothing while one is open, pausing or over."""
+        before = self.progress(step.id)
+        if before is None:
+            return (self._attempt(step, 1),)
+        if before.state != "failed" or not before.retry:
+            return ()
+        if before.since(self.now) < timedelta(seconds=self.limits.pause_seconds(before.attempt)):
+            return ()
+        return (self._attempt(step, before.attempt + 1),)
+
+    def _attempt(self, step: Step, attempt: int) -> StepIntended:
+        deadline = self.now + timedelta(seconds=self.limits.deadline_seconds(step.kind))
+        return StepIntended(
+            plan=self.execution.plan_id, step=step, fencing=self.fencing, deadline=deadline, attempt=attempt
+        )
+
+    def verdict(self, id_: str, reason: str, detail: str) -> tuple[StepFailed, ...]:
+        """Give something up, once."""
+        if id_ in self.execution.verdicts:
+            return ()
+        return (
+            StepFailed(
+                plan=self.execution.plan_id,
+                step=id_,
+                fencing=self.fencing,
+                reason=reason,
+                detail=detail,
+                retry=False,
+            ),
+        )
+
+    def give_up(self, reason: str, detail: str) -> tuple[StepFailed, ...]:
+        """Give the whole plan up."""
+        return self.verdict(ABORT, reason, detail)
+
+
+def intents(groups: Iterable[Iterable[StepIntended]], most: int, open_now: int) -> tuple[StepIntended, ...]:
+    """The first of these intents, so that no more than `most` steps are open together with `open_now`."""
+    flat = [body for group in groups for body in group]
+    return tuple(flat[: max(0, most - open_now)])

@@ -1,0 +1,234 @@
+"""What an execution does next: one pure function of the journal, the cluster state and the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from kinema_core.events import (
+    CatalogPublished,
+    Event,
+    ExecutionAborted,
+    ExecutionFinished,
+    Figures,
+    FrozenMap,
+    NodeDeletionRequested,
+    Offer,
+    StepFailed,
+)
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import is_resident
+from kinema_core.model.quarantine import quarantine_of
+from kinema_rescheduler.journal.execution import Execution, Journal, of_request
+from kinema_rescheduler.moves.scheduling import advance
+from kinema_rescheduler.moves.turn import Blocked
+from kinema_rescheduler.moves.waiting import kept_waiting
+from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.plan.context import Decision, Scene
+from kinema_rescheduler.plan.limits import Limits
+from kinema_rescheduler.plan.phases import (
+    Phase,
+    await_ready,
+    boot,
+    clean,
+    delete,
+    leftovers,
+    mark,
+    needs_marks,
+    off_limits,
+)
+from kinema_rescheduler.plan.rollback import reason_to_abort, roll_back
+from kinema_rescheduler.plan.temporary_nodes import rent, retire
+
+
+def current(journal: Journal, cluster: Cluster) -> Execution | None:
+    """The execution to go on with: the active one, else a requested deletion that is still right."""
+    if journal.active is not None:
+        return journal.active
+    for name in sorted(journal.requests):
+        event = journal.requests[name]
+        if _still_right(event, cluster):
+            return of_request(event)
+    return None
+
+
+def _still_right(event: Event, cluster: Cluster) -> bool:
+    """The node is the one that was meant, still carries the expiry label, and nothing runs on it or may run there."""
+    request = event.body
+    assert isinstance(request, NodeDeletionRequested)
+    node = cluster.node(request.node)
+    if node is None or node.uid != request.uid or EXPIRY not in node.labels:
+        return False
+    if node.name in quarantine_of(cluster).nodes:
+        return False
+    return all(is_resident(cluster, pod) for pod in cluster.pods_by_node.get(node.name, ()))
+
+
+def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits, fencing: int) -> tuple[Decision, ...]:
+    """The next intents and verdicts of the current execution, or its end; nothing while it can only wait.
+
+    Args:
+        journal: fold of the log.
+        cluster: fold of the state; which version is recorded with the answer.
+        now: cluster time; recorded with the answer.
+        limits: what the operator set.
+        fencing: lease revision of the process that decides, stamped on everything.
+    """
+    execution = current(journal, cluster)
+    if execution is None or cluster.version == 0:
+        return ()
+    plan = execution.plan
+    if plan is None:
+        return (_aborted(execution, fencing, "unknown-plan", "its proposal is not in the log"),)
+    scene = Scene(
+        execution=execution,
+        plan=plan,
+        cluster=cluster,
+        now=now,
+        limits=limits,
+        fencing=fencing,
+        offers=_sold(journal.catalog),
+    )
+    if not execution.steps:
+        stale = _stale(scene)
+        if stale is not None:
+            return (stale,)
+    cause = reason_to_abort(scene)
+    if cause is None:
+        phase = _forward(scene)
+        return phase.bodies if phase.bodies or not phase.over else (_end(scene),)
+    phase = roll_back(scene)
+    if phase.bodies or not phase.over:
+        return phase.bodies
+    return (_aborted(execution, fencing, cause.reason, cause.detail, leftovers(scene), _figures(scene)),)
+
+
+def _sold(catalog: Event | None) -> tuple[Offer, ...]:
+    """What Kinema itself would buy for pods that wait."""
+    body = catalog.body if catalog is not None else None
+    return body.offers if isinstance(body, CatalogPublished) and not body.delegated else ()
+
+
+def blocked(journal: Journal, cluster: Cluster, now: datetime) -> tuple[Blocked, ...]:
+    """Moves of the current execution that cannot begin, and why: for people who ask what it waits for."""
+    execution = current(journal, cluster)
+    if execution is None or execution.plan is None or cluster.version == 0:
+        return ()
+    # Whatever the operator set: a move that is about to be left out is blocked still.
+    limits = Limits(blocked_seconds=10.0**9)
+    scene = Scene(execution=execution, plan=execution.plan, cluster=cluster, now=now, limits=limits, fencing=0)
+    if reason_to_abort(scene) is not None or not needs_marks(scene):
+        return ()
+    return advance(scene).blocked if all(phase(scene).over for phase in (boot, await_ready, mark)) else ()
+
+
+def _stale(scene: Scene) -> ExecutionAborted | None:
+    """A plan that nobody began in time was made for another cluster."""
+    cause = scene.execution.cause.time
+    if not scene.passed(cause, scene.limits.start_seconds):
+        return None
+    detail = f"accepted at {cause.isoformat()} and never begun"
+    return _aborted(scene.execution, scene.fencing, "stale", detail)
+
+
+def _forward(scene: Scene) -> Phase:
+    """The phases in order; nodes are deleted while others are still being emptied."""
+    for phase in (boot(scene), await_ready(scene), mark(scene)):
+        if phase.bodies or not phase.over:
+            return phase
+    if needs_marks(scene):
+        kept = off_limits(scene)
+        if kept:
+            return Phase(kept)  # a verdict changes what the rest would be decided on
+        waiting = kept_waiting(scene)
+        if waiting:
+            return Phase(waiting)
+        moves = advance(scene)
+        rented = rent(scene, moves.wave)
+        bodies = (*moves.bodies, *rented.bodies)
+        verdicts = _first_of_each([body for body in bodies if isinstance(body, StepFailed)])
+        if verdicts:
+            return Phase(verdicts)
+        deletes, retired = delete(scene, moved=moves.over), retire(scene, moves.wave)
+        bodies = (*bodies, *deletes.bodies, *retired.bodies)
+        if bodies or not (moves.over and rented.over and deletes.over and retired.over):
+            return Phase(bodies)
+    return clean(scene)
+
+
+def _first_of_each(verdicts: Sequence[StepFailed]) -> tuple[StepFailed, ...]:
+    """Each verdict once: several moves may give the plan up at the same moment, and one word of it is stored."""
+    first: dict[str, StepFailed] = {}
+    for verdict in verdicts:
+        first.setdefault(verdict.step, verdict)
+    return tuple(first.values())
+
+
+def _end(scene: Scene) -> ExecutionFinished | ExecutionAborted:
+    left = leftovers(scene)
+    if left:
+        detail = "the plan was carried out, but not everything of ours could be taken back"
+        return _aborted(scene.execution, scene.fencing, "leftovers", detail, left, _figures(scene))
+    return ExecutionFinished(plan=scene.execution.plan_id, fencing=scene.fencing, figures=_figures(scene))
+
+
+def _aborted(
+    execution: Execution,
+    fencing: int,
+    reason: str,
+    detail: str,
+    left: tuple[str, ...] = (),
+    figures: Figures | None = None,
+) -> ExecutionAborted:
+    return ExecutionAborted(
+        plan=execution.plan_id,
+        fencing=fencing,
+        reason=reason,
+        detail=detail,
+        leftovers=left,
+        figures=figures if figures is not None else FrozenMap(),
+    )
+
+
+def _figures(scene: Scene) -> Figures:
+    """What was done, counted from the journal; misses from where the pods are."""
+    steps = scene.execution.steps.values()
+    done = [progress.step for progress in steps if progress.state == "done"]
+    surged = sum(step.replicas_from - step.replicas_to for step in done if step.kind == "surge-down")
+    verdicts = scene.execution.verdicts
+    started = next((progress.intended for progress in steps), scene.now)
+    return FrozenMap(
+        {
+            "booted": sum(1 for step in done if step.kind == "boot"),
+            "deleted": sum(1 for step in done if step.kind == "delete"),
+            "moves_surge": surged,
+            "moves_evict": sum(1 for step in done if step.kind == "evict"),
+            "moves_rolling": sum(step.replicas_to for step in done if step.kind == "roll"),
+            "placement_misses": _misses(scene),
+            "workloads_skipped": sum(1 for name in verdicts if name.startswith("skip/")),
+            "nodes_kept": sum(
+                1 for name in scene.deletes if not scene.done(f"delete/{name}") and scene.cluster.node(name) is not None
+            ),
+            "seconds": round((scene.now - started).total_seconds(), 3),
+        }
+    )
+
+
+def _misses(scene: Scene) -> int:
+    """Pods of moved workloads that the plan wants on a node and that are not there."""
+    moved = scene.units.keys()
+    wanted: dict[tuple[str, str], int] = {}
+    here: dict[tuple[str, str], int] = {}
+    owners = {pod.key.rpartition("-")[0]: scene.cluster.workload_key_of(pod) for pod in scene.alive.values()}
+    # A roll leaves no pod of the set that the plan knew: its Deployment's name begins their names.
+    rolled = {key.partition("/")[2]: key for key in moved if scene.unit("roll", key, 1) is not None}
+    for place in scene.plan.placements:
+        set_name = place.pod.rpartition("-")[0]
+        workload = owners.get(set_name) or rolled.get(set_name) or rolled.get(set_name.rpartition("-")[0])
+        if workload in moved:
+            wanted[workload, place.to] = wanted.get((workload, place.to), 0) + 1
+    for pod in scene.alive.values():
+        workload = scene.cluster.workload_key_of(pod)
+        if workload in moved and pod.node is not None:
+            here[workload, pod.node] = here.get((workload, pod.node), 0) + 1
+    return sum(max(0, count - here.get(place, 0)) for place, count in wanted.items())

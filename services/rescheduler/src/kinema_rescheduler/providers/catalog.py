@@ -1,0 +1,61 @@
+"""Price lists of providers that have none of their own: a CSV file, read afresh at every look.
+
+The provider's catalog as an event, published when it is not the one that was published last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+from kinema_core.events import CatalogPublished, Event, encode
+from kinema_core.model.catalog import CatalogError, CatalogRow, dated, offers_from, parse_catalog
+from kinema_core.model.cluster import Cluster
+from kinema_core.runtime.envelope import origin
+from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.providers.base import Catalog
+
+
+async def read_prices(path: str) -> Catalog:
+    """The rows of a catalog file; its prices are of the date in its remarks, or else as old as the file.
+
+    Raises:
+        FinalError: `invalid`, the file cannot be used; names file, line and column.
+    """
+    try:
+        return await asyncio.to_thread(_read, Path(path))
+    except OSError as error:
+        raise FinalError("invalid", f"catalog {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, CatalogError) as error:
+        raise FinalError("invalid", f"catalog {path}: {error}") from error
+
+
+def _read(path: Path) -> Catalog:
+    text = path.read_text(encoding="utf-8")
+    rows: tuple[CatalogRow, ...] = parse_catalog(text)
+    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(microsecond=0)
+    return Catalog(source=path.name, priced=dated(text) or changed, rows=rows)
+
+
+def catalog_event(
+    catalog: Catalog, cluster: Cluster, *, before: Event | None, cluster_name: str, now: datetime
+) -> Event | None:
+    """The event that tells of a catalog; None when the last one says the same.
+
+    What a live node of a type has for pods is known better than any formula, so offers depend on the cluster too.
+    """
+    body = CatalogPublished(
+        source=catalog.source,
+        priced=catalog.priced,
+        offers=offers_from(catalog.rows, cluster),
+        delegated=catalog.delegated,
+    )
+    if before is not None and before.body == body:
+        return None
+    cause = before.id if before is not None else ""
+    named = origin(body, id_="-", cluster=cluster_name, iteration="", now=now)
+    digest = sha256(cause.encode() + encode(named)).hexdigest()[:16]
+    id_ = f"{cluster_name}/rescheduler/catalog-{digest}"
+    return origin(body, id_=id_, cluster=cluster_name, iteration="", now=now, state=cluster.version)

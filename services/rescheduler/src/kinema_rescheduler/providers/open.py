@@ -1,0 +1,52 @@
+"""Choosing a provider by the settings."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from kinema_core.runtime.clock import Clock
+from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.leadership.fence import Fence
+from kinema_rescheduler.providers.base import Provider
+from kinema_rescheduler.providers.catalog import read_prices
+from kinema_rescheduler.providers.delegate import DelegateProvider
+from kinema_rescheduler.providers.kwok import KwokProvider
+from kinema_rescheduler.providers.sim import SimProvider
+from kinema_rescheduler.providers.static.inventory import read_inventory
+from kinema_rescheduler.providers.static.provider import StaticProvider
+from kinema_rescheduler.settings import DelegateSettings, KwokSettings, Settings, SimSettings, StaticSettings
+
+
+async def open_provider(
+    settings: Settings, api: KubernetesApi, *, clock: Clock, stack: AsyncExitStack, fence: Fence | None = None
+) -> Provider:
+    """The provider that the settings name; `stack` closes it, and it asks the fence before every write.
+
+    Raises:
+        FinalError: `invalid`, a file that it needs cannot be used.
+    """
+    match settings.provider:
+        case SimSettings(url=url, token_file=token_file):
+            sim = SimProvider(url, token=_token(token_file), timeout_seconds=settings.request_seconds, fence=fence)
+            stack.push_async_callback(sim.close)
+            return sim
+        case KwokSettings() as chosen:
+            await read_prices(chosen.catalog)
+            return KwokProvider(api, chosen, clock)
+        case DelegateSettings() as chosen:
+            await read_prices(chosen.catalog)
+            return DelegateProvider(api, chosen)
+        case StaticSettings() as chosen:
+            read_inventory(Path(chosen.inventory))
+            return StaticProvider(api, chosen, clock, fence)
+
+
+def _token(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise FinalError("invalid", f"provider.token_file {path}: {error.strerror}") from error
