@@ -38,15 +38,15 @@ from kinema_core.events import (
     ClusterSnapshot,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     ForecastMade,
     IterationStarted,
     Plan,
     PlanAccepted,
-    PlanHeld,
-    PlanRefused,
-    StepDone,
-    StepIntended,
+    PlanApprovalRequested,
+    PlanRejected,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.runtime.bus import Stored
 from kinema_sim.policies import Karpenter
@@ -254,8 +254,8 @@ def _stages(watchman: Watchman) -> dict[str, float]:
         ("settled", watchman.observed, first(IterationStarted)),
         ("forecast", first(IterationStarted), first(ForecastMade)),
         ("planned", first(ForecastMade), accepted.time),
-        ("decided and begun", accepted.time, first(StepIntended)),
-        ("executed", first(StepIntended), last(ExecutionFinished, ExecutionAborted)),
+        ("decided and begun", accepted.time, first(StepStarted)),
+        ("executed", first(StepStarted), last(ExecutionCompleted, ExecutionAborted)),
     ]
     steps = [
         (f"executed: {kind}", _first_step(own, kind), _last_step(own, kind))
@@ -269,11 +269,11 @@ def _stages(watchman: Watchman) -> dict[str, float]:
 
 
 def _first_step(own: list[Event], kind: str) -> datetime | None:
-    return next((e.time for e in own if isinstance(e.body, StepIntended) and e.body.step.kind == kind), None)
+    return next((e.time for e in own if isinstance(e.body, StepStarted) and e.body.step.kind == kind), None)
 
 
 def _last_step(own: list[Event], kind: str) -> datetime | None:
-    done = (e.time for e in reversed(own) if isinstance(e.body, StepDone) and e.body.step.startswith(f"{kind}/"))
+    done = (e.time for e in reversed(own) if isinstance(e.body, StepSucceeded) and e.body.step.startswith(f"{kind}/"))
     return next(done, None)
 
 
@@ -287,11 +287,11 @@ def _told(log: list[Event]) -> list[str]:
                 cost = f"{plan.cost.before:.2f} → {plan.cost.after:.2f} USD/h, gap {gap}"
                 waves = 1 + max((step.wave for step in plan.steps), default=-1)
                 found.append(f"planned: {cost}, {plan.moves} moves in {waves} waves, {len(plan.temporary)} temporary")
-            case PlanRefused() | PlanHeld() as refused:
+            case PlanRejected() | PlanApprovalRequested() as refused:
                 found.append(f"refused by {refused.rule}: {refused.reason}")
             case PlanAccepted():
                 found.append("accepted")
-            case ExecutionFinished() | ExecutionAborted() as ended:
+            case ExecutionCompleted() | ExecutionAborted() as ended:
                 found.append(f"{type(ended).__name__}: {dict(ended.figures) if hasattr(ended, 'figures') else ''}")
             case _:
                 pass

@@ -21,13 +21,13 @@ from kinema_core.events import (
     ClusterDelta,
     ClusterSnapshot,
     Event,
-    ExecutionFinished,
+    ExecutionCompleted,
     FrozenMap,
     IterationStarted,
+    NoPlanFound,
     Offer,
     Plan,
     PlanAccepted,
-    PlanNone,
     Pod,
 )
 from kinema_core.runtime.bus import Bus, Stored
@@ -54,7 +54,7 @@ ROUNDS: Final = 20
 CLUSTER: Final = "bench"
 SOLVE_SECONDS: Final = 1.0
 WAIT_SECONDS: Final = 120.0
-DECISIONS: Final = ("plan-accepted", "plan-refused", "plan-held", "plan-none")
+DECISIONS: Final = ("plan-accepted", "plan-rejected", "plan-approval-requested", "no-plan-found")
 POLL_SECONDS: Final = 0.01
 """Adds up to this much to every figure; looking more often would take the time away from the services."""
 
@@ -152,7 +152,7 @@ async def _round(bus: Bus, version: int, pods: list[Pod]) -> tuple[float, float]
                 seconds = time.perf_counter() - began
                 solve = await _solve_seconds(bus, item.event)
                 if isinstance(item.event.body, PlanAccepted):  # over at once, or the next one would not be judged
-                    done = ExecutionFinished(plan=item.event.body.plan, fencing=1)
+                    done = ExecutionCompleted(plan=item.event.body.plan, fencing=1)
                     await _publish(bus, f"done-{version}", done, iteration=f"it-{version}")
                 return seconds, solve
         await asyncio.sleep(POLL_SECONDS)
@@ -161,7 +161,7 @@ async def _round(bus: Bus, version: int, pods: list[Pod]) -> tuple[float, float]
 
 async def _solve_seconds(bus: Bus, decision: Event) -> float:
     """Seconds of the solve behind a decision; raises RuntimeError when there was no plan to decide on."""
-    if isinstance(decision.body, PlanNone):
+    if isinstance(decision.body, NoPlanFound):
         raise RuntimeError(f"no plan: {decision.body.reason} {decision.body.figures}")  # noqa: TRY004 - no wrong type
     proposal = await bus.last("LOG", "plan-proposed")
     assert isinstance(proposal, Stored)

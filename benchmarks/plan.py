@@ -106,7 +106,7 @@ def _row(name: str, directory: Path, time_limit: float) -> dict[str, object]:
         "moves": plan.moves,
         "unplaced": len(plan.unplaced),
         "held": len(plan.held),
-        "binding": {one.constraint: one.usd_per_hour for one in plan.binding},
+        "constraint_costs": {one.constraint: one.usd_per_hour for one in plan.constraint_costs},
         "rules_looked_at": rules_looked_at(plan),
         "load_1min": round(os.getloadavg()[0], 2),
     }

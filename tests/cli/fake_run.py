@@ -158,7 +158,7 @@ def fake_run() -> ReportData:
             EventRow(35, "predictor", "forecast-made", "forecasts for 14 workloads, 2 refused", refusal=True),
             EventRow(38, "optimizer", "plan-proposed", "1.39 → 0.60 USD/h, 31 moves, gap 0.0 %"),
             EventRow(40, "decider", "plan-accepted", "saves 57 %, drift 0.0 %"),
-            EventRow(250, "rescheduler", "execution-finished", "31 moves, 3 nodes booted, 10 deleted"),
+            EventRow(250, "rescheduler", "execution-completed", "31 moves, 3 nodes booted, 10 deleted"),
         ),
         blocked=(Blocked("bare-pod", "boutique/debug has no controller", pods=1, nodes=1, alone=1, usd_per_hour=0.1),),
         facts=(("method", "class-aggregated model, HiGHS"), ("solve", "0.8 s, seed 0"), ("plan", "demo-7/optimizer/0")),

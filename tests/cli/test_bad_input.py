@@ -353,7 +353,7 @@ def test_preferences_weigh_what_kubernetes_admits(bench: Bench) -> None:
             one["spec"]["affinity"] = {
                 "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]},
             }
-    assert {(one["weight"], one["pods"]) for one in planned(bench, items)["given_up"]} == {(100, 3)}
+    assert {(one["weight"], one["pods"]) for one in planned(bench, items)["violated_preferences"]} == {(100, 3)}
 
 
 def test_items_that_are_alike_and_no_objects_are_no_two_of_a_name(bench: Bench) -> None:

@@ -26,8 +26,8 @@ from kinema_core.events import (
     Placement,
     PlanAccepted,
     Step,
-    StepDone,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 
 WEB = "Deployment/shop/web"
@@ -35,17 +35,17 @@ UP = Step(id=f"surge-up/{WEB}/1", kind="surge-up", target=WEB, replicas_from=2, 
 LATER = NOW + timedelta(minutes=10)
 
 
-def intended(step: Step) -> StepIntended:
+def intended(step: Step) -> StepStarted:
     """The step is about to be tried."""
-    return StepIntended(plan="e2", step=step, fencing=1, deadline=NOW, attempt=1)
+    return StepStarted(plan="e2", step=step, fencing=1, deadline=NOW, attempt=1)
 
 
-def done(step: Step, **figures: str) -> StepDone:
+def done(step: Step, **figures: str) -> StepSucceeded:
     """The step was made."""
-    return StepDone(plan="e2", step=step.id, fencing=1, outcome="done", figures=FrozenMap(figures))
+    return StepSucceeded(plan="e2", step=step.id, fencing=1, outcome="done", figures=FrozenMap(figures))
 
 
-def steps(*made: StepDone, of: tuple[Step, ...]) -> Steps:
+def steps(*made: StepSucceeded, of: tuple[Step, ...]) -> Steps:
     """Steps that were intended, of which these were made."""
     return Steps({step.id: step for step in of}, {body.step: body for body in made}, NOW)
 

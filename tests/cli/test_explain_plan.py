@@ -20,7 +20,7 @@ from kinema_core.events import (
     Plan,
     PlanAccepted,
     PlanNode,
-    PlanRefused,
+    PlanRejected,
     Solve,
 )
 from kinema_core.runtime.envelope import origin
@@ -35,7 +35,9 @@ PLAN = Plan(
     restarts=0,
     solve=Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=3),
 )
-NO = PlanRefused(plan="p1", version=4, rule="saving", reason="saves too little", would_change="a smaller min_saving")
+NO = PlanRejected(
+    plan="p1", version=4, rule="saving", reason="saves too little", would_change="a smaller min_savings_fraction"
+)
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ async def test_plan_is_told_with_what_became_of_it(bus: MemoryBus) -> None:
     assert told is not None
     assert told.plan == PLAN
     assert [(one.fate, one.rule, one.would_change) for one in told.verdicts] == [
-        ("refused", "saving", "a smaller min_saving")
+        ("refused", "saving", "a smaller min_savings_fraction")
     ]
     console = Console(file=io.StringIO(), width=160, record=True)
     console.print(plan_explanation_table(told))

@@ -20,14 +20,14 @@ from kinema_cli.main import app
 from kinema_cli.marks import Marks
 from kinema_cli.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.up_command import _last_words
-from kinema_core.events import ExecutionFinished, PlanAccepted, Step, StepDone, StepIntended
+from kinema_core.events import ExecutionCompleted, PlanAccepted, Step, StepStarted, StepSucceeded
 from kinema_core.model.cluster import from_objects
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.source import RESOURCES
 from kinema_rescheduler.kubernetes.client import connect, node_path, workload_path
 from kinema_rescheduler.leadership.claim import PATH as LEASE
 from kinema_rescheduler.leadership.claim import ClusterClaim
-from kinema_rescheduler.names import EXPIRY, OPTIMIZED, PLAN, ROLLED
+from kinema_rescheduler.names import DISRUPTED, OPTIMIZED, PLAN, ROLLED
 from kinema_sim.scenarios.registry import SCENARIOS
 
 NODES = next(resource for resource in RESOURCES if resource.kind == "Node")
@@ -49,8 +49,8 @@ async def half_done(tmp_path: Path) -> AsyncIterator[HalfDone]:
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         api = await connect(str(world.kubeconfig))
         first, second = sorted(node["metadata"]["name"] for node in await api.items("/api/v1/nodes"))[:2]
-        taint = {"key": EXPIRY, "value": "it-1", "effect": "NoSchedule"}
-        going = {"labels": {EXPIRY: "it-1"}, "annotations": {PLAN: "p-7"}}
+        taint = {"key": DISRUPTED, "value": "it-1", "effect": "NoSchedule"}
+        going = {"labels": {DISRUPTED: "it-1"}, "annotations": {PLAN: "p-7"}}
         await api.patch(node_path(first), {"metadata": going, "spec": {"taints": [taint]}})
         await api.patch(node_path(second), {"metadata": {"labels": {OPTIMIZED: "it-1"}}})
         await api.close()
@@ -93,11 +93,11 @@ async def test_up_that_ends_in_the_middle_of_moves_names_their_workloads(half_do
         await half_done.world.publish(begun(step), f"s{number}")
     said = await _last_words(ended(half_done, tmp_path), steers=True)
     surplus = f"{names[0]} has 1 replica too many ({replicas[0]}, its owner wants {replicas[0] - 1})"
-    assert f"stays closed to new pods (taint {EXPIRY}:NoSchedule)" in said
+    assert f"stays closed to new pods (taint {DISRUPTED}:NoSchedule)" in said
     assert f"; {surplus}; {names[1]} is half rolled. `kinema up` with the same" in said
     gone = Step(id=f"roll-finish/{names[1]}/1", kind="roll-finish", target=names[1])
     await half_done.world.publish(begun(gone), "s3")
-    await half_done.world.publish(StepDone(plan="p-7", step=gone.id, fencing=1, outcome="done"), "d3")
+    await half_done.world.publish(StepSucceeded(plan="p-7", step=gone.id, fencing=1, outcome="done"), "d3")
     assert f"; {surplus}. `kinema up`" in await _last_words(ended(half_done, tmp_path), steers=True)
 
 
@@ -107,9 +107,9 @@ def surge_up(workload: str, replicas: int) -> Step:
     return Step(id=unit, kind="surge-up", target=workload, replicas_from=replicas - 1, replicas_to=replicas)
 
 
-def begun(step: Step) -> StepIntended:
+def begun(step: Step) -> StepStarted:
     """The step is about to be tried."""
-    return StepIntended(plan="p-7", step=step, fencing=1, deadline=NOW)
+    return StepStarted(plan="p-7", step=step, fencing=1, deadline=NOW)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def begun(step: Step) -> StepIntended:
 )
 def test_a_move_goes_on_until_its_end_or_its_way_back_was_made(settled: dict[str, str], goes_on: bool) -> None:
     """One whose outcome is unknown may have begun; an earlier one of the same workload says nothing."""
-    made = {key: StepDone(plan="p-7", step=key, fencing=1, outcome=outcome) for key, outcome in settled.items()}
+    made = {key: StepSucceeded(plan="p-7", step=key, fencing=1, outcome=outcome) for key, outcome in settled.items()}
     step = surge_up("W", 3)
     assert moving(Steps({step.id: step}, made, NOW)) == ((step,) if goes_on else ())
 
@@ -138,11 +138,11 @@ async def test_up_that_ends_after_a_plan_names_only_what_is_left(half_done: Half
     """A plan that has ended is not half done; nodes that still carry marks are named all the same."""
     pipeline = ended(half_done, tmp_path)
     await half_done.world.publish(PlanAccepted(plan="p-7", version=1), "a1")
-    await half_done.world.publish(ExecutionFinished(plan="p-7", fencing=1), "f1")
+    await half_done.world.publish(ExecutionCompleted(plan="p-7", fencing=1), "f1")
     said = await _last_words(pipeline, steers=True)
     assert said.startswith(f"ended; node {half_done.closed} stays closed")
     api = await connect(str(half_done.kubeconfig))
-    clean = {"labels": {EXPIRY: None, OPTIMIZED: None}, "annotations": {PLAN: None}}
+    clean = {"labels": {DISRUPTED: None, OPTIMIZED: None}, "annotations": {PLAN: None}}
     for name in (half_done.closed, half_done.labelled):
         await api.patch(node_path(name), {"metadata": clean, "spec": {"taints": []}})
     await api.close()
@@ -160,10 +160,10 @@ async def test_who_takes_kinema_out_is_told_of_nodes_that_stay_marked(half_done:
     assert off.stdout == "steering: absent\nLease kube-system/kinema: absent\n"
     (said,) = off.stderr.splitlines()
     assert said.startswith(
-        f"node {half_done.closed} stays closed to new pods (taint kinema.io/expiry:NoSchedule); "
+        f"node {half_done.closed} stays closed to new pods (taint kinema.io/disrupted:NoSchedule); "
         f"node {half_done.labelled} carries labels of a plan (kinema.io/…): start the Kinema that made the plan again"
     )
-    assert f"`kubectl taint nodes {half_done.closed} kinema.io/expiry:NoSchedule- && kubectl label nodes" in said
+    assert f"`kubectl taint nodes {half_done.closed} kinema.io/disrupted:NoSchedule- && kubectl label nodes" in said
 
 
 async def test_the_doctor_tells_marks_that_nobody_will_take_off(half_done: HalfDone) -> None:

@@ -18,14 +18,14 @@ from kinema_cli.status_command import run_status
 from kinema_core.events import (
     AbortRequested,
     AnyBody,
-    Approved,
     ClusterSnapshot,
-    ExecutionFinished,
-    Paused,
+    ExecutionCompleted,
+    ExecutionPaused,
+    ExecutionResumed,
     PlanAccepted,
-    PlanHeld,
-    PlanRefused,
-    Resumed,
+    PlanApprovalRequested,
+    PlanApproved,
+    PlanRejected,
 )
 from kinema_core.runtime.bus import BusUnavailableError, Stored
 from kinema_core.runtime.envelope import origin
@@ -68,9 +68,9 @@ def test_a_user_without_a_name_has_a_word_too(error: Exception, monkeypatch: pyt
 
 
 WORDS: list[Word] = [
-    Paused(by="ada", reason=""),
-    Resumed(by="ada"),
-    Approved(plan="p1", by="ada"),
+    ExecutionPaused(by="ada", reason=""),
+    ExecutionResumed(by="ada"),
+    PlanApproved(plan="p1", by="ada"),
     AbortRequested(by="ada", reason=""),
 ]
 
@@ -122,8 +122,8 @@ def test_replicas(replicas: int, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_success_is_said(word: Word, line: str, bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """One line says what was done, to which cluster, and as whom."""
-    if isinstance(word, Resumed):
-        asyncio.run(publish(bus, Paused(by="ada", reason="")))
+    if isinstance(word, ExecutionResumed):
+        asyncio.run(publish(bus, ExecutionPaused(by="ada", reason="")))
     if isinstance(word, AbortRequested):
         asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
     assert say(nats="nats://host", cluster="demo", word=word) == 0
@@ -141,11 +141,11 @@ def test_an_abort_during_a_pause_asks_for_no_other_one(bus: MemoryBus, capsys: p
 def test_approval_belongs_to_the_iteration_of_its_plan(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """An approval carries the iteration of the plan that was held; without such a plan nothing is published."""
     assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 3
-    held = PlanHeld(plan="p1", version=3, rule="approval", reason="asked for", would_change="an approval")
+    held = PlanApprovalRequested(plan="p1", version=3, rule="approval", reason="asked for", would_change="an approval")
     asyncio.run(bus.publish(origin(held, id_="h1", cluster="demo", iteration="i7", now=NOW)))
     assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 0
     assert capsys.readouterr().out == "approved plan p1 of cluster demo as ada\n"
-    stored = asyncio.run(bus.last("LOG", "approved"))
+    stored = asyncio.run(bus.last("LOG", "plan-approved"))
     assert isinstance(stored, Stored)
     assert stored.event.iteration == "i7"
 
@@ -155,7 +155,7 @@ def test_words_that_would_change_nothing(bus: MemoryBus, capsys: pytest.CaptureF
     assert say(nats="nats://host", cluster="demo", word=WORDS[1]) == 3
     assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 3
     asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
-    asyncio.run(publish(bus, ExecutionFinished(plan="p1", fencing=1)))
+    asyncio.run(publish(bus, ExecutionCompleted(plan="p1", fencing=1)))
     assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 3
     assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 0
     assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 3
@@ -171,7 +171,11 @@ def test_words_that_would_change_nothing(bus: MemoryBus, capsys: pytest.CaptureF
 
 def test_approval_comes_too_late(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """A plan that was held and then judged otherwise cannot be approved any more: exit 4."""
-    asyncio.run(publish(bus, PlanHeld(plan="p1", version=3, rule="approval", reason="asked for", would_change="it")))
+    asyncio.run(
+        publish(
+            bus, PlanApprovalRequested(plan="p1", version=3, rule="approval", reason="asked for", would_change="it")
+        )
+    )
     asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
     assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 4
     assert capsys.readouterr().err == "plan p1 does not wait any more: it was accepted\n"
@@ -179,7 +183,11 @@ def test_approval_comes_too_late(bus: MemoryBus, capsys: pytest.CaptureFixture[s
 
 def test_an_approval_is_not_spent_where_it_would_be_refused(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """During a pause and while another plan is carried out: exit 4 with what to do, and nothing is published."""
-    asyncio.run(publish(bus, PlanHeld(plan="p1", version=3, rule="approval", reason="asked for", would_change="it")))
+    asyncio.run(
+        publish(
+            bus, PlanApprovalRequested(plan="p1", version=3, rule="approval", reason="asked for", would_change="it")
+        )
+    )
     assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 0
     assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 4
     assert say(nats="nats://host", cluster="demo", word=WORDS[1]) == 0
@@ -189,15 +197,15 @@ def test_an_approval_is_not_spent_where_it_would_be_refused(bus: MemoryBus, caps
         "plan p1 would be refused during the pause: first `kinema resume`, then approve it",
         "plan p1 would be refused while plan p2 is being carried out: wait for its end",
     ]
-    assert asyncio.run(bus.last("LOG", "approved")) is None
-    asyncio.run(publish(bus, ExecutionFinished(plan="p2", fencing=1)))
+    assert asyncio.run(bus.last("LOG", "plan-approved")) is None
+    asyncio.run(publish(bus, ExecutionCompleted(plan="p2", fencing=1)))
     assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 0
 
 
 def test_what_was_refused_since_hides_no_execution(bus: MemoryBus) -> None:
     """A plan can be aborted also after another one was refused because this one is carried out."""
     asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
-    asyncio.run(publish(bus, PlanRefused(plan="p2", version=3, rule="executing", reason="p1", would_change="its end")))
+    asyncio.run(publish(bus, PlanRejected(plan="p2", version=3, rule="executing", reason="p1", would_change="its end")))
     assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 0
 
 

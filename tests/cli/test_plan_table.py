@@ -16,21 +16,21 @@ from kinema_cli.report.blocked import blocked
 from kinema_cli.report.from_plan import facts_of
 from kinema_cli.report.resizes import told_requests
 from kinema_core.events import (
-    Binding,
+    ConstraintCost,
     Cost,
     FrozenMap,
-    Gathered,
-    GivenUp,
     Held,
     Placement,
     Plan,
     PlanNode,
     PlanStep,
+    RedundancyLoss,
     Resize,
     Solve,
     Stop,
     Strategy,
     Unplaced,
+    ViolatedPreference,
 )
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.service import plan_for
@@ -104,7 +104,7 @@ def test_nodes_that_a_rule_holds_alone_are_no_limit_of_what_it_costs() -> None:
     rule = "annotation karpenter.sh/do-not-disrupt"
     (row,) = (one for one in blocked(plan, on) if one.rule == rule)
     assert (row.nodes, row.alone, row.usd_per_hour) == (1, 0, 0.0)
-    assert {one.constraint: one.usd_per_hour for one in plan.binding}[rule] == pytest.approx(0.17)
+    assert {one.constraint: one.usd_per_hour for one in plan.constraint_costs}[rule] == pytest.approx(0.17)
     said = shown(plan, on)
     assert "USD a month of those" in said
     assert "at most" not in said
@@ -292,12 +292,14 @@ def test_evictions_are_not_said_to_be_at_once() -> None:
 
 def test_workloads_that_come_together_are_told_in_a_line() -> None:
     """How many, and the largest by name; a report has them all."""
-    close = tuple(Gathered(workload=f"Deployment/shop/w{n}", pods=9 - n, nodes_before=2, node="n0") for n in range(5))
-    said = shown(planned(gathered=close))
+    close = tuple(
+        RedundancyLoss(workload=f"Deployment/shop/w{n}", pods=9 - n, nodes_before=2, node="n0") for n in range(5)
+    )
+    said = shown(planned(redundancy_loss=close))
     assert "5 workloads are on several nodes now and have all pods on one afterwards: Deployment/shop/w0 (9)" in said
     assert "(9), Deployment/shop/w1 (8), Deployment/shop/w2 (7) and 2 more; a topology" in said
     assert "1 workload is on several nodes now and has all pods on one afterwards: Dep" in shown(
-        planned(gathered=close[:1])
+        planned(redundancy_loss=close[:1])
     )
 
 
@@ -316,7 +318,12 @@ def test_nothing_better_tells_whether_it_is_proven() -> None:
 def test_dearest_constraint_comes_first() -> None:
     """The table of prices is in order of what there is to gain."""
     said = shown(
-        planned(binding=(Binding(constraint="pdb a", usd_per_hour=0.1), Binding(constraint="z", usd_per_hour=2)))
+        planned(
+            constraint_costs=(
+                ConstraintCost(constraint="pdb a", usd_per_hour=0.1),
+                ConstraintCost(constraint="z", usd_per_hour=2),
+            )
+        )
     )
     assert said.index("z ") < said.index("pdb a")
     assert "1,460.00" in said
@@ -357,10 +364,10 @@ def test_large_plan_is_a_short_table() -> None:
 def test_preferences_given_up_are_told_with_their_worth() -> None:
     """By workload, the heaviest first; none, no table."""
     given = (
-        GivenUp(workload="Deployment/shop/b", preference="zone", weight=10, pods=1, price=0.00001),
-        GivenUp(workload="Deployment/shop/a", preference="taint", weight=100, pods=3, price=0.0003),
+        ViolatedPreference(workload="Deployment/shop/b", preference="zone", weight=10, pods=1, price=0.00001),
+        ViolatedPreference(workload="Deployment/shop/a", preference="taint", weight=100, pods=3, price=0.0003),
     )
-    text = shown(planned(given_up=given))
+    text = shown(planned(violated_preferences=given))
     assert "Preferences given up" in text
     assert text.index("Deployment/shop/a") < text.index("Deployment/shop/b")
     assert "0.000300" in text
@@ -373,7 +380,7 @@ def test_moves_say_what_each_restart_counts_where_it_is_no_ordinary_one() -> Non
         node("n0"),
         node("n1"),
         deployed("calm", ["n0", "n0"]),
-        deployed("risky", ["n0", "n0"], annotations={"kinema.io/restart-risk": "7.5"}),
+        deployed("risky", ["n0", "n0"], annotations={"kinema.io/disruption-cost": "7.5"}),
     )
     keys = [f"shop/{name}-{index}" for name in ("calm", "risky") for index in range(2)]
     moves = tuple(
@@ -387,9 +394,9 @@ def test_moves_say_what_each_restart_counts_where_it_is_no_ordinary_one() -> Non
 def test_rules_that_cost_nothing_are_told_to_have_been_looked_at() -> None:
     """No table of costs says nothing: nobody may have looked."""
     quiet = planned()
-    looked = msgspec.structs.replace(quiet.solve, stops=(Stop(reason="optimal", phase="binding", iteration=4),))
+    looked = msgspec.structs.replace(quiet.solve, stops=(Stop(reason="optimal", phase="rule-prices", iteration=4),))
     told = "none costs anything by the bound, of 3 rules"
     assert told in shown(msgspec.structs.replace(quiet, solve=looked))
     assert "by the bound, of" not in shown(quiet)
-    priced = (Binding(constraint="taints", usd_per_hour=0.1),)
-    assert told not in shown(msgspec.structs.replace(quiet, solve=looked, binding=priced))
+    priced = (ConstraintCost(constraint="taints", usd_per_hour=0.1),)
+    assert told not in shown(msgspec.structs.replace(quiet, solve=looked, constraint_costs=priced))

@@ -17,20 +17,20 @@ from kinema_core.events import (
     AnyBody,
     Cost,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     FrozenMap,
     PlanAccepted,
-    PlanHeld,
+    PlanApprovalRequested,
     PlanNode,
-    PlanRefused,
-    StepDone,
+    PlanRejected,
+    StepSucceeded,
 )
 from kinema_core.runtime.settings import RuntimeSettings
 
-HELD = PlanHeld(plan="e1", version=7, rule="approval", reason="asks first", would_change="approve")
-REFUSED = PlanRefused(plan="e1", version=7, rule="saving", reason="too little", would_change="more")
+HELD = PlanApprovalRequested(plan="e1", version=7, rule="approval", reason="asks first", would_change="approve")
+REFUSED = PlanRejected(plan="e1", version=7, rule="saving", reason="too little", would_change="more")
 ACCEPTED = PlanAccepted(plan="e1", version=7)
-PARTLY = ExecutionFinished(plan="e1", fencing=1, figures=FrozenMap({"nodes_kept": 2, "workloads_skipped": 1}))
+PARTLY = ExecutionCompleted(plan="e1", fencing=1, figures=FrozenMap({"nodes_kept": 2, "workloads_skipped": 1}))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ PARTLY = ExecutionFinished(plan="e1", fencing=1, figures=FrozenMap({"nodes_kept"
         ((HELD,), "held", "asks first"),
         ((REFUSED,), "refused", "too little"),
         ((HELD, ACCEPTED), "running", ""),
-        ((ACCEPTED, ExecutionFinished(plan="e1", fencing=1)), "carried out", ""),
+        ((ACCEPTED, ExecutionCompleted(plan="e1", fencing=1)), "carried out", ""),
         ((ACCEPTED, PARTLY), "carried out in part", "2 nodes kept, 1 workload skipped"),
         (
             (ACCEPTED, ExecutionAborted(plan="e1", fencing=1, reason="stock-out", detail="no e2 left")),
@@ -73,9 +73,9 @@ SHRINKING = msgspec.structs.replace(
 )
 
 
-def made(step: str, plan: str = "e1", **figures: str) -> StepDone:
+def made(step: str, plan: str = "e1", **figures: str) -> StepSucceeded:
     """A step of a plan that was made."""
-    return StepDone(plan=plan, step=step, fencing=1, outcome="done", figures=FrozenMap(figures))
+    return StepSucceeded(plan=plan, step=step, fencing=1, outcome="done", figures=FrozenMap(figures))
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def made(step: str, plan: str = "e1", **figures: str) -> StepDone:
         ((), None),
     ],
 )
-async def test_what_a_plan_in_part_came_to(done: tuple[StepDone, ...], reached: float | None) -> None:
+async def test_what_a_plan_in_part_came_to(done: tuple[StepSucceeded, ...], reached: float | None) -> None:
     """Nodes that were kept are paid for, temporary ones too; where nodes went otherwise, nothing is said of cost."""
-    end = ExecutionFinished(plan="e1", fencing=1, figures=FrozenMap({"nodes_kept": 2}))
+    end = ExecutionCompleted(plan="e1", fencing=1, figures=FrozenMap({"nodes_kept": 2}))
     told = await Told().say(SHRINKING, ACCEPTED, *done, end)
     (line,) = await read_plans(told.bus, 9)
     assert line.usd_per_hour_reached == reached
@@ -105,9 +105,9 @@ async def test_the_newest_are_listed() -> None:
     assert [line.id for line in await read_plans(told.bus, 2)] == ["e3", "e4"]
 
 
-def refusal(plan: str, rule: str = "saving", reason: str = "too little") -> PlanRefused:
+def refusal(plan: str, rule: str = "saving", reason: str = "too little") -> PlanRejected:
     """The decider's word on this plan."""
-    return PlanRefused(plan=plan, version=7, rule=rule, reason=reason, would_change="more")
+    return PlanRejected(plan=plan, version=7, rule=rule, reason=reason, would_change="more")
 
 
 async def test_equal_refusals_in_a_row_are_one_line() -> None:

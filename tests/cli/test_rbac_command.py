@@ -28,7 +28,7 @@ def test_manifests_hold_every_rule_once(provider: str, form: Format, capsys: pyt
         given = [(item["metadata"].get("namespace", ""), rule) for item in roles for rule in item["rules"]]
         wanted = [(rule.namespace, as_written(rule)) for rule in rules]
         assert sorted(map(str, given)) == sorted(map(str, wanted))
-        bindings = [item for item in mine if item["kind"].endswith("Binding")]
+        bindings = [item for item in mine if item["kind"].endswith("ConstraintCost")]
         assert [(item["roleRef"]["kind"], item["metadata"].get("namespace")) for item in bindings] == [
             (item["kind"], item["metadata"].get("namespace")) for item in roles
         ]

@@ -13,7 +13,17 @@ from kinema_cli.report.boxes import MOST_NODES, WIDTH, boxes_picture, legend
 from kinema_cli.report.build import MOST_ROWS, build_report
 from kinema_cli.report.from_plan import boxes_of, headline_of, plan_report
 from kinema_cli.report.svg import CHARACTER
-from kinema_core.events import Cost, Gathered, GivenUp, Held, Placement, Plan, PlanNode, Solve, Unplaced
+from kinema_core.events import (
+    Cost,
+    Held,
+    Placement,
+    Plan,
+    PlanNode,
+    RedundancyLoss,
+    Solve,
+    Unplaced,
+    ViolatedPreference,
+)
 from kinema_core.model.cluster import Cluster
 
 
@@ -100,9 +110,11 @@ def test_long_lists_are_cut_and_counted(tmp_path: Path) -> None:
 def test_what_pods_lose_is_in_the_report(tmp_path: Path) -> None:
     """Preferences given up, and workloads that come together on a node."""
     plan, state = large(3)
-    lost = GivenUp(workload="Deployment/shop/web", preference="spread over zones", weight=100, pods=2, price=0.0)
-    close = Gathered(workload="Deployment/shop/api", pods=7, nodes_before=2, node="n0")
-    spoiled = replace(plan, given_up=(lost,), gathered=(close,))
+    lost = ViolatedPreference(
+        workload="Deployment/shop/web", preference="spread over zones", weight=100, pods=2, price=0.0
+    )
+    close = RedundancyLoss(workload="Deployment/shop/api", pods=7, nodes_before=2, node="n0")
+    spoiled = replace(plan, violated_preferences=(lost,), redundancy_loss=(close,))
     html = build_report(plan_report(spoiled, state, (), title="t", subtitle="s"), tmp_path / "r.html").read_text(
         "utf-8"
     )

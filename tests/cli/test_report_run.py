@@ -25,7 +25,7 @@ from kinema_core.events import (
     ClusterDelta,
     ClusterSnapshot,
     Event,
-    ExecutionFinished,
+    ExecutionCompleted,
     FrozenMap,
     IterationSkipped,
     IterationStarted,
@@ -33,10 +33,10 @@ from kinema_core.events import (
     ObjectKey,
     Plan,
     PlanAccepted,
-    PlanRefused,
+    PlanRejected,
     Pod,
     Step,
-    StepIntended,
+    StepStarted,
 )
 from kinema_core.model.cluster import all_objects
 from kinema_core.runtime.envelope import origin
@@ -137,8 +137,8 @@ class Run:
             event(IterationStarted(mode="reschedule", version=1, reason="stable"), 10, "i1", "i1"),
             event(plan, 15, "p1", "i1"),
             event(PlanAccepted(plan="p1", version=1), 20, "a1", "i1"),
-            event(StepIntended(plan="p1", step=boot, fencing=1, deadline=at(99)), 21, "x1", "i1"),
-            event(ExecutionFinished(plan="p1", fencing=1, figures=FrozenMap({"moves_surge": 1})), 70, "f1", "i1"),
+            event(StepStarted(plan="p1", step=boot, fencing=1, deadline=at(99)), 21, "x1", "i1"),
+            event(ExecutionCompleted(plan="p1", fencing=1, figures=FrozenMap({"moves_surge": 1})), 70, "f1", "i1"),
         ]
 
     def report(self) -> ReportData:
@@ -222,8 +222,8 @@ def test_events_are_told_and_refusals_marked() -> None:
         "iteration-started",
         "plan-proposed",
         "plan-accepted",
-        "step-intended",
-        "execution-finished",
+        "step-started",
+        "execution-completed",
     ]
     assert [row.event for row in rows if row.refusal] == ["iteration-skipped"]
     assert rows[1].text == "settling"
@@ -233,14 +233,14 @@ def test_events_are_told_and_refusals_marked() -> None:
 
 def test_a_plan_carried_out_in_part_is_told_as_such() -> None:
     """The protocol uses the words of `kinema plans`; the figures behind them follow."""
-    end = ExecutionFinished(plan="p1", fencing=1, figures=FrozenMap({"workloads_skipped": 1}))
+    end = ExecutionCompleted(plan="p1", fencing=1, figures=FrozenMap({"workloads_skipped": 1}))
     assert in_a_line(end) == "plan carried out in part (workloads skipped 1)"
 
 
 def test_run_without_an_execution_has_no_audit() -> None:
     """A run in which every plan was refused still gives plots and protocol."""
     run = Run()
-    refused = PlanRefused(plan="p1", version=1, rule="saving", reason="too little", would_change="more")
+    refused = PlanRejected(plan="p1", version=1, rule="saving", reason="too little", would_change="more")
     log = [*run.log[:4], event(refused, 20, "r1", "i1")]
     data = run_report(run.state, log, history(*run.samples), title="Run")
     assert (data.audit, data.window, data.before) == (None, None, ())

@@ -20,24 +20,24 @@ from kinema_core.events import (
     ClusterSnapshot,
     Cost,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
+    ExecutionPaused,
+    ExecutionResumed,
     ForecastMade,
     FrozenMap,
     IterationSkipped,
     IterationStarted,
-    Paused,
+    NoPlanFound,
     Plan,
     PlanAccepted,
-    PlanHeld,
+    PlanApprovalRequested,
     PlanNode,
-    PlanNone,
-    PlanRefused,
-    Resumed,
+    PlanRejected,
     Solve,
     Step,
-    StepDone,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.runtime.bus import BusUnavailableError
 from kinema_core.runtime.envelope import origin
@@ -93,14 +93,14 @@ def step(name: str, kind: str = "boot") -> Step:
     return Step(id=name, kind="boot" if kind == "boot" else "delete", target=name)
 
 
-def intended(name: str, attempt: int = 1) -> StepIntended:
+def intended(name: str, attempt: int = 1) -> StepStarted:
     """The step is about to be tried."""
-    return StepIntended(plan="e3", step=step(name), fencing=1, deadline=NOW, attempt=attempt)
+    return StepStarted(plan="e3", step=step(name), fencing=1, deadline=NOW, attempt=attempt)
 
 
-def done(name: str) -> StepDone:
+def done(name: str) -> StepSucceeded:
     """The step was made."""
-    return StepDone(plan="e3", step=name, fencing=1, outcome="done")
+    return StepSucceeded(plan="e3", step=name, fencing=1, outcome="done")
 
 
 def failed(name: str) -> StepFailed:
@@ -134,24 +134,29 @@ async def test_state_is_the_newest_version_with_its_age() -> None:
         ((ForecastMade(version=7, forecasts=()),), "optimizing", ""),
         ((PLAN,), "deciding", ""),
         ((PLAN, PlanAccepted(plan="e2", version=7)), "executing", ""),
-        ((PlanNone(mode="reschedule", version=7, reason="nothing-better"),), "over", "nothing-better"),
+        ((NoPlanFound(mode="reschedule", version=7, reason="nothing-better"),), "over", "nothing-better"),
         (
-            (PLAN, PlanRefused(plan="e2", version=7, rule="saving", reason="too little", would_change="more")),
+            (PLAN, PlanRejected(plan="e2", version=7, rule="saving", reason="too little", would_change="more")),
             "over",
             "too little",
         ),
         (
-            (PLAN, PlanHeld(plan="e2", version=7, rule="approval", reason="asks first", would_change="approve")),
+            (
+                PLAN,
+                PlanApprovalRequested(
+                    plan="e2", version=7, rule="approval", reason="asks first", would_change="approve"
+                ),
+            ),
             "held",
             "asks first",
         ),
         (
-            (PLAN, PlanAccepted(plan="e2", version=7), ExecutionFinished(plan="e2", fencing=1)),
+            (PLAN, PlanAccepted(plan="e2", version=7), ExecutionCompleted(plan="e2", fencing=1)),
             "over",
             "plan carried out",
         ),
         (
-            (ExecutionFinished(plan="e2", fencing=1, figures=FrozenMap({"nodes_kept": 2})),),
+            (ExecutionCompleted(plan="e2", fencing=1, figures=FrozenMap({"nodes_kept": 2})),),
             "over",
             "plan carried out in part: 2 nodes kept",
         ),
@@ -176,7 +181,7 @@ async def test_a_plan_in_part_says_what_the_cluster_costs_after_it() -> None:
         name="n2", machine_type="m4", zone="a", capacity_type="on-demand", offer="", usd_per_hour=0.2, action="delete"
     )
     told = await Told().say(STARTED, msgspec.structs.replace(PLAN, nodes=(kept,)), PlanAccepted(plan="e2", version=7))
-    await told.say(ExecutionFinished(plan="e2", fencing=1, figures=FrozenMap({"nodes_kept": 1})))
+    await told.say(ExecutionCompleted(plan="e2", fencing=1, figures=FrozenMap({"nodes_kept": 1})))
     found = (await told.status()).iteration
     assert found is not None
     assert found.outcome == (
@@ -186,7 +191,7 @@ async def test_a_plan_in_part_says_what_the_cluster_costs_after_it() -> None:
 
 async def test_events_of_an_earlier_iteration_do_not_count() -> None:
     """A new iteration begins at the beginning, whatever the one before came to; an autoscale one awaits no forecast."""
-    told = await Told().say(STARTED, PlanNone(mode="reschedule", version=7, reason="nothing-better"))
+    told = await Told().say(STARTED, NoPlanFound(mode="reschedule", version=7, reason="nothing-better"))
     await told.say(IterationStarted(mode="autoscale", version=9, reason="pending pods"), iteration="i2")
     found = (await told.status()).iteration
     assert found is not None
@@ -223,7 +228,7 @@ async def test_what_was_told_before_an_iteration_went_on_is_not_shown() -> None:
 
 async def test_what_holds_back_the_next_iteration_is_shown_with_its_age() -> None:
     """Once an iteration is over, the observer's last word counts, and how old it is stands beside it."""
-    told = await Told().say(STARTED, OCCUPIED, PlanNone(mode="reschedule", version=7, reason="nothing-better"))
+    told = await Told().say(STARTED, OCCUPIED, NoPlanFound(mode="reschedule", version=7, reason="nothing-better"))
     found = await told.status(NOW + timedelta(seconds=302))
     console = Console(width=120)
     with console.capture() as capture:
@@ -233,7 +238,7 @@ async def test_what_holds_back_the_next_iteration_is_shown_with_its_age() -> Non
 
 async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:
     """The verdict on the newest plan is shown with its figures; one on an older plan is not."""
-    old = PlanRefused(plan="e2", version=7, rule="saving", reason="saves 3 %", would_change="a saving of 10 %")
+    old = PlanRejected(plan="e2", version=7, rule="saving", reason="saves 3 %", would_change="a saving of 10 %")
     told = await Told().say(STARTED, PLAN, old)
     found = (await told.status()).plan
     assert found is not None
@@ -265,7 +270,7 @@ async def test_after_the_end_nothing_is_tried_again() -> None:
     told = await Told().say(ClusterSnapshot(version=7, objects=()), STARTED, PLAN, PlanAccepted(plan="e3", version=7))
     await told.say(intended("a"), failed("a"))
     assert "failed: a: stock-out: none left; will be tried again" in shown(await told.status())
-    await told.say(ExecutionFinished(plan="e3", fencing=1))
+    await told.say(ExecutionCompleted(plan="e3", fencing=1))
     text = shown(await told.status())
     assert "failed: a: stock-out: none left" in text
     assert "tried again" not in text
@@ -315,8 +320,8 @@ async def test_what_was_left_alone_did_not_fail() -> None:
 async def test_figures_are_those_of_the_plan() -> None:
     """A single node that is deleted on the observer's request after a plan has an end of its own."""
     told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended("a"))
-    await told.say(ExecutionFinished(plan="e2", fencing=1, figures=FrozenMap({"workloads_skipped": 1})))
-    await told.say(ExecutionFinished(plan="request", fencing=1, figures=FrozenMap({"workloads_skipped": 0})))
+    await told.say(ExecutionCompleted(plan="e2", fencing=1, figures=FrozenMap({"workloads_skipped": 1})))
+    await told.say(ExecutionCompleted(plan="request", fencing=1, figures=FrozenMap({"workloads_skipped": 0})))
     found = (await told.status()).execution
     assert found is not None
     assert (found.outcome, dict(found.figures)) == ("finished", {"workloads_skipped": 1})
@@ -324,9 +329,9 @@ async def test_figures_are_those_of_the_plan() -> None:
 
 async def test_pause_holds_until_resumed() -> None:
     """The later of the two words of the operator counts."""
-    told = await Told().say(Paused(by="kim", reason="release"))
+    told = await Told().say(ExecutionPaused(by="kim", reason="release"))
     assert (await told.status()).pause.paused
-    await told.say(Resumed(by="kim"))
+    await told.say(ExecutionResumed(by="kim"))
     assert not (await told.status()).pause.paused
 
 
@@ -342,7 +347,9 @@ async def test_damaged_newest_event_is_named() -> None:
 async def test_table_says_it_in_words() -> None:
     """Pause, plan, verdict, steps and failures all stand in the table."""
     told = await Told().say(ClusterSnapshot(version=7, objects=()), STARTED, PLAN)
-    await told.say(PlanAccepted(plan="e3", version=7), intended("a"), intended("b"), failed("b"), Paused(by="kim"))
+    await told.say(
+        PlanAccepted(plan="e3", version=7), intended("a"), intended("b"), failed("b"), ExecutionPaused(by="kim")
+    )
     console = Console(width=120)
     with console.capture() as capture:
         console.print(status_tables(await told.status()))

@@ -24,7 +24,7 @@ from kinema_cli.inputs import InputError
 from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.processes import Child, Supervisor
 from kinema_cli.service_settings import read_service_settings
-from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, _run, _what_runs, known_as, run_up
+from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, _run, _what_runs, instance_name, run_up
 from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
@@ -172,7 +172,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("decider: {limits: {min_saving: 0.05, typo: 1}}", "decider: Object contains unknown field `typo`"),
+        ("decider: {limits: {min_savings_fraction: 0.05, typo: 1}}", "decider: Object contains unknown field `typo`"),
         ("rescheduler: {limits: {attempts: many}}", "$.limits.attempts"),
         ("rescheduler: {limits: {attempts: 0}}", "limits.attempts is 0: give 1 or more"),
         ("observer: {runtime: {nats_user: 7}}", "$.runtime.nats_user"),
@@ -183,7 +183,10 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         ("observer: {kubeconfig: 7}", "- at `$.kubeconfig`: write text, in quotes where it looks like a number"),
         ("predictor: {adjustment: [0]}", "- at `$.adjustment`: write text, in quotes where it looks like a number or"),
         ("decider: {limits: {windows: [{days: 3}]}}", "got `int` - at `$.limits.windows[0].days`"),
-        ("observer: {settle_seconds: -5}", "observer: settle_seconds is -5.0: use 0 to 31536000"),
+        (
+            "observer: {stabilization_window_seconds: -5}",
+            "observer: stabilization_window_seconds is -5.0: use 0 to 31536000",
+        ),
         ("predictor: {adjustment: 2}", "predictor: adjustment is 2.0: use 0 to 1"),
         ("predictor: {adjustment: some}", "adjustment 'some' is no number: use a part from 0 to 1 such as 0.10"),
         ("rescheduler: {provider: {boot_seconds: 4}}", "Object missing required field `kind`"),
@@ -325,8 +328,8 @@ def test_a_provider_in_the_file_adds_to_the_option(more: dict[str, str], options
 
 def test_the_rescheduler_tells_others_where_it_runs(options: UpOptions) -> None:
     """In its claim stands what a person ends: the directory and the process of `kinema up`, not its own."""
-    told = _pipeline_options(options).settings["rescheduler"]["known_as"]
-    assert told == known_as(options.out)
+    told = _pipeline_options(options).settings["rescheduler"]["instance_name"]
+    assert told == instance_name(options.out)
     assert f"`kinema up --out {options.out}` on " in told
     assert f"(process {os.getpid()})" in told
 
@@ -350,7 +353,7 @@ def test_services_go_to_a_given_broker(tmp_path: Path) -> None:
 @pytest.mark.connected
 async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 4 and one line that says where the other one runs; no service and no policy comes to be."""
-    elsewhere = known_as(tmp_path / "elsewhere")
+    elsewhere = instance_name(tmp_path / "elsewhere")
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         api = await connect(str(world.kubeconfig))
         other = ClusterClaim(api, "other", process=elsewhere, seconds=3)

@@ -14,8 +14,8 @@ from kinema_core.events import (
     Event,
     Plan,
     PlanAccepted,
-    PlanHeld,
-    PlanRefused,
+    PlanApprovalRequested,
+    PlanRejected,
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import answer, origin
@@ -53,24 +53,26 @@ class Court:
 
     async def judge(
         self, plan: Plan, now: Cluster, *, after: float = 1.0, id_: str = PLAN_ID
-    ) -> PlanAccepted | PlanRefused | PlanHeld:
+    ) -> PlanAccepted | PlanRejected | PlanApprovalRequested:
         """Propose a plan and hear the answer `after` seconds later, on the state of then."""
         proposal = event(plan, id_)
         return await self.answer_to(proposal, now, PROPOSED + timedelta(seconds=after))
 
-    async def answer_to(self, asked: Event, now: Cluster, at: datetime) -> PlanAccepted | PlanRefused | PlanHeld:
+    async def answer_to(
+        self, asked: Event, now: Cluster, at: datetime
+    ) -> PlanAccepted | PlanRejected | PlanApprovalRequested:
         """What the decider says, as the serve loop would have it recall its own answer."""
         self.decider.recall(asked)
         (body,) = await self.decider.handle(asked, now, Moment(now=at))
-        assert isinstance(body, PlanAccepted | PlanRefused | PlanHeld)
+        assert isinstance(body, PlanAccepted | PlanRejected | PlanApprovalRequested)
         self.decider.recall(answer(body, cause=asked, service="decider", n=0, now=at, state=now.version))
         return body
 
 
-async def refusal(court: Court, plan: Plan, now: Cluster, *, after: float = 1.0) -> PlanRefused:
+async def refusal(court: Court, plan: Plan, now: Cluster, *, after: float = 1.0) -> PlanRejected:
     """The refusal that a test expects."""
     body = await court.judge(plan, now, after=after)
-    assert isinstance(body, PlanRefused), body
+    assert isinstance(body, PlanRejected), body
     assert body.reason
     assert body.would_change
     assert body.version == now.version

@@ -11,7 +11,7 @@ from tests.support.plans import plan_for
 from kinema_core.events import (
     CatalogPublished,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     FrozenMap,
     Plan,
     PlanAccepted,
@@ -39,12 +39,12 @@ def cleared(*, boot: str | None = None, watts: bool = False) -> Plan:
     return msgspec.structs.replace(plan, cost=cost)
 
 
-def finished(**figures: int) -> ExecutionFinished:
+def finished(**figures: int) -> ExecutionCompleted:
     """An end that tells of one workload that was left."""
-    return ExecutionFinished(plan="", fencing=1, figures=FrozenMap({"workloads_skipped": 1, **figures}))
+    return ExecutionCompleted(plan="", fencing=1, figures=FrozenMap({"workloads_skipped": 1, **figures}))
 
 
-async def rest_after(plan: Plan, end: ExecutionFinished | ExecutionAborted, court: Court | None = None) -> float:
+async def rest_after(plan: Plan, end: ExecutionCompleted | ExecutionAborted, court: Court | None = None) -> float:
     """How long the decider rests when the plan has ended like this four times in a row."""
     court = court or Court(cooldown_seconds=SHORT)
     for number in range(ROUNDS):

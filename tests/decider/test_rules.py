@@ -12,18 +12,18 @@ from tests.support.builders import cluster, deployed, full, node, offer, offers
 from tests.support.plans import plan_for
 
 from kinema_core.events import (
-    Approved,
     CatalogPublished,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
+    ExecutionPaused,
+    ExecutionResumed,
     FrozenMap,
-    Paused,
     Plan,
     PlanAccepted,
-    PlanHeld,
-    PlanRefused,
+    PlanApprovalRequested,
+    PlanApproved,
+    PlanRejected,
     PlanStep,
-    Resumed,
 )
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_core.runtime.stage import Moment
@@ -62,11 +62,11 @@ async def test_pause_refuses_until_resumed() -> None:
     """While paused every plan is refused; resuming ends that."""
     before, plan = halved()
     court = Court()
-    court.tell(Paused(by="ann", reason="holiday"), "pause-1")
+    court.tell(ExecutionPaused(by="ann", reason="holiday"), "pause-1")
     refused = await refusal(court, plan, before)
     assert refused.rule == "paused"
     assert "holiday" in refused.reason
-    court.tell(Resumed(by="ann"), "resume-1")
+    court.tell(ExecutionResumed(by="ann"), "resume-1")
     assert isinstance(await court.judge(plan, before, id_="it-2/optimizer/0"), PlanAccepted)
 
 
@@ -76,9 +76,9 @@ async def test_only_one_plan_is_carried_out() -> None:
     court = Court(cooldown_seconds=0)
     assert isinstance(await court.judge(plan, before), PlanAccepted)
     second = await court.judge(plan, before, id_="it-2/optimizer/0")
-    assert isinstance(second, PlanRefused)
+    assert isinstance(second, PlanRejected)
     assert second.rule == "executing"
-    court.tell(ExecutionFinished(plan=PLAN_ID, fencing=1), "end-1")
+    court.tell(ExecutionCompleted(plan=PLAN_ID, fencing=1), "end-1")
     assert isinstance(await court.judge(plan, before, id_="it-3/optimizer/0"), PlanAccepted)
 
 
@@ -91,7 +91,7 @@ async def test_cooldown_ends_after_its_seconds(passed: float, accepted: bool) ->
     court.tell(ExecutionAborted(plan="old", fencing=1, reason="deadline", detail=""), "end-1")
     body = await court.judge(plan, before, after=passed)
     assert isinstance(body, PlanAccepted) is accepted
-    if isinstance(body, PlanRefused):
+    if isinstance(body, PlanRejected):
         assert body.rule == "cooldown"
 
 
@@ -101,8 +101,8 @@ async def test_the_rest_grows_with_executions_in_vain(vain: int, rest: int) -> N
     before, plan = halved()
     for passed, accepted in ((rest - 0.1, False), (rest, True)):
         court = Court(cooldown_seconds=60, max_cooldown_seconds=300)
-        skipped = ExecutionFinished(plan="old", fencing=1, figures=FrozenMap(workloads_skipped=1))
-        done = ExecutionFinished(plan="old", fencing=1)
+        skipped = ExecutionCompleted(plan="old", fencing=1, figures=FrozenMap(workloads_skipped=1))
+        done = ExecutionCompleted(plan="old", fencing=1)
         for number, end in enumerate([skipped, done, *[skipped] * vain]):
             court.tell(PlanAccepted(plan="old", version=1), f"accept-{number}")
             court.tell(end, f"end-{number}")
@@ -113,7 +113,7 @@ async def test_end_of_something_else_starts_no_cooldown() -> None:
     """A single node's deletion, which nobody accepted, is no execution to rest from."""
     before, plan = halved()
     court = Court()
-    court.tell(ExecutionFinished(plan="a-node", fencing=1), "end-1")
+    court.tell(ExecutionCompleted(plan="a-node", fencing=1), "end-1")
     assert isinstance(await court.judge(plan, before), PlanAccepted)
 
 
@@ -159,9 +159,9 @@ async def test_saving_is_measured_exactly_against_the_cost_of_now(price: str, ac
     rest = f"{0.1 - float(price):.6f}"
     before = cluster(keep, node("n2", price=rest), deployed("web", ["n1", "n2"], cpu=500))
     plan = plan_for(before, offers(), to={"shop/web-1": "n1"}, delete=["n2"])
-    body = await Court(min_saving=0.10).judge(plan, before)
+    body = await Court(min_savings_fraction=0.10).judge(plan, before)
     assert isinstance(body, PlanAccepted) is accepted, body
-    if isinstance(body, PlanRefused):
+    if isinstance(body, PlanRejected):
         assert body.rule == "saving"
         assert "0.090000" in body.would_change
 
@@ -170,26 +170,26 @@ async def test_saving_is_measured_on_the_state_of_now() -> None:
     """A plan that promised to halve the cost is refused when the node it would delete is gone already."""
     before, plan = halved()
     now = from_objects([item for item in all_objects(before) if item.key not in {"n2", "shop/web-1"}], 8)
-    refused = await refusal(Court(max_drift=1.0), plan, now)
+    refused = await refusal(Court(max_drift_fraction=1.0), plan, now)
     assert refused.rule == "saving"
     assert refused.figures["cost_now_usd_per_hour"] == refused.figures["cost_new_usd_per_hour"] == 0.17
 
 
 async def test_a_plan_that_is_dearer_by_now_is_not_said_to_save() -> None:
-    """Where the cluster of now costs less than the plan, the refusal says so, and that no min_saving would help."""
+    """Where the cluster of now costs less than the plan, the refusal says so: no `min_savings_fraction` would help."""
     before = cluster(node("n1", price="0.10"), node("n2", price="0.05"), deployed("web", ["n1", "n2"], cpu=500))
     plan = plan_for(before, offers(), to={"shop/web-1": "n1"}, boot={"new": "m4/a/on-demand"}, delete=["n2"])
-    refused = await refusal(Court(max_drift=1.0), plan, before)
+    refused = await refusal(Court(max_drift_fraction=1.0), plan, before)
     assert refused.rule == "saving"
     assert refused.reason.endswith("USD/h after the plan against 0.150000 now would cost more")
-    assert "min_saving" not in refused.would_change
+    assert "min_savings_fraction" not in refused.would_change
 
 
 async def test_plan_that_does_not_fit_any_more_is_refused() -> None:
     """New pods on a kept node may take the room that the plan needs: then it is refused."""
     before, plan = halved()
     now = from_objects([*all_objects(before), *deployed("greedy", ["n1"], cpu=3400)], 8)
-    refused = await refusal(Court(max_drift=1.0), plan, now)
+    refused = await refusal(Court(max_drift_fraction=1.0), plan, now)
     assert refused.rule == "feasible"
 
 
@@ -203,10 +203,10 @@ async def test_new_pod_takes_the_place_of_a_vanished_one_of_its_owner() -> None:
     same_owner = replace(
         plan, placements=tuple(replace(p, pod=p.pod.replace("web-", "web-rs-")) for p in plan.placements)
     )
-    body = await Court(max_drift=1.0).judge(same_owner, from_objects([*gone, heir], 8))
+    body = await Court(max_drift_fraction=1.0).judge(same_owner, from_objects([*gone, heir], 8))
     assert isinstance(body, PlanAccepted), body
     stranger = replace(old, name="other-9", uid="uid-other")
-    refused = await refusal(Court(max_drift=1.0), plan, from_objects([*gone, stranger], 8))
+    refused = await refusal(Court(max_drift_fraction=1.0), plan, from_objects([*gone, stranger], 8))
     assert refused.rule == "feasible"
     assert "shop/other-9" in refused.reason
 
@@ -222,10 +222,10 @@ def swapped() -> tuple[Cluster, Plan]:
 async def test_change_must_pay_back_while_it_lasts(life: int, accepted: bool) -> None:
     """Saving 0.255 USD/h: 300 s of a 0.085 node side by side are earned after exactly 100 s."""
     before, plan = swapped()
-    court = Court(plan_life_seconds=life, transition_seconds=300, restart_price_micro_usd=0)
+    court = Court(expected_plan_lifetime_seconds=life, transition_seconds=300, restart_price_micro_usd=0)
     body = await court.judge(plan, before)
     assert isinstance(body, PlanAccepted) is accepted, body
-    if isinstance(body, PlanRefused):
+    if isinstance(body, PlanRejected):
         assert body.rule == "payback"
 
 
@@ -235,7 +235,7 @@ async def test_temporary_nodes_have_to_pay_back_too(life: int, accepted: bool) -
     before, plan = swapped()
     booted = next(item for item in plan.nodes if item.action == "boot")
     plan = msgspec.structs.replace(plan, temporary=(msgspec.structs.replace(booted, name="way"),))
-    court = Court(plan_life_seconds=life, transition_seconds=300, restart_price_micro_usd=0)
+    court = Court(expected_plan_lifetime_seconds=life, transition_seconds=300, restart_price_micro_usd=0)
     body = await court.judge(plan, before)
     assert isinstance(body, PlanAccepted) is accepted, body
 
@@ -266,7 +266,7 @@ async def test_plans_keep_the_operators_windows(start: str, end: str, accepted: 
     window = Window(start=time.fromisoformat(start), end=time.fromisoformat(end))
     body = await Court(windows=(window,)).judge(plan, before, after=0)
     assert isinstance(body, PlanAccepted) is accepted, body
-    if isinstance(body, PlanRefused):
+    if isinstance(body, PlanRejected):
         assert body.rule == "window"
 
 
@@ -285,9 +285,9 @@ def test_window_past_midnight_belongs_to_the_day_it_opens() -> None:
 async def test_budget_limits_the_share_of_moved_pods(most: float, accepted: bool) -> None:
     """One of two pods moves: exactly half is within a budget of 0.5."""
     before, plan = halved()
-    body = await Court(max_moves_share=most).judge(plan, before)
+    body = await Court(max_moves_fraction=most).judge(plan, before)
     assert isinstance(body, PlanAccepted) is accepted, body
-    if isinstance(body, PlanRefused):
+    if isinstance(body, PlanRejected):
         assert body.rule == "budget"
 
 
@@ -296,9 +296,9 @@ async def test_approval_holds_a_plan_until_it_is_approved() -> None:
     before, plan = halved()
     court = Court(approval="required", max_plan_age_seconds=60, approval_seconds=1000)
     held = await court.judge(plan, before)
-    assert isinstance(held, PlanHeld)
+    assert isinstance(held, PlanApprovalRequested)
     assert PLAN_ID in held.would_change
-    wish = event(Approved(plan=PLAN_ID, by="ann"), "approve-1", PROPOSED + timedelta(seconds=900))
+    wish = event(PlanApproved(plan=PLAN_ID, by="ann"), "approve-1", PROPOSED + timedelta(seconds=900))
     body = await court.answer_to(wish, before, wish.time)
     assert isinstance(body, PlanAccepted)
     assert body.plan == PLAN_ID
@@ -309,15 +309,15 @@ async def test_approved_plan_is_judged_again() -> None:
     before, plan = halved()
     court = Court(approval="required", approval_seconds=1000)
     await court.judge(plan, before)
-    wish = event(Approved(plan=PLAN_ID, by="ann"), "approve-1")
-    court.tell(Paused(by="bob"), "pause-1")
+    wish = event(PlanApproved(plan=PLAN_ID, by="ann"), "approve-1")
+    court.tell(ExecutionPaused(by="bob"), "pause-1")
     body = await court.answer_to(wish, before, PROPOSED + timedelta(seconds=10))
-    assert isinstance(body, PlanRefused)
+    assert isinstance(body, PlanRejected)
     assert body.rule == "paused"
     late = Court(approval="required", approval_seconds=1000)
     await late.judge(plan, before)
     body = await late.answer_to(wish, before, PROPOSED + timedelta(seconds=1001))
-    assert isinstance(body, PlanRefused)
+    assert isinstance(body, PlanRejected)
     assert body.rule == "age"
 
 
@@ -325,12 +325,12 @@ async def test_approving_what_is_not_held_is_refused_or_ignored() -> None:
     """An unknown id is refused by name; a plan that was accepted already is left alone."""
     before, plan = halved()
     court = Court()
-    wish = event(Approved(plan="nothing", by="ann"), "approve-1")
+    wish = event(PlanApproved(plan="nothing", by="ann"), "approve-1")
     body = await court.answer_to(wish, before, PROPOSED)
-    assert isinstance(body, PlanRefused)
+    assert isinstance(body, PlanRejected)
     assert body.rule == "not-held"
     await court.judge(plan, before)
-    again = event(Approved(plan=PLAN_ID, by="ann"), "approve-2")
+    again = event(PlanApproved(plan=PLAN_ID, by="ann"), "approve-2")
     assert await court.decider.handle(again, before, Moment(now=PROPOSED)) == ()
 
 
@@ -341,24 +341,24 @@ async def test_autoscale_needs_only_to_be_feasible() -> None:
     closed = Window(start=time(3), end=time(4))
     court = Court(approval="required", windows=(closed,), cooldown_seconds=10_000)
     court.tell(PlanAccepted(plan="old", version=1), "accept-old")
-    court.tell(ExecutionFinished(plan="old", fencing=1), "end-1")
+    court.tell(ExecutionCompleted(plan="old", fencing=1), "end-1")
     assert isinstance(await court.judge(plan, before), PlanAccepted)
 
 
 def test_limits_out_of_range_are_refused_by_name() -> None:
     """A limit that cannot be meant is refused with its name and what to give."""
-    with pytest.raises(ValueError, match=r"limits\.min_saving is 10"):
-        Limits(min_saving=10)
+    with pytest.raises(ValueError, match=r"limits\.min_savings_fraction is 10"):
+        Limits(min_savings_fraction=10)
     with pytest.raises(ValueError, match=r"limits\.cooldown_seconds is -1"):
         Limits(cooldown_seconds=-1)
 
 
 async def test_risky_restarts_cost_more() -> None:
     """A pod that counts as forty ordinary ones is not moved for a saving that would pay for one."""
-    limits = {"restart_price_micro_usd": 100, "plan_life_seconds": 60.0}
+    limits = {"restart_price_micro_usd": 100, "expected_plan_lifetime_seconds": 60.0}
     before, plan = halved()
     assert isinstance(await Court(**limits).judge(plan, before), PlanAccepted)
-    risky = {"kinema.io/restart-risk": "40"}
+    risky = {"kinema.io/disruption-cost": "40"}
     before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500, annotations=risky))
     refused = await refusal(Court(**limits), plan, before)
     assert (refused.rule, refused.figures["restart_risk"], refused.figures["restarts"]) == ("payback", 40.0, 1)

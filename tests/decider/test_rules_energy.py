@@ -13,7 +13,7 @@ from kinema_core.events import (
     Cost,
     Plan,
     PlanAccepted,
-    PlanRefused,
+    PlanRejected,
 )
 from kinema_core.model.cluster import Cluster
 
@@ -38,14 +38,14 @@ async def test_a_plan_for_energy_is_judged_in_watts(watts: float, accepted: bool
     body = await court.judge(plan, before)
     assert isinstance(body, PlanAccepted) is accepted, body
     assert body.figures["cost_now_watts"] == 200.0
-    if isinstance(body, PlanRefused):
+    if isinstance(body, PlanRejected):
         assert (body.rule, "180.500000 W after the plan" in body.reason) == ("saving", True)
 
 
 async def test_energy_has_to_come_back_too() -> None:
     """Two restarts at half a watt-hour and ten minutes side by side, for 20 W less over three minutes."""
     before, plan, published = powered(180.0)
-    court = Court(plan_life_seconds=180.0, transition_seconds=600.0)
+    court = Court(expected_plan_lifetime_seconds=180.0, transition_seconds=600.0)
     court.tell(published, "catalog-2")
     refused = await refusal(court, plan, before)
     assert refused.rule == "payback"

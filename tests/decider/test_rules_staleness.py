@@ -10,7 +10,7 @@ from tests.support.plans import plan_for
 from kinema_core.events import (
     Plan,
     PlanAccepted,
-    PlanRefused,
+    PlanRejected,
 )
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 
@@ -21,7 +21,7 @@ async def test_plan_older_than_its_limit_is_refused(age: float, accepted: bool) 
     before, plan = halved()
     body = await Court(max_plan_age_seconds=300).judge(plan, before, after=age)
     assert isinstance(body, PlanAccepted) is accepted
-    if isinstance(body, PlanRefused):
+    if isinstance(body, PlanRejected):
         assert body.rule == "age"
 
 
@@ -37,11 +37,11 @@ def drifted(pods: int, nodes: int, gone: int) -> tuple[Plan, Cluster]:
 
 @pytest.mark.parametrize(("gone", "accepted"), [(0, True), (1, True), (2, False)])
 async def test_drift_must_stay_strictly_under_its_limit(gone: int, accepted: bool) -> None:
-    """2 of 40 is exactly max_drift 0.05 and refused; 1 of 40 passes (algorithms 1.5)."""
+    """2 of 40 is exactly max_drift_fraction 0.05 and refused; 1 of 40 passes (algorithms 1.5)."""
     plan, now = drifted(38, 2, gone)
-    body = await Court(max_drift=0.05).judge(plan, now)
+    body = await Court(max_drift_fraction=0.05).judge(plan, now)
     assert isinstance(body, PlanAccepted) is accepted, body
-    if isinstance(body, PlanRefused):
+    if isinstance(body, PlanRejected):
         assert body.rule == "drift"
         assert body.figures["drift"] == 0.05
 
@@ -50,7 +50,7 @@ async def test_drift_counts_pods_and_nodes_that_came_and_went() -> None:
     """Appeared and vanished pods and nodes all count, over pods and nodes of the plan's own state."""
     plan, now = drifted(38, 2, 1)
     now = from_objects([*all_objects(now), node("n3"), pod("lonely", node="n1")], 3)
-    refused = await refusal(Court(max_drift=0.01), plan, now)
+    refused = await refusal(Court(max_drift_fraction=0.01), plan, now)
     assert refused.rule == "drift"
     figures = {name: refused.figures[name] for name in ("pods_appeared", "pods_gone", "nodes_appeared", "base")}
     assert figures == {"pods_appeared": 1, "pods_gone": 1, "nodes_appeared": 1, "base": 40}
@@ -71,5 +71,5 @@ async def test_a_node_that_came_makes_an_autoscale_plan_stale() -> None:
     before = full()
     plan = plan_for(before, offers(), to={"shop/batch-0": "k1"}, boot={"k1": "m2/a/on-demand"}, mode="autoscale")
     more = from_objects([*all_objects(before), node("booted-meanwhile")], 2)
-    refused = await refusal(Court(max_drift=1.0), plan, more)
+    refused = await refusal(Court(max_drift_fraction=1.0), plan, more)
     assert (refused.rule, refused.figures["nodes_appeared"]) == ("drift", 1)

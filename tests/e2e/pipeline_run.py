@@ -29,7 +29,7 @@ CLUSTER: Final = "e2e"
 SECONDS: Final = 600.0
 """Real seconds until a run counts as stuck."""
 SETTINGS: Final[Mapping[str, Mapping[str, object]]] = {
-    "observer": {"settle_seconds": 8.0, "reschedule_interval_seconds": 8.0, "usage_seconds": 5.0},
+    "observer": {"stabilization_window_seconds": 8.0, "reschedule_interval_seconds": 8.0, "usage_seconds": 5.0},
     "optimizer": {"planning": {"time_limit_seconds": 15.0}},
 }
 

@@ -27,7 +27,7 @@ MACHINE: Final = "e2-standard-4"
 _CORES, _GIB = 4, 16
 _PEAK: Final = 5
 """Replicas of every scaling service at the peak."""
-_FIXED: Final = {"kinema.io/adjustment": "0"}
+_FIXED: Final = {"kinema.io/rightsizing-max-step": "0"}
 """Requests as the owner wrote them."""
 _BUDGETS: Final[Mapping[str, Mapping[str, int | str]]] = {
     "frontend": {"minAvailable": 2},

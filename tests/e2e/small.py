@@ -20,7 +20,7 @@ from kinema_sim.scenarios.objects import App, daemon_set, deployment, namespace,
 
 SPACE: Final = "small"
 OLD_NODES: Final = 5
-FIXED: Final = {"kinema.io/adjustment": "0"}
+FIXED: Final = {"kinema.io/rightsizing-max-step": "0"}
 """Annotations of workloads that are moved and never resized, however much of their usage is known by then."""
 _GRACE_SECONDS: Final = 5
 """Within which KWOK ends a pod, at random."""

@@ -22,7 +22,7 @@ from tests.pipeline.pipeline_harness import Strikes
 
 from kinema_cli.pipeline import LocalPipeline
 from kinema_cli.progress import Progress
-from kinema_core.events import ExecutionAborted, ExecutionFinished
+from kinema_core.events import ExecutionAborted, ExecutionCompleted
 
 RESULT: Final = Path("out/e2e/faults.jsonl")
 """What came of each case, a line for each."""
@@ -69,7 +69,7 @@ class Scene:
 
     def leaving(self, app: str = "") -> list[str]:
         """Names of nodes that are marked to go and hold pods of an app (any: of no daemon), sorted."""
-        marked = {name for name, node in self.auditor.now["Node"].items() if "kinema.io/expiry" in _labels(node)}
+        marked = {name for name, node in self.auditor.now["Node"].items() if "kinema.io/disrupted" in _labels(node)}
         pods = [pod for pod in self.auditor.now["Pod"].values() if _labels(pod).get("app", "agent") != "agent"]
         found = {str(pod["spec"].get("nodeName")) for pod in pods if app in {"", _labels(pod)["app"]}}
         return sorted(marked & found)
@@ -173,7 +173,7 @@ async def struck(
 
             def reached(progress: Progress) -> bool:
                 ends = list(progress.ended.values())
-                return not goal or (isinstance(ends[-1], ExecutionFinished) and len(auditor.now["Node"]) == 1)
+                return not goal or (isinstance(ends[-1], ExecutionCompleted) and len(auditor.now["Node"]) == 1)
 
             with auditor.watching():
                 points = {service: list(given) for service, given in (faults or {}).items()}

@@ -15,7 +15,7 @@ from tests.e2e.struck import Outcome, check, struck
 from tests.e2e.test_faults import api_server_restarts
 from tests.pipeline.test_kill_services import points_of
 
-from kinema_core.events import ExecutionFinished
+from kinema_core.events import ExecutionCompleted
 
 pytestmark = pytest.mark.cluster
 
@@ -31,7 +31,7 @@ OTHERS: Mapping[str, Sequence[str]] = {
 def check_finished(outcome: Outcome) -> None:
     """Every accepted plan was carried out, and no machine was bought twice."""
     check(outcome, alone=True)
-    assert outcome.ends == {ExecutionFinished}
+    assert outcome.ends == {ExecutionCompleted}
     plans = outcome.run.progress.accepted.values()
     booted = [node.name for plan in plans for node in plan.nodes if node.action == "boot"]
     assert len(booted) == len(set(booted)) == 1

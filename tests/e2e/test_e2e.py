@@ -19,7 +19,7 @@ from tests.e2e.shop import OLD_NODES, UNTOUCHABLE, create
 from tests.history.checker import violations
 
 from kinema_cli.setup_command import Steering, steer
-from kinema_core.events import ExecutionFinished
+from kinema_core.events import ExecutionCompleted
 
 pytestmark = pytest.mark.cluster
 
@@ -132,7 +132,7 @@ def test_everything_accepted_was_finished(outcome: Outcome) -> None:
     """Each accepted plan came to its end, with every step done at the first try or a later one."""
     progress = outcome.run.progress
     assert progress.accepted
-    assert {type(end) for end in progress.ended.values()} == {ExecutionFinished}
+    assert {type(end) for end in progress.ended.values()} == {ExecutionCompleted}
 
 
 def test_the_auditor_sees_harm(own_control_plane: ControlPlane, outcome: Outcome, tmp_path: Path) -> None:
@@ -144,13 +144,13 @@ def test_the_auditor_sees_harm(own_control_plane: ControlPlane, outcome: Outcome
     with auditor.watching():
         access.request("DELETE", f"/api/v1/namespaces/teastore/pods/{pods[0]['metadata']['name']}")
         access.request("DELETE", "/api/v1/namespaces/tools/pods/bare")
-        mark = {"metadata": {"labels": {"kinema.io/expiry": "x"}}}
+        mark = {"metadata": {"labels": {"kinema.io/disrupted": "x"}}}
         access.request("PATCH", path, mark, content_type="application/merge-patch+json")
-        access.until(path, lambda node: "kinema.io/expiry" in node["metadata"]["labels"])
+        access.until(path, lambda node: "kinema.io/disrupted" in node["metadata"]["labels"])
         found = _eventually(auditor)
     assert any("Deployment teastore/teastore-webui" in flaw for flaw in found)
     assert any("untouchable pod tools/bare" in flaw for flaw in found)
-    assert any("kinema.io/expiry" in left for left in auditor.leftovers())
+    assert any("kinema.io/disrupted" in left for left in auditor.leftovers())
 
 
 def _eventually(auditor: Auditor) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.struck import Case, Scene, check, struck
 
-from kinema_core.events import ExecutionFinished
+from kinema_core.events import ExecutionCompleted
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults]
 
@@ -78,4 +78,4 @@ async def test_costs_time_only(case: Case, own_control_plane: ControlPlane, tmp_
     """Servers that fail and come back delay the plan; it is carried out, and nobody is hurt."""
     outcome = await struck(own_control_plane, tmp_path / "run", case)
     check(outcome, alone=True)
-    assert outcome.ends == {ExecutionFinished}, outcome.run.progress.failed
+    assert outcome.ends == {ExecutionCompleted}, outcome.run.progress.failed

@@ -10,7 +10,7 @@ from tests.e2e.shop import at, quick
 from tests.e2e.small import FIXED, OLD_NODES, SPACE, budget, quota
 from tests.e2e.struck import HASTY, Scene, check, struck
 
-from kinema_core.events import ExecutionAborted, ExecutionFinished
+from kinema_core.events import ExecutionAborted, ExecutionCompleted
 from kinema_sim.scenarios.objects import App, deployment, namespace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults]
@@ -32,7 +32,7 @@ async def test_a_budget_that_appears_is_kept(own_control_plane: ControlPlane, tm
     """The StatefulSet stays with the reason, and its node with it; all else moves; at most one pod had left before."""
     outcome = await struck(own_control_plane, tmp_path / "run", budget_appears, settings=HASTY, goal=False)
     check(outcome)
-    assert outcome.ends == {ExecutionFinished}
+    assert outcome.ends == {ExecutionCompleted}
     reason, _ = outcome.reasons[f"skip/StatefulSet/{SPACE}/store"]
     assert reason in {"budget", "held"}
     vetoed = "may not move: pdb-never"  # its nodes, where the veto is seen before they are begun
@@ -54,7 +54,7 @@ async def test_a_quota_without_room_ends_surges_at_once(own_control_plane: Contr
     """Deployments stay, with what the quota said; no surge is waited for, none is left; no pod is evicted for good."""
     outcome = await struck(own_control_plane, tmp_path / "run", quota_is_used_up, settings=HASTY, goal=False)
     check(outcome)
-    assert outcome.ends == {ExecutionFinished}
+    assert outcome.ends == {ExecutionCompleted}
     for name in ("web", "api"):
         reason, detail = outcome.reasons[f"skip/Deployment/{SPACE}/{name}"]
         assert reason == "refused"
@@ -121,7 +121,7 @@ async def test_a_plan_makes_way_for_a_pod_that_needs_a_node(own_control_plane: C
     settings = {**HASTY, "rescheduler": limits}
     outcome = await struck(own_control_plane, tmp_path / "run", large_pod_comes, settings=settings, goal=False)
     check(outcome)
-    assert outcome.ends == {ExecutionAborted, ExecutionFinished}
+    assert outcome.ends == {ExecutionAborted, ExecutionCompleted}
     reason, detail = outcome.reasons["abort"]
     assert reason == "pod-waits"
     assert f"{SPACE}/large-" in detail

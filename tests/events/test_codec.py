@@ -22,10 +22,10 @@ from kinema_core.events import (
     ClusterSnapshot,
     Event,
     EventError,
+    ExecutionPaused,
     FrozenMap,
     IterationSkipped,
     Node,
-    Paused,
     UsageSampled,
     decode,
     encode,
@@ -100,10 +100,10 @@ def test_an_unknown_field_is_tolerated_everywhere() -> None:
     assert decode(raw(body, newer)).body == body
 
 
-@pytest.mark.parametrize("type_", ["paused.v2", "paused", "unheard-of.v1", ""])
+@pytest.mark.parametrize("type_", ["execution-paused.v2", "execution-paused", "unheard-of.v1", ""])
 def test_an_unknown_type_or_version_is_refused(type_: str) -> None:
     """Nobody guesses at a body of a version that is not known."""
-    error = refusal(raw(Paused(by="ada"), lambda data: data.update(type=type_)))
+    error = refusal(raw(ExecutionPaused(by="ada"), lambda data: data.update(type=type_)))
     assert error.reason == "unknown-type"
     assert repr(type_) in error.detail
 
@@ -111,15 +111,15 @@ def test_an_unknown_type_or_version_is_refused(type_: str) -> None:
 def test_an_older_version_is_lifted_through_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Upcasters lead from version to version until the current one."""
     monkeypatch.setitem(UPCASTERS, "paused.v-1", lambda body: ("paused.v0", body.replace(b"who", b"whom")))
-    monkeypatch.setitem(UPCASTERS, "paused.v0", lambda body: ("paused.v1", body.replace(b"whom", b"by")))
-    data = raw(Paused(by="ada"), lambda found: found.update(type="paused.v-1", body={"who": "ada"}))
+    monkeypatch.setitem(UPCASTERS, "paused.v0", lambda body: ("execution-paused.v1", body.replace(b"whom", b"by")))
+    data = raw(ExecutionPaused(by="ada"), lambda found: found.update(type="paused.v-1", body={"who": "ada"}))
     lifted = decode(data)
-    assert lifted.type == "paused.v1"
-    assert lifted.body == Paused(by="ada")
+    assert lifted.type == "execution-paused.v1"
+    assert lifted.body == ExecutionPaused(by="ada")
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"nonsense", b'{"id": NaN}', b"\xff\xfe", encode(event(Paused(by="ada"))) + b" more"]
+    "data", [b"", b"{", b"nonsense", b'{"id": NaN}', b"\xff\xfe", encode(event(ExecutionPaused(by="ada"))) + b" more"]
 )
 def test_what_is_no_json_is_refused(data: bytes) -> None:
     """Truncated, foreign and broken bytes are bad JSON."""
@@ -138,7 +138,7 @@ def test_what_is_no_json_is_refused(data: bytes) -> None:
 )
 def test_a_bad_envelope_is_refused_with_its_path(change: Callable[[dict[str, Any]], None], path: str) -> None:
     """Every field of the envelope is checked, and the error says which one it was."""
-    error = refusal(raw(Paused(by="ada"), change))
+    error = refusal(raw(ExecutionPaused(by="ada"), change))
     assert error.reason == "bad-envelope"
     assert path in error.detail
 
@@ -207,13 +207,13 @@ def test_maps_in_decoded_events_cannot_be_changed() -> None:
 
 def test_times_keep_their_zone() -> None:
     """An event's time is an instant, not a wall clock's reading."""
-    found = decode(raw(Paused(by="ada"), lambda data: data.update(time="2026-03-02T13:00:00+01:00")))
+    found = decode(raw(ExecutionPaused(by="ada"), lambda data: data.update(time="2026-03-02T13:00:00+01:00")))
     assert found.time == datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:
     """Invalid UTF-8 anywhere in an event is bad JSON, not a crash of its reader."""
-    good = encode(event(Paused(by="ada", reason="")))
+    good = encode(event(ExecutionPaused(by="ada", reason="")))
     assert refusal(good.replace(b"ada", b"a\xff")).reason == "bad-json"
     assert refusal(good.replace(b'"e1"', b'"\xff"')).reason == "bad-json"
 
@@ -221,6 +221,6 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 def test_nesting_without_end_is_refused() -> None:
     """An event that nests deeper than any reader goes is bad JSON."""
     deep = b"[" * 100_000 + b"]" * 100_000
-    good = encode(event(Paused(by="ada", reason="")))
+    good = encode(event(ExecutionPaused(by="ada", reason="")))
     assert refusal(good.replace(b'"ada"', deep)).reason == "bad-json"
     assert refusal(good.replace(b'"e1"', b'"e1","more":' + deep)).reason == "bad-json"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.builders import NOW
 
-from kinema_core.events import BODIES, Event, Paused, family_subjects, kind_of_type, subject_of, token, untoken
+from kinema_core.events import BODIES, Event, ExecutionPaused, family_subjects, kind_of_type, subject_of, token, untoken
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
 
@@ -57,13 +57,13 @@ def test_the_subject_tells_cluster_family_and_kind() -> None:
     """Version and id are no part of the subject."""
     event = Event(
         id="e",
-        type="paused.v1",
+        type="execution-paused.v1",
         cluster="prod.eu",
         time=NOW,
         cause="",
         iteration="",
         traceparent="",
-        body=Paused(by="ada"),
+        body=ExecutionPaused(by="ada"),
     )
     assert subject_of(event) == "kinema.v1.prod%2Eeu.control.paused"
     assert family_subjects("prod.eu", "control") == "kinema.v1.prod%2Eeu.control.>"

@@ -22,7 +22,7 @@ _UNITS: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, 
 def nodes_explained(history: History) -> Iterator[str]:
     """Each node that comes or goes was ordered before, by its planned name or that of its machine; none comes twice."""
     ordered = _first_intents(history, {"boot": "boot", "delete": "delete"})
-    named = {str(name) for entry in history.of("step-done") if (name := entry.body.get("figures", {}).get("node"))}
+    named = {str(name) for entry in history.of("step-succeeded") if (name := entry.body.get("figures", {}).get("node"))}
     came: set[str] = set()
     for change in history.changes:
         if change.kind != "Node" or change.type == "MODIFIED":

@@ -47,13 +47,13 @@ def accepted_as_proposed(history: History) -> Iterator[str]:
     for entry in history.log:
         if entry.kind == "plan-proposed":
             proposed.add(entry.id)
-        if entry.kind == "plan-held":
+        if entry.kind == "plan-approval-requested":
             held.add(entry.plan)
-        if entry.kind == "approved":
+        if entry.kind == "plan-approved":
             held.discard(entry.plan)
         if entry.kind == "plan-accepted" and (entry.plan not in proposed or entry.plan in over | held):
             yield f"{entry.plan} is accepted, which is not proposed, held, or decided already"
-        if entry.kind in {"plan-accepted", "plan-refused"}:
+        if entry.kind in {"plan-accepted", "plan-rejected"}:
             over.add(entry.plan)
 
 
@@ -65,23 +65,23 @@ def approved_first(history: History) -> Iterator[str]:
             allowed.add(entry.plan)
         if entry.kind == "node-deletion-requested":
             allowed.add(entry.id)
-        if entry.kind == "step-intended" and entry.plan not in allowed:
+        if entry.kind == "step-started" and entry.plan not in allowed:
             yield f"{_step(entry)} of {entry.plan}"
 
 
 def not_while_paused(history: History) -> Iterator[str]:
     """No plan is accepted during a pause."""
     paused = False
-    for entry in history.of("paused", "resumed", "plan-accepted"):
+    for entry in history.of("execution-paused", "execution-resumed", "plan-accepted"):
         if entry.kind == "plan-accepted" and paused:
             yield entry.plan
-        paused = entry.kind == "paused" or (paused and entry.kind != "resumed")
+        paused = entry.kind == "execution-paused" or (paused and entry.kind != "execution-resumed")
 
 
 def one_plan_accepted(history: History) -> Iterator[str]:
     """No plan is accepted before the one that was accepted last has ended."""
     running = ""
-    for entry in history.of("plan-accepted", "execution-finished", "execution-aborted"):
+    for entry in history.of("plan-accepted", "execution-completed", "execution-aborted"):
         if entry.kind != "plan-accepted":
             running = "" if entry.plan == running else running
         else:
@@ -93,8 +93,8 @@ def one_plan_accepted(history: History) -> Iterator[str]:
 def one_plan_at_a_time(history: History) -> Iterator[str]:
     """From its first step to its end, a plan is alone."""
     running = ""
-    for entry in history.of("step-intended", "execution-finished", "execution-aborted"):
-        if entry.kind != "step-intended":
+    for entry in history.of("step-started", "execution-completed", "execution-aborted"):
+        if entry.kind != "step-started":
             running = "" if entry.plan == running else running
         elif running and entry.plan != running:
             yield f"{_step(entry)} of {entry.plan} while {running} is carried out"
@@ -105,7 +105,9 @@ def one_plan_at_a_time(history: History) -> Iterator[str]:
 def ends_once(history: History) -> Iterator[str]:
     """Every accepted plan comes to one end, after which nothing of it is told."""
     ended: set[str] = set()
-    for entry in history.of("step-intended", "step-done", "step-failed", "execution-finished", "execution-aborted"):
+    for entry in history.of(
+        "step-started", "step-succeeded", "step-failed", "execution-completed", "execution-aborted"
+    ):
         if entry.plan in ended:
             yield f"{entry.id} after the end of its plan"
         if entry.kind.startswith("execution-"):
@@ -117,7 +119,7 @@ def one_outcome_for_each_intent(history: History) -> Iterator[str]:
     """Nothing is told of an effect that was not intended, and of each attempt one outcome."""
     open_: dict[tuple[str, str], int] = {}
     for entry in history.log:
-        if entry.kind == "step-intended":
+        if entry.kind == "step-started":
             key = (entry.plan, _step(entry))
             if key in open_:
                 yield f"{_step(entry)} is intended again before its outcome"
@@ -131,7 +133,7 @@ def tried_in_order(history: History) -> Iterator[str]:
     """Attempts of a step count from 1; another one follows only on a failure that says so."""
     last: dict[tuple[str, str], tuple[int, bool]] = {}
     for entry in history.log:
-        if entry.kind == "step-intended":
+        if entry.kind == "step-started":
             key, attempt = (entry.plan, _step(entry)), entry.body.get("attempt", 1)
             before, again = last.get(key, (0, True))
             if attempt != before + 1 or not again:
@@ -146,7 +148,9 @@ def tried_in_order(history: History) -> Iterator[str]:
 def fenced(history: History) -> Iterator[str]:
     """Once a later holder of the lease has spoken, no earlier one decides anything."""
     highest = 0
-    for entry in history.of("step-intended", "step-done", "step-failed", "execution-finished", "execution-aborted"):
+    for entry in history.of(
+        "step-started", "step-succeeded", "step-failed", "execution-completed", "execution-aborted"
+    ):
         token = int(entry.body["fencing"])
         if token < highest and not entry.is_outcome:
             yield f"{entry.id} by revision {token} after {highest}"
@@ -157,7 +161,7 @@ def in_time(history: History) -> Iterator[str]:
     """The outcome of an effect is known by its deadline, or shortly after."""
     due: dict[tuple[str, str], datetime] = {}
     for entry in history.log:
-        if entry.kind == "step-intended":
+        if entry.kind == "step-started":
             due[entry.plan, _step(entry)] = datetime.fromisoformat(entry.body["deadline"])
         elif entry.is_outcome:
             deadline = due.get((entry.plan, str(entry.body["step"])), entry.time)
@@ -220,10 +224,10 @@ def room_first(history: History) -> Iterator[str]:
     """Nobody is disturbed, and no node closed, before the nodes that the plan boots are there."""
     there: set[tuple[str, str]] = set()
     for entry in history.log:
-        if entry.kind == "step-done":
+        if entry.kind == "step-succeeded":
             there.add((entry.plan, str(entry.body["step"])))
         plan = history.plans.get(entry.plan)
-        if entry.kind != "step-intended" or plan is None or plan.get("mode") == "autoscale":
+        if entry.kind != "step-started" or plan is None or plan.get("mode") == "autoscale":
             continue
         closing = _step(entry).startswith("expire/") and entry.body["step"]["target"] not in _bought(plan)
         if closing or entry.body["step"]["kind"] in _DISTURBING:
@@ -236,9 +240,9 @@ def closed_first(history: History) -> Iterator[str]:
     """A node is deleted only after it was closed to new pods, unless it never came up."""
     closed: set[tuple[str, str]] = set()
     for entry in history.log:
-        if entry.kind == "step-done":
+        if entry.kind == "step-succeeded":
             closed.add((entry.plan, str(entry.body["step"])))
-        if entry.kind != "step-intended" or entry.body["step"]["kind"] != "delete":
+        if entry.kind != "step-started" or entry.body["step"]["kind"] != "delete":
             continue
         step = entry.body["step"]
         if entry.plan in history.plans and step.get("uid") and (entry.plan, f"expire/{step['target']}") not in closed:
@@ -250,7 +254,7 @@ def nothing_new_after_an_abort(history: History) -> Iterator[str]:
     running = ""
     given_up: set[str] = set()
     for entry in history.log:
-        if entry.kind == "step-intended":
+        if entry.kind == "step-started":
             running = entry.plan
             forward = entry.body["step"]["kind"] not in _UNDOING and not _step(entry).startswith("expire/")
             if forward and entry.plan in given_up:
@@ -324,7 +328,7 @@ def decided_on_fresh_state(history: History) -> Iterator[str]:
     seen = iter(sorted(history.state, key=lambda one: one.time))
     following = next(seen, None)
     newest, version = None, 0
-    for entry in sorted(history.of("step-intended", "plan-accepted"), key=lambda one: one.time):
+    for entry in sorted(history.of("step-started", "plan-accepted"), key=lambda one: one.time):
         while following is not None and following.time <= entry.time:
             newest, version = following.time, max(version, int(following.body.get("version", 0)))
             following = next(seen, None)

@@ -38,7 +38,7 @@ async def accepted(bus: MemoryBus, plan: Plan, cluster: Cluster, now: datetime, 
     proposal = answer(plan, cause=started, service="optimizer", n=0, now=now, state=cluster.version)
     await bus.publish(started)
     await bus.publish(proposal)
-    decider = Decider(Settings(runtime=RuntimeSettings(cluster=name), limits=Limits(min_saving=0.01)))
+    decider = Decider(Settings(runtime=RuntimeSettings(cluster=name), limits=Limits(min_savings_fraction=0.01)))
     for event in bus.events("LOG"):
         decider.recall(event)
     [verdict] = await decider.handle(proposal, cluster, Moment(now=now))

@@ -20,7 +20,7 @@ KEEP: Final = "keep-"
 
 _MACHINES: Final = {"e2-standard-2": 1930, "e2-standard-4": 3920, "e2-highcpu-4": 3920}
 """Machine type → millicores for pods, about."""
-_FIXED: Final = {"kinema.io/adjustment": "0"}
+_FIXED: Final = {"kinema.io/rightsizing-max-step": "0"}
 _CAUTIOUS: Final = (
     {"karpenter.sh/do-not-disrupt": "true"},
     {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},

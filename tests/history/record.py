@@ -46,7 +46,7 @@ class Entry:
     @property
     def is_outcome(self) -> bool:
         """Whether it tells how an effect ended."""
-        return self.kind in {"step-done", "step-failed"} and not self.is_verdict
+        return self.kind in {"step-succeeded", "step-failed"} and not self.is_verdict
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,17 @@ class History:
     @cached_property
     def intents(self) -> tuple[Entry, ...]:
         """Every effect that was about to be tried."""
-        return tuple(self.of("step-intended"))
+        return tuple(self.of("step-started"))
 
     @cached_property
     def done(self) -> frozenset[tuple[str, str]]:
         """Plan and step of every effect that was made."""
-        return frozenset((entry.plan, str(entry.body["step"])) for entry in self.of("step-done"))
+        return frozenset((entry.plan, str(entry.body["step"])) for entry in self.of("step-succeeded"))
 
     @cached_property
     def ends(self) -> dict[str, Entry]:
         """How each plan ended."""
-        return {entry.plan: entry for entry in self.of("execution-finished", "execution-aborted")}
+        return {entry.plan: entry for entry in self.of("execution-completed", "execution-aborted")}
 
 
 def entries(events: Iterable[JSON]) -> tuple[Entry, ...]:

@@ -26,7 +26,7 @@ from kinema_core.events import (
     ClusterSnapshot,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     ObjectKey,
     Offer,
     Plan,
@@ -118,7 +118,7 @@ class SimulatedRun:
         self.plan: Plan | None = None
         self.begun = False
         """Whether the plan was accepted."""
-        self.end: ExecutionFinished | ExecutionAborted | None = None
+        self.end: ExecutionCompleted | ExecutionAborted | None = None
         self._fence = Fence()
         self._changed: dict[tuple[str, str], None] = {}
         self._held: dict[tuple[str, str], ClusterObject | None] = {}
@@ -166,7 +166,7 @@ class SimulatedRun:
             await self._observe()
             await self._tick(lease)
             log = list(self.bus.events("LOG"))
-            ends = [e.body for e in log[seen:] if isinstance(e.body, ExecutionFinished | ExecutionAborted)]
+            ends = [e.body for e in log[seen:] if isinstance(e.body, ExecutionCompleted | ExecutionAborted)]
             self.end, seen = (ends[0] if ends else None), len(log)
 
     async def _tick(self, lease: Lease) -> None:

@@ -56,14 +56,14 @@ def node_bought_twice(history: History) -> History:
 @spoils("pods_explained")
 def another_pod_ends(history: History) -> History:
     """The eviction names another pod than the one that ended."""
-    intent = first(history, "step-intended", "evict")
+    intent = first(history, "step-started", "evict")
     return instead(history, intent, changed(intent, step_pods=["other"]))
 
 
 @spoils("moved_as_often_as_planned")
 def replacement_moves_again(history: History) -> History:
     """The pod that replaced an evicted one ends, too."""
-    workload = first(history, "step-intended", "evict").body["step"]["target"].rpartition("/")[2]
+    workload = first(history, "step-started", "evict").body["step"]["target"].rpartition("/")[2]
     came = [
         one for one in history.changes if one.kind == "Pod" and f"/{workload}-" in one.key and one.type != "DELETED"
     ]
@@ -73,7 +73,7 @@ def replacement_moves_again(history: History) -> History:
 @spoils("moved_as_often_as_planned")
 def evicted_again_at_once(history: History) -> History:
     """The heir of an evicted pod is evicted within two seconds: its mark tells it from one that KWOK takes along."""
-    (uid,) = first(history, "step-intended", "evict").body["step"]["pods"]
+    (uid,) = first(history, "step-started", "evict").body["step"]["pods"]
     began, *_, last = (
         one
         for one in history.changes
@@ -98,7 +98,7 @@ def as_heir(pod: Any) -> None:
 @spoils("scales_explained")
 def scaled_without_a_step(history: History) -> History:
     """Replicas change once more than steps say."""
-    target = first(history, "step-intended", "surge-up").body["step"]["target"].partition("/")[2]
+    target = first(history, "step-started", "surge-up").body["step"]["target"].partition("/")[2]
     last = [one for one in history.changes if one.kind == "Deployment" and one.key == target][-1]
     return with_change(history, edited(last, lambda item: item["spec"].update(replicas=77)))
 
@@ -106,7 +106,7 @@ def scaled_without_a_step(history: History) -> History:
 @spoils("templates_explained")
 def template_changed_without_a_step(history: History) -> History:
     """A StatefulSet's template changes, and no step rolls it."""
-    target = first(history, "step-intended", "evict").body["step"]["target"].partition("/")[2]
+    target = first(history, "step-started", "evict").body["step"]["target"].partition("/")[2]
     last = [one for one in history.changes if one.kind == "StatefulSet" and one.key == target][-1]
     return with_change(history, edited(last, lambda item: item["spec"]["template"]["spec"].update(hostNetwork=True)))
 
@@ -186,7 +186,7 @@ def said_before(history: History, kind: str, uid: str, edit: Callable[[Any], Any
 @spoils("owners_have_the_last_word")
 def owner_is_not_heard(history: History) -> History:
     """A pod was marked as untouchable long before it is evicted."""
-    uid = first(history, "step-intended", "evict").body["step"]["pods"][0]
+    uid = first(history, "step-started", "evict").body["step"]["pods"][0]
     mark = {"karpenter.sh/do-not-disrupt": "true"}
     return said_before(history, "Pod", uid, lambda pod: pod["metadata"].update(annotations=mark))
 
@@ -194,7 +194,7 @@ def owner_is_not_heard(history: History) -> History:
 @spoils("owners_have_the_last_word")
 def descheduler_is_not_heard(history: History) -> History:
     """The same by the mark of the descheduler."""
-    uid = first(history, "step-intended", "evict").body["step"]["pods"][0]
+    uid = first(history, "step-started", "evict").body["step"]["pods"][0]
     mark = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "true"}
     return said_before(history, "Pod", uid, lambda pod: pod["metadata"].update(annotations=mark))
 
@@ -202,7 +202,7 @@ def descheduler_is_not_heard(history: History) -> History:
 @spoils("owners_have_the_last_word")
 def other_autoscaler_is_not_heard(history: History) -> History:
     """A node is closed and deleted that another autoscaler has long begun to delete."""
-    uid = first(history, "step-intended", "delete").body["step"]["uid"]
+    uid = first(history, "step-started", "delete").body["step"]["uid"]
     taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
     return said_before(history, "Node", uid, lambda node: node["spec"].update(taints=[taint]))
 
@@ -225,13 +225,13 @@ def singled(history: History, key: str) -> History:
 @spoils("no_second_copy_asked_for")
 def surged_against_the_owner(history: History) -> History:
     """A Deployment is surged that wants a single pod and excludes a second one."""
-    return singled(history, first(history, "step-intended", "surge-up").body["step"]["target"].partition("/")[2])
+    return singled(history, first(history, "step-started", "surge-up").body["step"]["target"].partition("/")[2])
 
 
 @spoils("no_second_copy_asked_for")
 def rolled_against_the_owner(history: History) -> History:
     """One is rolled."""
-    return singled(history, first(history, "step-intended", "roll").body["step"]["target"].partition("/")[2])
+    return singled(history, first(history, "step-started", "roll").body["step"]["target"].partition("/")[2])
 
 
 @spoils("no_second_copy_ready")

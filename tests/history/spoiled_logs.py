@@ -11,7 +11,7 @@ from tests.history.spoiling import HOUR, after, ahead_of, changed, first, instea
 @spoils("ids_are_unique")
 def one_event_twice(history: History) -> History:
     """The same outcome is told twice."""
-    outcome = first(history, "step-done")
+    outcome = first(history, "step-succeeded")
     return after(history, outcome, outcome)
 
 
@@ -24,7 +24,7 @@ def nobody_started_it(history: History) -> History:
 @spoils("everything_has_a_cause")
 def out_of_nothing(history: History) -> History:
     """A step without a cause."""
-    intent = first(history, "step-intended")
+    intent = first(history, "step-started")
     return instead(history, intent, replace(intent, cause=""))
 
 
@@ -39,7 +39,7 @@ def accepted_twice(history: History) -> History:
 def held_and_accepted(history: History) -> History:
     """A plan that waits for an operator is accepted without one."""
     verdict = first(history, "plan-accepted")
-    return ahead_of(history, verdict, replace(verdict, id="held", kind="plan-held"))
+    return ahead_of(history, verdict, replace(verdict, id="held", kind="plan-approval-requested"))
 
 
 @spoils("approved_first")
@@ -51,87 +51,87 @@ def acts_without_approval(history: History) -> History:
 @spoils("not_while_paused")
 def accepted_in_a_pause(history: History) -> History:
     """An operator has paused before."""
-    return ahead_of(history, first(history, "plan-accepted"), word(history, "paused", by="test"))
+    return ahead_of(history, first(history, "plan-accepted"), word(history, "execution-paused", by="test"))
 
 
 @spoils("one_plan_accepted")
 def accepted_meanwhile(history: History) -> History:
     """Another plan is accepted before the first one has ended."""
-    intent, verdict = first(history, "step-intended"), first(history, "plan-accepted")
+    intent, verdict = first(history, "step-started"), first(history, "plan-accepted")
     return after(history, intent, changed(replace(verdict, id="again"), plan="other"))
 
 
 @spoils("one_plan_at_a_time")
 def two_plans_at_a_time(history: History) -> History:
     """A step of another plan in between."""
-    intent = first(history, "step-intended", "surge-up")
+    intent = first(history, "step-started", "surge-up")
     return after(history, intent, changed(intent, plan="other"))
 
 
 @spoils("ends_once")
 def never_ends(history: History) -> History:
     """The end is missing."""
-    return without(history, first(history, "execution-finished"))
+    return without(history, first(history, "execution-completed"))
 
 
 @spoils("ends_once")
 def acts_after_the_end(history: History) -> History:
     """A step behind the end."""
-    return after(history, first(history, "execution-finished"), first(history, "step-intended"))
+    return after(history, first(history, "execution-completed"), first(history, "step-started"))
 
 
 @spoils("one_outcome_for_each_intent")
 def effect_without_intent(history: History) -> History:
     """The intent of an effect is missing."""
-    return without(history, first(history, "step-intended", "evict"))
+    return without(history, first(history, "step-started", "evict"))
 
 
 @spoils("one_outcome_for_each_intent")
 def outcome_unknown(history: History) -> History:
     """The outcome of an effect is missing."""
-    return without(history, first(history, "step-done", "evict"))
+    return without(history, first(history, "step-succeeded", "evict"))
 
 
 @spoils("one_outcome_for_each_intent")
 def two_outcomes(history: History) -> History:
     """A second outcome, of another kind."""
-    outcome = first(history, "step-done", "evict")
+    outcome = first(history, "step-succeeded", "evict")
     return after(history, outcome, replace(outcome, id="again", kind="step-failed"))
 
 
 @spoils("tried_in_order")
 def tried_again_though_done(history: History) -> History:
     """A second attempt of what was done."""
-    outcome = first(history, "step-done", "evict")
-    intent = first(history, "step-intended", "evict")
+    outcome = first(history, "step-succeeded", "evict")
+    intent = first(history, "step-started", "evict")
     return after(history, outcome, changed(replace(intent, id="again"), attempt=2))
 
 
 @spoils("fenced")
 def earlier_holder_decides(history: History) -> History:
     """A step by a lower lease revision than the one before."""
-    intent = first(history, "step-intended", "surge-up")
+    intent = first(history, "step-started", "surge-up")
     return instead(history, intent, changed(intent, fencing=0))
 
 
 @spoils("in_time")
 def long_after_its_deadline(history: History) -> History:
     """An outcome hours later than allowed."""
-    outcome = first(history, "step-done", "surge-up")
+    outcome = first(history, "step-succeeded", "surge-up")
     return instead(history, outcome, replace(outcome, time=outcome.time + 3 * HOUR))
 
 
 @spoils("ended_in_time")
 def goes_on_for_half_a_day(history: History) -> History:
     """The end comes twelve hours after the acceptance."""
-    end = first(history, "execution-finished")
+    end = first(history, "execution-completed")
     return instead(history, end, replace(end, time=end.time + 12 * HOUR))
 
 
 @spoils("moved_once")
 def evicted_twice(history: History) -> History:
     """Two evictions that were made name one pod."""
-    outcome, intent = first(history, "step-done", "evict"), first(history, "step-intended", "evict")
+    outcome, intent = first(history, "step-succeeded", "evict"), first(history, "step-started", "evict")
     again = changed(replace(intent, id="again"), step_id="evict/again/9")
     return after(history, outcome, again, changed(replace(outcome, id="made"), step="evict/again/9"))
 
@@ -139,7 +139,7 @@ def evicted_twice(history: History) -> History:
 @spoils("only_planned_pods")
 def evicts_a_held_pod(history: History) -> History:
     """The victim is one that the plan holds."""
-    proposal, intent = first(history, "plan-proposed"), first(history, "step-intended", "evict")
+    proposal, intent = first(history, "plan-proposed"), first(history, "step-started", "evict")
     pod = next(one["pod"] for one in proposal.body["placements"] if one["uid"] in intent.body["step"]["pods"])
     return instead(history, proposal, changed(proposal, held=[{"pod": pod, "code": "test", "reason": "test"}]))
 
@@ -147,29 +147,29 @@ def evicts_a_held_pod(history: History) -> History:
 @spoils("bought_once")
 def boots_what_is_not_planned(history: History) -> History:
     """A node of another name is booted."""
-    intent = first(history, "step-intended", "boot")
+    intent = first(history, "step-started", "boot")
     return instead(history, intent, changed(intent, step_target="other"))
 
 
 @spoils("bought_once")
 def boots_twice(history: History) -> History:
     """The same node is ordered by a second step."""
-    intent = first(history, "step-intended", "boot")
+    intent = first(history, "step-started", "boot")
     return after(history, intent, changed(replace(intent, id="again"), step_id="boot/again"))
 
 
 @spoils("room_first")
 def moves_before_the_nodes_are_there(history: History) -> History:
     """A surge before the boot is done."""
-    surge = first(history, "step-intended", "surge-up")
-    return ahead_of(without(history, surge), first(history, "step-done", "boot"), surge)
+    surge = first(history, "step-started", "surge-up")
+    return ahead_of(without(history, surge), first(history, "step-succeeded", "boot"), surge)
 
 
 @spoils("closed_first")
 def deletes_an_open_node(history: History) -> History:
     """The node that is deleted was never closed."""
-    target = first(history, "step-intended", "delete").body["step"]["target"]
-    closing = next(one for one in history.of("step-done") if one.body["step"] == f"expire/{target}")
+    target = first(history, "step-started", "delete").body["step"]["target"]
+    closing = next(one for one in history.of("step-succeeded") if one.body["step"] == f"expire/{target}")
     return without(history, closing)
 
 
@@ -177,14 +177,14 @@ def deletes_an_open_node(history: History) -> History:
 def goes_on_after_an_abort(history: History) -> History:
     """An operator gives the plan up, and it is carried out all the same."""
     wish = word(history, "abort-requested", by="test")
-    aborted = ahead_of(history, first(history, "step-intended", "surge-up"), wish)
-    return without(aborted, first(history, "execution-finished"))
+    aborted = ahead_of(history, first(history, "step-started", "surge-up"), wish)
+    return without(aborted, first(history, "execution-completed"))
 
 
 @spoils("nothing_new_after_an_abort")
 def goes_on_after_its_own_verdict(history: History) -> History:
     """The plan gives itself up, and goes on."""
-    surge = first(history, "step-intended", "surge-up")
+    surge = first(history, "step-started", "surge-up")
     verdict = replace(surge, id="verdict", kind="step-failed", body={"plan": surge.plan, "step": "abort", "fencing": 9})
     return ahead_of(history, surge, verdict)
 
@@ -192,31 +192,31 @@ def goes_on_after_its_own_verdict(history: History) -> History:
 @spoils("taken_back")
 def mark_left(history: History) -> History:
     """A mark that is not taken back."""
-    return without(history, first(history, "step-done", "unmark"))
+    return without(history, first(history, "step-succeeded", "unmark"))
 
 
 @spoils("taken_back")
 def steering_left(history: History) -> History:
     """A steering that is not taken back."""
-    return without(history, first(history, "step-done", "unsteer"))
+    return without(history, first(history, "step-succeeded", "unsteer"))
 
 
 @spoils("taken_back")
 def surplus_left(history: History) -> History:
     """A surplus that is not taken away."""
-    return without(history, first(history, "step-done", "surge-down"))
+    return without(history, first(history, "step-succeeded", "surge-down"))
 
 
 @spoils("taken_back")
 def template_left(history: History) -> History:
     """A rolled template that is not given back."""
-    return without(history, first(history, "step-done", "roll-finish"))
+    return without(history, first(history, "step-succeeded", "roll-finish"))
 
 
 @spoils("counted_right")
 def counts_one_more(history: History) -> History:
     """The end claims a boot that never was."""
-    end = first(history, "execution-finished")
+    end = first(history, "execution-completed")
     return instead(history, end, changed(end, figures={**end.body["figures"], "booted": 99}))
 
 
@@ -237,12 +237,12 @@ def state_with_a_gap(history: History) -> History:
 @spoils("decided_on_fresh_state")
 def decided_on_the_future(history: History) -> History:
     """A step decided on a version that nobody has observed."""
-    intent = first(history, "step-intended")
+    intent = first(history, "step-started")
     return instead(history, intent, replace(intent, state=10_000))
 
 
 @spoils("decided_on_fresh_state")
 def decided_without_an_observer(history: History) -> History:
     """A step an hour after the last observation."""
-    intent = list(history.of("step-intended"))[-1]
+    intent = list(history.of("step-started"))[-1]
     return instead(history, intent, replace(intent, time=intent.time + HOUR, state=0))

@@ -12,7 +12,7 @@ from tests.e2e.auditor import Auditor
 from tests.history.checker import violations
 from tests.history.record import History, write
 
-from kinema_core.events import ExecutionAborted, ExecutionFinished, Plan
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Plan
 
 
 class NothingToDoError(Exception):
@@ -72,7 +72,7 @@ def verdict_on(
     history: History,
     auditor: Auditor,
     plan: Plan,
-    end: ExecutionFinished | ExecutionAborted | None,
+    end: ExecutionCompleted | ExecutionAborted | None,
     cost: float,
     seconds: float,
 ) -> Verdict:

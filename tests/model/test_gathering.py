@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.support.builders import cluster, deployed, node, offer, pod
 from tests.support.plans import plan_for
 
-from kinema_core.events import Gathered
-from kinema_core.model.gathering import gathered
+from kinema_core.events import RedundancyLoss
+from kinema_core.model.redundancy import redundancy_loss
 
 
 def test_a_workload_is_named_whose_pods_all_come_to_one_node() -> None:
@@ -23,8 +23,8 @@ def test_a_workload_is_named_whose_pods_all_come_to_one_node() -> None:
     to = {f"shop/{name}-{n}": "n1" for name in ("web", "api", "same") for n in range(3)} | {"shop/one-0": "n1"}
     to = {key: there for key, there in to.items() if key in on.pods_by_key}
     plan = plan_for(on, (offer("m4"),), to={**to, "shop/two-2": "n2"})
-    assert gathered(plan, on) == (
-        Gathered(workload="Deployment/shop/api", pods=3, nodes_before=2, node="n1"),
-        Gathered(workload="Deployment/shop/web", pods=3, nodes_before=3, node="n1"),
+    assert redundancy_loss(plan, on) == (
+        RedundancyLoss(workload="Deployment/shop/api", pods=3, nodes_before=2, node="n1"),
+        RedundancyLoss(workload="Deployment/shop/web", pods=3, nodes_before=3, node="n1"),
     )
-    assert gathered(plan_for(on, (offer("m4"),)), on) == ()
+    assert redundancy_loss(plan_for(on, (offer("m4"),)), on) == ()

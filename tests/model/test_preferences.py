@@ -9,7 +9,7 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import NodeTerm, PlacementRules, PodTerm, PreferredNodeTerm, Requirement, Spread
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.preferences import given_up
+from kinema_core.model.preferences import violated_preferences
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 
@@ -24,7 +24,7 @@ def told(on: Cluster, **more: Any) -> list[tuple[str, str, int, int]]:
     """Workload, rule, weight and pods of what a plan gives up."""
     on_sale = (offer("m4", zone="a"), offer("m4", zone="b"))
     plan = plan_for(on, on_sale, **more)
-    found = given_up(plan, on, {one.name: one for one in on_sale}, 2)
+    found = violated_preferences(plan, on, {one.name: one for one in on_sale}, 2)
     assert all(one.price == round(one.weight * one.pods * 2e-6, 6) for one in found)
     return [(one.workload, one.preference, one.weight, one.pods) for one in found]
 

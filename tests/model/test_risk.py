@@ -9,7 +9,7 @@ from kinema_core.events import ClusterObject, PlacementRules
 from kinema_core.model.mobility import mobility
 from kinema_core.model.risk import ORDINARY, restart_risk
 
-RISK, COST = "kinema.io/restart-risk", "controller.kubernetes.io/pod-deletion-cost"
+RISK, COST = "kinema.io/disruption-cost", "controller.kubernetes.io/pod-deletion-cost"
 CLAIM = PlacementRules(claims=("data",))
 
 
@@ -46,5 +46,5 @@ def test_a_risk_that_cannot_be_read_holds_the_pod(value: str) -> None:
     """Whoever wrote it meant something: the pod stays, and the reason says what to write."""
     on = cluster(node("n1"), deployed("web", ["n1", "n1"], annotations={RISK: value}))
     held = mobility(on, NOW).held["shop/web-0"]
-    assert held.code == "restart-risk-unknown"
+    assert held.code == "invalid-disruption-cost"
     assert "write a number from 0 to 1000" in held.reason

@@ -40,7 +40,7 @@ HOST = "kubernetes.io/hostname"
 HASH = Requirement(key="pod-template-hash", operator="In", values=("abc",))
 SSD = Requirement(key="disk", operator="In", values=("ssd",))
 ARM = Requirement(key="arch", operator="In", values=("arm64",))
-AWAY = Requirement(key="kinema.io/expiry", operator="DoesNotExist")
+AWAY = Requirement(key="kinema.io/disrupted", operator="DoesNotExist")
 
 
 def asks(name: str, cpu: int, memory: int = 0) -> ContainerRequests:

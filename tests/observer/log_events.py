@@ -8,18 +8,18 @@ from kinema_core.events import (
     AnyBody,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     IterationStarted,
     Mode,
+    NoPlanFound,
     PlanAccepted,
-    PlanHeld,
-    PlanNone,
-    PlanRefused,
+    PlanApprovalRequested,
+    PlanRejected,
     Step,
-    StepDone,
     StepFailed,
-    StepIntended,
     StepKind,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.runtime.envelope import origin
 from kinema_observer.logic.logview import LogView, fold
@@ -53,9 +53,9 @@ def started(mode: Mode, version: int = 1, *pods: str) -> IterationStarted:
     return IterationStarted(mode=mode, version=version, reason="stable", pods=pods)
 
 
-def none(mode: Mode = "reschedule") -> PlanNone:
+def none(mode: Mode = "reschedule") -> NoPlanFound:
     """The optimizer has nothing to propose."""
-    return PlanNone(mode=mode, version=1, reason="nothing-better")
+    return NoPlanFound(mode=mode, version=1, reason="nothing-better")
 
 
 def accepted() -> PlanAccepted:
@@ -63,24 +63,24 @@ def accepted() -> PlanAccepted:
     return PlanAccepted(plan="p1", version=1)
 
 
-def refused(rule: str = "drift") -> PlanRefused:
+def refused(rule: str = "drift") -> PlanRejected:
     """The plan shall not be carried out."""
-    return PlanRefused(plan="p1", version=1, rule=rule, reason="too much", would_change="less of it")
+    return PlanRejected(plan="p1", version=1, rule=rule, reason="too much", would_change="less of it")
 
 
-def held() -> PlanHeld:
+def held() -> PlanApprovalRequested:
     """The plan waits for an operator."""
-    return PlanHeld(plan="p1", version=1, rule="approval", reason="asked for", would_change="an approval")
+    return PlanApprovalRequested(plan="p1", version=1, rule="approval", reason="asked for", would_change="an approval")
 
 
-def intended(kind: StepKind, step: str = "s1") -> StepIntended:
+def intended(kind: StepKind, step: str = "s1") -> StepStarted:
     """A step is about to be tried."""
-    return StepIntended(plan="p1", step=Step(id=step, kind=kind, target="n9"), fencing=1, deadline=at(600))
+    return StepStarted(plan="p1", step=Step(id=step, kind=kind, target="n9"), fencing=1, deadline=at(600))
 
 
-def done(step: str = "s1") -> StepDone:
+def done(step: str = "s1") -> StepSucceeded:
     """A step was made."""
-    return StepDone(plan="p1", step=step, fencing=1, outcome="done")
+    return StepSucceeded(plan="p1", step=step, fencing=1, outcome="done")
 
 
 def failed(step: str = "s1", *, retry: bool) -> StepFailed:
@@ -88,9 +88,9 @@ def failed(step: str = "s1", *, retry: bool) -> StepFailed:
     return StepFailed(plan="p1", step=step, fencing=1, reason="stock-out", detail="none left", retry=retry)
 
 
-def finished() -> ExecutionFinished:
+def finished() -> ExecutionCompleted:
     """The plan is carried out."""
-    return ExecutionFinished(plan="p1", fencing=1)
+    return ExecutionCompleted(plan="p1", fencing=1)
 
 
 def aborted() -> ExecutionAborted:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.observer import log_events as log
 from tests.observer.log_events import START, at, event, view
 
-from kinema_core.events import Approved, NodeDeletionRequested
+from kinema_core.events import NodeDeletionRequested, PlanApproved
 from kinema_observer.logic.logview import KINDS, LogView, fold
 from kinema_observer.logic.settings import LoopSettings
 
@@ -48,7 +48,7 @@ def test_ends_are_remembered_by_mode() -> None:
 def test_a_restart_anywhere_folds_to_the_same_view(cut: int, again: int) -> None:
     """The view is nothing but the log: stopping and going on, with other kinds in between, changes nothing."""
     folded = view(*STORY[:cut])
-    folded = fold(folded, cut, event(cut, (0.5, "it-1", Approved(plan="p1", by=f"operator {again}"))))
+    folded = fold(folded, cut, event(cut, (0.5, "it-1", PlanApproved(plan="p1", by=f"operator {again}"))))
     for number, item in enumerate(STORY[cut:], start=cut + 1):
         folded = fold(folded, number, event(number, item))
     assert folded == view(*STORY)
@@ -78,5 +78,5 @@ def test_old_iterations_and_requests_are_forgotten() -> None:
 def test_the_kinds_read_from_the_log_are_those_that_are_folded() -> None:
     """Asking the broker for fewer kinds than the fold knows would blind it."""
     assert "iteration-started" in KINDS
-    assert "step-intended" in KINDS
+    assert "step-started" in KINDS
     assert {event(1, item).type.rpartition(".")[0] for item in STORY} <= set(KINDS)

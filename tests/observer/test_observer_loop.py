@@ -24,11 +24,11 @@ from tests.support.builders import (
 from kinema_core.events import Autoscaler, AutoscalerMetric, IterationSkipped, Mode, PlacementRules, Pod, Workload
 from kinema_core.model.cluster import Cluster
 from kinema_observer.logic.logview import LogView
-from kinema_observer.logic.loop import EXPIRY, Decision, Memory, tick
+from kinema_observer.logic.loop import DISRUPTED, Decision, Memory, tick
 from kinema_observer.logic.settings import LoopSettings
 
 SETTLED = Memory(stable_since=at(-3600))
-EXPIRING = {EXPIRY: "it-1"}
+EXPIRING = {DISRUPTED: "it-1"}
 
 
 def decide(
@@ -83,7 +83,7 @@ def test_stability_must_have_held_for_the_settle_time() -> None:
     almost = decide(tiny(), now=at(29.9), memory=first.memory)
     assert refusal(almost) == "settling"
     assert almost.skip is not None
-    assert almost.skip.figures == {"stable_seconds": 29.9, "settle_seconds": 30.0}
+    assert almost.skip.figures == {"stable_seconds": 29.9, "stabilization_window_seconds": 30.0}
     assert decide(tiny(), now=at(30), memory=almost.memory).start is not None
     shaken = decide(cluster(replica_set("web", replicas=2, ready=1)), now=at(20), memory=first.memory)
     assert shaken.memory == Memory()
@@ -254,7 +254,7 @@ def test_an_untimely_autoscale_plan_is_asked_for_again_after_the_settle_time(rul
     ended = view((0.0, "it-6", log.started("autoscale", 6, "shop/a")), (5.0, "it-6", log.refused(rule)))
     assert decide(with_pending("a"), ended, now=at(4.9 + seconds), memory=Memory()).start is None
     assert decide(with_pending("a"), ended, now=at(5 + seconds), memory=Memory()).start is not None
-    slow = decide(with_pending("a"), ended, now=at(65), memory=Memory(), settle_seconds=600)
+    slow = decide(with_pending("a"), ended, now=at(65), memory=Memory(), stabilization_window_seconds=600)
     assert slow.start is not None, "never longer than after any other end"
 
 

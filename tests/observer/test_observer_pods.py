@@ -150,7 +150,7 @@ def test_node_affinity_keeps_alternatives_and_drops_terms_that_match_nothing() -
 
 def test_where_an_earlier_plan_led_a_pod_is_no_wish_of_its_owner() -> None:
     """Steering and rolling updates leave a preference in the pod; a label of ours in it tells it from the owner's."""
-    away = {"key": "kinema.io/expiry", "operator": "DoesNotExist"}
+    away = {"key": "kinema.io/disrupted", "operator": "DoesNotExist"}
     led = {
         "weight": 100,
         "preference": {"matchExpressions": [{"key": "host", "operator": "In", "values": ["n1"]}, away]},

@@ -114,7 +114,7 @@ async def started(bus: Bus) -> list[tuple[str, int]]:
 def test_the_defaults_are_those_of_the_specification(tmp_path: Path) -> None:
     """A file that names only the cluster is enough; settle time 30 s."""
     found = load(Settings, settings_file(tmp_path / "s.json", runtime={"cluster": "c1"}))
-    assert (found.settle_seconds, found.tick_seconds, found.usage_seconds) == (30, 1, 15)
+    assert (found.stabilization_window_seconds, found.tick_seconds, found.usage_seconds) == (30, 1, 15)
     assert (found.snapshot_deltas, found.snapshot_seconds) == (500, 600)
 
 
@@ -122,7 +122,7 @@ def test_the_defaults_are_those_of_the_specification(tmp_path: Path) -> None:
     ("name", "value", "range_"),
     [
         *((name, -1, "use 0 to 31536000") for name in LoopSettings.__struct_fields__ if name.endswith("_seconds")),
-        ("settle_seconds", 1e9, "use 0 to 31536000"),
+        ("stabilization_window_seconds", 1e9, "use 0 to 31536000"),
         ("autoscaler_tolerance", -0.1, "use 0 to 1000"),
         *((name, 0, "use more than 0 and") for name in ("tick_seconds", "snapshot_seconds", "bookmark_seconds")),
         ("usage_seconds", -1, "use 0 (off) to a day"),
@@ -140,7 +140,7 @@ def test_values_out_of_range_are_refused(tmp_path: Path, name: str, value: float
     ("settings", "hint"),
     [
         ({"settle": 3}, "settle"),
-        ({"settle_seconds": "long"}, "settle_seconds"),
+        ({"stabilization_window_seconds": "long"}, "stabilization_window_seconds"),
     ],
 )
 async def test_bad_settings_are_one_line_and_exit_code_1(tmp_path: Path, settings: dict[str, Any], hint: str) -> None:
@@ -214,7 +214,11 @@ async def test_a_kill_at_any_fault_point_loses_and_doubles_nothing(tmp_path: Pat
         config = kubeconfig(tmp_path / "k", url, token="s3cret")
         port = free_port()
         path = settings_file(
-            tmp_path / "s.json", runtime=runtime(broker, port), kubeconfig=config, settle_seconds=10, usage_seconds=0
+            tmp_path / "s.json",
+            runtime=runtime(broker, port),
+            kubeconfig=config,
+            stabilization_window_seconds=10,
+            usage_seconds=0,
         )
         doomed = await launch(path, fault=fault)
         over = asyncio.Event()

@@ -92,7 +92,9 @@ async def test_after_a_restart_one_delta_closes_the_gap() -> None:
 async def test_snapshots_are_stated_again_by_count_and_by_age() -> None:
     """Every so many deltas, or after a while if anything changed, or at the latest after half a day."""
     bus, source, time = MemoryBus(), ScriptedSource([N1]), clock()
-    observing = observer(bus, source, time, snapshot_deltas=2, snapshot_seconds=600, settle_seconds=999_999)
+    observing = observer(
+        bus, source, time, snapshot_deltas=2, snapshot_seconds=600, stabilization_window_seconds=999_999
+    )
     await observing.tick()
     for index in range(3):
         source.put(pod(f"p{index}", node="n1"))
@@ -249,17 +251,17 @@ async def test_an_iteration_begins_once_however_often_the_observer_is_killed(los
     """Once it is in the log, whoever comes next sees it running, whether or not the reply arrived."""
     bus, time = LostReplies(), clock()
     bus.lossy = lossy
-    await observer(bus, ScriptedSource(all_objects(tiny())), time, settle_seconds=0).tick()
+    await observer(bus, ScriptedSource(all_objects(tiny())), time, stabilization_window_seconds=0).tick()
     bus.lossy = ""
     for _ in range(3):
-        await observer(bus, ScriptedSource(all_objects(tiny())), time, settle_seconds=0).tick()
+        await observer(bus, ScriptedSource(all_objects(tiny())), time, stabilization_window_seconds=0).tick()
     assert log(bus) == ["it-2", "skip-2-1"]
 
 
 async def test_a_reschedule_iteration_begins_on_a_version_of_its_own() -> None:
     """An empty delta parts the usage readings before it from those after it; autoscale needs no readings."""
     bus, source = MemoryBus(), ScriptedSource(all_objects(tiny()))
-    observing = observer(bus, source, clock(), settle_seconds=0)
+    observing = observer(bus, source, clock(), stabilization_window_seconds=0)
     await observing.tick()
     (start,) = bus.events("LOG")
     assert isinstance(start.body, IterationStarted)
@@ -306,9 +308,9 @@ async def test_iterations_follow_the_log() -> None:
 async def test_a_damaged_event_in_the_log_is_passed_over() -> None:
     """Deadlines end what it would have ended; the loop goes on."""
     bus, source, time = MemoryBus(), ScriptedSource(all_objects(tiny())), clock()
-    observing = observer(bus, source, time, settle_seconds=0)
+    observing = observer(bus, source, time, stabilization_window_seconds=0)
     await observing.tick()
-    bus.inject("LOG", "kinema.v1.c1.plan.plan-none", b"{")
+    bus.inject("LOG", "kinema.v1.c1.plan.no-plan-found", b"{")
     await observing.tick()
     assert log(bus) == ["it-2", "skip-2-1"]
 
@@ -316,7 +318,7 @@ async def test_a_damaged_event_in_the_log_is_passed_over() -> None:
 async def test_an_unready_source_is_not_ready_and_decides_nothing() -> None:
     """What is missing is named at the probe and in the refusal; what can be seen is published all the same."""
     bus, source, health = MemoryBus(), ScriptedSource([N1]), Health("observer", "c1")
-    observing = observer(bus, source, clock(), health=health, settle_seconds=0)
+    observing = observer(bus, source, clock(), health=health, stabilization_window_seconds=0)
     source.problems = ("Pod: no answer",)
     await observing.tick()
     assert health.problems() == {"kubernetes": "Pod: no answer"}

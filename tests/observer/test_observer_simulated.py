@@ -87,7 +87,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     api = await Api.connect(kubeconfig=kubeconfig(tmp_path / "k", address.url, token="s3cret"), context="")
     source = KubernetesSource(api, patience=PATIENCE, chance=random.Random(1))
     bus, clock = MemoryBus(), SystemClock(speed=SPEED)
-    settings = Settings(runtime=RuntimeSettings(cluster="c1"), snapshot_deltas=5, settle_seconds=10)
+    settings = Settings(runtime=RuntimeSettings(cluster="c1"), snapshot_deltas=5, stabilization_window_seconds=10)
     observer = Observer(bus=bus, source=source, clock=clock, health=Health("observer", "c1"), settings=settings)
     sampler = UsageSampler(bus=bus, source=MetricsApi(api), clock=clock, observer=observer, settings=settings)
     tasks = [asyncio.create_task(source.run()), asyncio.create_task(observer.run())]

@@ -250,7 +250,7 @@ def test_what_a_rule_of_a_small_cluster_costs_is_what_could_be_saved_without_it(
     }
     for rule, state in scenes.items():
         made = plan_for(state, ON_SALE[1:], now=NOW, settings=PlanningSettings(), stop=WorkStop(20_000))
-        saved = {one.constraint: one.usd_per_hour for one in made.binding}
+        saved = {one.constraint: one.usd_per_hour for one in made.constraint_costs}
         assert saved == {rule: pytest.approx(made.cost.after - least(without(asked(state, ON_SALE[1:]), rule)))}
         assert saved[rule] >= 0.17
 
@@ -297,6 +297,6 @@ def test_a_rule_whose_price_is_not_known_in_time_is_given_up(rules: int) -> None
     made = plan_for(state, ON_SALE, now=NOW, settings=PlanningSettings(), stop=stop)
     (ended,) = (one for one in made.solve.stops if one.phase == PRICING)
     assert (ended.reason, ended.iteration) == ("time-limit", 2 * rules)
-    assert len(made.binding) <= rules
+    assert len(made.constraint_costs) <= rules
     again = plan_for(state, ON_SALE, now=NOW, settings=PlanningSettings(), stop=RecordedStop(made.solve))
     assert again == made

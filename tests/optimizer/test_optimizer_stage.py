@@ -17,9 +17,9 @@ from kinema_core.events import (
     Event,
     ForecastMade,
     IterationStarted,
+    NoPlanFound,
     Offer,
     Plan,
-    PlanNone,
     StepFailed,
     encode,
 )
@@ -57,11 +57,13 @@ def autoscale(version: int = 1) -> Event:
     return event(IterationStarted(mode="autoscale", version=version, reason="pending"), 2)
 
 
-async def answered(stage: Optimizer, asked: Event, state: Cluster, recorded: AnyBody | None = None) -> Plan | PlanNone:
+async def answered(
+    stage: Optimizer, asked: Event, state: Cluster, recorded: AnyBody | None = None
+) -> Plan | NoPlanFound:
     """The one answer."""
     assert stage.wants(asked) == AtVersion(state.version)
     (body,) = await stage.handle(asked, state, Moment(NOW, recorded))
-    assert isinstance(body, Plan | PlanNone)
+    assert isinstance(body, Plan | NoPlanFound)
     return body
 
 
@@ -103,7 +105,7 @@ def gave_up(workload: str, reason: str = "refused") -> Event:
     return event(body, 6)
 
 
-def moved(found: Plan | PlanNone) -> set[str]:
+def moved(found: Plan | NoPlanFound) -> set[str]:
     """Pods that the plan moves."""
     assert isinstance(found, Plan)
     return {place.pod for place in found.placements if place.source != place.to}
@@ -160,7 +162,7 @@ async def test_without_a_catalog_there_is_no_plan() -> None:
     """The reason says so."""
     stage = Optimizer(Settings(runtime=RuntimeSettings(cluster="test")))
     found = await answered(stage, forecasts(), tiny())
-    assert isinstance(found, PlanNone)
+    assert isinstance(found, NoPlanFound)
     assert found.reason == "no-catalog"
 
 
@@ -168,7 +170,7 @@ async def test_nothing_better_is_said_with_its_figures() -> None:
     """Cost, bound and how the solve went."""
     state = cluster(node("n1", cpu=2000, memory=8192, machine="m2"), deployed("web", ["n1"]))
     found = await answered(optimizer(), forecasts(), state)
-    assert isinstance(found, PlanNone)
+    assert isinstance(found, NoPlanFound)
     assert found.reason == "nothing-better"
     assert found.figures["cost_usd_per_hour"] == found.figures["lower_bound_usd_per_hour"] == 0.085
 
@@ -176,14 +178,14 @@ async def test_nothing_better_is_said_with_its_figures() -> None:
 async def test_pending_pods_that_nothing_holds_are_counted_by_reason() -> None:
     """An autoscale iteration that can boot nothing says what is lacking."""
     found = await answered(optimizer(), autoscale(), cluster(node("n1"), deployed("huge", [None] * 2, cpu=9000)))
-    assert isinstance(found, PlanNone)
+    assert isinstance(found, NoPlanFound)
     assert (found.reason, found.figures["unplaced"]) == ("nothing-holds-pending", "resource-cpu: 2")
 
 
 async def test_a_missing_price_is_said_with_the_nodes() -> None:
     """The detail names every node without a price."""
     found = await answered(optimizer(), forecasts(), cluster(node("odd", machine="unknown"), deployed("web", ["odd"])))
-    assert isinstance(found, PlanNone)
+    assert isinstance(found, NoPlanFound)
     assert found.reason == "price-missing"
     assert "odd" in str(found.figures["detail"])
 
@@ -193,7 +195,7 @@ async def test_a_plan_that_the_checker_refuses_is_never_published(monkeypatch: p
     wrong = (Violation("over-capacity", "n1", "cpu: 9 wanted, room for 8"),)
     monkeypatch.setattr(planner, "check_plan", lambda *_, **__: wrong)
     found = await answered(optimizer(), forecasts(), tiny())
-    assert isinstance(found, PlanNone)
+    assert isinstance(found, NoPlanFound)
     assert found.reason == "recheck-failed"
     assert (found.figures["first_code"], found.figures["first_subject"]) == ("over-capacity", "n1")
 
@@ -230,7 +232,7 @@ def test_the_solve_behind_a_plan_none_is_recorded_too() -> None:
         "seed": 0,
     }
     body = {"mode": "reschedule", "version": 1, "reason": "nothing-better", "figures": figures}
-    solve = recorded_solve(msgspec.convert(body, PlanNone, dec_hook=lambda kind, value: kind(value)))
+    solve = recorded_solve(msgspec.convert(body, NoPlanFound, dec_hook=lambda kind, value: kind(value)))
     assert solve is not None
     assert [(stop.phase, stop.reason, stop.iteration) for stop in solve.stops] == [
         ("relaxation", "optimal", 5),

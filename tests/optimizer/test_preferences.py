@@ -85,11 +85,11 @@ def test_a_preference_is_given_up_for_money_unless_it_is_worth_more(size: int) -
     )
     found = plan(state, (offer("m4", available=0), offer("m4", zone="b", available=0)))
     assert "near" in {one.name for one in found.nodes if one.action == "delete"}
-    (lost,) = found.given_up
+    (lost,) = found.violated_preferences
     assert (lost.workload, lost.weight, lost.pods, lost.price) == ("Deployment/shop/web", 50, 2, 0.0001)
     dear = plan(state, (offer("m4", available=0), offer("m4", zone="b", available=0)), price=2000)
     assert "near" in {one.name for one in dear.nodes if one.action == "keep"}
-    assert dear.given_up == ()
+    assert dear.violated_preferences == ()
 
 
 def test_movers_take_the_seats_that_they_prefer() -> None:
@@ -136,9 +136,9 @@ def test_company_can_be_paid_for(size: int, spread: bool) -> None:
     there = crowd(size) if size else ()
     state = cluster(*there, node("n1"), node("n2"), deployed("web", ["n1", "n2"], rules=rules))
     found = plan(state, (offer(available=0),))
-    assert (found.cost.after, [(one.weight, one.pods) for one in found.given_up]) == (0.17, [(100, 2)])
+    assert (found.cost.after, [(one.weight, one.pods) for one in found.violated_preferences]) == (0.17, [(100, 2)])
     dear = plan(state, (offer(available=0),), price=1000)
-    assert (dear.cost.after, dear.given_up) == (0.34, ())
+    assert (dear.cost.after, dear.violated_preferences) == (0.34, ())
 
 
 @pytest.mark.parametrize("size", [0, FILL])
@@ -151,9 +151,9 @@ def test_the_last_node_of_a_zone_is_given_up_for_money_and_reported(size: int) -
     none_on_sale = tuple(offer("m4", zone=zone, available=0) for zone in "ab")
     found = plan(state, none_on_sale)
     assert len({where(found)[f"shop/web-{index}"] for index in range(2)}) == 1
-    assert [(one.preference, one.pods) for one in found.given_up] == [(f"spread over {ZONE}", 2)]
+    assert [(one.preference, one.pods) for one in found.violated_preferences] == [(f"spread over {ZONE}", 2)]
     dear = plan(state, none_on_sale, price=1000)
-    assert (size == 0) or dear.given_up == ()
+    assert (size == 0) or dear.violated_preferences == ()
 
 
 def test_a_preference_never_changes_who_is_placed_nor_costs_more_than_it_is_worth() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
 
-from kinema_core.events import AnyBody, CatalogPublished, Event, ForecastMade, Offer, Plan, PlanNone, encode
+from kinema_core.events import AnyBody, CatalogPublished, Event, ForecastMade, NoPlanFound, Offer, Plan, encode
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import answer, origin
@@ -120,7 +120,7 @@ async def test_without_a_better_plan_a_failed_solve_is_a_refusal(
     """The first plan changes nothing: the answer has the reason and its figures, and a replay repeats it."""
     monkeypatch.setenv(VARIABLE, fault)
     body = await solved_in_child(settings)
-    assert isinstance(body, PlanNone)
+    assert isinstance(body, NoPlanFound)
     assert body.reason == reason
     assert detail in str(body.figures["detail"])
     assert float(body.figures["peak_mib"]) > 16
@@ -136,7 +136,7 @@ async def test_a_process_killed_from_outside_ends_one_solve_only() -> None:
         first = await pid_of(solving)
         os.kill(first, signal.SIGKILL)
         (failed,) = await task
-        assert isinstance(failed, Plan | PlanNone)
+        assert isinstance(failed, Plan | NoPlanFound)
         (body,) = await optimizer.handle(asked(state.version), state, Moment(NOW))
     assert isinstance(body, Plan)
     with pytest.raises(ProcessLookupError):

@@ -61,7 +61,7 @@ def test_the_price_of_such_a_budget_is_told() -> None:
     """Without it the second node could go."""
     given = with_waiting(Question(state(cpu=9000), ON_SALE, NOW, "reschedule"))
     assert [one.name for one in constraint_relaxations(given)] == ["pdb *", "pdb shop/db"]
-    assert {one.constraint: one.usd_per_hour for one in planned(state(cpu=9000)).binding} == {
+    assert {one.constraint: one.usd_per_hour for one in planned(state(cpu=9000)).constraint_costs} == {
         "pdb *": 0.17,
         "pdb shop/db": 0.17,
     }

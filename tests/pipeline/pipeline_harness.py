@@ -27,13 +27,13 @@ from kinema_cli.report.data import ReportData
 from kinema_cli.report.from_run import run_report
 from kinema_cli.report.history import read_history
 from kinema_cli.simulator import Simulator
-from kinema_core.events import ExecutionFinished
+from kinema_core.events import ExecutionCompleted
 from kinema_core.runtime.bus import BusError, Stored
 
 FAULT: Final = "KINEMA_FAULT"
 SPEED: Final = 30.0
 SETTINGS: Final = {
-    "observer": {"settle_seconds": 30.0},
+    "observer": {"stabilization_window_seconds": 30.0},
     # A killed leader's lease has to run out before the next one may act: the shorter, the sooner the test is over.
     "rescheduler": {"lease_seconds": 3.0},
 }
@@ -45,7 +45,7 @@ SECONDS: Final = 300.0
 """Real seconds until a run counts as stuck: ten times what it takes, as it may get a tenth of a processor."""
 MARKS: Final = "kinema.io/"
 CAPACITY_TYPE: Final = "kinema.io/capacity-type"
-OWNERS_MARKS: Final = ("kinema.io/adjustment", "kinema.io/strategy")
+OWNERS_MARKS: Final = ("kinema.io/rightsizing-max-step", "kinema.io/strategy")
 LIMITS: Final = (3, 6)
 """Least and most replicas of the one autoscaler."""
 ROLLED_BY: Final = "kinema.io/rolled-by"
@@ -203,7 +203,7 @@ async def followed(
 
 
 def _finished(progress: Progress) -> bool:
-    return any(isinstance(end, ExecutionFinished) for end in progress.ended.values())
+    return any(isinstance(end, ExecutionCompleted) for end in progress.ended.values())
 
 
 async def _objects(url: str) -> dict[str, Sequence[dict[str, Any]]]:

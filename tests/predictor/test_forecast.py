@@ -157,21 +157,21 @@ def test_changes_below_one_percent_are_left_alone() -> None:
 
 
 def test_annotation_overrides_the_adjustment() -> None:
-    """`kinema.io/adjustment: 0.5` lets a request halve in one step."""
-    state = shop(annotations={"kinema.io/adjustment": "0.5"})
+    """`kinema.io/rightsizing-max-step: 0.5` lets a request halve in one step."""
+    state = shop(annotations={"kinema.io/rightsizing-max-step": "0.5"})
     assert only(state, observed(state, constant(100, 450))).requests_after["cpu"] == 200
 
 
 def test_adjustment_zero_turns_forecasts_off() -> None:
     """A workload with adjustment 0 gets a refusal that says so."""
-    state = shop(annotations={"kinema.io/adjustment": "0"})
+    state = shop(annotations={"kinema.io/rightsizing-max-step": "0"})
     assert refusal(state, observed(state, constant(100, 450))).reason == "turned-off"
 
 
 @pytest.mark.parametrize("text", ["ten", "nan", "-0.1", "1.5", "1/0"])
 def test_an_unreadable_adjustment_is_refused_by_name(text: str) -> None:
     """Whoever wrote the annotation meant something: no default is guessed."""
-    state = shop(annotations={"kinema.io/adjustment": text})
+    state = shop(annotations={"kinema.io/rightsizing-max-step": text})
     found = refusal(state, observed(state, constant(100, 450)))
     assert found.reason == "adjustment-unreadable"
     assert found.figures["value"] == text

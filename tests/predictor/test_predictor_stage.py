@@ -79,7 +79,7 @@ async def test_two_runs_give_the_same_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("adjustment", "a lot"), ("adjustment", "2"), ("horizon_seconds", 0), ("learning_interval_seconds", 1e9)],
+    [("adjustment", "a lot"), ("adjustment", "2"), ("horizon_seconds", 0), ("lookback_seconds", 1e9)],
 )
 def test_settings_out_of_range_are_refused_by_name(field: str, value: object) -> None:
     """The error names the setting."""

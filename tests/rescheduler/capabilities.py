@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.controlplane.nodes import QUICK
 
-from kinema_core.events import FrozenMap, Step, StepDone, StepKind
+from kinema_core.events import FrozenMap, Step, StepKind, StepSucceeded
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, NotFoundError, pod_ready, uid
@@ -194,7 +194,7 @@ async def _evict(ground: Ground) -> None:
 async def _tell(ground: Ground) -> None:
     made = await ground.workload("Deployment")
     step = Step(id=f"roll/{made.target}/1", kind="roll", target=made.target, uid=made.uid)
-    done = StepDone(plan="plan-1", step=step.id, fencing=1, outcome="done")
+    done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome="done")
     event = origin(done, id_="told", cluster="c", iteration="it-1", now=datetime(2026, 3, 2, tzinfo=UTC))
     events = KubernetesEvents(ground.api, "test")
     events.tell(event, step)

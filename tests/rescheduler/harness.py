@@ -16,13 +16,13 @@ from kinema_core.events import (
     ClusterSnapshot,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     Offer,
     Plan,
     PlanAccepted,
-    StepDone,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
     UsageSampled,
 )
 from kinema_core.model.cluster import Cluster, all_objects, difference
@@ -34,7 +34,7 @@ from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.memory.cluster import MemoryCluster, Pace
 from kinema_rescheduler.memory.effects import MemoryProvider, MemoryWriter
-from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
+from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, DISRUPTED, OPTIMIZED, PLAN
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
@@ -158,7 +158,7 @@ class World:
 
     # --- running
 
-    async def run(self, seconds: int = 2000) -> ExecutionFinished | ExecutionAborted:
+    async def run(self, seconds: int = 2000) -> ExecutionCompleted | ExecutionAborted:
         """Live until the execution has ended."""
         for _ in range(seconds):
             await self.second()
@@ -169,10 +169,10 @@ class World:
         await self.stop()
         raise AssertionError(f"no end after {seconds} s; log:\n" + "\n".join(self.told()))
 
-    async def finishes_on(self, *nodes: str) -> ExecutionFinished:
+    async def finishes_on(self, *nodes: str) -> ExecutionCompleted:
         """Run to the end, which must be good: exactly these nodes, nobody hurt, nothing of ours left."""
         end = await self.run()
-        assert isinstance(end, ExecutionFinished), self.told()
+        assert isinstance(end, ExecutionCompleted), self.told()
         assert sorted(self.memory.nodes) == sorted(nodes)
         assert self.problems == []
         assert self.marks_left() == []
@@ -221,10 +221,10 @@ class World:
         """The log so far."""
         return list(self.bus.events("LOG"))
 
-    def end(self) -> ExecutionFinished | ExecutionAborted | None:
+    def end(self) -> ExecutionCompleted | ExecutionAborted | None:
         """How the first execution ended."""
         for event in self.log():
-            if isinstance(event.body, ExecutionFinished | ExecutionAborted):
+            if isinstance(event.body, ExecutionCompleted | ExecutionAborted):
                 return event.body
         return None
 
@@ -235,13 +235,13 @@ class World:
             body = event.body
             at = f"{(event.time - NOW).total_seconds():7.0f}"
             match body:
-                case StepIntended():
+                case StepStarted():
                     lines.append(f"{at} intend {body.step.id} #{body.attempt} {body.step.pods} {body.step.nodes}")
-                case StepDone():
+                case StepSucceeded():
                     lines.append(f"{at} done   {body.step} {body.outcome}")
                 case StepFailed():
                     lines.append(f"{at} failed {body.step} {body.reason} {body.detail} retry={body.retry}")
-                case ExecutionFinished() | ExecutionAborted():
+                case ExecutionCompleted() | ExecutionAborted():
                     lines.append(f"{at} end    {body}")
                 case _:
                     lines.append(f"{at} {event.type}")
@@ -252,7 +252,7 @@ class World:
         found: list[str] = []
         for node in self.memory.nodes.values():
             keys: Mapping[str, object] = {**node.labels, **node.annotations, **{item.key: 1 for item in node.taints}}
-            found += [f"{node.name}: {key}" for key in (OPTIMIZED, EXPIRY, PLAN) if key in keys]
+            found += [f"{node.name}: {key}" for key in (OPTIMIZED, DISRUPTED, PLAN) if key in keys]
         for pod in self.memory.pods.values():
             keys = pod.annotations
             if not pod.terminating:
@@ -266,6 +266,6 @@ class World:
         """Outcomes by step id and attempt."""
         found: dict[str, list[str]] = {}
         for event in self.log():
-            if isinstance(event.body, StepDone | StepFailed):
+            if isinstance(event.body, StepSucceeded | StepFailed):
                 found.setdefault(event.id, []).append(event.type)
         return found

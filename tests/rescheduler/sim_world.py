@@ -19,12 +19,12 @@ from kinema_core.events import (
     ClusterSnapshot,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     Offer,
     Plan,
     PlanAccepted,
-    StepDone,
     StepFailed,
+    StepSucceeded,
 )
 from kinema_core.model.cluster import Cluster, all_objects, difference, from_objects
 from kinema_core.runtime.clock import Clock
@@ -56,7 +56,7 @@ READ = frozenset(
 
 
 _OURS = (
-    b"kinema.io/expiry",
+    b"kinema.io/disrupted",
     b"kinema.io/optimized",
     b"kinema.io/plan",
     b"kinema.io/fencing",
@@ -148,7 +148,7 @@ class ApiWorld(ABC):
         crash_at: str = "",
         real_seconds: float = 60,
         provided: Callable[[KubernetesApi], Provider] | None = None,
-    ) -> ExecutionFinished | ExecutionAborted:
+    ) -> ExecutionCompleted | ExecutionAborted:
         """Start a rescheduler, have a plan made and accepted, and wait for its end; die once where `crash_at` says.
 
         `provided` makes the provider of each process; the world's own by default.
@@ -194,7 +194,7 @@ class ApiWorld(ABC):
 
     async def _until_end(
         self, make_plan: Callable[[Cluster, tuple[Offer, ...]], Plan], start: Callable[[], asyncio.Task[None]]
-    ) -> ExecutionFinished | ExecutionAborted:
+    ) -> ExecutionCompleted | ExecutionAborted:
         accepted = False
         while True:
             await asyncio.sleep(self.look_seconds)
@@ -209,7 +209,7 @@ class ApiWorld(ABC):
                     self.offers = event.body.offers
                     assert self._seen is not None
                     await self._accept(make_plan(self._seen, self.offers))
-                if isinstance(event.body, ExecutionFinished | ExecutionAborted):
+                if isinstance(event.body, ExecutionCompleted | ExecutionAborted):
                     return event.body
 
     async def _accept(self, plan: Plan) -> None:
@@ -221,7 +221,7 @@ class ApiWorld(ABC):
     def outcomes(self) -> dict[str, str]:
         """How each step ended."""
         bodies = [event.body for event in self.bus.events("LOG")]
-        return {body.step: body.outcome for body in bodies if isinstance(body, StepDone)}
+        return {body.step: body.outcome for body in bodies if isinstance(body, StepSucceeded)}
 
     def failures(self) -> list[str]:
         """What went wrong, in words."""

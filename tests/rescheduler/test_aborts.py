@@ -11,18 +11,18 @@ from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, roll
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 from tests.support.plans import plan_for
 
-from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished, Node, StepFailed, StepIntended
+from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionCompleted, Node, StepFailed, StepStarted
 from kinema_rescheduler.errors import FinalError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.memory.cluster import Pace
-from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.names import DISRUPTED
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Operation
 
 
 def intended_kinds(world: World) -> set[str]:
     """Kinds of steps that were intended."""
-    return {event.body.step.kind for event in world.log() if isinstance(event.body, StepIntended)}
+    return {event.body.step.kind for event in world.log() if isinstance(event.body, StepStarted)}
 
 
 def verdicts(world: World) -> dict[str, str]:
@@ -119,7 +119,7 @@ async def test_node_that_comes_up_while_it_is_given_up_is_closed_first() -> None
     delete, check = world.provider.delete, world.writer.check_deletable
 
     async def deleting(name: str, operation: str) -> Operation:
-        tainted.append(any(taint.key == EXPIRY for taint in world.memory.nodes[name].taints))
+        tainted.append(any(taint.key == DISRUPTED for taint in world.memory.nodes[name].taints))
         return await delete(name, operation)
 
     async def checking(order: Order) -> bool:
@@ -276,13 +276,13 @@ async def test_second_plan_waits_for_the_first() -> None:
     await world.accept(replace(plan, figures=plan.figures), name="plan-2")
     for _ in range(300):
         await world.second()
-        ends = [event.body for event in world.log() if isinstance(event.body, ExecutionFinished | ExecutionAborted)]
+        ends = [event.body for event in world.log() if isinstance(event.body, ExecutionCompleted | ExecutionAborted)]
         if len(ends) == 2:
             break
     await world.stop()
     bodies = [event.body for event in world.log()]
-    first_end = next(n for n, body in enumerate(bodies) if isinstance(body, ExecutionFinished | ExecutionAborted))
-    second = [n for n, body in enumerate(bodies) if isinstance(body, StepIntended) and body.plan == "plan-2"]
+    first_end = next(n for n, body in enumerate(bodies) if isinstance(body, ExecutionCompleted | ExecutionAborted))
+    second = [n for n, body in enumerate(bodies) if isinstance(body, StepStarted) and body.plan == "plan-2"]
     assert all(n > first_end for n in second)
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.rescheduler.sim_world import sim_world
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, ExecutionFinished, Offer, Plan
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Offer, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning.planner import plan_for as optimal_plan
 from kinema_optimizer.settings import PlanningSettings
@@ -34,7 +34,7 @@ async def test_boot_move_delete_over_http(tmp_path: Path) -> None:
     """A whole plan through the API server and the cloud: planned nodes, no dip, nothing of ours left."""
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         end = await world.carry_out(onto_one_new_node)
-        assert isinstance(end, ExecutionFinished), world.failures()
+        assert isinstance(end, ExecutionCompleted), world.failures()
         assert [item["metadata"]["name"] for item in world.sim.store.sorted(NODE)] == ["kinema-1"]
         assert world.least_ready == {"Deployment/shop/api": 2, "Deployment/shop/web": 3}
         assert world.marks_left() == []
@@ -51,7 +51,7 @@ async def test_resize_rolls_over_http(tmp_path: Path) -> None:
 
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         end = await world.carry_out(resized)
-        assert isinstance(end, ExecutionFinished), world.failures()
+        assert isinstance(end, ExecutionCompleted), world.failures()
         pods = [pod for pod in world.cluster().pods if pod.name.startswith("web-")]
         assert {(pod.requests["cpu"], pod.requests["memory"]) for pod in pods} == {(150, 100 * 2**20)}
         assert {pod.node for pod in pods} == {"tiny-1"}
@@ -88,7 +88,7 @@ async def test_killed_after_an_effect_finds_it_made(tmp_path: Path, kind: str, e
     """Killed between an effect and its outcome, the next process finds the effect made and makes none."""
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         end = await world.carry_out(onto_one_new_node, crash_at=f"rescheduler.{kind}.effected")
-        assert isinstance(end, ExecutionFinished), world.failures()
+        assert isinstance(end, ExecutionCompleted), world.failures()
         assert world.crashes == 1
         prefix = {"mark": ("expire/", "optimize/")}.get(kind, (f"{kind}/",))
         assert ends in {outcome for step, outcome in world.outcomes().items() if step.startswith(prefix)}
@@ -125,7 +125,7 @@ async def test_after_the_peak_with_autoscalers(tmp_path: Path) -> None:
             return made[0]
 
         end = await world.carry_out(plan)
-        assert isinstance(end, ExecutionFinished), world.failures()
+        assert isinstance(end, ExecutionCompleted), world.failures()
         assert {item.name for item in made[0].nodes if item.action != "delete"} == {
             item["metadata"]["name"] for item in sim.store.sorted(NODE)
         }

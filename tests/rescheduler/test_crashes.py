@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
 
-from kinema_core.events import ExecutionAborted, ExecutionFinished
+from kinema_core.events import ExecutionAborted, ExecutionCompleted
 from kinema_rescheduler.service import FAULT_POINTS
 
 _KINDS = ("boot", "mark", "steer", "surge-up", "surge-down", "evict", "delete", "unmark", "unsteer")
@@ -58,7 +58,7 @@ async def test_killed_at_a_point_the_execution_ends_the_same(point: str) -> None
     await world.accept(plan)
     end = await world.run()
     assert world.crashes == (point != "rescheduler.finished.done") or point in world.passed
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert sorted(world.memory.nodes) == ["kinema-1"]
     assert {pod.node for pod in world.memory.pods.values()} == {"kinema-1"}
     check_once(world)
@@ -72,7 +72,7 @@ async def test_killed_in_a_rolling_update(point: str) -> None:
     world.crash_at = at_pass(point)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert world.crashes == 1
     assert world.memory.revisions["Deployment/shop/web"] == 1
     check_once(world)
@@ -110,7 +110,7 @@ async def test_killed_again_and_again(passes: list[int]) -> None:
     world.crash_at = crash
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert sorted(world.memory.nodes) == ["kinema-1"]
     check_once(world)
 
@@ -131,6 +131,6 @@ async def test_small_plan_survives_a_kill_at_every_pass() -> None:
 
         world.crash_at = crash
         await world.accept(plan)
-        assert isinstance(await world.run(), ExecutionFinished), (nth, world.told())
+        assert isinstance(await world.run(), ExecutionCompleted), (nth, world.told())
         assert sorted(world.memory.nodes) == ["n1"]
         check_once(world)

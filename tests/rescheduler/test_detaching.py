@@ -16,7 +16,7 @@ from tests.support.plans import plan_for
 from kinema_core.events import (
     AbortRequested,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     PlacementRules,
     Step,
     StepFailed,
@@ -67,7 +67,7 @@ async def test_a_volume_that_stays_keeps_its_node() -> None:
     """After the time that a deletion may take the plan ends without it, and says why; the node is open again."""
     world = await moving(detach=FOR_EVER)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert end.figures["nodes_kept"] == 1
     assert (refusals(world)[-1].reason, refusals(world)[-1].retry) == ("attached", False)
     assert timedelta(seconds=LIMITS.delete_seconds) < world.clock.now() - NOW

@@ -15,7 +15,7 @@ from tests.rescheduler.capabilities import ATTACHMENTS
 from tests.rescheduler.plane_world import PlaneWorld, plane_world
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, Offer, Plan
+from kinema_core.events import ExecutionCompleted, Offer, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_rescheduler.plan.limits import Limits
 
@@ -136,7 +136,7 @@ async def test_a_node_goes_when_its_volumes_have_gone(control_plane: ControlPlan
             return plan_for(cluster, offers, to=moving, delete=("old-2", "old-3"))
 
         end = await world.carry_out(plan, limits=LIMITS, real_seconds=400)
-        assert isinstance(end, ExecutionFinished), world.failures()
+        assert isinstance(end, ExecutionCompleted), world.failures()
         assert set(world.where("db")) == {"old-1"}, world.failures()
         assert left
         assert driver.attached == {"old-1", *left}

@@ -10,7 +10,7 @@ from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, two_
 from tests.rescheduler.test_aborts import verdicts
 from tests.rescheduler.test_rescheduler_service import intents
 
-from kinema_core.events import ExecutionAborted, ExecutionFinished, Plan, StepDone
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Plan, StepSucceeded
 from kinema_core.model.cluster import Cluster
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
@@ -48,7 +48,7 @@ async def test_unreachable_cluster_is_asked_again_without_a_new_attempt(error: P
     world = flaky_world("mark", error, 3)
     await world.accept(booted_plan()[1])
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert [intent.attempt for intent in intents(world)] == [1] * len(intents(world))
 
 
@@ -57,7 +57,7 @@ async def test_conflict_is_tried_again_with_a_pause() -> None:
     world = flaky_world("mark", PassingError("conflict", "written by others"), 1)
     await world.accept(booted_plan()[1])
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert max(intent.attempt for intent in intents(world)) == 2
 
 
@@ -86,10 +86,10 @@ async def test_a_workload_that_may_not_be_written_is_left_alone(
     world._service = world._new_service()
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     skipped = [name for name, why in verdicts(world).items() if why == reason]
     assert len(skipped) == end.figures["workloads_skipped"] == 1
-    done = {event.body.step for event in world.log() if isinstance(event.body, StepDone)}
+    done = {event.body.step for event in world.log() if isinstance(event.body, StepSucceeded)}
     made = {step for step in done if step.startswith(kind)}
     assert made
     assert not any(skipped[0].removeprefix("skip/") in step for step in made)
@@ -102,7 +102,7 @@ async def test_steering_that_fails_is_done_without() -> None:
     world = flaky_world("steer", FinalError("denied", "forbidden"), 100)
     await world.accept(booted_plan()[1])
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
 
 
 async def test_mark_that_cannot_be_taken_off_is_named() -> None:

@@ -13,17 +13,17 @@ from kinema_core.events import (
     AnyBody,
     ClusterObject,
     Event,
-    ExecutionFinished,
+    ExecutionCompleted,
     NodeDeletionRequested,
     PlanAccepted,
     Step,
-    StepDone,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.journal.execution import Journal, fold
-from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.names import DISRUPTED
 from kinema_rescheduler.plan.decide import current
 
 STEP = Step(id="boot/k1", kind="boot", target="k1")
@@ -34,14 +34,14 @@ def event(body: AnyBody, id_: str, seconds: float = 0) -> Event:
     return origin(body, id_=id_, cluster="test", iteration="it-1", now=NOW + timedelta(seconds=seconds))
 
 
-def intended(attempt: int = 1, *, plan: str = "plan-1", step: Step = STEP, fencing: int = 1) -> StepIntended:
+def intended(attempt: int = 1, *, plan: str = "plan-1", step: Step = STEP, fencing: int = 1) -> StepStarted:
     """An intent."""
-    return StepIntended(plan=plan, step=step, fencing=fencing, deadline=NOW, attempt=attempt)
+    return StepStarted(plan=plan, step=step, fencing=fencing, deadline=NOW, attempt=attempt)
 
 
-def done(plan: str = "plan-1", step: Step = STEP) -> StepDone:
+def done(plan: str = "plan-1", step: Step = STEP) -> StepSucceeded:
     """Its outcome."""
-    return StepDone(plan=plan, step=step.id, fencing=1, outcome="done")
+    return StepSucceeded(plan=plan, step=step.id, fencing=1, outcome="done")
 
 
 def begun() -> Journal:
@@ -81,7 +81,7 @@ def test_plans_wait_in_order_and_end_one_by_one() -> None:
     journal = fold(journal, event(PlanAccepted(plan="plan-2", version=1), "accept-2"))
     assert journal.active is not None
     assert [other.plan_id for other in journal.waiting] == ["plan-2"]
-    journal = fold(journal, event(ExecutionFinished(plan="plan-1", fencing=1), "end-1"))
+    journal = fold(journal, event(ExecutionCompleted(plan="plan-1", fencing=1), "end-1"))
     assert journal.active is not None
     assert journal.active.plan_id == "plan-2"
     assert journal.waiting == ()
@@ -94,7 +94,7 @@ def test_abort_counts_for_what_runs_now() -> None:
     journal = fold(begun(), wish)
     assert journal.active is not None
     assert journal.active.abort is not None
-    ended = fold(journal, event(ExecutionFinished(plan="plan-1", fencing=1), "end-1"))
+    ended = fold(journal, event(ExecutionCompleted(plan="plan-1", fencing=1), "end-1"))
     assert ended.active is None
 
 
@@ -118,7 +118,7 @@ def test_request_becomes_active_with_its_first_step() -> None:
     assert journal.active is not None
     assert journal.active.plan_id == "request-1"
     assert [other.plan_id for other in journal.waiting] == ["plan-1"]
-    journal = fold(journal, event(ExecutionFinished(plan="request-1", fencing=1), "end-1"))
+    journal = fold(journal, event(ExecutionCompleted(plan="request-1", fencing=1), "end-1"))
     assert journal.active is not None
     assert journal.active.plan_id == "plan-1"
     assert dict(journal.requests) == {}
@@ -152,5 +152,5 @@ def test_many_requests_keep_the_newest() -> None:
 def test_request_waits_for_pods_that_may_run_on_its_node(odd: ClusterObject, carried_out: bool) -> None:
     """A pod that could not be read keeps its node, and any node where its own is not told."""
     request = event(NodeDeletionRequested(node="n9", uid="uid-node-n9", version=1), "request-1")
-    state = cluster(node("n1"), node("n9", labels={EXPIRY: "old"}), odd)
+    state = cluster(node("n1"), node("n9", labels={DISRUPTED: "old"}), odd)
     assert (current(fold(Journal(), request), state) is not None) is carried_out

@@ -9,7 +9,7 @@ import pytest
 from tests.rescheduler.sim_world import sim_world
 from tests.support.builders import NOW
 
-from kinema_core.events import AnyBody, Event, PlanAccepted, Step, StepDone, StepFailed, StepIntended
+from kinema_core.events import AnyBody, Event, PlanAccepted, Step, StepFailed, StepStarted, StepSucceeded
 from kinema_core.runtime.bus import Lease
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.errors import PassingError
@@ -109,15 +109,15 @@ def test_the_late_word_of_a_former_holder_does_not_count() -> None:
     def event(body: AnyBody, id_: str) -> Event:
         return origin(body, id_=id_, cluster="c", iteration="it-1", now=NOW)
 
-    def state(body: StepFailed | StepDone) -> str:
+    def state(body: StepFailed | StepSucceeded) -> str:
         first, second = (Step(id=f"boot/n{n}", kind="boot", target=f"n{n}", offer="o") for n in (1, 2))
         deadline = NOW + timedelta(seconds=60)
         journal = Journal()
         for number, each in enumerate(
             (
                 PlanAccepted(plan="plan-1", version=1),
-                StepIntended(plan="plan-1", step=first, fencing=1, deadline=deadline, attempt=1),
-                StepIntended(plan="plan-1", step=second, fencing=2, deadline=deadline, attempt=1),
+                StepStarted(plan="plan-1", step=first, fencing=1, deadline=deadline, attempt=1),
+                StepStarted(plan="plan-1", step=second, fencing=2, deadline=deadline, attempt=1),
                 body,
             )
         ):
@@ -130,4 +130,4 @@ def test_the_late_word_of_a_former_holder_does_not_count() -> None:
     failed = {"plan": "plan-1", "step": "boot/n1", "reason": "fenced", "detail": "", "retry": True}
     assert state(StepFailed(fencing=1, **failed)) == "open"  # type: ignore[arg-type]  # the fields as written above
     assert state(StepFailed(fencing=2, **failed)) == "failed"  # type: ignore[arg-type]  # the same
-    assert state(StepDone(plan="plan-1", step="boot/n1", fencing=1, outcome="done")) == "done"
+    assert state(StepSucceeded(plan="plan-1", step="boot/n1", fencing=1, outcome="done")) == "done"

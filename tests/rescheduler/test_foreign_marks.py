@@ -14,7 +14,7 @@ from tests.rescheduler.test_operator_wins import WEB, once
 from tests.support.builders import budget, cluster, deployed, node, offers, stateful, taint
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, ExecutionFinished, FrozenMap, Node, StepIntended
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, FrozenMap, Node, StepStarted
 from kinema_core.model.vocabulary import (
     DELETION_CANDIDATE,
     DO_NOT_DISRUPT,
@@ -24,7 +24,7 @@ from kinema_core.model.vocabulary import (
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
 )
-from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.names import DISRUPTED
 from kinema_rescheduler.plan.limits import Limits
 
 HOLDING = {DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false", PREFER_NO_EVICTION: "true", DO_NOT_MOVE: "true"}
@@ -43,7 +43,7 @@ def tainted(item: Node, key: str) -> Node:
 def intended(world: World, kind: str) -> list[str]:
     """Targets of the steps of a kind."""
     bodies = [event.body for event in world.log()]
-    return [body.step.target for body in bodies if isinstance(body, StepIntended) and body.step.kind == kind]
+    return [body.step.target for body in bodies if isinstance(body, StepStarted) and body.step.kind == kind]
 
 
 NODE_MARKS: dict[str, Callable[[Node], Node]] = {
@@ -64,7 +64,7 @@ async def test_a_node_that_is_marked_is_left_alone(name: str, early: bool) -> No
     def mark() -> None:
         world.memory.nodes["n6"] = NODE_MARKS[name](world.memory.nodes["n6"])
 
-    when = (lambda: True) if early else (lambda: EXPIRY in world.memory.nodes["n6"].labels)
+    when = (lambda: True) if early else (lambda: DISRUPTED in world.memory.nodes["n6"].labels)
     world.on_second = once(when, mark)
     await world.accept(plan)
     await world.finishes_on("kinema-1", "n6")
@@ -81,7 +81,7 @@ async def test_a_node_that_is_cordoned_meanwhile_is_left_alone(before_us: bool) 
     def cordon() -> None:
         world.memory.nodes["n6"] = replace(world.memory.nodes["n6"], unschedulable=True)
 
-    when = (lambda: True) if before_us else (lambda: EXPIRY in world.memory.nodes["n6"].labels)
+    when = (lambda: True) if before_us else (lambda: DISRUPTED in world.memory.nodes["n6"].labels)
     world.on_second = once(when, cordon)
     await world.accept(plan)
     if before_us:
@@ -123,7 +123,7 @@ async def test_a_candidate_is_emptied_where_its_autoscaler_deletes_for_us(early:
     def mark() -> None:
         world.memory.nodes["n6"] = tainted(world.memory.nodes["n6"], DELETION_CANDIDATE)
 
-    when = (lambda: True) if early else (lambda: EXPIRY in world.memory.nodes["n6"].labels)
+    when = (lambda: True) if early else (lambda: DISRUPTED in world.memory.nodes["n6"].labels)
     world.on_second = once(when, mark)
     await world.accept(plan)
     await world.finishes_on("kinema-1")
@@ -148,7 +148,7 @@ async def test_a_pod_that_is_marked_during_its_surge_stays(moment: str, key: str
     world.on_second = once(moments[moment], mark)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)[f"skip/{WEB}"] == "held"
     assert world.memory.pods["shop/web-1"].uid == "uid-pod-shop-web-1"
     assert world.memory.workloads[WEB].replicas == 3
@@ -176,7 +176,7 @@ async def test_a_pod_that_is_marked_while_its_eviction_is_refused_stays() -> Non
     world.on_second = once(lambda: bool(intended(world, "evict")), mark)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)["skip/StatefulSet/shop/db"] == "held"
     assert len(intended(world, "evict")) <= 2
     assert world.memory.pods["shop/db-1"].uid == "uid-pod-shop-db-1"
@@ -196,7 +196,7 @@ async def test_nothing_moves_to_a_node_that_is_closed(name: str) -> None:
     world.on_second = once(lambda: True, close)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)[f"skip/{WEB}"] == "no-room"
     assert intended(world, "surge-up") == []
     assert sorted(world.memory.nodes) == ["n1", "n2"]
@@ -214,7 +214,7 @@ async def test_nothing_moves_from_a_node_that_others_delete(key: str) -> None:
     world.on_second = once(lambda: True, lambda: world.memory.nodes.update(n2=tainted(world.memory.nodes["n2"], key)))
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert intended(world, "surge-up") == []
     assert world.memory.pods["shop/web-1"].node == "n2"
     assert sorted(world.memory.nodes) == ["n1", "n2"]

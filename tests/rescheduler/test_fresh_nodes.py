@@ -10,7 +10,7 @@ from tests.rescheduler.test_aborts import intended_kinds
 from tests.support.builders import cluster, deployed, node, offers, taint
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, ExecutionFinished, Plan
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Plan
 from kinema_core.model.cluster import Cluster
 
 STARTING = "agent.example.com/starting:NoSchedule"
@@ -38,7 +38,7 @@ async def test_pods_go_to_a_node_that_takes_a_while_to_admit_them() -> None:
     world.on_second = lambda: tainted(world, *([STARTING] if world.clock.now() < opens else []))
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert end.figures["placement_misses"] == 0
     assert sorted(pod.node or "" for pod in world.memory.pods.values()) == ["kinema-1", "kinema-1", "n1"]
 
@@ -71,5 +71,5 @@ async def test_a_cordon_is_not_waited_for() -> None:
     world.on_second = operator
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert {pod.node for pod in world.memory.pods.values()} == {"n1"}

@@ -10,7 +10,7 @@ from tests.rescheduler.test_room import homes, tight
 from tests.support.builders import NOW, cluster, deployed, node, offers, pod, selector
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, PlacementRules, PodTerm, StepFailed
+from kinema_core.events import ExecutionCompleted, PlacementRules, PodTerm, StepFailed
 from kinema_rescheduler.plan.limits import Limits
 
 LIMITS = Limits()
@@ -33,7 +33,7 @@ async def test_a_roll_that_would_stop_half_way_is_left_out_soon() -> None:
     world = World(before)
     await world.accept(plan_for(before, offers(), resizes={"Deployment/shop/cart": {"cpu": 300}}))
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world) == {"skip/Deployment/shop/cart": "no-room"}
     assert seconds(world) < LIMITS.observed_seconds + 30
     assert "roll" not in intended_kinds(world)
@@ -53,7 +53,7 @@ async def test_what_was_kept_for_one_is_the_next_ones() -> None:
     world.memory.pods["shop/two"] = pod("two", node="to-b", cpu=500, created=NOW)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert homes(world) == {"a": "old-a", "b": "to-a"}
     assert verdicts(world) == {"skip/Deployment/shop/a": "no-room", "keep/old-a": "not-empty"}
     assert seconds(world) < LIMITS.blocked_seconds
@@ -67,7 +67,7 @@ async def test_those_that_are_left_follow_each_other_at_once() -> None:
         world.memory.nodes[name] = replace(world.memory.nodes[name], unschedulable=True)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     skipped = [event.time for event in world.log() if isinstance(event.body, StepFailed) and "skip/" in event.body.step]
     assert len(skipped) == 3
     assert (max(skipped) - min(skipped)).total_seconds() < LIMITS.observed_seconds
@@ -87,7 +87,7 @@ async def test_a_pod_that_ends_is_waited_for() -> None:
     world.on_second = ended
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert homes(world) == {"a": "to-a", "b": "to-b", "c": "to-c"}
     assert verdicts(world) == {}
 
@@ -105,7 +105,7 @@ async def test_a_node_that_comes_back_is_waited_for() -> None:
     world.on_second = back
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert homes(world) == {"a": "to-a", "b": "to-b", "c": "to-c"}
 
 
@@ -122,7 +122,7 @@ async def test_a_temporary_node_that_somebody_closes_is_not_waited_for_without_e
     world.on_second = close
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)["skip/Deployment/shop/a"] == "no-room"
     assert homes(world) == {"a": "n1", "b": "n2"}
     assert seconds(world) < LIMITS.blocked_seconds

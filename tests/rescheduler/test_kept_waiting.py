@@ -13,7 +13,7 @@ from tests.rescheduler.test_operator_wins import WEB, once
 from tests.support.builders import LONG_AGO, offers, pod
 
 from kinema_core.events import NO_RULES, ExecutionAborted, NodeTerm, PlacementRules, Requirement, StepFailed
-from kinema_rescheduler.names import ABORT, EXPIRY
+from kinema_rescheduler.names import ABORT, DISRUPTED
 from kinema_rescheduler.plan.limits import Limits
 
 STRANGER = "shop/stranger"
@@ -29,7 +29,7 @@ def with_a_stranger(world: World, *, cpu: int, old: bool = False, rules: Placeme
         world.memory.pods[STRANGER] = pod("stranger", cpu=cpu, created=created, rules=rules)
 
     def closed() -> bool:
-        return EXPIRY in world.memory.nodes["n2"].labels and world.memory.workloads[WEB].updated == 1
+        return DISRUPTED in world.memory.nodes["n2"].labels and world.memory.workloads[WEB].updated == 1
 
     world.on_second = once(closed, come)
 

@@ -13,7 +13,7 @@ from tests.rescheduler.plane_world import PlaneWorld, plane_world
 from tests.rescheduler.test_on_control_plane import LIMITS, carry_out, off
 
 from kinema_core.events import ExecutionAborted
-from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.names import DISRUPTED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -27,7 +27,7 @@ def come_late(world: PlaneWorld, node: str) -> None:
     """Once the node is closed, a Deployment comes whose pod may run there only; waits until it does."""
     for _ in range(3000):
         taints = world.access.request("GET", f"/api/v1/nodes/{node}")["spec"].get("taints") or []
-        if any(taint["key"] == EXPIRY for taint in taints):
+        if any(taint["key"] == DISRUPTED for taint in taints):
             break
         time.sleep(0.02)
     world.run("Deployment", "late", 1, cpu="500m", **on(node))

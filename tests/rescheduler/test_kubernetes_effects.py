@@ -17,7 +17,7 @@ from kinema_rescheduler.errors import EffectError, FinalError, PassingError
 from kinema_rescheduler.kubernetes.client import connect, error_of, selector_text, workload_path
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
-from kinema_rescheduler.names import CHEAPEST, DELETION_COST, EXPIRY, OPTIMIZED, PLAN
+from kinema_rescheduler.names import CHEAPEST, DELETION_COST, DISRUPTED, OPTIMIZED, PLAN
 from kinema_rescheduler.providers.sim import SimProvider
 from kinema_sim.engine.kinds import CONFIG_MAP, HPA, PDB
 
@@ -39,15 +39,15 @@ async def test_marks_come_and_go(bench: Bench) -> None:
     made = await bench.perform("mark", "tiny-1", "expire/tiny-1", uid=uid)
     assert (made.outcome, made.figures) == ("done", {"cordoned": 1})
     marked = bench.node()
-    assert marked["metadata"]["labels"][EXPIRY] == "it-1"
+    assert marked["metadata"]["labels"][DISRUPTED] == "it-1"
     assert marked["metadata"]["annotations"][PLAN] == "plan-1"
-    assert {taint["key"] for taint in marked["spec"]["taints"]} == {"a", EXPIRY}
+    assert {taint["key"] for taint in marked["spec"]["taints"]} == {"a", DISRUPTED}
     assert (await bench.perform("mark", "tiny-1", "expire/tiny-1", uid=uid)).outcome == "adopted"
     assert (await bench.perform("unmark", "tiny-1", uid=uid)).outcome == "done"
     assert (await bench.perform("unmark", "tiny-1", uid=uid)).outcome == "adopted"
     cleared = bench.node()
     assert cleared["spec"] == before
-    assert not {EXPIRY, OPTIMIZED} & set(cleared["metadata"]["labels"])
+    assert not {DISRUPTED, OPTIMIZED} & set(cleared["metadata"]["labels"])
     assert PLAN not in cleared["metadata"].get("annotations", {})
 
 
@@ -55,7 +55,7 @@ async def test_another_node_of_that_name_is_not_touched(bench: Bench) -> None:
     """A node with another uid, or none, makes the step void."""
     assert (await bench.perform("mark", "tiny-1", "expire/tiny-1", uid="other")).outcome == "void"
     assert (await bench.perform("mark", "gone", "expire/gone", uid="other")).outcome == "void"
-    assert EXPIRY not in bench.node()["metadata"]["labels"]
+    assert DISRUPTED not in bench.node()["metadata"]["labels"]
 
 
 async def test_steering_is_one_entry_in_one_config_map(bench: Bench) -> None:

@@ -19,15 +19,15 @@ from tests.support.plans import plan_for
 from kinema_core.events import (
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     FrozenMap,
     Offer,
     Plan,
     Resize,
     Step,
-    StepDone,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
@@ -51,7 +51,7 @@ WEB = Step(
 )
 
 
-def _event(body: StepDone | StepFailed) -> Any:
+def _event(body: StepSucceeded | StepFailed) -> Any:
     return origin(body, id_="e", cluster="c", iteration="it-7", now=NOW)
 
 
@@ -120,7 +120,7 @@ async def test_replicas_that_their_owner_sets_are_not_told_as_of_before(
         step = Step(id="restore/web", kind="restore", target=WEB.target, uid=web, replicas_from=4, replicas_to=3)
         made = await bench.perform("restore", step.target, uid=web, replicas_from=4, replicas_to=3)
         events = KubernetesEvents(bench.api, "restores")
-        done = StepDone(plan="plan-1", step=step.id, fencing=1, outcome=made.outcome, figures=made.figures)
+        done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome=made.outcome, figures=made.figures)
         events.tell(_event(done), step)
         await asyncio.gather(*events._open)
         (found,) = bench.world.sim.store.sorted(EVENT)
@@ -151,7 +151,7 @@ async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         api = await connect(str(world.kubeconfig))
         events = KubernetesEvents(api, "x" * 200)
-        events.tell(_event(StepDone(plan="p" * 2000, step=WEB.id, fencing=1, outcome="done")), WEB)
+        events.tell(_event(StepSucceeded(plan="p" * 2000, step=WEB.id, fencing=1, outcome="done")), WEB)
         await asyncio.gather(*events._open)
         (found,) = world.sim.store.sorted(EVENT)
         await api.close()
@@ -196,7 +196,7 @@ async def test_a_roll_tells_old_and_new_requests(
         api = await connect(str(world.kubeconfig))
         plan = replace(plan_for(tiny(), offers()), resizes=(resize,)) if before is not None else None
         events = KubernetesEvents(api, "rolls")
-        done = StepDone(plan="plan-1", step=step.id, fencing=1, outcome="done")
+        done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome="done")
         events.tell(_event(done), step, Background(plan))
         await asyncio.gather(*events._open)
         (found,) = world.sim.store.sorted(EVENT)
@@ -280,7 +280,7 @@ async def test_pods_that_wait_hear_of_the_node_that_is_booted_for_them(tmp_path:
         end = await world.carry_out(made)
         told = _of_pods(sim)
     assert waiting
-    assert isinstance(end, ExecutionAborted if sold_out else ExecutionFinished), world.failures()
+    assert isinstance(end, ExecutionAborted if sold_out else ExecutionCompleted), world.failures()
     booting = ("KinemaBooting", "node kinema-1 (e2-standard-4 in europe-west3-a) is being booted for it")
     assert told.pop(booting) == waiting
     assert [(reason, note[:48]) for reason, note in told] == (
@@ -295,7 +295,7 @@ def _many() -> tuple[Event, Background]:
     to = {pod.key: "kinema-1" for pod in before.pods}
     plan = plan_for(before, offers(), to=to, boot={"kinema-1": "m2/a/on-demand"}, mode="autoscale")
     boot = Step(id="boot/kinema-1", kind="boot", target="kinema-1", offer="m2/a/on-demand")
-    intent = StepIntended(plan="plan-1", step=boot, fencing=1, deadline=NOW)
+    intent = StepStarted(plan="plan-1", step=boot, fencing=1, deadline=NOW)
     return origin(intent, id_="e", cluster="c", iteration="it-7", now=NOW), Background(plan, before)
 
 

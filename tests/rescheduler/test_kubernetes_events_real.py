@@ -14,7 +14,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.plane_world import PlaneWorld, plane_world
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, Offer, Plan
+from kinema_core.events import ExecutionCompleted, Offer, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_rescheduler.plan.limits import Limits
 
@@ -63,7 +63,7 @@ async def test_a_pending_pod_tells_which_node_is_booted_for_it(world: PlaneWorld
         return plan_for(cluster, offers, to=to, boot={"new-1": offer.name}, mode="autoscale")
 
     end = await world.carry_out(plan, limits=LIMITS, real_seconds=200)
-    assert isinstance(end, ExecutionFinished), world.failures()
+    assert isinstance(end, ExecutionCompleted), world.failures()
     assert (len(waiting), len(running)) == (2, 2)
     for name, uid in waiting:
         ((reason, message),) = described(world, "Pod", name, uid)
@@ -108,7 +108,7 @@ async def test_evictions_and_rolls_tell_names_and_amounts(world: PlaneWorld) -> 
         return plan_for(cluster, offers, to=to, delete=["old-2"], resizes=resizes)
 
     end = await world.carry_out(plan, limits=LIMITS, real_seconds=200)
-    assert isinstance(end, ExecutionFinished), world.failures()
+    assert isinstance(end, ExecutionCompleted), world.failures()
     assert left, "no pod of the StatefulSet had to go"
     note = "was evicted from node old-2, which is given back; its successor is to come up on old-1"
     assert of_workload(world, "StatefulSet", "db") == [("KinemaEvicted", f"pod {name} {note}") for name in left]

@@ -15,7 +15,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.plane_world import PlaneWorld, plane_world
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, Offer, Plan, Step
+from kinema_core.events import ExecutionCompleted, Offer, Plan, Step
 from kinema_core.model.cluster import Cluster
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
@@ -83,7 +83,7 @@ async def test_surge_moves_the_chosen_pods_to_the_planned_nodes(world: PlaneWorl
         return plan_for(cluster, offers, to=to, boot={"new-1": offer.name}, delete=["old-2", "old-3"])
 
     end = await carry_out(world, plan)
-    assert isinstance(end, ExecutionFinished), world.failures()
+    assert isinstance(end, ExecutionCompleted), world.failures()
     after = world.cluster()
     assert [node.name for node in after.nodes] == ["new-1", "old-1"]
     assert stayed <= {pod.uid for pod in after.pods}, "pods that should stay were touched"
@@ -106,7 +106,7 @@ async def test_moved_pods_lie_where_the_plan_says(control_plane: ControlPlane, t
             world.run("Deployment", app, 8, cpu="300m")
         watcher = world.watch()
         end = await carry_out(world, lambda cluster, offers: packed(cluster, offers, names[:3]))
-        assert isinstance(end, ExecutionFinished), world.failures()
+        assert isinstance(end, ExecutionCompleted), world.failures()
         moved, misses = int(end.figures["moves_surge"]), int(end.figures["placement_misses"])
         assert moved >= 12
         assert misses <= 0.05 * moved, f"{misses} of {moved} pods lie elsewhere"
@@ -175,7 +175,7 @@ async def test_steering_adds_one_preference_to_pods_of_any_shape(world: PlaneWor
     await asyncio.sleep(LIMITS.steer_seconds)
     wanted = [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": ["old-2", "old-3"]},
-        {"key": "kinema.io/expiry", "operator": "DoesNotExist"},
+        {"key": "kinema.io/disrupted", "operator": "DoesNotExist"},
     ]
     for name in _SHAPES:
         world.scale("ReplicaSet", name, 1)
@@ -199,7 +199,7 @@ async def test_evictions_go_one_at_a_time_and_ask_the_budget(world: PlaneWorld) 
     watcher = world.watch()
     before = {pod.uid for pod in world.cluster().pods}
     end = await carry_out(world, off(world, "old-2", "old-3"))
-    assert isinstance(end, ExecutionFinished), world.failures()
+    assert isinstance(end, ExecutionCompleted), world.failures()
     assert set(world.where("db")) == {"old-1"}
     assert watcher.least_ready[world.key("StatefulSet", "db")] >= 2
     assert end.figures["moves_evict"] == len(before - {pod.uid for pod in world.cluster().pods})
@@ -242,7 +242,7 @@ async def test_a_quota_in_the_way_takes_the_surge_back(world: PlaneWorld) -> Non
     world.access.until(f"{path}/full", lambda found: found.get("status", {}).get("used", {}).get("pods") == "4")
     watcher = world.watch()
     end = await carry_out(world, off(world, "old-2"), limits=replace(LIMITS, refused_seconds=3))
-    assert isinstance(end, ExecutionFinished), world.failures()
+    assert isinstance(end, ExecutionCompleted), world.failures()
     assert (end.figures["workloads_skipped"], end.figures["nodes_kept"], end.figures["moves_surge"]) == (1, 1, 0)
     assert any("refused" in line and "exceeded quota: full" in line for line in world.failures())
     assert world.get("Deployment", "web")["spec"]["replicas"] == 4
@@ -264,7 +264,7 @@ async def test_an_autoscaler_in_the_way_is_held_and_let_go(world: PlaneWorld) ->
     world.access.request("POST", path, {"metadata": {"name": "web"}, "spec": spec})
     watcher = world.watch()
     end = await carry_out(world, off(world, "old-2", "old-3"))
-    assert isinstance(end, ExecutionFinished), world.failures()
+    assert isinstance(end, ExecutionCompleted), world.failures()
     assert set(world.where("web")) == {"old-1"}
     limits = world.access.request("GET", f"{path}/web")["spec"]
     assert (limits["minReplicas"], limits["maxReplicas"]) == (4, 4)
@@ -307,7 +307,7 @@ async def test_a_roll_resizes_and_gives_the_template_back(world: PlaneWorld) -> 
         return plan_for(cluster, offers, to=moving, delete=["old-2"], resizes=resizes)
 
     end = await carry_out(world, plan)
-    assert isinstance(end, ExecutionFinished), world.failures()
+    assert isinstance(end, ExecutionCompleted), world.failures()
     await same_pods_for(world, seconds=6)
     after = world.get("Deployment", "web")["spec"]
     container = after["template"]["spec"]["containers"][0]
@@ -325,7 +325,7 @@ async def test_a_roll_by_choice_ends_with_the_very_template_of_before(world: Pla
     old = {pod.uid for pod in world.cluster().pods}
     watcher = world.watch()
     end = await carry_out(world, off(world, "old-2", "old-3"))
-    assert isinstance(end, ExecutionFinished), world.failures()
+    assert isinstance(end, ExecutionCompleted), world.failures()
     assert set(world.where("web")) == {"old-1"}
     assert not old & await same_pods_for(world, seconds=6)
     assert world.get("Deployment", "web")["spec"] == before

@@ -13,9 +13,9 @@ from tests.rescheduler.test_aborts import verdicts
 from tests.support.builders import NOW, budget, cluster, deployed, node, offers, pod, stateful
 from tests.support.plans import plan_for
 
-from kinema_core.events import Autoscaler, ExecutionAborted, ExecutionFinished, FrozenMap, StepFailed, StepIntended
+from kinema_core.events import Autoscaler, ExecutionAborted, ExecutionCompleted, FrozenMap, StepFailed, StepStarted
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
-from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.names import DISRUPTED
 from kinema_rescheduler.plan.limits import Limits
 
 WEB = "Deployment/shop/web"
@@ -56,8 +56,8 @@ async def test_autoscaler_takes_the_surplus_back_when_new_pods_are_ready() -> No
     world.on_second = once(lambda: world.memory.workloads[WEB].ready == 5, lambda: world.memory.set_replicas(WEB, 3))
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
-    ups = [e for e in world.log() if isinstance(e.body, StepIntended) and e.body.step.kind == "surge-up"]
+    assert isinstance(end, ExecutionCompleted), world.told()
+    ups = [e for e in world.log() if isinstance(e.body, StepStarted) and e.body.step.kind == "surge-up"]
     assert len(ups) == 1
     assert sorted(world.memory.nodes) == ["n1"]
     assert world.problems == []
@@ -76,7 +76,7 @@ async def test_autoscaler_that_always_takes_back_leaves_the_workload_alone() -> 
     world.on_second = take_back
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world) == {f"skip/{WEB}": "taken-back", "keep/n2": "not-empty"}
     assert sorted(world.memory.nodes) == ["n1", "n2"]
     assert world.problems == []
@@ -90,7 +90,7 @@ async def test_autoscaler_that_wants_more_is_obeyed() -> None:
     world.on_second = once(lambda: world.memory.workloads[WEB].replicas == 5, lambda: world.memory.set_replicas(WEB, 6))
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert world.memory.workloads[WEB].replicas == 6
     assert sorted(world.memory.nodes) == ["n1"]
     assert world.marks_left() == []
@@ -103,7 +103,7 @@ async def test_operator_who_scales_in_the_middle_keeps_the_replicas() -> None:
     world.on_second = once(lambda: world.memory.workloads[WEB].replicas == 5, lambda: world.memory.set_replicas(WEB, 4))
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert world.memory.workloads[WEB].replicas == 4
     assert verdicts(world)[f"skip/{WEB}"] == "changed"
     assert "n2" in world.memory.nodes
@@ -122,7 +122,7 @@ async def test_operator_who_changes_the_template_gets_the_replicas_back() -> Non
     world.on_second = once(lambda: world.memory.workloads[WEB].replicas == 5, edit)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert world.memory.workloads[WEB].replicas == 3
     assert verdicts(world)[f"skip/{WEB}"] == "changed"
     assert world.problems == []
@@ -140,11 +140,12 @@ async def test_do_not_move_set_in_the_middle_is_obeyed(marked: bool) -> None:
         world.memory.pods[held.key] = replace(held, annotations=FrozenMap({"kinema.io/do-not-move": "true"}))
 
     world.on_second = once(
-        lambda: "kinema-1" in world.memory.nodes and (not marked or EXPIRY in world.memory.nodes["n1"].labels), annotate
+        lambda: "kinema-1" in world.memory.nodes and (not marked or DISRUPTED in world.memory.nodes["n1"].labels),
+        annotate,
     )
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert world.memory.pods["shop/cart-0"].uid == "uid-pod-shop-cart-0"
     assert sorted(world.memory.nodes) == ["kinema-1", "n1"]
     assert end.figures["nodes_kept"] == 1
@@ -159,13 +160,13 @@ async def test_mark_taken_off_keeps_the_node() -> None:
 
     def unlabel() -> None:
         marked = world.memory.nodes["n6"]
-        kept = {key: value for key, value in marked.labels.items() if key != EXPIRY}
+        kept = {key: value for key, value in marked.labels.items() if key != DISRUPTED}
         world.memory.nodes["n6"] = replace(marked, labels=FrozenMap(kept))
 
-    world.on_second = once(lambda: EXPIRY in world.memory.nodes["n6"].labels, unlabel)
+    world.on_second = once(lambda: DISRUPTED in world.memory.nodes["n6"].labels, unlabel)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert sorted(world.memory.nodes) == ["kinema-1", "n6"]
     assert verdicts(world) == {"keep/n6": "off-limits"}
     assert world.marks_left() == []
@@ -184,10 +185,10 @@ async def test_foreign_deletion_mark_keeps_us_away_from_the_node() -> None:
             marked, taints=(*marked.taints, made("ToBeDeletedByClusterAutoscaler:NoSchedule"))
         )
 
-    world.on_second = once(lambda: EXPIRY in world.memory.nodes["n6"].labels, taint)
+    world.on_second = once(lambda: DISRUPTED in world.memory.nodes["n6"].labels, taint)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)["keep/n6"] == "off-limits"
     assert ("delete", "n6") not in world.provider.orders
 
@@ -197,10 +198,10 @@ async def test_node_deleted_by_somebody_else_is_done_with() -> None:
     before, plan = fragmented_plan()
     world = World(before)
     world.floors.clear()  # its pods are killed by whoever deleted the node
-    world.on_second = once(lambda: EXPIRY in world.memory.nodes["n6"].labels, lambda: world.memory.vanish("n6"))
+    world.on_second = once(lambda: DISRUPTED in world.memory.nodes["n6"].labels, lambda: world.memory.vanish("n6"))
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert sorted(world.memory.nodes) == ["kinema-1"]
     assert world.marks_left() == []
 
@@ -218,7 +219,7 @@ async def test_workload_deleted_in_the_middle_is_done_with() -> None:
     world.on_second = once(lambda: world.memory.workloads[WEB].replicas == 5, remove)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished | ExecutionAborted), world.told()
+    assert isinstance(end, ExecutionCompleted | ExecutionAborted), world.told()
     assert [key for key in world.marks_left() if not key.startswith("steering")] == []
 
 
@@ -236,7 +237,7 @@ async def test_budget_that_never_frees_keeps_the_pod_and_its_node() -> None:
     world = World(before)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world) == {"skip/StatefulSet/shop/db": "budget", "keep/n2": "not-empty"}
     times = [
         event.time for event in world.log() if isinstance(event.body, StepFailed) and event.body.reason == "budget"
@@ -256,10 +257,10 @@ async def test_stranger_on_a_node_to_be_deleted_keeps_it() -> None:
     def land() -> None:
         world.memory.pods["shop/stranger"] = pod("stranger", node="n6", created=NOW)
 
-    world.on_second = once(lambda: EXPIRY in world.memory.nodes["n6"].labels, land)
+    world.on_second = once(lambda: DISRUPTED in world.memory.nodes["n6"].labels, land)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert sorted(world.memory.nodes) == ["kinema-1", "n6"]
     assert "shop/stranger" in world.memory.pods
     assert world.marks_left() == []
@@ -276,9 +277,9 @@ async def test_no_room_means_no_move() -> None:
     world.on_second = once(lambda: True, fill)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)[f"skip/{WEB}"] == "no-room"
-    assert not any(isinstance(e.body, StepIntended) and e.body.step.kind == "surge-up" for e in world.log())
+    assert not any(isinstance(e.body, StepStarted) and e.body.step.kind == "surge-up" for e in world.log())
     assert world.marks_left() == []
 
 
@@ -291,6 +292,6 @@ async def test_unhealthy_workload_is_left_alone() -> None:
     world.floors.clear()
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)[f"skip/{WEB}"] == "not-ready"
     assert {"n1", "n2"} <= set(world.memory.nodes)

@@ -10,7 +10,7 @@ from tests.rescheduler.test_aborts import verdicts
 from tests.support.builders import cluster, deployed, node, offers, stateful
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished
+from kinema_core.events import ExecutionCompleted
 from kinema_rescheduler.plan.limits import Limits
 
 WEB = "Deployment/shop/web"
@@ -23,7 +23,7 @@ async def test_a_refused_surge_is_taken_back_at_once() -> None:
     world.memory.quota = 3
     await world.accept(plan)
     end = await world.run(seconds=60)
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert float(end.figures["seconds"]) <= 40
     assert verdicts(world)[f"skip/{WEB}"] == "refused"
     assert any("may create no more pods: exceeded quota: 3 of 3 pods are there" in line for line in world.told())
@@ -49,7 +49,7 @@ async def test_a_complaint_that_passes_is_waited_out() -> None:
     world.on_second = second
     await world.accept(plan)
     end = await world.run(seconds=200)
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert sorted(world.memory.nodes) == ["n1"]
     assert world.problems == []
 
@@ -62,7 +62,7 @@ async def test_nothing_is_evicted_where_a_surge_was_refused() -> None:
     world.memory.quota = len(before.pods)
     await world.accept(plan_for(before, offers(), to=to, delete=["n2"]))
     end = await world.run(seconds=60)
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)["skip/StatefulSet/shop/db"] == "refused"
     assert any("might be lost, as with Deployment/shop/web: its controller" in line for line in world.told())
     assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
@@ -77,7 +77,7 @@ async def test_evictions_begin_when_surges_have_their_pods() -> None:
     world = World(before)
     await world.accept(plan_for(before, offers(), to=to, delete=["n2"]))
     end = await world.run(seconds=200)
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert sorted(world.memory.nodes) == ["n1"]
     times = {event.id.rpartition("/rescheduler/")[2]: event.time for event in world.log()}
     evicted = times["evict/StatefulSet/shop/db/1-1-intended"]
@@ -92,7 +92,7 @@ async def test_a_refused_roll_gives_the_template_back() -> None:
     world.memory.quota = 3
     await world.accept(plan)
     end = await world.run(seconds=120)
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)[f"skip/{WEB}"] == "refused"
     assert {pod.requests["cpu"] for pod in world.memory.pods.values()} == {500}
     assert world.problems == []

@@ -17,14 +17,14 @@ from kinema_core.events import (
     PlanStep,
     Solve,
     Step,
-    StepDone,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.journal.execution import Journal, fold
 
 
-def _event(body: Plan | PlanAccepted | StepIntended | StepDone, id_: str) -> Event:
+def _event(body: Plan | PlanAccepted | StepStarted | StepSucceeded, id_: str) -> Event:
     return origin(body, id_=id_, cluster="test", iteration="it-1", now=NOW)
 
 
@@ -66,9 +66,10 @@ def _booted(**figures: str) -> Journal:
     for event in (
         _event(_plan(), "plan-1"),
         _event(PlanAccepted(plan="plan-1", version=7), "accepted"),
-        _event(StepIntended(plan="plan-1", step=step, fencing=1, deadline=deadline, attempt=1), "i"),
+        _event(StepStarted(plan="plan-1", step=step, fencing=1, deadline=deadline, attempt=1), "i"),
         _event(
-            StepDone(plan="plan-1", step="boot/kinema-7-1", fencing=1, outcome="done", figures=FrozenMap(figures)), "d"
+            StepSucceeded(plan="plan-1", step="boot/kinema-7-1", fencing=1, outcome="done", figures=FrozenMap(figures)),
+            "d",
         ),
     ):
         journal = fold(journal, event)

@@ -16,11 +16,11 @@ from kinema_core.events import (
     CatalogPublished,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     NodeDeletionRequested,
-    StepDone,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.model.catalog import parse_catalog
 from kinema_core.runtime.bus import LeaseLostError
@@ -55,9 +55,9 @@ def service(world: World, *, lease_seconds: float = 9.0, catalog_seconds: float 
     )
 
 
-def intents(world: World) -> list[StepIntended]:
+def intents(world: World) -> list[StepStarted]:
     """Intents so far."""
-    return [event.body for event in world.log() if isinstance(event.body, StepIntended)]
+    return [event.body for event in world.log() if isinstance(event.body, StepStarted)]
 
 
 async def test_standby_does_nothing_until_the_lease_is_free() -> None:
@@ -123,7 +123,7 @@ class OvertakenBus(MemoryBus):
 
     async def publish(self, event: Event, *, expected_last: int | None = None) -> int:
         """Publish, a moment too late."""
-        if isinstance(event.body, StepIntended) and self.overtake is not None:
+        if isinstance(event.body, StepStarted) and self.overtake is not None:
             overtake, self.overtake = self.overtake, None
             await overtake()
         return await super().publish(event, expected_last=expected_last)
@@ -150,7 +150,7 @@ async def test_woken_process_makes_no_effect_after_its_successor_acted() -> None
     with pytest.raises(LeaseLostError):
         await woken.tick(Waking())
     assert woken._tasks == {}
-    assert {event.body.fencing for event in world.log() if isinstance(event.body, StepIntended)} == {lease.revision}
+    assert {event.body.fencing for event in world.log() if isinstance(event.body, StepStarted)} == {lease.revision}
     for task in successor._tasks.values():
         task.cancel()
 
@@ -234,7 +234,7 @@ async def test_broker_away_stops_action_and_comes_back() -> None:
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    assert isinstance(world.end(), ExecutionFinished), world.told()
+    assert isinstance(world.end(), ExecutionCompleted), world.told()
     assert world.problems == []
 
 
@@ -258,7 +258,7 @@ async def test_cancelled_service_tells_the_outcome_of_what_it_was_doing() -> Non
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    done = {event.body.step for event in world.log() if isinstance(event.body, StepDone)}
+    done = {event.body.step for event in world.log() if isinstance(event.body, StepSucceeded)}
     assert {intent.step.id for intent in intents(world)} <= done
     assert await world.bus.acquire("rescheduler", 60) is not None
 
@@ -319,19 +319,23 @@ async def leftover(world: World, name: str, *, uid: str | None = None) -> None:
 
 async def test_leftover_expiry_node_is_deleted_on_request() -> None:
     """An empty node with the expiry label and no plan behind it is deleted when the observer asks."""
-    before = cluster(node("n1"), node("n2", labels={"kinema.io/expiry": "old"}), deployed("web", ["n1"]))
+    before = cluster(node("n1"), node("n2", labels={"kinema.io/disrupted": "old"}), deployed("web", ["n1"]))
     world = World(before)
     await world.observe()
     await leftover(world, "n2")
     end = await world.run(100)
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert sorted(world.memory.nodes) == ["n1"]
     assert end.plan == "deletion-n2"
 
 
 @pytest.mark.parametrize(
     ("labels", "on", "uid"),
-    [({}, "n1", None), ({"kinema.io/expiry": "old"}, "n2", None), ({"kinema.io/expiry": "old"}, "n1", "uid-other")],
+    [
+        ({}, "n1", None),
+        ({"kinema.io/disrupted": "old"}, "n2", None),
+        ({"kinema.io/disrupted": "old"}, "n1", "uid-other"),
+    ],
 )
 async def test_request_that_is_not_right_any_more_is_ignored(labels: dict[str, str], on: str, uid: str | None) -> None:
     """A node without the label, with a pod on it, or with another uid is not deleted."""
@@ -352,12 +356,12 @@ async def test_request_during_a_plan_for_its_own_node_is_ignored() -> None:
     for name in ("n1", "n6"):
         await leftover(world, name)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished)
+    assert isinstance(end, ExecutionCompleted)
     for _ in range(5):
         await world.second()
     await world.stop()
     assert [count for count in world.provider.orders.values() if count > 1] == []
-    assert sum(isinstance(event.body, ExecutionFinished | ExecutionAborted) for event in world.log()) == 1
+    assert sum(isinstance(event.body, ExecutionCompleted | ExecutionAborted) for event in world.log()) == 1
 
 
 def test_settings_refuse_what_cannot_work() -> None:

@@ -13,7 +13,7 @@ from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, 
 from kinema_core.events import Amounts, FrozenMap
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.kubernetes.client import STRATEGIC
-from kinema_rescheduler.names import EXPIRY, OPTIMIZED
+from kinema_rescheduler.names import DISRUPTED, OPTIMIZED
 from kinema_sim.engine.kinds import REPLICA_SET
 
 
@@ -35,7 +35,7 @@ async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
     spec = bench.web()["spec"]
     assert spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "150m"
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "25%"}
-    assert EXPIRY in str(spec["template"]["spec"]["affinity"])
+    assert DISRUPTED in str(spec["template"]["spec"]["affinity"])
     assert OPTIMIZED in str(spec["template"]["spec"]["affinity"])
     preferred = spec["template"]["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert [term["preference"]["matchExpressions"][0].get("values") for term in preferred] == [None, ["planned-1"]]

@@ -17,10 +17,10 @@ from kinema_core.events import (
     NO_RULES,
     AbortRequested,
     ExecutionAborted,
-    ExecutionFinished,
-    StepDone,
+    ExecutionCompleted,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_rescheduler.memory.cluster import Pace
 from kinema_rescheduler.plan.limits import Limits
@@ -31,8 +31,8 @@ _UNDOING = [f"rescheduler.{kind}.{place}" for kind in ("unmark", "restore", "rol
 
 def steps_made(world: World, kind: str) -> dict[str, datetime]:
     """When steps of a kind were made, by target."""
-    intended = {event.body.step.id: event.body.step for event in world.log() if isinstance(event.body, StepIntended)}
-    done = [(event.time, event.body.step) for event in world.log() if isinstance(event.body, StepDone)]
+    intended = {event.body.step.id: event.body.step for event in world.log() if isinstance(event.body, StepStarted)}
+    done = [(event.time, event.body.step) for event in world.log() if isinstance(event.body, StepSucceeded)]
     return {intended[step].target: time for time, step in done if intended[step].kind == kind}
 
 
@@ -130,7 +130,7 @@ async def test_an_owners_word_ends_our_roll_and_not_the_plan(struck: Callable[[W
     world.on_second = once(lambda: new_pods(world) == 1, lambda: struck(world))
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert float(end.figures["seconds"]) < 120
     told = {event.body.step: event.body for event in world.log() if isinstance(event.body, StepFailed)}
     assert told[f"skip/{WEB}"].reason == "changed"
@@ -176,7 +176,7 @@ async def test_a_paused_deployment_is_left_alone_at_once() -> None:
     paused(world)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert float(end.figures["seconds"]) < 60
     told = {event.body.step: event.body for event in world.log() if isinstance(event.body, StepFailed)}
     assert (told[f"skip/{WEB}"].reason, "paused" in told[f"skip/{WEB}"].detail) == ("held", True)

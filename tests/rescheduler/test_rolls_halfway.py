@@ -8,7 +8,7 @@ from tests.rescheduler.test_aborts import intended_kinds, verdicts
 from tests.support.builders import cluster, deployed, node, offers, selector
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, PlacementRules, Spread
+from kinema_core.events import ExecutionCompleted, PlacementRules, Spread
 from kinema_rescheduler.plan.limits import Limits
 
 WEB = "Deployment/shop/web"
@@ -39,7 +39,7 @@ async def test_new_requests_wait_until_every_zone_has_room(*, full: bool) -> Non
     world = World(before, limits=Limits(blocked_seconds=30))
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert ("roll" in intended_kinds(world)) is not full
     assert verdicts(world) == ({f"skip/{WEB}": "no-room"} if full else {})
     assert world.problems == []

@@ -15,7 +15,7 @@ from tests.rescheduler.plane_world import PlaneWorld, plane_world
 from tests.rescheduler.test_on_control_plane import LIMITS, carry_out, off
 from tests.support.undo import JSON_PATCH, undo_patch
 
-from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished
+from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionCompleted
 from kinema_rescheduler.names import ROLLED_BY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -78,7 +78,7 @@ async def test_the_owners_word_counts(world: PlaneWorld, strike: Callable[[Plane
     striking = asyncio.create_task(asyncio.to_thread(in_the_middle(world, strike)))
     end = await carry_out(world, off(world, "old-2"), limits=_HASTY)
     await striking
-    assert isinstance(end, ExecutionFinished), world.failures()
+    assert isinstance(end, ExecutionCompleted), world.failures()
     assert [line for line in world.failures() if line.startswith("skip/") and "changed" in line and reason in line]
     after = world.get("Deployment", "web")["spec"]
     assert unlike(before, after) == (["paused"] if strike is pause else [])

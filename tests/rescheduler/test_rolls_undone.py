@@ -58,7 +58,7 @@ def copied(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-async def given_up(bench: Bench, uid: str) -> None:
+async def violated_preferences(bench: Bench, uid: str) -> None:
     """Take a roll back as a plan does that is given up."""
     assert (await bench.perform("restore", WEB, uid=uid)).outcome == "done"
     await rolled(bench)
@@ -83,7 +83,7 @@ async def test_an_undo_in_the_middle_loses_no_strategy(bench: Bench, bounds: dic
     await undo(bench, owners)
     assert OURS not in str(bench.web()["metadata"]["annotations"])
     assert bench.web()["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
-    await given_up(bench, uid)
+    await violated_preferences(bench, uid)
     after = bench.web()
     wanted = {"maxSurge": "25%", "maxUnavailable": "25%", **bounds}
     assert after["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": wanted}
@@ -129,7 +129,7 @@ async def test_a_strategy_that_its_owner_sets_meanwhile_stays(bench: Bench) -> N
     await until_ours_is_there(bench)
     await undo(bench, owners)
     await bench.api.patch(DEPLOYMENT, {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}})
-    await given_up(bench, uid)
+    await violated_preferences(bench, uid)
     assert bench.web()["spec"]["strategy"] == {"type": "Recreate"}
     assert OURS not in str(bench.web())
 
@@ -259,6 +259,6 @@ async def test_a_label_that_somebody_spoils_is_no_strategy(bench: Bench) -> None
     await bench.perform("roll", WEB, uid=uid)
     assert labels_of(bench.web())[BOUNDS_BEFORE] == "maxSurge-25pct.maxUnavailable-25pct"
     await bench.api.patch(DEPLOYMENT, {"metadata": {"labels": {BOUNDS_BEFORE: "odd"}}}, STRATEGIC)
-    await given_up(bench, uid)
+    await violated_preferences(bench, uid)
     assert bench.web()["spec"]["strategy"] == before
     assert OURS not in str(bench.web())

@@ -8,7 +8,7 @@ from tests.rescheduler.harness import World
 from tests.support.builders import NOW, cluster, deployed, node, offers, pod
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, PlacementRules, Plan, Volume, VolumeClaim
+from kinema_core.events import ExecutionCompleted, PlacementRules, Plan, Volume, VolumeClaim
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_rescheduler.moves.room import Room
 from kinema_rescheduler.plan.limits import Limits
@@ -51,7 +51,7 @@ async def test_pods_come_where_the_plan_says(world_type: type[World]) -> None:
     world = world_type(before, limits=Limits(max_parallel_moves=2))
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert homes(world) == {name: f"to-{name}" for name in NAMES}
     assert end.figures["placement_misses"] == 0
 
@@ -63,7 +63,7 @@ async def test_a_pod_whose_place_was_taken_takes_nobody_elses() -> None:
     world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert homes(world) == {"a": "to-z", "b": "to-b", "c": "to-c"}
 
 
@@ -75,7 +75,7 @@ async def test_where_all_room_is_given_away_one_pod_stays() -> None:
     world.memory.nodes["to-z"] = replace(world.memory.nodes["to-z"], unschedulable=True)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert homes(world) == {"a": "old-a", "b": "to-b", "c": "to-c"}
     assert sorted(world.memory.nodes) == ["old-a", "to-a", "to-b", "to-c", "to-z"]
 

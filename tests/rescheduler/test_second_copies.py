@@ -13,9 +13,9 @@ from tests.rescheduler.test_operator_wins import once
 from tests.support.builders import cluster, deployed, node, offers
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, FrozenMap
+from kinema_core.events import ExecutionCompleted, FrozenMap
 from kinema_core.model.checker.check import check_drifted
-from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.names import DISRUPTED
 
 WEB = "Deployment/shop/web"
 NO_SURGE = {"max_surge": "0", "max_unavailable": "1"}
@@ -33,7 +33,7 @@ def accepted(_: World) -> bool:
 
 def marked(world: World) -> bool:
     """The node is closed."""
-    return EXPIRY in world.memory.nodes["n2"].labels
+    return DISRUPTED in world.memory.nodes["n2"].labels
 
 
 def steered(world: World) -> bool:
@@ -66,7 +66,7 @@ async def test_an_owner_who_excludes_a_second_copy_is_heard(when: When, change: 
     wanted = counting_copies(world, once(lambda: when(world), exclude))
     await world.accept(plan_for(before, offers(), to={"shop/web-0": "n1"}, delete=["n2"]))
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert set(wanted) == {1}
     assert end.figures["nodes_kept"] == 1
     assert world.memory.pods["shop/web-0"].node == "n2"
@@ -103,7 +103,7 @@ async def test_no_only_copy_is_rolled_against_its_owner() -> None:
     world.on_second = once(lambda: marked(world), exclude)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)[f"skip/{WEB}"] == "held"
     assert world.memory.pods["shop/web-0"].requests["cpu"] == 500
     assert end.figures["moves_rolling"] == 0
@@ -123,7 +123,7 @@ async def test_no_held_pod_is_rolled() -> None:
     world.on_second = once(lambda: marked(world), annotate)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert verdicts(world)[f"skip/{WEB}"] == "held"
     assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
     assert sorted(world.memory.nodes) == ["n1", "n2"]

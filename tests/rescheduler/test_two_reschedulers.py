@@ -27,11 +27,11 @@ from kinema_core.events import (
     CatalogPublished,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     PlanAccepted,
-    StepDone,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.envelope import answer
@@ -194,7 +194,7 @@ async def test_a_leader_that_is_gone_is_replaced_and_does_nothing_when_it_wakes_
         first, second = act.processes
         await act.look()
         await act.accept()
-        begun = await act.see(lambda event: isinstance(event.body, StepIntended) and event.body.step.kind == "surge-up")
+        begun = await act.see(lambda event: isinstance(event.body, StepStarted) and event.body.step.kind == "surge-up")
         first.signal(how)
         stopped = time.monotonic()
         await act.see(lambda event: fencing(event) > fencing(begun))
@@ -204,11 +204,11 @@ async def test_a_leader_that_is_gone_is_replaced_and_does_nothing_when_it_wakes_
         woken = time.monotonic()
         if how is signal.SIGSTOP:
             first.signal(signal.SIGCONT)
-        end = await act.see(lambda event: isinstance(event.body, ExecutionFinished | ExecutionAborted))
+        end = await act.see(lambda event: isinstance(event.body, ExecutionCompleted | ExecutionAborted))
         for _ in range(15):
             await act.look()
             await asyncio.sleep(0.2)
-        assert isinstance(end.body, ExecutionFinished), end.body
+        assert isinstance(end.body, ExecutionCompleted), end.body
         # What was on its way to the server when the process was stopped may still arrive: one request per connection,
         # sent before, each with the preconditions of its object. Nothing is begun after the waking.
         late = [what for at, what in first.proxy.writes if at > woken + 1]
@@ -224,10 +224,10 @@ async def test_a_leader_that_is_gone_is_replaced_and_does_nothing_when_it_wakes_
 
 def check_log(events: list[Event]) -> None:
     """Intents come under leases that only grow, every step is done once, and no failure of a former holder counts."""
-    intents = [event for event in events if isinstance(event.body, StepIntended)]
+    intents = [event for event in events if isinstance(event.body, StepStarted)]
     assert [fencing(event) for event in intents] == sorted(fencing(event) for event in intents)
     assert len({fencing(event) for event in intents}) == 2
-    done = [event.body.step for event in events if isinstance(event.body, StepDone)]
+    done = [event.body.step for event in events if isinstance(event.body, StepSucceeded)]
     assert len(done) == len(set(done))
     highest = 0
     for event in events:

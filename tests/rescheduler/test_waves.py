@@ -17,7 +17,7 @@ from tests.rescheduler.plans_in_waves import chain_plan, detour_plan, late_swap_
 from tests.rescheduler.test_crashes import check_once
 from tests.support.builders import NOW, deployed, offers
 
-from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionFinished, Plan, StepDone, StepIntended
+from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionCompleted, Plan, StepStarted, StepSucceeded
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.sequencing.waves import order_transition, with_steps
 
@@ -55,7 +55,7 @@ def wanted(plan: Plan) -> dict[str, list[str]]:
 
 def surges(world: World) -> list[tuple[str, tuple[str, ...]]]:
     """Who was moved where, in order."""
-    bodies = [event.body for event in world.log() if isinstance(event.body, StepIntended)]
+    bodies = [event.body for event in world.log() if isinstance(event.body, StepStarted)]
     return [(body.step.target[-1], body.step.nodes) for body in bodies if body.step.kind in {"surge-up", "evict"}]
 
 
@@ -65,7 +65,7 @@ async def test_a_swap_on_full_nodes_goes_over_a_temporary_node() -> None:
     world = Watched(before)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert world.problems == []
     assert places(world) == wanted(plan)
     assert sorted(world.memory.nodes) == ["n1", "n2"]
@@ -84,7 +84,7 @@ async def test_a_stop_on_a_node_that_stays() -> None:
     world = Watched(before)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert world.problems == []
     assert places(world) == wanted(plan)
     assert sorted(world.memory.nodes) == ["n1", "n2", "n3"]
@@ -96,7 +96,7 @@ async def test_a_chain_moves_from_its_end() -> None:
     world = Watched(before)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     assert world.problems == []
     assert [name for name, _ in surges(world)] == ["c", "b", "a"]
     assert places(world) == wanted(plan)
@@ -120,7 +120,7 @@ async def test_killed_at_every_pass_a_plan_in_waves_ends_the_same(make: Callable
 
         world.crash_at = crash
         await world.accept(plan)
-        assert isinstance(await world.run(), ExecutionFinished), (nth, world.told())
+        assert isinstance(await world.run(), ExecutionCompleted), (nth, world.told())
         assert places(world) == wanted(plan), (nth, world.told())
         check_once(world)
 
@@ -179,7 +179,7 @@ async def test_a_stranger_on_a_temporary_node_moves_off_it() -> None:
         if world.end() is not None:
             break
     await world.stop()
-    assert isinstance(world.end(), ExecutionFinished), world.told()
+    assert isinstance(world.end(), ExecutionCompleted), world.told()
     assert WAY in seen
     assert places(world)["l"] == ["n1"]
     assert sorted(world.memory.nodes) == ["n1", "n2"]
@@ -194,12 +194,10 @@ async def test_a_temporary_node_for_a_later_wave_is_booted_when_its_wave_comes()
     world = Watched(before)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     bodies = [event.body for event in world.log()]
-    booted = next(n for n, body in enumerate(bodies) if isinstance(body, StepDone) and body.step == "boot/new")
-    rented = next(
-        n for n, body in enumerate(bodies) if isinstance(body, StepIntended) and body.step.id == f"boot/{WAY}"
-    )
+    booted = next(n for n, body in enumerate(bodies) if isinstance(body, StepSucceeded) and body.step == "boot/new")
+    rented = next(n for n, body in enumerate(bodies) if isinstance(body, StepStarted) and body.step.id == f"boot/{WAY}")
     assert booted < rented
     assert places(world) == wanted(plan)
     assert world.problems == []
@@ -229,7 +227,7 @@ async def test_plans_whose_order_does_not_matter_are_carried_out_in_theirs(
     for found in (plan, with_steps(plan, order_transition(plan, before, offers(), now=NOW))):
         world = World(before)
         await world.accept(found)
-        assert isinstance(await world.run(), ExecutionFinished), world.told()
+        assert isinstance(await world.run(), ExecutionCompleted), world.told()
         assert world.problems == []
         assert world.marks_left() == []
         ends.append((places(world), sorted(world.memory.nodes)))

@@ -12,7 +12,7 @@ from tests.model.test_transition_property import shuffled, world, wrong
 from tests.rescheduler.test_waves import Watched
 from tests.support.builders import NOW, offers
 
-from kinema_core.events import ExecutionFinished, Plan
+from kinema_core.events import ExecutionCompleted, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.sequencing.waves import Transition, order_transition, with_steps
 
@@ -41,7 +41,7 @@ def test_whatever_can_be_ordered_is_carried_out(seed: int) -> None:
             if item.strategy == "evict" and workload is not None:
                 running.floors[workload.key] = workload.replicas - 1
         await running.accept(with_steps(plan, transition))
-        assert isinstance(await running.run(4000), ExecutionFinished), running.told()
+        assert isinstance(await running.run(4000), ExecutionCompleted), running.told()
         assert running.problems == [], running.told()
         remaining = sorted(item.name for item in plan.nodes if item.action != "delete")
         assert sorted(running.memory.nodes) == remaining, running.told()

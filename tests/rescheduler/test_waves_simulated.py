@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.rescheduler.sim_world import SimWorld, sim_world
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, Offer, Plan
+from kinema_core.events import ExecutionCompleted, Offer, Plan
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.sequencing.waves import order_transition, with_steps
@@ -58,7 +58,7 @@ async def test_a_swap_on_full_nodes_over_http(tmp_path: Path) -> None:
     async with sim_world(two_full_nodes(), tmp_path) as world:
         assert homes(world) == {"full-1": ["alfa", "bravo"], "full-2": ["alfa", "bravo"]}
         end = await world.carry_out(swapped)
-        assert isinstance(end, ExecutionFinished), world.failures()
+        assert isinstance(end, ExecutionCompleted), world.failures()
         assert world.failures() == []
         assert len(made[0].temporary) == 1
         assert end.figures["booted"] == end.figures["deleted"] == 1

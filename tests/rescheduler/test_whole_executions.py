@@ -7,7 +7,7 @@ from tests.rescheduler.plans_in_memory import fragmented_plan, rolling_plan, roo
 from tests.support.builders import cluster, deployed, node, offers
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionFinished, StepIntended
+from kinema_core.events import ExecutionCompleted, StepStarted
 from kinema_rescheduler.plan.limits import Limits
 
 
@@ -31,7 +31,7 @@ async def test_every_effect_has_an_earlier_intent_and_one_outcome() -> None:
     world = World(before)
     await world.accept(plan)
     await world.run()
-    intended = [event.body.step.id for event in world.log() if isinstance(event.body, StepIntended)]
+    intended = [event.body.step.id for event in world.log() if isinstance(event.body, StepStarted)]
     assert {step for _, step in world.writer.made} <= set(intended)
     assert len(intended) == len(set(intended)) == len(world.outcomes())
 
@@ -42,7 +42,7 @@ async def test_rolling_update_gives_new_requests_without_a_dip() -> None:
     world = World(before)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     web = [pod for pod in world.memory.pods.values() if pod.name.startswith("web-")]
     assert [pod.requests["cpu"] for pod in web] == [300, 300, 300]
     assert world.memory.least_ready["Deployment/shop/web"] == 3
@@ -56,8 +56,8 @@ async def test_a_rolling_update_leads_to_all_nodes_that_the_plan_gives() -> None
     to, smaller = {"shop/web-0": "n2", "shop/web-1": "n3"}, {"Deployment/shop/web": {"cpu": 300}}
     world = World(before)
     await world.accept(plan_for(before, offers(), to=to, resizes=smaller))
-    assert isinstance(await world.run(), ExecutionFinished), world.told()
-    steps = [event.body.step for event in world.log() if isinstance(event.body, StepIntended)]
+    assert isinstance(await world.run(), ExecutionCompleted), world.told()
+    steps = [event.body.step for event in world.log() if isinstance(event.body, StepStarted)]
     assert [step.nodes for step in steps if step.kind == "roll"] == [("n2", "n3")]
 
 
@@ -78,8 +78,8 @@ async def test_room_for_pending_pods_marks_nothing() -> None:
     world = World(before)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
-    kinds = {event.body.step.kind for event in world.log() if isinstance(event.body, StepIntended)}
+    assert isinstance(end, ExecutionCompleted), world.told()
+    kinds = {event.body.step.kind for event in world.log() if isinstance(event.body, StepStarted)}
     assert kinds == {"boot"}
     assert world.memory.pods["shop/batch-0"].node == "kinema-1"
 
@@ -90,7 +90,7 @@ async def test_victims_go_to_their_planned_targets() -> None:
     world = World(before)
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     places = sorted(pod.node or "" for pod in world.memory.pods.values())
     assert places == ["n1", "n1", "n2", "n2"]
     assert end.figures["placement_misses"] == 0
@@ -102,10 +102,10 @@ async def test_larger_pods_move_first_and_no_more_than_allowed_at_once() -> None
     world = World(before, limits=Limits(max_parallel_moves=1))
     await world.accept(plan)
     end = await world.run()
-    assert isinstance(end, ExecutionFinished), world.told()
+    assert isinstance(end, ExecutionCompleted), world.told()
     started = [
         event.body.step.target
         for event in world.log()
-        if isinstance(event.body, StepIntended) and event.body.step.kind == "steer"
+        if isinstance(event.body, StepStarted) and event.body.step.kind == "steer"
     ]
     assert started == ["StatefulSet/shop/db"] * 2 + ["Deployment/shop/web", "Deployment/shop/cart"]

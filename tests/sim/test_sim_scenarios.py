@@ -74,7 +74,7 @@ def test_after_peak_had_a_peak(after_peak: Cluster) -> None:
 def test_only_online_boutique_has_fixed_requests(after_peak: Cluster) -> None:
     """Every Deployment of Online Boutique turns the adjustment of requests off, none of TeaStore does."""
     for found in after_peak.store.each(DEPLOYMENT):
-        off = (found["metadata"].get("annotations") or {}).get("kinema.io/adjustment") == "0"
+        off = (found["metadata"].get("annotations") or {}).get("kinema.io/rightsizing-max-step") == "0"
         assert off is (namespace_of(found) == "online-boutique")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from kinema_core.events import ClusterSnapshot, Event, ForecastMade, IterationStarted, Paused, Pod
+from kinema_core.events import ClusterSnapshot, Event, ExecutionPaused, ForecastMade, IterationStarted, Pod
 from kinema_core.runtime.envelope import origin
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
@@ -25,7 +25,7 @@ def forecast(number: int, cluster: str = "c1") -> Event:
 
 def paused(number: int, cluster: str = "c1") -> Event:
     """An operator's pause."""
-    return origin(Paused(by="ann"), id_=f"pause-{number}", cluster=cluster, iteration="", now=NOW)
+    return origin(ExecutionPaused(by="ann"), id_=f"pause-{number}", cluster=cluster, iteration="", now=NOW)
 
 
 def snapshot(version: int, pods: int, cluster: str = "c1") -> Event:

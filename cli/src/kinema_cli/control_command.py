@@ -13,14 +13,14 @@ from rich.console import Console
 
 from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.plans import HELD, REFUSED, RUNNING, Fate, read_fates
-from kinema_core.events import AbortRequested, Approved, Paused, Resumed
+from kinema_core.events import AbortRequested, ExecutionPaused, ExecutionResumed, PlanApproved
 from kinema_core.runtime.bus import Bus, BusError
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.settings import RuntimeSettings
 
-Word = Paused | Resumed | Approved | AbortRequested
+Word = ExecutionPaused | ExecutionResumed | PlanApproved | AbortRequested
 _NO_PAUSE: Final = (
     "; that is no pause, and the next plan may have the same aim: `kinema pause` lets none be carried out"
 )
@@ -68,11 +68,11 @@ def say(*, nats: str, cluster: str, word: Word) -> int:
 
 def _told(word: Word, cluster: str) -> str:
     match word:
-        case Paused():
+        case ExecutionPaused():
             return f"paused cluster {cluster}"
-        case Resumed():
+        case ExecutionResumed():
             return f"resumed cluster {cluster}"
-        case Approved():
+        case PlanApproved():
             return f"approved plan {word.plan} of cluster {cluster}"
         case AbortRequested():
             return f"asked to abort the running plan of cluster {cluster}"
@@ -102,15 +102,15 @@ async def _iteration(bus: Bus, word: Word, cluster: str) -> str:
         _RefusedError: the word would change nothing.
     """
     match word:
-        case Approved(plan=plan):
+        case PlanApproved(plan=plan):
             return _approved(await read_fates(bus), plan, paused=await _paused(bus))
         case AbortRequested():
             if _executing(await read_fates(bus)) is None:
                 raise _RefusedError(3, f"no plan of cluster {cluster} is being carried out")
             return ""
-        case Paused() | Resumed():
+        case ExecutionPaused() | ExecutionResumed():
             paused = await _paused(bus)
-            if isinstance(word, Paused) == paused:
+            if isinstance(word, ExecutionPaused) == paused:
                 raise _RefusedError(3, f"cluster {cluster} is {'paused already' if paused else 'not paused'}")
             return ""
 
@@ -142,6 +142,6 @@ def _approved(fates: Mapping[str, Fate], plan: str, *, paused: bool) -> str:
 
 async def _paused(bus: Bus) -> bool:
     """Whether a pause came after the last resumption."""
-    last = [await bus.last("LOG", kind) for kind in ("paused", "resumed")]
+    last = [await bus.last("LOG", kind) for kind in ("execution-paused", "execution-resumed")]
     paused, resumed = (item.sequence if item is not None else 0 for item in last)
     return paused > resumed

@@ -78,7 +78,7 @@ class SimulatorAddress(msgspec.Struct, frozen=True):
 def service_settings() -> dict[str, dict[str, object]]:
     """How the demo's services differ from their defaults."""
     return {
-        "observer": {"settle_seconds": SETTLE_SECONDS},
+        "observer": {"stabilization_window_seconds": SETTLE_SECONDS},
         "optimizer": {"planning": {"time_limit_seconds": SOLVE_SECONDS}},
     }
 

@@ -20,7 +20,7 @@ from kinema_cli.report.build import build_report
 from kinema_cli.report.data import ReportData
 from kinema_cli.report.from_run import cluster_at, offers_in, run_report
 from kinema_cli.report.history import read_history
-from kinema_core.events import ExecutionAborted, ExecutionFinished, ForecastMade, Plan, PlanAccepted
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, ForecastMade, Plan, PlanAccepted
 from kinema_optimizer.planning.planner import reference_for
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import ClockStop
@@ -87,7 +87,7 @@ def summarise(recording: Recording, history: bytes, *, out: Path, wall_seconds: 
         literal=_literal(recording),
         data=data,
         plans=tuple(proposals[event.body.plan] for event in log if isinstance(event.body, PlanAccepted)),
-        finished=sum(isinstance(event.body, ExecutionFinished) for event in log),
+        finished=sum(isinstance(event.body, ExecutionCompleted) for event in log),
         aborted=sum(isinstance(event.body, ExecutionAborted) for event in log),
         wall_seconds=wall_seconds,
         recorded_seconds=recording.seconds,

@@ -13,16 +13,16 @@ from kinema_core.events import (
     AbortRequested,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     Figures,
     Placement,
     Plan,
     PlanAccepted,
     Pod,
     Step,
-    StepDone,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
     Workload,
 )
 from kinema_core.model.cluster import Cluster
@@ -92,7 +92,7 @@ class Steps(msgspec.Struct, frozen=True):
     """The steps of one plan: what was intended, by id, and how the latest attempt ended."""
 
     intended: Mapping[str, Step]
-    settled: Mapping[str, StepDone | StepFailed]
+    settled: Mapping[str, StepSucceeded | StepFailed]
     newest: datetime | None
 
     @property
@@ -101,22 +101,22 @@ class Steps(msgspec.Struct, frozen=True):
         return tuple(step for key, step in self.intended.items() if key not in self.settled)
 
     @property
-    def done(self) -> Mapping[str, StepDone]:
+    def done(self) -> Mapping[str, StepSucceeded]:
         """Steps that were made, by id."""
-        return {key: body for key, body in self.settled.items() if isinstance(body, StepDone)}
+        return {key: body for key, body in self.settled.items() if isinstance(body, StepSucceeded)}
 
 
 def steps_of(plan: str, events: list[Event]) -> Steps:
     """The steps of a plan among these events."""
     intended: dict[str, Step] = {}
-    settled: dict[str, StepDone | StepFailed] = {}
+    settled: dict[str, StepSucceeded | StepFailed] = {}
     newest = None
     for event in events:
         body = event.body
-        if not isinstance(body, StepIntended | StepDone | StepFailed) or body.plan != plan:
+        if not isinstance(body, StepStarted | StepSucceeded | StepFailed) or body.plan != plan:
             continue
         newest = event.time
-        if isinstance(body, StepIntended):
+        if isinstance(body, StepStarted):
             intended[body.step.id] = body.step
             # A new attempt makes an old failure history.
             settled.pop(body.step.id, None)
@@ -133,7 +133,7 @@ def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> Execution
     plan = item.event.body.plan
     steps = steps_of(plan, events)
     # Not the newest end of all: deletions of single nodes that the observer asks for end, too.
-    ends = [event.body for event in events if isinstance(event.body, ExecutionFinished | ExecutionAborted)]
+    ends = [event.body for event in events if isinstance(event.body, ExecutionCompleted | ExecutionAborted)]
     ended = next((body for body in ends if body.plan == plan), None)
     over = ended is not None
     aborted = ended if isinstance(ended, ExecutionAborted) else None
@@ -166,7 +166,7 @@ async def unended(bus: Bus) -> str:
     begun = await bus.last("LOG", "plan-accepted")
     if not isinstance(begun, Stored) or not isinstance(begun.event.body, PlanAccepted):
         return ""
-    ends = [await bus.last("LOG", kind) for kind in ("execution-finished", "execution-aborted")]
+    ends = [await bus.last("LOG", kind) for kind in ("execution-completed", "execution-aborted")]
     over = any(end is not None and end.sequence > begun.sequence for end in ends)
     return "" if over else begun.event.body.plan
 

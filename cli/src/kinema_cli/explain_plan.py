@@ -14,12 +14,12 @@ from kinema_cli.broker import settings_for
 from kinema_cli.output import cell
 from kinema_cli.plan_table import plan_tables
 from kinema_cli.report.protocol import figures_in_a_line
-from kinema_core.events import EMPTY, Figures, Plan, PlanAccepted, PlanHeld, PlanRefused
+from kinema_core.events import EMPTY, Figures, Plan, PlanAccepted, PlanApprovalRequested, PlanRejected
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.nats_bus import connect
 
-_KINDS: Final = ("plan-proposed", "plan-accepted", "plan-held", "plan-refused")
+_KINDS: Final = ("plan-proposed", "plan-accepted", "plan-approval-requested", "plan-rejected")
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,17 +71,21 @@ async def read_plan(bus: Bus, id_: str) -> PlanExplanation | None:
         event, body = item.event, item.event.body
         if isinstance(body, Plan) and event.id == id_:
             found = PlanExplanation(id=id_, proposed=event.time, plan=body, verdicts=())
-        elif found is not None and isinstance(body, PlanAccepted | PlanHeld | PlanRefused) and body.plan == id_:
+        elif (
+            found is not None
+            and isinstance(body, PlanAccepted | PlanApprovalRequested | PlanRejected)
+            and body.plan == id_
+        ):
             found = msgspec.structs.replace(found, verdicts=(*found.verdicts, _verdict(body, event.time)))
     return found
 
 
-def _verdict(body: PlanAccepted | PlanHeld | PlanRefused, at: datetime) -> Verdict:
+def _verdict(body: PlanAccepted | PlanApprovalRequested | PlanRejected, at: datetime) -> Verdict:
     if isinstance(body, PlanAccepted):
         return Verdict(at=at, fate="accepted", figures=body.figures)
     return Verdict(
         at=at,
-        fate="held" if isinstance(body, PlanHeld) else "refused",
+        fate="held" if isinstance(body, PlanApprovalRequested) else "refused",
         rule=body.rule,
         reason=body.reason,
         would_change=body.would_change,

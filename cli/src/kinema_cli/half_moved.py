@@ -8,12 +8,12 @@ from typing import Final
 
 from kinema_cli.execution_status import Steps, steps_of
 from kinema_cli.output import counted
-from kinema_core.events import Step, StepDone
+from kinema_core.events import Step, StepSucceeded
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, annotations_of, connect, workload_path
 from kinema_rescheduler.names import ROLLED
 
-_KINDS: Final = ("step-intended", "step-done", "step-failed")
+_KINDS: Final = ("step-started", "step-succeeded", "step-failed")
 _ENDS: Final = {"surge-up": "surge-down", "roll": "roll-finish"}
 """What begins a move that leaves something to give back → what gives it back."""
 _MOST: Final = 10
@@ -51,7 +51,7 @@ def moving(steps: Steps) -> tuple[Step, ...]:
 
 def _goes_on(steps: Steps, begun: Step) -> bool:
     outcome = steps.settled.get(begun.id)
-    made = outcome is None or (isinstance(outcome, StepDone) and outcome.outcome != "void")
+    made = outcome is None or (isinstance(outcome, StepSucceeded) and outcome.outcome != "void")
     end = _ENDS[begun.kind] + begun.id.removeprefix(begun.kind)
     return made and end not in steps.done and f"restore/{begun.target}" not in steps.done
 

@@ -182,18 +182,18 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
 def pause(nats: Nats = BROKER, cluster: ClusterName = CLUSTER, reason: Reason = "") -> None:
     """Let no new plan be carried out. What runs goes on."""
     from kinema_cli.control_command import operator, say
-    from kinema_core.events import Paused
+    from kinema_core.events import ExecutionPaused
 
-    raise typer.Exit(say(nats=nats, cluster=cluster, word=Paused(by=operator(), reason=reason)))
+    raise typer.Exit(say(nats=nats, cluster=cluster, word=ExecutionPaused(by=operator(), reason=reason)))
 
 
 @app.command()
 def resume(nats: Nats = BROKER, cluster: ClusterName = CLUSTER) -> None:
     """End a pause."""
     from kinema_cli.control_command import operator, say
-    from kinema_core.events import Resumed
+    from kinema_core.events import ExecutionResumed
 
-    raise typer.Exit(say(nats=nats, cluster=cluster, word=Resumed(by=operator())))
+    raise typer.Exit(say(nats=nats, cluster=cluster, word=ExecutionResumed(by=operator())))
 
 
 @app.command()
@@ -204,9 +204,9 @@ def approve(
 ) -> None:
     """Approve a plan that waits for it."""
     from kinema_cli.control_command import operator, say
-    from kinema_core.events import Approved
+    from kinema_core.events import PlanApproved
 
-    raise typer.Exit(say(nats=nats, cluster=cluster, word=Approved(plan=plan, by=operator())))
+    raise typer.Exit(say(nats=nats, cluster=cluster, word=PlanApproved(plan=plan, by=operator())))
 
 
 @app.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kinema_rescheduler.kubernetes.client import Json, annotations_of, connect
-from kinema_rescheduler.names import EXPIRY, FENCING, OPTIMIZED, PLAN
+from kinema_rescheduler.names import DISRUPTED, FENCING, OPTIMIZED, PLAN
 
 if TYPE_CHECKING:
     from kinema_core.events import Node
@@ -38,7 +38,9 @@ class Marks:
     def told(self) -> str:
         """Which nodes have which marks."""
         stay = "stays" if len(self.closed) == 1 else "stay"
-        parts = [f"{_names(self.closed)} {stay} closed to new pods (taint {EXPIRY}:NoSchedule)"] if self.closed else []
+        parts = (
+            [f"{_names(self.closed)} {stay} closed to new pods (taint {DISRUPTED}:NoSchedule)"] if self.closed else []
+        )
         carry = "carries" if len(self.labelled) == 1 else "carry"
         parts += [f"{_names(self.labelled)} {carry} labels of a plan (kinema.io/…)"] if self.labelled else []
         return "; ".join(parts)
@@ -47,8 +49,8 @@ class Marks:
     def by_hand(self) -> str:
         """What takes them off where no Kinema is left that could."""
         every = " ".join((*self.closed, *self.labelled))
-        untaint = f"kubectl taint nodes {' '.join(self.closed)} {EXPIRY}:NoSchedule- && " if self.closed else ""
-        labels = f"kubectl label nodes {every} {EXPIRY}- {OPTIMIZED}-"
+        untaint = f"kubectl taint nodes {' '.join(self.closed)} {DISRUPTED}:NoSchedule- && " if self.closed else ""
+        labels = f"kubectl label nodes {every} {DISRUPTED}- {OPTIMIZED}-"
         command = f"{untaint}{labels} && kubectl annotate nodes {every} {PLAN}- {FENCING}-"
         return f"where that broker is gone for good: `{command}`"
 
@@ -84,6 +86,8 @@ def _taints(node: Json) -> set[str]:
 
 def _marks(nodes: Iterable[tuple[str, set[str], set[str]]]) -> Marks:
     every = sorted(nodes, key=lambda node: node[0])
-    closed = tuple(name for name, _, taints in every if EXPIRY in taints)
-    labelled = tuple(name for name, keys, taints in every if EXPIRY not in taints and keys & {EXPIRY, OPTIMIZED, PLAN})
+    closed = tuple(name for name, _, taints in every if DISRUPTED in taints)
+    labelled = tuple(
+        name for name, keys, taints in every if DISRUPTED not in taints and keys & {DISRUPTED, OPTIMIZED, PLAN}
+    )
     return Marks(closed, labelled)

@@ -129,9 +129,9 @@ def _notes(plan: Plan) -> Iterable[tuple[str, str]]:
     """What else there is to say of moves and rules."""
     if unmoved := int(plan.figures.get(_UNORDERED, 0)):
         yield "stay", f"{counted(unmoved, 'more pod')}, for which no order of moves was found"
-    if plan.gathered:
+    if plan.redundancy_loss:
         yield "on one node", _gathered(plan)
-    looked = 0 if plan.binding else rules_looked_at(plan)
+    looked = 0 if plan.constraint_costs else rules_looked_at(plan)
     if looked:
         yield (
             "rules",
@@ -169,12 +169,12 @@ def _is(nodes: int, done: str) -> str:
 
 def _gathered(plan: Plan) -> str:
     """A word on workloads that come together, the largest by name."""
-    first = ", ".join(f"{one.workload} ({one.pods:,})" for one in plan.gathered[:_FEW])
-    more = f" and {len(plan.gathered) - _FEW:,} more" if len(plan.gathered) > _FEW else ""
-    has = "is on several nodes now and has" if len(plan.gathered) == 1 else "are on several nodes now and have"
+    first = ", ".join(f"{one.workload} ({one.pods:,})" for one in plan.redundancy_loss[:_FEW])
+    more = f" and {len(plan.redundancy_loss) - _FEW:,} more" if len(plan.redundancy_loss) > _FEW else ""
+    has = "is on several nodes now and has" if len(plan.redundancy_loss) == 1 else "are on several nodes now and have"
     return (
-        f"{counted(len(plan.gathered), 'workload')} {has} all pods on one afterwards: {first}{more}; a topology spread "
-        "over hosts would prevent it"
+        f"{counted(len(plan.redundancy_loss), 'workload')} {has} all pods on one afterwards: {first}{more}; a topology "
+        "spread over hosts would prevent it"
     )
 
 
@@ -310,7 +310,7 @@ def _given_up(plan: Plan) -> Table:
     table = _table(
         "Preferences given up", "workload", "preference", "weight", "pods", f"worth {plan.cost.unit}", numbers=_GIVEN
     )
-    dearest = sorted(plan.given_up, key=lambda one: (-one.weight * one.pods, one.workload, one.preference))
+    dearest = sorted(plan.violated_preferences, key=lambda one: (-one.weight * one.pods, one.workload, one.preference))
     return _fill(
         table,
         [(one.workload, one.preference, f"{one.weight}", f"{one.pods:,}", f"{one.price:.6f}") for one in dearest],
@@ -333,7 +333,7 @@ def _binding(plan: Plan) -> Table:
         "USD a month",
         numbers=_NUMBERS,
     )
-    dearest = sorted(plan.binding, key=lambda item: (-item.usd_per_hour, item.constraint))
+    dearest = sorted(plan.constraint_costs, key=lambda item: (-item.usd_per_hour, item.constraint))
     rows = [
         (item.constraint, f"{item.usd_per_hour:.4f}", f"{item.usd_per_hour * HOURS_PER_MONTH:,.2f}") for item in dearest
     ]

@@ -13,12 +13,12 @@ from kinema_cli.output import counted
 from kinema_core.events import (
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     Plan,
     PlanAccepted,
-    PlanHeld,
-    PlanRefused,
-    StepDone,
+    PlanApprovalRequested,
+    PlanRejected,
+    StepSucceeded,
 )
 from kinema_core.runtime.bus import Bus, Stored
 
@@ -29,11 +29,17 @@ REFUSED: Final = "refused"
 IN_PART: Final = "carried out in part"
 _FATES: Final[Mapping[type, str]] = {
     PlanAccepted: RUNNING,
-    PlanHeld: HELD,
-    PlanRefused: REFUSED,
+    PlanApprovalRequested: HELD,
+    PlanRejected: REFUSED,
     ExecutionAborted: "aborted",
 }
-_FATE_KINDS: Final = ("plan-accepted", "plan-held", "plan-refused", "execution-finished", "execution-aborted")
+_FATE_KINDS: Final = (
+    "plan-accepted",
+    "plan-approval-requested",
+    "plan-rejected",
+    "execution-completed",
+    "execution-aborted",
+)
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +52,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     """The decider's rule that refused or held it."""
     iteration: str = ""
-    end: ExecutionFinished | None = None
+    end: ExecutionCompleted | None = None
     """How it ended, where it was carried out, whole or in part."""
 
 
@@ -79,17 +85,17 @@ async def read_fates(bus: Bus) -> dict[str, Fate]:
             body = item.event.body
             reason, detail = getattr(body, "reason", ""), getattr(body, "detail", "")
             fate, why = _FATES.get(type(body), ""), f"{reason}: {detail}" if detail else reason
-            if isinstance(body, ExecutionFinished):
+            if isinstance(body, ExecutionCompleted):
                 fate, why = how_far(body)
             plan = str(getattr(body, "plan", ""))
             fates.pop(plan, None)
             rule = str(getattr(body, "rule", ""))
-            end = body if isinstance(body, ExecutionFinished) else None
+            end = body if isinstance(body, ExecutionCompleted) else None
             fates[plan] = Fate(fate=fate, why=why, rule=rule, iteration=item.event.iteration, end=end)
     return fates
 
 
-def how_far(end: ExecutionFinished) -> tuple[str, str]:
+def how_far(end: ExecutionCompleted) -> tuple[str, str]:
     """Whether the plan was carried out whole, and what was not done, such as `2 nodes kept, 1 workload skipped`."""
     told = (("nodes_kept", "node", "kept"), ("workloads_skipped", "workload", "skipped"))
     undone = ((int(end.figures.get(name, 0)), what, fate) for name, what, fate in told)
@@ -97,7 +103,7 @@ def how_far(end: ExecutionFinished) -> tuple[str, str]:
     return IN_PART if left else "carried out", left
 
 
-def cost_reached(plan: Plan, done: Mapping[str, StepDone], end: ExecutionFinished) -> float | None:
+def cost_reached(plan: Plan, done: Mapping[str, StepSucceeded], end: ExecutionCompleted) -> float | None:
     """USD per hour of the nodes after a plan that was carried out in part, as it knows them; None where that is open.
 
     Args:
@@ -154,17 +160,17 @@ async def read_plans(bus: Bus, most: int) -> tuple[PlanLine, ...]:
     return tuple(_reached(line, told.get(line.id), made.get(line.id, {}), fates.get(line.id, Fate())) for line in lines)
 
 
-async def _made(bus: Bus, plans: Collection[str], start: int) -> dict[str, dict[str, StepDone]]:
+async def _made(bus: Bus, plans: Collection[str], start: int) -> dict[str, dict[str, StepSucceeded]]:
     """The steps that were made of these plans, by plan and id."""
-    found: dict[str, dict[str, StepDone]] = {plan: {} for plan in plans}
-    async for item in bus.read("LOG", start=start, kinds=("step-done",)):
+    found: dict[str, dict[str, StepSucceeded]] = {plan: {} for plan in plans}
+    async for item in bus.read("LOG", start=start, kinds=("step-succeeded",)):
         body = item.event.body if isinstance(item, Stored) else None
-        if isinstance(body, StepDone) and body.plan in found:
+        if isinstance(body, StepSucceeded) and body.plan in found:
             found[body.plan][body.step] = body
     return found
 
 
-def _reached(line: PlanLine, plan: Plan | None, done: Mapping[str, StepDone], fate: Fate) -> PlanLine:
+def _reached(line: PlanLine, plan: Plan | None, done: Mapping[str, StepSucceeded], fate: Fate) -> PlanLine:
     """The line with what the cluster costs after a plan that was carried out in part."""
     reached = cost_reached(plan, done, fate.end) if plan is not None and fate.end is not None else None
     if plan is None or reached is None:

@@ -11,18 +11,18 @@ from kinema_cli.simulator import View
 from kinema_core.events import (
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     ForecastMade,
     IterationSkipped,
     IterationStarted,
+    NoPlanFound,
     Plan,
     PlanAccepted,
-    PlanHeld,
-    PlanNone,
-    PlanRefused,
-    StepDone,
+    PlanApprovalRequested,
+    PlanRejected,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 
 
@@ -36,9 +36,9 @@ class Progress:
     forecast: str = ""
     proposals: dict[str, Plan] = field(default_factory=dict)
     accepted: dict[str, Plan] = field(default_factory=dict)
-    ended: dict[str, ExecutionFinished | ExecutionAborted] = field(default_factory=dict)
-    intended: dict[str, StepIntended] = field(default_factory=dict)
-    done: dict[str, StepDone] = field(default_factory=dict)
+    ended: dict[str, ExecutionCompleted | ExecutionAborted] = field(default_factory=dict)
+    intended: dict[str, StepStarted] = field(default_factory=dict)
+    done: dict[str, StepSucceeded] = field(default_factory=dict)
     failed: list[StepFailed] = field(default_factory=list)
     settled: bool = False
     """Whether everything accepted has ended, and the pipeline has looked again since and found nothing more to do."""
@@ -60,7 +60,7 @@ class Progress:
                 if plan in self.proposals:
                     self.accepted[plan] = self.proposals[plan]
                 self.waiting, self.settled = "for the execution", False
-            case PlanRefused() | PlanNone() | PlanHeld():
+            case PlanRejected() | NoPlanFound() | PlanApprovalRequested():
                 self.settled = bool(self.ended) and self.accepted.keys() <= self.ended.keys()
                 self.waiting = "for the next iteration"
             case _:
@@ -68,13 +68,13 @@ class Progress:
 
     def _fold_execution(self, event: Event) -> None:
         match event.body:
-            case StepIntended(step=step):
+            case StepStarted(step=step):
                 self.intended[step.id] = event.body
-            case StepDone(step=step_id):
+            case StepSucceeded(step=step_id):
                 self.done[step_id] = event.body
             case StepFailed():
                 self.failed.append(event.body)
-            case ExecutionFinished(plan=plan) | ExecutionAborted(plan=plan):
+            case ExecutionCompleted(plan=plan) | ExecutionAborted(plan=plan):
                 self.ended[plan] = event.body
                 self.waiting = "for the next iteration"
             case _:

@@ -1,4 +1,4 @@
-"""A file with settings of several services, JSON or YAML: `{"decider": {"limits": {"min_saving": 0.05}}}`."""
+"""A file with settings of several services, JSON or YAML: `{"decider": {"limits": {"min_savings_fraction": 0.05}}}`."""
 
 from __future__ import annotations
 

@@ -23,18 +23,18 @@ from kinema_core.events import (
     ClusterSnapshot,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
+    ExecutionPaused,
+    ExecutionResumed,
     Figures,
     ForecastMade,
     IterationSkipped,
     IterationStarted,
-    Paused,
+    NoPlanFound,
     Plan,
     PlanAccepted,
-    PlanHeld,
-    PlanNone,
-    PlanRefused,
-    Resumed,
+    PlanApprovalRequested,
+    PlanRejected,
 )
 from kinema_core.events.frozen import EMPTY
 from kinema_core.model.cluster import Cluster, evolve
@@ -135,24 +135,24 @@ _LOG_KINDS: Final = (
     "iteration-skipped",
     "forecast-made",
     "plan-proposed",
-    "plan-none",
+    "no-plan-found",
     "plan-accepted",
-    "plan-refused",
-    "plan-held",
-    "execution-finished",
+    "plan-rejected",
+    "plan-approval-requested",
+    "execution-completed",
     "execution-aborted",
     "abort-requested",
-    "paused",
-    "resumed",
+    "execution-paused",
+    "execution-resumed",
 )
 _STAGES: Final[Mapping[type, str]] = {
     ForecastMade: "optimizing",
     Plan: "deciding",
-    PlanHeld: "held",
+    PlanApprovalRequested: "held",
     PlanAccepted: "executing",
-    PlanNone: "over",
-    PlanRefused: "over",
-    ExecutionFinished: "over",
+    NoPlanFound: "over",
+    PlanRejected: "over",
+    ExecutionCompleted: "over",
     ExecutionAborted: "over",
 }
 """Where an iteration is after such an event."""
@@ -160,7 +160,7 @@ _STAGES: Final[Mapping[type, str]] = {
 _RUNS: Final = frozenset({"forecasting", "optimizing", "deciding", "executing"})
 """Stages in which an iteration goes on by itself."""
 _STATE_KINDS: Final = ("cluster-delta", "cluster-snapshot")
-_STEP_KINDS: Final = ("step-intended", "step-done", "step-failed", "execution-finished", "execution-aborted")
+_STEP_KINDS: Final = ("step-started", "step-succeeded", "step-failed", "execution-completed", "execution-aborted")
 
 
 async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:
@@ -244,11 +244,11 @@ def _latest(newest: Mapping[str, Stored], *kinds: str) -> Stored | None:
 
 
 def _pause(newest: Mapping[str, Stored]) -> PauseStatus:
-    last = _latest(newest, "paused", "resumed")
+    last = _latest(newest, "execution-paused", "execution-resumed")
     match last.event.body if last is not None else None:
-        case Paused(by=by, reason=reason) if last is not None:
+        case ExecutionPaused(by=by, reason=reason) if last is not None:
             return PauseStatus(paused=True, by=by, reason=reason, since=last.event.time)
-        case Resumed(by=by) if last is not None:
+        case ExecutionResumed(by=by) if last is not None:
             return PauseStatus(paused=False, by=by, since=last.event.time)
         case _:
             return PauseStatus(paused=False)
@@ -271,7 +271,7 @@ def _iteration(newest: Mapping[str, Stored], steps: list[Event]) -> IterationSta
     started, body = found
     last = max(_said_in(newest, started), key=lambda item: item.sequence)
     stage, outcome = _stage(last.event, body.mode)
-    if isinstance(last.event.body, ExecutionFinished):
+    if isinstance(last.event.body, ExecutionCompleted):
         cost = _cost(newest, steps, last.event.body) if outcome.startswith(f"plan {IN_PART}") else ""
         outcome += f"; {cost}" if cost else ""
     return IterationStatus(
@@ -285,7 +285,7 @@ def _iteration(newest: Mapping[str, Stored], steps: list[Event]) -> IterationSta
     )
 
 
-def _cost(newest: Mapping[str, Stored], steps: list[Event], end: ExecutionFinished) -> str:
+def _cost(newest: Mapping[str, Stored], steps: list[Event], end: ExecutionCompleted) -> str:
     """What the cluster costs after the newest plan, which was not carried out whole; empty where that is open."""
     plan = newest.get("plan-proposed")
     if plan is None or plan.event.id != end.plan or not isinstance(plan.event.body, Plan):
@@ -303,10 +303,10 @@ def _said_in(newest: Mapping[str, Stored], started: Stored) -> list[Stored]:
 def _stage(last: Event, mode: str) -> tuple[str, str]:
     stage = _STAGES.get(type(last.body), "optimizing" if mode == "autoscale" else "forecasting")
     match last.body:
-        case ExecutionFinished():
+        case ExecutionCompleted():
             fate, left = how_far(last.body)
             return stage, f"plan {fate}" + (f": {left}" if left else "")
-        case PlanNone(reason=reason) | PlanRefused(reason=reason) | PlanHeld(reason=reason):
+        case NoPlanFound(reason=reason) | PlanRejected(reason=reason) | PlanApprovalRequested(reason=reason):
             return stage, reason
         case ExecutionAborted(reason=reason, detail=detail):
             return stage, f"{reason}: {detail}"
@@ -342,7 +342,9 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
     if found is None:
         return None
     item, plan = found
-    verdicts = [newest[kind] for kind in ("plan-accepted", "plan-refused", "plan-held") if kind in newest]
+    verdicts = [
+        newest[kind] for kind in ("plan-accepted", "plan-rejected", "plan-approval-requested") if kind in newest
+    ]
     mine = [other for other in verdicts if getattr(other.event.body, "plan", None) == item.event.id]
     last = max(mine, key=lambda other: other.sequence, default=None)
     verdict = last.event.body if last is not None else None
@@ -361,10 +363,10 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
     match verdict:
         case PlanAccepted(figures=figures):
             return msgspec.structs.replace(proposal, fate="accepted", figures=figures)
-        case PlanRefused() | PlanHeld():
+        case PlanRejected() | PlanApprovalRequested():
             return msgspec.structs.replace(
                 proposal,
-                fate="refused" if isinstance(verdict, PlanRefused) else "held",
+                fate="refused" if isinstance(verdict, PlanRejected) else "held",
                 rule=verdict.rule,
                 reason=verdict.reason,
                 would_change=verdict.would_change,

@@ -81,7 +81,7 @@ def _pipeline_options(options: UpOptions) -> PipelineOptions:
     provider = provider_setting(options.provider)
     supplied: dict[str, dict[str, object]] = {"rescheduler": {"provider": provider, "steering": options.steering}}
     given = read_service_settings(options.settings, supplied) if options.settings is not None else {}
-    own = {"steering": options.steering, "known_as": known_as(options.out)}
+    own = {"steering": options.steering, "instance_name": instance_name(options.out)}
     rescheduler = {**own, **given.get("rescheduler", {})}
     return PipelineOptions(
         directory=options.out,
@@ -100,7 +100,7 @@ def _from_anywhere(kubeconfig: Path) -> Path:
     return Path(os.pathsep.join(str(file.expanduser().absolute()) for file in kubeconfig_files(kubeconfig)))
 
 
-def known_as(directory: Path) -> str:
+def instance_name(directory: Path) -> str:
     """What people are told of where this Kinema runs."""
     return f"`kinema up --out {directory.resolve()}` on {gethostname()} (process {getpid()})"
 
@@ -192,7 +192,7 @@ async def _claim(options: PipelineOptions, holder: str) -> None:
     """Claim the cluster for the rescheduler to come, which keeps it; raises EffectError where it cannot be had."""
     api = await connect(str(options.kubeconfig), context=options.context)
     try:
-        await ClusterClaim(api, holder, process=known_as(options.directory)).take()
+        await ClusterClaim(api, holder, process=instance_name(options.directory)).take()
     finally:
         await api.close()
 

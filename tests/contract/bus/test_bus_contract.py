@@ -168,7 +168,7 @@ class TestRead:
             await bus.publish(event)
         one = await everything(bus, "LOG", kinds=("iteration-started",))
         assert one == [iteration(1, CLUSTER), iteration(2, CLUSTER)]
-        two = await everything(bus, "LOG", kinds=("forecast-made", "paused"))
+        two = await everything(bus, "LOG", kinds=("forecast-made", "execution-paused"))
         assert two == [paused(1, CLUSTER), forecast(1, CLUSTER)]
 
     async def test_many_events_come_in_order_without_a_gap(self, pipeline: Pipeline) -> None:

@@ -10,7 +10,7 @@ from tests.contract.provider.rooms import BOOTING, ZONE, DelegateRoom, Room
 from tests.contract.provider.test_provider_contract import until
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, ExecutionFinished, Offer, Plan
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Offer, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.engine.kinds import CONFIG_MAP, NODE
@@ -28,7 +28,7 @@ def onto_a_new_node(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
     return plan_for(cluster, offers, to=to, boot={"kinema-1": offer.name}, delete=["tiny-2"])
 
 
-async def carry_out(room: Room, **more: Any) -> ExecutionFinished | ExecutionAborted:
+async def carry_out(room: Room, **more: Any) -> ExecutionCompleted | ExecutionAborted:
     """A rescheduler with the room's provider carries the plan out."""
     return await room.world.carry_out(onto_a_new_node, limits=LIMITS, provided=room.provider, **more)
 
@@ -151,7 +151,7 @@ async def test_emptied_nodes_are_left_to_the_autoscaler(room: Room) -> None:
 
     loop.every(10_000, autoscale)
     end = await room.world.carry_out(emptied, limits=LIMITS, provided=room.provider)
-    assert isinstance(end, ExecutionFinished), told(room)
+    assert isinstance(end, ExecutionCompleted), told(room)
     assert [node["metadata"]["name"] for node in store.sorted(NODE)] == ["tiny-1"]
     assert end.figures["deleted"] == 2
     assert room.world.least_ready == FLOORS

@@ -33,7 +33,7 @@ class _Rule:
 def blocked(
     plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None] = MappingProxyType({})
 ) -> tuple[Blocked, ...]:
-    """The rules behind the nodes that stay, named as in the plan's `binding`; the one whose nodes cost most first.
+    """The rules behind the nodes that stay, named as in `constraint_costs` of the plan, dearest first.
 
     Args:
         plan: names the pods that may not move.

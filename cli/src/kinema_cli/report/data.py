@@ -179,9 +179,9 @@ class ReportData:
     """Pod, code and reason of each pod that the plan places nowhere."""
     quarantined: tuple[tuple[str, str, str], ...] = ()
     """Object, path and reason of each object that could not be read."""
-    given_up: tuple[tuple[str, str, int, int], ...] = ()
+    violated_preferences: tuple[tuple[str, str, int, int], ...] = ()
     """Workload, preference, weight and pods of each preferred rule that the plan ends."""
-    gathered: tuple[tuple[str, int, int, str], ...] = ()
+    redundancy_loss: tuple[tuple[str, int, int, str], ...] = ()
     """Workload, pods, nodes now and the one node then, of each that comes together."""
     facts: tuple[tuple[str, str], ...] = ()
     """Name and value of what is worth knowing about how this came about."""

@@ -33,8 +33,10 @@ def plan_report(plan: Plan, cluster: Cluster, offers: Sequence[Offer], *, title:
         blocked=blocked(plan, cluster),
         unplaced=tuple((item.pod, item.code, item.reason) for item in plan.unplaced),
         quarantined=tuple((item.object, item.path, item.reason) for item in plan.quarantined),
-        given_up=tuple((one.workload, one.preference, one.weight, one.pods) for one in plan.given_up),
-        gathered=tuple((one.workload, one.pods, one.nodes_before, one.node) for one in plan.gathered),
+        violated_preferences=tuple(
+            (one.workload, one.preference, one.weight, one.pods) for one in plan.violated_preferences
+        ),
+        redundancy_loss=tuple((one.workload, one.pods, one.nodes_before, one.node) for one in plan.redundancy_loss),
         facts=facts_of(plan, cluster),
     )
 
@@ -122,7 +124,10 @@ def facts_of(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
         ("stops", stops),
         ("state version", str(plan.base_version)),
         *((name.replace("_", " "), f"{value:g}") for name, value in sorted(plan.figures.items())),
-        *((f"bound without {item.constraint}", f"lower by {item.usd_per_hour:.2f} USD/h") for item in plan.binding),
+        *(
+            (f"bound without {item.constraint}", f"lower by {item.usd_per_hour:.2f} USD/h")
+            for item in plan.constraint_costs
+        ),
     ]
     return (*told_requests(plan, cluster), *((name, value) for name, value in rows if value))
 

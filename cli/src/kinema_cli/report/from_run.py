@@ -21,7 +21,7 @@ from kinema_core.events import (
     ClusterSnapshot,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     Figures,
     Offer,
     Plan,
@@ -67,7 +67,7 @@ def executions_of(log: Sequence[Event]) -> tuple[Execution, ...]:
     ends = {
         event.body.plan: (event.time, event.body.figures)
         for event in log
-        if isinstance(event.body, ExecutionFinished | ExecutionAborted)
+        if isinstance(event.body, ExecutionCompleted | ExecutionAborted)
     }
     found = []
     for event in log:

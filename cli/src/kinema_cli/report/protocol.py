@@ -13,37 +13,37 @@ from kinema_cli.report.data import EventRow
 from kinema_core.events import (
     AbortRequested,
     AnyBody,
-    Approved,
     CatalogPublished,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
+    ExecutionPaused,
+    ExecutionResumed,
     Figures,
     ForecastMade,
     IterationSkipped,
     IterationStarted,
     NodeDeletionRequested,
-    Paused,
+    NoPlanFound,
     Plan,
     PlanAccepted,
-    PlanHeld,
-    PlanNone,
-    PlanRefused,
-    Resumed,
+    PlanApprovalRequested,
+    PlanApproved,
+    PlanRejected,
     ServiceStarted,
     Step,
-    StepDone,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
     kind_of_type,
 )
 
-_REFUSALS = (IterationSkipped, PlanNone, PlanRefused, PlanHeld, StepFailed, ExecutionAborted)
+_REFUSALS = (IterationSkipped, NoPlanFound, PlanRejected, PlanApprovalRequested, StepFailed, ExecutionAborted)
 _PUBLISHED: Final[Mapping[str, tuple[type, ...]]] = {
     "predictor": (ForecastMade,),
-    "optimizer": (Plan, PlanNone),
-    "decider": (PlanAccepted, PlanRefused, PlanHeld),
-    "rescheduler": (CatalogPublished, StepIntended, StepDone, StepFailed, ExecutionFinished, ExecutionAborted),
+    "optimizer": (Plan, NoPlanFound),
+    "decider": (PlanAccepted, PlanRejected, PlanApprovalRequested),
+    "rescheduler": (CatalogPublished, StepStarted, StepSucceeded, StepFailed, ExecutionCompleted, ExecutionAborted),
 }
 
 
@@ -66,7 +66,7 @@ def service_of(body: AnyBody) -> str:
     match body:
         case ServiceStarted(service=service):
             return service
-        case Paused(by=by) | Resumed(by=by) | Approved(by=by) | AbortRequested(by=by):
+        case ExecutionPaused(by=by) | ExecutionResumed(by=by) | PlanApproved(by=by) | AbortRequested(by=by):
             return f"operator ({by})"
         case _:
             return next((name for name, kinds in _PUBLISHED.items() if isinstance(body, kinds)), "observer")
@@ -81,9 +81,9 @@ def in_a_line(body: AnyBody) -> str:
             return _told(reason, figures)
         case NodeDeletionRequested(node=node):
             return f"{node} runs no evictable workload any more"
-        case Paused(reason=reason) | AbortRequested(reason=reason):
+        case ExecutionPaused(reason=reason) | AbortRequested(reason=reason):
             return reason or "no reason given"
-        case Approved(plan=plan):
+        case PlanApproved(plan=plan):
             return plan
         case _:
             return _plan_in_a_line(body)
@@ -96,11 +96,11 @@ def _plan_in_a_line(body: AnyBody) -> str:
         case Plan(cost=cost):
             gap = "unknown" if cost.gap is None else f"{cost.gap:.2%}"
             return f"{body.status}: {cost.before:.2f} → {cost.after:.2f} {cost.unit}, {body.moves} moves, gap {gap}"
-        case PlanNone(reason=reason, figures=figures):
+        case NoPlanFound(reason=reason, figures=figures):
             return _told(reason, figures)
         case PlanAccepted(version=version, figures=figures):
             return _told(f"judged on state {version}", figures)
-        case PlanRefused() | PlanHeld():
+        case PlanRejected() | PlanApprovalRequested():
             told = _told(f"{body.rule}: {body.reason}", body.figures)
             return f"{told}. Would change it: {body.would_change}" if body.would_change else told
         case _:
@@ -109,14 +109,14 @@ def _plan_in_a_line(body: AnyBody) -> str:
 
 def _rest_in_a_line(body: AnyBody) -> str:
     match body:
-        case StepIntended(step=step, attempt=attempt):
+        case StepStarted(step=step, attempt=attempt):
             return f"{step_in_a_line(step)}{'' if attempt == 1 else f', attempt {attempt}'}"
-        case StepDone(step=step_id, outcome=outcome, figures=figures):
+        case StepSucceeded(step=step_id, outcome=outcome, figures=figures):
             return _told(f"{step_id} {outcome}", figures)
         case StepFailed():
             told = _told(f"{body.step}: {body.reason}: {body.detail}", body.figures)
             return f"{told}; {'will be tried again' if body.retry else 'given up'}"
-        case ExecutionFinished(figures=figures):
+        case ExecutionCompleted(figures=figures):
             return _told(f"plan {how_far(body)[0]}", figures)
         case ExecutionAborted():
             left = f"; left behind: {', '.join(body.leftovers)}" if body.leftovers else ""

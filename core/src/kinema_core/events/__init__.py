@@ -34,19 +34,19 @@ from kinema_core.events.bodies import (
     NodeDeletionRequested as NodeDeletionRequested,
 )
 from kinema_core.events.bodies import (
+    NoPlanFound as NoPlanFound,
+)
+from kinema_core.events.bodies import (
     Offer as Offer,
 )
 from kinema_core.events.bodies import (
     PlanAccepted as PlanAccepted,
 )
 from kinema_core.events.bodies import (
-    PlanHeld as PlanHeld,
+    PlanApprovalRequested as PlanApprovalRequested,
 )
 from kinema_core.events.bodies import (
-    PlanNone as PlanNone,
-)
-from kinema_core.events.bodies import (
-    PlanRefused as PlanRefused,
+    PlanRejected as PlanRejected,
 )
 from kinema_core.events.bodies import (
     PodUsage as PodUsage,
@@ -85,34 +85,34 @@ from kinema_core.events.execution import (
     AbortRequested as AbortRequested,
 )
 from kinema_core.events.execution import (
-    Approved as Approved,
-)
-from kinema_core.events.execution import (
     ExecutionAborted as ExecutionAborted,
 )
 from kinema_core.events.execution import (
-    ExecutionFinished as ExecutionFinished,
+    ExecutionCompleted as ExecutionCompleted,
 )
 from kinema_core.events.execution import (
-    Paused as Paused,
+    ExecutionPaused as ExecutionPaused,
 )
 from kinema_core.events.execution import (
-    Resumed as Resumed,
+    ExecutionResumed as ExecutionResumed,
+)
+from kinema_core.events.execution import (
+    PlanApproved as PlanApproved,
 )
 from kinema_core.events.execution import (
     Step as Step,
 )
 from kinema_core.events.execution import (
-    StepDone as StepDone,
-)
-from kinema_core.events.execution import (
     StepFailed as StepFailed,
 )
 from kinema_core.events.execution import (
-    StepIntended as StepIntended,
+    StepKind as StepKind,
 )
 from kinema_core.events.execution import (
-    StepKind as StepKind,
+    StepStarted as StepStarted,
+)
+from kinema_core.events.execution import (
+    StepSucceeded as StepSucceeded,
 )
 from kinema_core.events.frozen import (
     EMPTY as EMPTY,
@@ -220,16 +220,10 @@ from kinema_core.events.objects import (
     kind_of as kind_of,
 )
 from kinema_core.events.plan import (
-    Binding as Binding,
+    ConstraintCost as ConstraintCost,
 )
 from kinema_core.events.plan import (
     Cost as Cost,
-)
-from kinema_core.events.plan import (
-    Gathered as Gathered,
-)
-from kinema_core.events.plan import (
-    GivenUp as GivenUp,
 )
 from kinema_core.events.plan import (
     Held as Held,
@@ -253,6 +247,9 @@ from kinema_core.events.plan import (
     QuarantinedObject as QuarantinedObject,
 )
 from kinema_core.events.plan import (
+    RedundancyLoss as RedundancyLoss,
+)
+from kinema_core.events.plan import (
     Resize as Resize,
 )
 from kinema_core.events.plan import (
@@ -266,6 +263,9 @@ from kinema_core.events.plan import (
 )
 from kinema_core.events.plan import (
     Unplaced as Unplaced,
+)
+from kinema_core.events.plan import (
+    ViolatedPreference as ViolatedPreference,
 )
 from kinema_core.events.subjects import (
     PREFIX as PREFIX,

@@ -12,14 +12,14 @@ from typing import ClassVar, Literal, TypeAlias
 from kinema_core.events.body import Body, Figures
 from kinema_core.events.execution import (
     AbortRequested,
-    Approved,
     ExecutionAborted,
-    ExecutionFinished,
-    Paused,
-    Resumed,
-    StepDone,
+    ExecutionCompleted,
+    ExecutionPaused,
+    ExecutionResumed,
+    PlanApproved,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.events.frozen import EMPTY, FrozenMap
 from kinema_core.events.objects import Amounts, ClusterObject, ObjectKey, Wire
@@ -171,10 +171,10 @@ class ForecastMade(Body, frozen=True, kw_only=True):
     refused: tuple[ForecastRefused, ...] = ()
 
 
-class PlanNone(Body, frozen=True, kw_only=True):
+class NoPlanFound(Body, frozen=True, kw_only=True):
     """The optimizer proposes nothing, and why."""
 
-    TYPE: ClassVar[str] = "plan-none.v1"
+    TYPE: ClassVar[str] = "no-plan-found.v1"
     FAMILY: ClassVar[str] = "plan"
 
     mode: Mode
@@ -194,10 +194,10 @@ class PlanAccepted(Body, frozen=True, kw_only=True):
     figures: Figures = EMPTY
 
 
-class PlanRefused(Body, frozen=True, kw_only=True):
+class PlanRejected(Body, frozen=True, kw_only=True):
     """The plan shall not be carried out: the rule, its figures, and what would change the answer."""
 
-    TYPE: ClassVar[str] = "plan-refused.v1"
+    TYPE: ClassVar[str] = "plan-rejected.v1"
     FAMILY: ClassVar[str] = "plan"
 
     plan: str
@@ -208,10 +208,10 @@ class PlanRefused(Body, frozen=True, kw_only=True):
     figures: Figures = EMPTY
 
 
-class PlanHeld(Body, frozen=True, kw_only=True):
+class PlanApprovalRequested(Body, frozen=True, kw_only=True):
     """The plan waits for an operator (approval mode)."""
 
-    TYPE: ClassVar[str] = "plan-held.v1"
+    TYPE: ClassVar[str] = "plan-approval-requested.v1"
     FAMILY: ClassVar[str] = "plan"
 
     plan: str
@@ -264,18 +264,18 @@ BODIES: tuple[type[Body] | type[Plan], ...] = (
     NodeDeletionRequested,
     ForecastMade,
     Plan,
-    PlanNone,
+    NoPlanFound,
     PlanAccepted,
-    PlanRefused,
-    PlanHeld,
-    StepIntended,
-    StepDone,
+    PlanRejected,
+    PlanApprovalRequested,
+    StepStarted,
+    StepSucceeded,
     StepFailed,
-    ExecutionFinished,
+    ExecutionCompleted,
     ExecutionAborted,
-    Paused,
-    Resumed,
-    Approved,
+    ExecutionPaused,
+    ExecutionResumed,
+    PlanApproved,
     AbortRequested,
     DeadLetter,
 )
@@ -292,18 +292,18 @@ AnyBody: TypeAlias = (
     | NodeDeletionRequested
     | ForecastMade
     | Plan
-    | PlanNone
+    | NoPlanFound
     | PlanAccepted
-    | PlanRefused
-    | PlanHeld
-    | StepIntended
-    | StepDone
+    | PlanRejected
+    | PlanApprovalRequested
+    | StepStarted
+    | StepSucceeded
     | StepFailed
-    | ExecutionFinished
+    | ExecutionCompleted
     | ExecutionAborted
-    | Paused
-    | Resumed
-    | Approved
+    | ExecutionPaused
+    | ExecutionResumed
+    | PlanApproved
     | AbortRequested
     | DeadLetter
 )

@@ -47,10 +47,10 @@ class Step(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """New requests per pod, for `roll`."""
 
 
-class StepIntended(Body, frozen=True, kw_only=True):
+class StepStarted(Body, frozen=True, kw_only=True):
     """The effect is about to be tried. `fencing` is the lease revision of the process that does it."""
 
-    TYPE: ClassVar[str] = "step-intended.v1"
+    TYPE: ClassVar[str] = "step-started.v1"
     FAMILY: ClassVar[str] = "exec"
 
     plan: str
@@ -60,10 +60,10 @@ class StepIntended(Body, frozen=True, kw_only=True):
     attempt: int = 1
 
 
-class StepDone(Body, frozen=True, kw_only=True):
+class StepSucceeded(Body, frozen=True, kw_only=True):
     """The effect was made, or found made."""
 
-    TYPE: ClassVar[str] = "step-done.v1"
+    TYPE: ClassVar[str] = "step-succeeded.v1"
     FAMILY: ClassVar[str] = "exec"
 
     plan: str
@@ -98,10 +98,10 @@ class StepFailed(Body, frozen=True, kw_only=True):
     figures: Figures = EMPTY
 
 
-class ExecutionFinished(Body, frozen=True, kw_only=True):
+class ExecutionCompleted(Body, frozen=True, kw_only=True):
     """The plan is carried out, but for what `figures` counts as kept or skipped; nothing of ours is left behind."""
 
-    TYPE: ClassVar[str] = "execution-finished.v1"
+    TYPE: ClassVar[str] = "execution-completed.v1"
     FAMILY: ClassVar[str] = "exec"
 
     plan: str
@@ -127,29 +127,29 @@ class ExecutionAborted(Body, frozen=True, kw_only=True):
 # --- control: what the operator says
 
 
-class Paused(Body, frozen=True, kw_only=True):
+class ExecutionPaused(Body, frozen=True, kw_only=True):
     """The operator wants no new plan carried out."""
 
-    TYPE: ClassVar[str] = "paused.v1"
+    TYPE: ClassVar[str] = "execution-paused.v1"
     FAMILY: ClassVar[str] = "control"
 
     by: str
     reason: str = ""
 
 
-class Resumed(Body, frozen=True, kw_only=True):
+class ExecutionResumed(Body, frozen=True, kw_only=True):
     """The operator ends the pause."""
 
-    TYPE: ClassVar[str] = "resumed.v1"
+    TYPE: ClassVar[str] = "execution-resumed.v1"
     FAMILY: ClassVar[str] = "control"
 
     by: str
 
 
-class Approved(Body, frozen=True, kw_only=True):
+class PlanApproved(Body, frozen=True, kw_only=True):
     """The operator approves a held plan."""
 
-    TYPE: ClassVar[str] = "approved.v1"
+    TYPE: ClassVar[str] = "plan-approved.v1"
     FAMILY: ClassVar[str] = "control"
 
     plan: str

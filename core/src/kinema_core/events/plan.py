@@ -93,14 +93,14 @@ class PlanStep(Wire, frozen=True, kw_only=True):
     """`namespace/name`, for `move`."""
 
 
-class Binding(Wire, frozen=True, kw_only=True, omit_defaults=False):
+class ConstraintCost(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """What a constraint costs."""
 
     constraint: str
     usd_per_hour: float
 
 
-class GivenUp(Wire, frozen=True, kw_only=True, omit_defaults=False):
+class ViolatedPreference(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """A preferred rule that holds for so many pods of a workload now and does not after the plan."""
 
     workload: str
@@ -113,7 +113,7 @@ class GivenUp(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Of all of them together, in the unit of the plan's cost."""
 
 
-class Gathered(Wire, frozen=True, kw_only=True, omit_defaults=False):
+class RedundancyLoss(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """A workload whose pods run on several nodes now and all on one after the plan: no rule of theirs is against it."""
 
     workload: str
@@ -165,7 +165,7 @@ class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
     held: tuple[Held, ...] = ()
     moves: int
     restarts: int
-    binding: tuple[Binding, ...] = ()
+    constraint_costs: tuple[ConstraintCost, ...] = ()
     solve: Solve
     mode: Mode = "reschedule"
     objective: str = "cost"
@@ -176,9 +176,9 @@ class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Nodes that are there only on the way, to make room: no part of `nodes` and `cost`. Steps boot and delete them."""
     steps: tuple[PlanStep, ...] = ()
     """In which order it is carried out, sorted by wave; empty: in any order."""
-    given_up: tuple[GivenUp, ...] = ()
+    violated_preferences: tuple[ViolatedPreference, ...] = ()
     """Preferred rules that hold now and do not after it, by workload."""
-    gathered: tuple[Gathered, ...] = ()
+    redundancy_loss: tuple[RedundancyLoss, ...] = ()
     """Workloads that one node will have all pods of, though they are on several now; those with most pods first."""
     figures: FrozenMap[float] = EMPTY
     """Sizes of the problem and the like, for people."""

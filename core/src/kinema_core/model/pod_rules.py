@@ -201,7 +201,7 @@ def _strategy_rule(facts: Facts, pod: Pod) -> Verdict | None:
 
 def _risk(facts: Facts, pod: Pod) -> Verdict | None:
     doubt = risk_doubt(facts.cluster, pod)
-    return None if doubt is None else ("restart-risk-unknown", doubt)
+    return None if doubt is None else ("invalid-disruption-cost", doubt)
 
 
 def _replicas(facts: Facts, pod: Pod) -> int:

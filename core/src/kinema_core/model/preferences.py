@@ -12,7 +12,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from kinema_core.events import GivenUp, NodeTerm, Offer, PlacementRules, Plan, Pod, PodTerm, Requirement, Taint
+from kinema_core.events import (
+    NodeTerm,
+    Offer,
+    PlacementRules,
+    Plan,
+    Pod,
+    PodTerm,
+    Requirement,
+    Taint,
+    ViolatedPreference,
+)
 from kinema_core.model.catalog import new_node_labels
 from kinema_core.model.checker.rules import Spot, World, fewest_of, group_of
 from kinema_core.model.cluster import Cluster
@@ -77,7 +87,9 @@ def _beside(world: World, pod: Pod, term: PodTerm) -> bool:
     return place is not None and world.counts(scope, term.topology_key)[place] > int(selects(scope, pod))
 
 
-def given_up(plan: Plan, cluster: Cluster, offers: Mapping[str, Offer], price: int) -> tuple[GivenUp, ...]:
+def violated_preferences(
+    plan: Plan, cluster: Cluster, offers: Mapping[str, Offer], price: int
+) -> tuple[ViolatedPreference, ...]:
     """What of the preferences that hold now does not after the plan, by workload and rule.
 
     Args:
@@ -106,7 +118,7 @@ def given_up(plan: Plan, cluster: Cluster, offers: Mapping[str, Offer], price: i
         lost = Counter(unmet(later, pod)) - Counter(unmet(before, pod))
         found.update({(owner, one): count for one, count in lost.items()})
     return tuple(
-        GivenUp(
+        ViolatedPreference(
             workload=owner,
             preference=one.text,
             weight=one.weight,

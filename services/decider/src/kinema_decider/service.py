@@ -8,15 +8,15 @@ from typing import Final
 
 from kinema_core.events import (
     AnyBody,
-    Approved,
     ClusterDelta,
     ClusterSnapshot,
     Event,
     FrozenMap,
     Plan,
     PlanAccepted,
-    PlanHeld,
-    PlanRefused,
+    PlanApprovalRequested,
+    PlanApproved,
+    PlanRejected,
 )
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.model.foreign import beside_its_autoscaler
@@ -57,7 +57,7 @@ class Decider:
 
     def wants(self, event: Event) -> Want:
         """Plans are judged on the newest state there is."""
-        return Latest() if isinstance(event.body, Plan | Approved) else NoState()
+        return Latest() if isinstance(event.body, Plan | PlanApproved) else NoState()
 
     async def handle(self, event: Event, state: Cluster | None, moment: Moment) -> Sequence[AnyBody]:
         """Judge a proposal, or a held one that was approved; everything else was recalled already."""
@@ -66,19 +66,19 @@ class Decider:
             case Plan() as plan:
                 proposal = Proposal(id=event.id, plan=plan, time=event.time)
                 return (self._judge(proposal, cluster, moment.now, approved=False),)
-            case Approved() as approved:
+            case PlanApproved() as approved:
                 return self._approved(approved, cluster, moment.now)
             case _:
                 return ()
 
-    def _approved(self, approved: Approved, cluster: Cluster, now: datetime) -> Sequence[AnyBody]:
+    def _approved(self, approved: PlanApproved, cluster: Cluster, now: datetime) -> Sequence[AnyBody]:
         memory = self._memory
         if approved.plan in memory.settled or approved.plan == memory.executing:
             return ()
         if approved.plan in memory.held:
             return (self._judge(memory.proposals[approved.plan], cluster, now, approved=True),)
         return (
-            PlanRefused(
+            PlanRejected(
                 plan=approved.plan,
                 version=cluster.version,
                 rule="not-held",
@@ -101,7 +101,7 @@ class Decider:
         return _body(case, first_objection(case))
 
 
-def _body(case: Case, objection: Objection | None) -> PlanAccepted | PlanHeld | PlanRefused:
+def _body(case: Case, objection: Objection | None) -> PlanAccepted | PlanApprovalRequested | PlanRejected:
     version = case.cluster.version
     if objection is None:
         figures = {
@@ -112,7 +112,7 @@ def _body(case: Case, objection: Objection | None) -> PlanAccepted | PlanHeld | 
             "drifted": case.adapted.drift.changed,
         }
         return PlanAccepted(plan=case.id, version=version, figures=FrozenMap(figures))
-    kind = PlanHeld if objection.rule == "approval" else PlanRefused
+    kind = PlanApprovalRequested if objection.rule == "approval" else PlanRejected
     return kind(
         plan=case.id,
         version=version,

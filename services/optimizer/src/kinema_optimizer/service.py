@@ -15,8 +15,8 @@ from kinema_core.events import (
     ForecastMade,
     IterationStarted,
     Mode,
+    NoPlanFound,
     Offer,
-    PlanNone,
     WorkloadForecast,
 )
 from kinema_core.model.cluster import Cluster, evolve
@@ -79,7 +79,7 @@ class Optimizer:
             return []
         mode, version, forecasts = asked
         if self._offers is None:
-            return [PlanNone(mode=mode, version=version, reason="no-catalog")]
+            return [NoPlanFound(mode=mode, version=version, reason="no-catalog")]
         job = Job(
             self._seen(state, moment.now), self._offers, moment.now, self._planning, mode, forecasts, self._broker
         )

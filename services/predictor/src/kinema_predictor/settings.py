@@ -16,7 +16,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Everything that the predictor is told; seconds are the cluster's."""
 
     runtime: RuntimeSettings
-    learning_interval_seconds: float = 900.0
+    lookback_seconds: float = 900.0
     """Samples of this long before now are learned from."""
     horizon_seconds: float = 900.0
     """The forecast is the mean over this long from now."""
@@ -25,7 +25,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
-        for name in ("learning_interval_seconds", "horizon_seconds"):
+        for name in ("lookback_seconds", "horizon_seconds"):
             if not 0 < getattr(self, name) <= 86_400:
                 message = f"{name} is {getattr(self, name)}: use more than 0 and at most a day (86400)"
                 raise ValueError(message)
@@ -42,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def rules(self) -> Rules:
         """As the logic takes them."""
         return Rules(
-            learning=timedelta(seconds=self.learning_interval_seconds),
+            learning=timedelta(seconds=self.lookback_seconds),
             horizon=timedelta(seconds=self.horizon_seconds),
             adjustment=Fraction(str(self.adjustment)),  # a number as it was written: 0.1 is exactly one tenth
         )
@@ -50,4 +50,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def reach(self) -> Reach:
         """How far back history is kept: a learning interval, and as much again for an event that is handled late."""
-        return Reach(recent=2 * timedelta(seconds=self.learning_interval_seconds), peaks=2 * self.rules.peaks)
+        return Reach(recent=2 * timedelta(seconds=self.lookback_seconds), peaks=2 * self.rules.peaks)

@@ -28,8 +28,8 @@ async def start(settings: Settings, runtime: Runtime) -> None:
             unfenced = await connect(kubeconfig, context=context, timeout_seconds=settings.claim_seconds / 3)
             stack.push_async_callback(unfenced.close)
             holder = await runtime.bus.identity()
-            known_as = settings.known_as or f"the rescheduler on {gethostname()} (process {getpid()})"
-            claim = ClusterClaim(unfenced, holder, process=known_as, seconds=settings.claim_seconds)
+            instance_name = settings.instance_name or f"the rescheduler on {gethostname()} (process {getpid()})"
+            claim = ClusterClaim(unfenced, holder, process=instance_name, seconds=settings.claim_seconds)
             fence = Fence(claim.check)
             api = await connect(kubeconfig, context=context, timeout_seconds=settings.request_seconds, fence=fence)
             stack.push_async_callback(api.close)

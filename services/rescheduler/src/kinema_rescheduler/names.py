@@ -11,7 +11,7 @@ from kinema_core.model import vocabulary
 
 OPTIMIZED: Final = "kinema.io/optimized"
 """Label of nodes that stay or were booted; its value is the iteration."""
-EXPIRY: Final = "kinema.io/expiry"
+DISRUPTED: Final = "kinema.io/disrupted"
 """Label and NoSchedule taint of nodes that shall go; its value is the iteration."""
 PLAN: Final = "kinema.io/plan"
 """Annotation of whatever carries a mark of ours: id of the plan's proposal."""

@@ -19,12 +19,12 @@ from kinema_core.events import (
     CatalogPublished,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     Offer,
-    StepDone,
     StepFailed,
-    StepIntended,
     StepKind,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Bus, BusError, BusUnavailableError, ConflictError, Lease, LeaseLostError
@@ -266,7 +266,7 @@ class Rescheduler:
                 raise LeaseLostError("its time has run out")
             self._fault(f"rescheduler.{_kind(event)}.before")
             try:
-                if isinstance(event.body, StepIntended):
+                if isinstance(event.body, StepStarted):
                     self._reading.last_intent = await self._bus.publish(event, expected_last=self._reading.last_intent)
                 else:
                     await self._bus.publish(event)
@@ -275,7 +275,7 @@ class Rescheduler:
                 return
             log_event(event)
             self._tell(event, None, background)
-            if isinstance(event.body, ExecutionFinished | ExecutionAborted):
+            if isinstance(event.body, ExecutionCompleted | ExecutionAborted):
                 self._fault(f"rescheduler.{_kind(event)}.done")
 
     async def _keep_catalog(self, cluster: Cluster) -> None:
@@ -330,7 +330,7 @@ class Rescheduler:
         self._tell(event, progress.step, Background(execution.plan, cluster))
         self._fault(f"rescheduler.{kind}.done")
 
-    async def _make(self, lease: Lease, execution: Execution, progress: Progress) -> StepDone | StepFailed:
+    async def _make(self, lease: Lease, execution: Execution, progress: Progress) -> StepSucceeded | StepFailed:
         step, attempt = progress.step, progress.attempt
         order = Order(step=step, plan=execution.plan_id, iteration=execution.cause.iteration, attempt=attempt)
         try:
@@ -345,7 +345,7 @@ class Rescheduler:
                 detail=error.detail,
                 retry=again and not self._spent(progress, error.reason),
             )
-        return StepDone(
+        return StepSucceeded(
             plan=execution.plan_id,
             step=step.id,
             fencing=lease.revision,
@@ -369,9 +369,9 @@ class Rescheduler:
 def _kind(event: Event) -> str:
     """Name of a decision in fault points: the kind of its step, or how the execution ends."""
     match event.body:
-        case StepIntended() as intent:
+        case StepStarted() as intent:
             return intent.step.kind
-        case ExecutionFinished():
+        case ExecutionCompleted():
             return "finished"
         case ExecutionAborted():
             return "aborted"

@@ -74,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Real seconds after which another process may take over; whole seconds, at least 3."""
     claim_seconds: float = 15.0
     """Real seconds after which a Kinema that is dead is taken for it by another one on the same cluster."""
-    known_as: str = ""
+    instance_name: str = ""
     """What another Kinema on the same cluster is told of where this one runs; empty: host and process."""
     tick_seconds: float = 0.2
     """Real seconds between two looks at the streams."""

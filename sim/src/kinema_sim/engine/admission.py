@@ -72,7 +72,7 @@ class Admission:
         if not nodes:
             return
         wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
-        ours = {"key": "kinema.io/expiry", "operator": "DoesNotExist"}
+        ours = {"key": "kinema.io/disrupted", "operator": "DoesNotExist"}
         affinity: Obj = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
         affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(
             {"weight": 100, "preference": {"matchExpressions": [wanted, ours]}}

@@ -21,7 +21,7 @@ _DAEMONS = (
     App("log-agent", "kube-system", "example/log-agent:1", cpu_m=40, memory_mi=80, memory_limit_mi=200),
     App("net-agent", "kube-system", "example/net-agent:1", cpu_m=60, memory_mi=60),
 )
-_FIXED_REQUESTS = {"kinema.io/adjustment": "0"}
+_FIXED_REQUESTS = {"kinema.io/rightsizing-max-step": "0"}
 _STATEFUL = ("teastore-db",)
 _BUDGETS: dict[str, dict[str, int | str]] = {
     "frontend": {"minAvailable": 2},

@@ -8,7 +8,7 @@ from kinema_sim.cluster import Cluster
 from kinema_sim.engine.kinds import DAEMON_SET, DEPLOYMENT, HPA, NAMESPACE, PDB, STATEFUL_SET
 from kinema_sim.scenarios.objects import App, daemon_set, deployment, hpa, namespace, pdb, stateful_set
 
-FIXED = {"kinema.io/adjustment": "0"}
+FIXED = {"kinema.io/rightsizing-max-step": "0"}
 WEB = App("web", "shop", "example/web:1", cpu_m=400, memory_mi=256, replicas=3, annotations=FIXED)
 API = App(
     "api",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kinema_core.events import ExecutionFinished, Offer, Plan, PlanNode
+from kinema_core.events import ExecutionCompleted, Offer, Plan, PlanNode
 from kinema_core.model.power import micro_watts
 
 _MICRO: Final = 1_000_000
@@ -54,7 +54,7 @@ def _watts(offers: Sequence[Offer]) -> dict[str, int]:
     return {offer.machine_type: micro_watts(offer) for offer in reversed(offers)}
 
 
-def brought(aim: Aim, end: ExecutionFinished) -> bool:
+def brought(aim: Aim, end: ExecutionCompleted) -> bool:
     """Whether half of the saving came at least; never for a plan that was not to save."""
     deleted, booted = (int(end.figures.get(name, 0)) for name in ("deleted", "booted"))
     least = sum(aim.deletes[:deleted]) - sum(aim.boots[:booted])

@@ -30,9 +30,9 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a plan must keep to be carried out. Seconds count cluster time; shares run from 0 to 1."""
 
-    min_saving: float = 0.10
+    min_savings_fraction: float = 0.10
     """Least saving as a share of the current cost (thesis, algorithm 7)."""
-    max_drift: float = 0.05
+    max_drift_fraction: float = 0.05
     """Share of pods and nodes that came or went since the plan's state; the plan must stay strictly under it."""
     cooldown_seconds: float = 60.0
     """Rest between the end of one execution and the next reschedule plan."""
@@ -45,7 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long a held plan may be approved."""
     approval: Literal["auto", "required"] = "auto"
     """`required`: every reschedule plan waits for an operator."""
-    plan_life_seconds: float = 3600.0
+    expected_plan_lifetime_seconds: float = 3600.0
     """How long the new node set is expected to pay before the next change."""
     transition_seconds: float = 300.0
     """How long old and new nodes are expected to run side by side."""
@@ -53,7 +53,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What one restarted pod is taken to cost."""
     restart_micro_watt_hours: int = 500_000
     """The same for plans that save energy: half a watt-hour is what the price above buys at 0.20 USD per kWh."""
-    max_moves_share: float = 1.0
+    max_moves_fraction: float = 1.0
     """Most pods moved or restarted by one plan, as a share of all pods it places."""
     move_jobs: bool = False
     """Pods of Jobs may be moved: as the optimizer was told."""
@@ -63,7 +63,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """When reschedule plans may be carried out; none: at any time."""
 
     def __post_init__(self) -> None:
-        for name, low, high in (("min_saving", 0, 1), ("max_drift", 0, 1), ("max_moves_share", 0, 1)):
+        for name, low, high in (
+            ("min_savings_fraction", 0, 1),
+            ("max_drift_fraction", 0, 1),
+            ("max_moves_fraction", 0, 1),
+        ):
             value = getattr(self, name)
             if not low <= value <= high:
                 message = f"limits.{name} is {value}: give a share from {low} to {high}"
@@ -73,7 +77,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "max_cooldown_seconds",
             "max_plan_age_seconds",
             "approval_seconds",
-            "plan_life_seconds",
+            "expected_plan_lifetime_seconds",
             "transition_seconds",
             "restart_price_micro_usd",
             "restart_micro_watt_hours",

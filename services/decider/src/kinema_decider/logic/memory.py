@@ -12,28 +12,28 @@ from kinema_core.events import (
     CatalogPublished,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
+    ExecutionPaused,
+    ExecutionResumed,
     Offer,
-    Paused,
     Plan,
     PlanAccepted,
-    PlanHeld,
-    PlanRefused,
-    Resumed,
+    PlanApprovalRequested,
+    PlanRejected,
 )
 from kinema_decider.logic.gain import Aim, aim_of, brought
 
 REMEMBERED: Final = (
     "plan-proposed",
     "plan-accepted",
-    "plan-refused",
-    "plan-held",
+    "plan-rejected",
+    "plan-approval-requested",
     "catalog-published",
-    "execution-finished",
+    "execution-completed",
     "execution-aborted",
-    "paused",
-    "resumed",
-    "approved",
+    "execution-paused",
+    "execution-resumed",
+    "plan-approved",
 )
 """Kinds of log events that the decider wants to see."""
 
@@ -58,7 +58,7 @@ class Memory:
     """What the provider sells; None before the first catalog."""
     delegated: bool = False
     """Whether the cluster's own autoscaler boots and deletes."""
-    paused: Paused | None = None
+    paused: ExecutionPaused | None = None
     executing: str | None = None
     """Id of the proposal that was accepted and has not ended."""
     ended: datetime | None = None
@@ -83,25 +83,25 @@ def remember(memory: Memory, event: Event) -> Memory:
             accepted = memory.proposals.get(plan_id)
             aim = None if accepted is None else aim_of(accepted.plan, memory.offers or ())
             memory = replace(_settled(memory, plan_id), executing=plan_id, aim=aim)
-        case PlanRefused(plan=plan_id):
+        case PlanRejected(plan=plan_id):
             memory = _settled(memory, plan_id)
-        case PlanHeld(plan=plan_id):
+        case PlanApprovalRequested(plan=plan_id):
             memory = replace(memory, held=memory.held | {plan_id})
         case CatalogPublished(offers=offers, delegated=delegated):
             memory = replace(memory, offers=offers, delegated=delegated)
-        case ExecutionFinished(plan=plan_id) | ExecutionAborted(plan=plan_id) if plan_id == memory.executing:
+        case ExecutionCompleted(plan=plan_id) | ExecutionAborted(plan=plan_id) if plan_id == memory.executing:
             vain = memory.vain + 1 if _in_vain(event.body, memory.aim) else 0
             memory = replace(memory, executing=None, ended=event.time, vain=vain, aim=None)
-        case Paused() as pause:
+        case ExecutionPaused() as pause:
             memory = replace(memory, paused=pause)
-        case Resumed():
+        case ExecutionResumed():
             memory = replace(memory, paused=None)
         case _:
             pass
     return memory
 
 
-def _in_vain(end: ExecutionFinished | ExecutionAborted, aim: Aim | None) -> bool:
+def _in_vain(end: ExecutionCompleted | ExecutionAborted, aim: Aim | None) -> bool:
     """Whether the next plan would probably meet the same obstacle, a quota say: no state tells of it.
 
     What brought its saving was not in vain, though one workload of many was left: its owner scaled it meanwhile, say.

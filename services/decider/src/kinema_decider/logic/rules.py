@@ -158,14 +158,14 @@ def drift(case: Case) -> Objection | None:
     changed = found.changed if case.saves else found.lost + found.nodes_appeared
     drifted = Fraction(changed, found.base) if found.base else Fraction(min(changed, 1))
     bought_twice = not case.saves and found.nodes_appeared > 0
-    if not bought_twice and (drifted < share(case.limits.max_drift) or changed == 0):
+    if not bought_twice and (drifted < share(case.limits.max_drift_fraction) or changed == 0):
         return None
     return _object(
         "drift",
         f"{changed} pods and nodes came or went since the plan's state of {found.base}",
         "a plan made on the present state",
         drift=round(float(drifted), 6),
-        max_drift=case.limits.max_drift,
+        max_drift_fraction=case.limits.max_drift_fraction,
         pods_appeared=found.pods_appeared,
         pods_gone=found.pods_gone,
         nodes_appeared=found.nodes_appeared,
@@ -175,10 +175,10 @@ def drift(case: Case) -> Objection | None:
 
 
 def saving(case: Case) -> Objection | None:
-    """The new cost is at most (1 − min_saving) × the cost of now (thesis, algorithm 7)."""
+    """The new cost is at most (1 − min_savings_fraction) × the cost of now (thesis, algorithm 7)."""
     if not case.saves:
         return None
-    most = (1 - share(case.limits.min_saving)) * case.cost_now
+    most = (1 - share(case.limits.min_savings_fraction)) * case.cost_now
     if case.cost_new <= most:
         return None
     unit, per = case.unit, case.figure
@@ -187,9 +187,9 @@ def saving(case: Case) -> Objection | None:
     return _object(
         "saving",
         f"{whole(case.cost_new):.6f} {unit} after the plan against {whole(case.cost_now):.6f} now {verdict}",
-        f"a plan of at most {whole(most):.6f} {unit}" + ("" if dearer else ", or a smaller min_saving"),
+        f"a plan of at most {whole(most):.6f} {unit}" + ("" if dearer else ", or a smaller min_savings_fraction"),
         **{f"cost_now_{per}": whole(case.cost_now), f"cost_new_{per}": whole(case.cost_new)},
-        min_saving=case.limits.min_saving,
+        min_savings_fraction=case.limits.min_savings_fraction,
     )
 
 
@@ -226,7 +226,7 @@ def payback(case: Case) -> Objection | None:
         return None
     limits, plan = case.limits, case.plan
     risk = case.restart_risk
-    saved = (case.cost_now - case.cost_new) * share(limits.plan_life_seconds) / 3600
+    saved = (case.cost_now - case.cost_new) * share(limits.expected_plan_lifetime_seconds) / 3600
     double_run = (case.booted + case.rented) * share(limits.transition_seconds) / 3600
     restarts = risk * (limits.restart_micro_watt_hours if case.energy else limits.restart_price_micro_usd)
     price = double_run + restarts
@@ -236,7 +236,7 @@ def payback(case: Case) -> Objection | None:
     return _object(
         "payback",
         f"the change costs {whole(price):.6f} {unit} and saves {whole(saved):.6f} {unit} before the next one",
-        "a larger saving, fewer moves, or a longer plan_life_seconds",
+        "a larger saving, fewer moves, or a longer expected_plan_lifetime_seconds",
         **{
             f"saved_{per}": whole(saved),
             f"double_run_{per}": whole(double_run),
@@ -244,7 +244,7 @@ def payback(case: Case) -> Objection | None:
         },
         restarts=plan.moves + plan.restarts + case.stops,
         restart_risk=float(risk),
-        plan_life_seconds=limits.plan_life_seconds,
+        expected_plan_lifetime_seconds=limits.expected_plan_lifetime_seconds,
     )
 
 
@@ -265,15 +265,15 @@ def budget(case: Case) -> Objection | None:
     """One plan touches at most a share of the pods."""
     pods = len(case.plan.placements)
     touched = case.plan.moves + case.plan.restarts
-    if not case.saves or touched <= share(case.limits.max_moves_share) * pods:
+    if not case.saves or touched <= share(case.limits.max_moves_fraction) * pods:
         return None
     return _object(
         "budget",
         f"the plan moves or restarts {touched} of {pods} pods",
-        f"fewer moves (at most {case.limits.max_moves_share:.0%}), or a larger max_moves_share",
+        f"fewer moves (at most {case.limits.max_moves_fraction:.0%}), or a larger max_moves_fraction",
         touched=touched,
         pods=pods,
-        max_moves_share=case.limits.max_moves_share,
+        max_moves_fraction=case.limits.max_moves_fraction,
     )
 
 

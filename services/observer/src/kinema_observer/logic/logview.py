@@ -11,18 +11,18 @@ from typing import Final, Literal, TypeAlias
 from kinema_core.events import (
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     IterationSkipped,
     IterationStarted,
     Mode,
     NodeDeletionRequested,
+    NoPlanFound,
     PlanAccepted,
-    PlanHeld,
-    PlanNone,
-    PlanRefused,
-    StepDone,
+    PlanApprovalRequested,
+    PlanRejected,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
     kind_of_type,
 )
 from kinema_observer.logic.settings import LoopSettings
@@ -33,14 +33,14 @@ BODIES: Final = (
     IterationStarted,
     IterationSkipped,
     NodeDeletionRequested,
-    PlanNone,
-    PlanRefused,
-    PlanHeld,
+    NoPlanFound,
+    PlanRejected,
+    PlanApprovalRequested,
     PlanAccepted,
-    StepIntended,
-    StepDone,
+    StepStarted,
+    StepSucceeded,
     StepFailed,
-    ExecutionFinished,
+    ExecutionCompleted,
     ExecutionAborted,
 )
 KINDS: Final = tuple(kind_of_type(body.TYPE) for body in BODIES)
@@ -121,13 +121,13 @@ def fold(view: LogView, sequence: int, event: Event) -> LogView:
         case NodeDeletionRequested(uid=uid):
             recent = {key: time for key, time in view.requested.items() if event.time - time < _FORGET}
             view = replace(view, requested=MappingProxyType({**recent, uid: event.time}))
-        case PlanNone() | PlanRefused() | ExecutionFinished() | ExecutionAborted():
+        case NoPlanFound() | PlanRejected() | ExecutionCompleted() | ExecutionAborted():
             view = _end(view, event)
-        case PlanHeld():
+        case PlanApprovalRequested():
             view = _enter(view, event, "held")
         case PlanAccepted():
             view = _enter(view, event, "executing")
-        case StepIntended() | StepDone() | StepFailed():
+        case StepStarted() | StepSucceeded() | StepFailed():
             view = _step(view, event)
         case _:
             pass
@@ -161,7 +161,7 @@ def _end(view: LogView, event: Event) -> LogView:
     view = replace(view, iterations=MappingProxyType(left))
     if ended.mode == "reschedule":
         return replace(view, rescheduled=event.time)
-    untimely = isinstance(event.body, PlanRefused) and event.body.rule in _UNTIMELY
+    untimely = isinstance(event.body, PlanRejected) and event.body.rule in _UNTIMELY
     return replace(view, autoscaled=(*view.autoscaled, Ended(event.time, ended.pods, untimely))[-_KEPT_ENDS:])
 
 
@@ -176,9 +176,9 @@ def _step(view: LogView, event: Event) -> LogView:
     if found is None:
         return view
     match event.body:
-        case StepIntended(step=step) if step.kind in _NODE_OPERATIONS:
+        case StepStarted(step=step) if step.kind in _NODE_OPERATIONS:
             operations = found.operations | {step.id}
-        case StepDone(step=done):
+        case StepSucceeded(step=done):
             operations = found.operations - {done}
         case StepFailed(step=failed, retry=False):
             operations = found.operations - {failed}

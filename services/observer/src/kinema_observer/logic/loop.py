@@ -19,7 +19,7 @@ from kinema_observer.logic.logview import Ended, Iteration, LogView
 from kinema_observer.logic.settings import LoopSettings
 from kinema_observer.logic.stability import Refusal, refusal, unrest
 
-EXPIRY: Final = "kinema.io/expiry"
+DISRUPTED: Final = "kinema.io/disrupted"
 """Label of the nodes that a running plan empties."""
 
 
@@ -103,7 +103,7 @@ def _expiry_nodes(cluster: Cluster) -> tuple[tuple[Node, ...], Refusal | None]:
 
     Terminating pods count: they still run. So does a pod that could not be read, on any node where its own is untold.
     """
-    marked = [node for node in cluster.nodes if EXPIRY in node.labels]
+    marked = [node for node in cluster.nodes if DISRUPTED in node.labels]
     if not marked:
         return (), None
     unreadable = quarantine_of(cluster).nodes
@@ -169,7 +169,7 @@ def _rest(moment: _Moment, item: Ended) -> timedelta:
     """
     settings = moment.settings
     longest = settings.autoscale_retry_seconds
-    return timedelta(seconds=min(longest, settings.settle_seconds) if item.untimely else longest)
+    return timedelta(seconds=min(longest, settings.stabilization_window_seconds) if item.untimely else longest)
 
 
 def _unschedulable(cluster: Cluster) -> tuple[str, ...]:
@@ -213,9 +213,13 @@ def _iteration_running(moment: _Moment) -> Refusal | None:
 
 def _settling(moment: _Moment, memory: Memory) -> Refusal | None:
     stable = _seconds_since(memory.stable_since, moment.now)
-    if stable is not None and stable >= moment.settings.settle_seconds:
+    if stable is not None and stable >= moment.settings.stabilization_window_seconds:
         return None
-    return refusal("settling", stable_seconds=stable or 0.0, settle_seconds=moment.settings.settle_seconds)
+    return refusal(
+        "settling",
+        stable_seconds=stable or 0.0,
+        stabilization_window_seconds=moment.settings.stabilization_window_seconds,
+    )
 
 
 def _too_soon(moment: _Moment) -> Refusal | None:

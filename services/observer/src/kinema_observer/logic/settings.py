@@ -12,7 +12,7 @@ _YEAR: Final = 31_536_000
 class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When an iteration may begin, and when one counts as given up."""
 
-    settle_seconds: float = 30.0
+    stabilization_window_seconds: float = 30.0
     """How long the cluster must have been stable before a reschedule iteration; also how long pods wait whose autoscale
     plan came at the wrong moment (rules `drift` and `executing`)."""
     autoscaler_tolerance: float = 0.0

@@ -11,9 +11,9 @@ import msgspec
 from kinema_core.events import Mode, Offer, Plan, Solve, WorkloadForecast
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.gathering import gathered
 from kinema_core.model.mobility import mobility
-from kinema_core.model.preferences import given_up
+from kinema_core.model.preferences import violated_preferences
+from kinema_core.model.redundancy import redundancy_loss
 from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.exact.thesis_model import LiteralResult, solve_literal
@@ -80,7 +80,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     task, answer = made.task, made.answer
     binding, looked = rule_prices(task.problem, made.first, stop)
     solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
-    plan = msgspec.structs.replace(made.plan, binding=binding, solve=solve)
+    plan = msgspec.structs.replace(made.plan, constraint_costs=binding, solve=solve)
     return task.concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven)
 
 
@@ -261,9 +261,9 @@ class _Task:
         if violations:
             raise UnsoundPlanError(plan, violations)
         offers = {offer.name: offer for offer in asked.offers}
-        lost = given_up(plan, asked.cluster, offers, asked.point_price)
-        close = gathered(plan, asked.cluster)
-        return self.frame.read(msgspec.structs.replace(plan, given_up=lost, gathered=close))
+        lost = violated_preferences(plan, asked.cluster, offers, asked.point_price)
+        close = redundancy_loss(plan, asked.cluster)
+        return self.frame.read(msgspec.structs.replace(plan, violated_preferences=lost, redundancy_loss=close))
 
 
 def _in_waves(

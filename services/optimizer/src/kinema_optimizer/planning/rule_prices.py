@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from kinema_core.events import Binding, Held, Offer, PlacementRules, Stop
+from kinema_core.events import ConstraintCost, Held, Offer, PlacementRules, Stop
 from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
@@ -113,7 +113,7 @@ def prices_of(
     base: int,
     value: Callable[[Question], int | None],
     ends: Callable[[int], bool],
-) -> tuple[tuple[Binding, ...], int]:
+) -> tuple[tuple[ConstraintCost, ...], int]:
     """What constraints cost, the dearest first, and how many were looked at.
 
     Args:
@@ -133,7 +133,7 @@ def prices_of(
         looked = number
         if base > worth:
             found.append((worth - base, one.name))
-    bindings = (Binding(constraint=name, usd_per_hour=round(-saved / MICRO, 6)) for saved, name in sorted(found))
+    bindings = (ConstraintCost(constraint=name, usd_per_hour=round(-saved / MICRO, 6)) for saved, name in sorted(found))
     return tuple(bindings), looked
 
 
@@ -267,7 +267,7 @@ class _Singles:
         return lambda: replace(question, offers=_unlimited(question.offers, name))
 
 
-def rule_prices(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[Binding, ...], Stop]:
+def rule_prices(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[ConstraintCost, ...], Stop]:
     """What constraints cost: by how much the bound falls without each, as many as the time allows.
 
     Where the exact model has proven the plan the bound is the least cost, which it knows without each constraint too.

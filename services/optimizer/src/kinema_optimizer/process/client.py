@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from kinema_core.events import Plan, PlanNone
+from kinema_core.events import NoPlanFound, Plan
 from kinema_optimizer.planning.planner import PRICING_SHARE
 from kinema_optimizer.process.child import Child, ChildError, resident_mib
 from kinema_optimizer.process.job import Ended, Failure, FailureReason, Job, salvage, solve
@@ -31,19 +31,19 @@ _LOG = structlog.get_logger()
 class Solving(Protocol):
     """Makes plans."""
 
-    async def answer(self, job: Job) -> Plan | PlanNone:
+    async def answer(self, job: Job) -> Plan | NoPlanFound:
         """The answer to a job. When cancelled, the solve ends."""
 
 
 class InThread:
     """Solves in this process: what a replay, a simulation and a test want."""
 
-    async def answer(self, job: Job) -> Plan | PlanNone:
+    async def answer(self, job: Job) -> Plan | NoPlanFound:
         """See `Solving`."""
         return await in_thread(job, ClockStop(job.settings.time_limit_seconds, pricing=PRICING_SHARE))
 
 
-async def in_thread(job: Job, stop: StopRule) -> Plan | PlanNone:
+async def in_thread(job: Job, stop: StopRule) -> Plan | NoPlanFound:
     """The answer to a job, solved in a thread until `stop` says so or nobody wants it any more."""
     try:
         return await asyncio.to_thread(solve, job, stop)  # HiGHS lets go of the GIL
@@ -78,7 +78,7 @@ class InChild:
         """Process that solves just now."""
         return None if self._working is None else self._working.pid
 
-    async def answer(self, job: Job) -> Plan | PlanNone:
+    async def answer(self, job: Job) -> Plan | NoPlanFound:
         """See `Solving`."""
         child = self._working = await self._ready()
         ear = _Ear()
@@ -135,7 +135,7 @@ class _Ear:
     _cause: tuple[FailureReason, str] = ("solver-crashed", "")
 
     @property
-    def answer(self) -> Plan | PlanNone | None:
+    def answer(self) -> Plan | NoPlanFound | None:
         """What it answered, if it did."""
         return None if self.ended is None else self.ended.answer
 

@@ -25,9 +25,9 @@ from kinema_core.events import (
     Figures,
     FrozenMap,
     Mode,
+    NoPlanFound,
     Offer,
     Plan,
-    PlanNone,
     Solve,
     Stop,
     WorkloadForecast,
@@ -72,7 +72,7 @@ class Alive:
 class Ended:
     """The answer; None and what went wrong where there is none."""
 
-    answer: Plan | PlanNone | None
+    answer: Plan | NoPlanFound | None
     error: str = ""
     out_of_memory: bool = False
 
@@ -83,7 +83,7 @@ def unpack(data: bytes) -> Job:
     return Job(evolve(Cluster(), ClusterSnapshot(version=version, objects=objects)), *rest)
 
 
-def solve(job: Job, stop: StopRule, progress: Report | None = None, crew: Crew | None = None) -> Plan | PlanNone:
+def solve(job: Job, stop: StopRule, progress: Report | None = None, crew: Crew | None = None) -> Plan | NoPlanFound:
     """The answer to a job; blocks for up to the time limit."""
     try:
         plan = plan_for(
@@ -104,7 +104,7 @@ def solve(job: Job, stop: StopRule, progress: Report | None = None, crew: Crew |
     return none_of(plan) if plan.status == "nothing-better" else plan
 
 
-def salvage(job: Job, failure: Failure, incumbent: Incumbent | None) -> Plan | PlanNone:
+def salvage(job: Job, failure: Failure, incumbent: Incumbent | None) -> Plan | NoPlanFound:
     """The answer to a job whose solve failed: the incumbent's plan where it is better than none, else a refusal."""
     none = refusal(job.mode, job.cluster.version, failure)
     if incumbent is None:
@@ -125,7 +125,7 @@ def salvage(job: Job, failure: Failure, incumbent: Incumbent | None) -> Plan | P
     return none if plan.status == "nothing-better" else marked(plan, failure, incumbent)
 
 
-def repeat_failure(job: Job, stop: RecordedStop, recorded: RecordedFailure) -> Plan | PlanNone:
+def repeat_failure(job: Job, stop: RecordedStop, recorded: RecordedFailure) -> Plan | NoPlanFound:
     """The answer of a recorded solve that failed: solved again up to the incumbent that it had, then salvaged."""
     count = 0
 
@@ -171,14 +171,14 @@ class Failure:
     """Most resident memory that was seen."""
 
 
-def refusal(mode: Mode, version: int, failure: Failure) -> PlanNone:
+def refusal(mode: Mode, version: int, failure: Failure) -> NoPlanFound:
     """The answer where no better plan than none is known."""
     figures: dict[str, int | float | str] = {
         "detail": failure.detail,
         "seconds": failure.seconds,
         "peak_mib": failure.peak_mib,
     }
-    return PlanNone(mode=mode, version=version, reason=failure.reason, figures=FrozenMap(figures))
+    return NoPlanFound(mode=mode, version=version, reason=failure.reason, figures=FrozenMap(figures))
 
 
 def solve_of(failure: Failure, incumbent: Incumbent, seed: int) -> Solve:
@@ -232,17 +232,17 @@ def recorded_failure(recorded: AnyBody | None) -> RecordedFailure | None:
 
 def is_refusal(recorded: AnyBody | None) -> bool:
     """Whether a recorded answer says that the solver failed without a plan."""
-    return isinstance(recorded, PlanNone) and recorded.reason in _REASONS
+    return isinstance(recorded, NoPlanFound) and recorded.reason in _REASONS
 
 
-def none_of(plan: Plan) -> PlanNone:
+def none_of(plan: Plan) -> NoPlanFound:
     """The answer for a plan that changes nothing.
 
     `nothing-better`: nothing costs less; `nothing-holds-pending`: pods wait that no machine on sale can hold.
     """
     codes = Counter(item.code for item in plan.unplaced)
     waiting = plan.mode == "autoscale" and plan.unplaced
-    return PlanNone(
+    return NoPlanFound(
         mode=plan.mode,
         version=plan.base_version,
         reason="nothing-holds-pending" if waiting else "nothing-better",
@@ -258,10 +258,10 @@ def none_of(plan: Plan) -> PlanNone:
     )
 
 
-def recheck_failed(plan: Plan, violations: Sequence[Violation]) -> PlanNone:
+def recheck_failed(plan: Plan, violations: Sequence[Violation]) -> NoPlanFound:
     """The answer when the checker refuses the plan: it is never published, only what is wrong with it."""
     first = violations[0]
-    return PlanNone(
+    return NoPlanFound(
         mode=plan.mode,
         version=plan.base_version,
         reason="recheck-failed",
@@ -277,16 +277,16 @@ def recheck_failed(plan: Plan, violations: Sequence[Violation]) -> PlanNone:
     )
 
 
-def price_missing(mode: Mode, version: int, detail: str) -> PlanNone:
+def price_missing(mode: Mode, version: int, detail: str) -> NoPlanFound:
     """The answer when live nodes have no price."""
-    return PlanNone(mode=mode, version=version, reason="price-missing", figures=FrozenMap({"detail": detail}))
+    return NoPlanFound(mode=mode, version=version, reason="price-missing", figures=FrozenMap({"detail": detail}))
 
 
 def recorded_solve(recorded: AnyBody | None) -> Solve | None:
     """How the solve behind a recorded answer went; None when there is no record of one."""
     if isinstance(recorded, Plan):
         return recorded.solve
-    if not isinstance(recorded, PlanNone) or "stops" not in recorded.figures:
+    if not isinstance(recorded, NoPlanFound) or "stops" not in recorded.figures:
         return None
     figures = recorded.figures
     return Solve(

@@ -118,7 +118,7 @@ def in_usd(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> Plan:
         return on_sale[node.offer] if node.action == "boot" else live[node.name]
 
     after = sum(priced(node) for node in plan.nodes if node.action != "delete")
-    watts = {f"watts of {item.constraint}": item.usd_per_hour for item in plan.binding}
+    watts = {f"watts of {item.constraint}": item.usd_per_hour for item in plan.constraint_costs}
     money = {
         "usd_per_hour_before": round(sum(live.values()) / MICRO, 6),
         "usd_per_hour_after": round(after / MICRO, 6),
@@ -129,6 +129,6 @@ def in_usd(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> Plan:
         nodes=tuple(replace(node, usd_per_hour=round(priced(node) / MICRO, 6)) for node in plan.nodes),
         temporary=tuple(replace(node, usd_per_hour=round(priced(node) / MICRO, 6)) for node in plan.temporary),
         cost=replace(plan.cost, unit="W"),
-        binding=(),
+        constraint_costs=(),
         figures=FrozenMap({**plan.figures, **money, **watts}),
     )

@@ -118,7 +118,7 @@ class _Rule:
         self._cancelled = True
 
 
-PRICING: Final = "binding"
+PRICING: Final = "rule-prices"
 """The phase after the plan, in which what rules cost is worked out."""
 
 

@@ -19,7 +19,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_predictor.logic.history import Batch, History, Usage
 from kinema_predictor.logic.regression import mean_ahead
 
-ADJUSTMENT: Final = "kinema.io/adjustment"
+ADJUSTMENT: Final = "kinema.io/rightsizing-max-step"
 RESOURCES: Final = ("cpu", "memory")
 MIN_SAMPLES: Final = 5
 CPU_FLOOR: Final = 10

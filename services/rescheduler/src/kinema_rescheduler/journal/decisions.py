@@ -15,10 +15,10 @@ from kinema_core.events import (
     CatalogPublished,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
-    StepDone,
+    ExecutionCompleted,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
     kind_of_type,
 )
 from kinema_core.model.cluster import Cluster
@@ -34,7 +34,7 @@ from kinema_rescheduler.plan.limits import Limits
 NAME: Final = "rescheduler"
 
 
-def event_of(body: Decision | StepDone, *, cause: Event, name: str, now: datetime, state: int) -> Event:
+def event_of(body: Decision | StepSucceeded, *, cause: Event, name: str, now: datetime, state: int) -> Event:
     """An event of the execution that `cause` began."""
     return answer(body, cause=cause, service=NAME, n=name, now=now, state=state)
 
@@ -63,26 +63,26 @@ def _as_sold(journal: Journal, cluster: Cluster) -> Cluster:
 
 def _name(body: Decision) -> str:
     match body:
-        case StepIntended():
+        case StepStarted():
             return f"{body.step.id}-{body.attempt}-intended"
         case StepFailed():
             return f"{body.step}-decided"
-        case ExecutionFinished():
+        case ExecutionCompleted():
             return "finished"
         case ExecutionAborted():
             return "aborted"
 
 
-def outcome_name(step_id: str, attempt: int, body: StepDone | StepFailed) -> str:
+def outcome_name(step_id: str, attempt: int, body: StepSucceeded | StepFailed) -> str:
     """Tail of the id of an outcome: one for each attempt."""
-    return f"{step_id}-{attempt}-{'done' if isinstance(body, StepDone) else 'failed'}"
+    return f"{step_id}-{attempt}-{'done' if isinstance(body, StepSucceeded) else 'failed'}"
 
 
 def is_decision(body: AnyBody) -> bool:
     """Whether an event was decided, and not told of an effect."""
     if isinstance(body, StepFailed):
         return is_verdict(body.step)
-    return isinstance(body, StepIntended | ExecutionFinished | ExecutionAborted)
+    return isinstance(body, StepStarted | ExecutionCompleted | ExecutionAborted)
 
 
 @dataclass

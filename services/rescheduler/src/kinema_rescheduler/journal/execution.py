@@ -15,7 +15,7 @@ from kinema_core.events import (
     Cost,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     Figures,
     NodeDeletionRequested,
     Plan,
@@ -23,9 +23,9 @@ from kinema_core.events import (
     PlanNode,
     Solve,
     Step,
-    StepDone,
     StepFailed,
-    StepIntended,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_rescheduler.journal.rename import renamed_plan, renamed_step
 from kinema_rescheduler.names import NODE, is_verdict
@@ -35,10 +35,10 @@ FOLLOWED: Final = (
     "plan-accepted",
     "catalog-published",
     "node-deletion-requested",
-    "step-intended",
-    "step-done",
+    "step-started",
+    "step-succeeded",
     "step-failed",
-    "execution-finished",
+    "execution-completed",
     "execution-aborted",
     "abort-requested",
 )
@@ -144,9 +144,9 @@ def fold(journal: Journal, event: Event) -> Journal:  # noqa: PLR0911 - one retu
             return _requested(journal, event, request)
         case AbortRequested() as wish:
             return _abort(journal, Verdict(reason="operator", detail=f"{wish.by}: {wish.reason}", time=event.time))
-        case ExecutionFinished(plan=plan_id) | ExecutionAborted(plan=plan_id):
+        case ExecutionCompleted(plan=plan_id) | ExecutionAborted(plan=plan_id):
             return _ended(_fenced(journal, event.body.fencing), plan_id)
-        case StepIntended() | StepDone() | StepFailed():
+        case StepStarted() | StepSucceeded() | StepFailed():
             return _stepped(_fenced(journal, event.body.fencing), event.body, event.time)
         case _:
             return journal
@@ -228,7 +228,7 @@ def of_request(event: Event) -> Execution:
     return Execution(cause=event, plan_id=event.id, plan=plan)
 
 
-def _stepped(journal: Journal, body: StepIntended | StepDone | StepFailed, time: datetime) -> Journal:
+def _stepped(journal: Journal, body: StepStarted | StepSucceeded | StepFailed, time: datetime) -> Journal:
     journal = _begun(journal, body.plan)
     active = journal.active
     if active is None or active.plan_id != body.plan:
@@ -241,14 +241,14 @@ def _stepped(journal: Journal, body: StepIntended | StepDone | StepFailed, time:
     if isinstance(body, StepFailed) and body.fencing < journal.fencing:
         return journal  # the late word of a former holder: whoever took over makes the effect again
     steps = dict(active.steps)
-    if isinstance(body, StepIntended):
+    if isinstance(body, StepStarted):
         steps[body.step.id] = _intended(steps.get(body.step.id), body, time)
     else:
         before = steps.get(body.step)
         if before is not None and before.state == "open":
             steps[body.step] = _settled(before, body, time)
     active = replace(active, steps=MappingProxyType(steps))
-    if isinstance(body, StepDone) and body.step.startswith("boot/"):
+    if isinstance(body, StepSucceeded) and body.step.startswith("boot/"):
         active = _renamed(active, body.step.removeprefix("boot/"), body.figures.get(NODE))
     return replace(journal, active=active)
 
@@ -277,7 +277,7 @@ def _begun(journal: Journal, plan_id: str) -> Journal:
     return replace(journal, active=of_request(request), waiting=waiting)
 
 
-def _intended(before: Progress | None, body: StepIntended, time: datetime) -> Progress:
+def _intended(before: Progress | None, body: StepStarted, time: datetime) -> Progress:
     if before is not None and body.attempt <= before.attempt:
         return before
     return Progress(
@@ -289,8 +289,8 @@ def _intended(before: Progress | None, body: StepIntended, time: datetime) -> Pr
     )
 
 
-def _settled(progress: Progress, body: StepDone | StepFailed, time: datetime) -> Progress:
-    if isinstance(body, StepDone):
+def _settled(progress: Progress, body: StepSucceeded | StepFailed, time: datetime) -> Progress:
+    if isinstance(body, StepSucceeded):
         return replace(progress, state="done", result=body.outcome, ended=time, figures=body.figures)
     return replace(
         progress,

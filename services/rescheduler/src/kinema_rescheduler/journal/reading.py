@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, StepIntended
+from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, StepStarted
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.clock import Clock
@@ -53,7 +53,7 @@ class Reading:
             if not isinstance(item, Stored):
                 _LOG.warning("damaged event skipped", seq=item.sequence, reason=item.reason, detail=item.detail)
                 continue
-            if isinstance(item.event.body, StepIntended):
+            if isinstance(item.event.body, StepStarted):
                 self.last_intent = item.sequence
             if item.event.body.TYPE.rpartition(".")[0] in FOLLOWED:
                 self.journal = fold(self.journal, item.event)

@@ -21,7 +21,7 @@ from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.volumes import check_detached
 from kinema_rescheduler.names import (
     CORDONED,
-    EXPIRY,
+    DISRUPTED,
     OPTIMIZED,
     PLAN,
     STEERING_NAME,
@@ -49,16 +49,16 @@ async def mark(api: KubernetesApi, order: Order) -> Made:
     def change(node: Json) -> Json | None:
         _same(node, order.step)
         expiring = expires(order.step.id)
-        key, value = (EXPIRY if expiring else OPTIMIZED), label_value(order.iteration)
+        key, value = (DISRUPTED if expiring else OPTIMIZED), label_value(order.iteration)
         labels = node["metadata"].get("labels") or {}
         taints = (node.get("spec") or {}).get("taints") or []
-        ours = {"key": EXPIRY, "value": value, "effect": "NoSchedule"}
+        ours = {"key": DISRUPTED, "value": value, "effect": "NoSchedule"}
         tainted = not expiring or ours in taints
         if labels.get(key) == value and annotations_of(node).get(PLAN) == order.plan and tainted:
             return None
         patch: Json = {"metadata": {"labels": {key: value}, "annotations": {PLAN: order.plan}}}
         if expiring:
-            patch["spec"] = {"taints": [*(taint for taint in taints if taint.get("key") != EXPIRY), ours]}
+            patch["spec"] = {"taints": [*(taint for taint in taints if taint.get("key") != DISRUPTED), ours]}
         return patch
 
     try:
@@ -76,8 +76,8 @@ async def unmark(api: KubernetesApi, order: Order) -> Made:
         _same(node, order.step)
         labels = node["metadata"].get("labels") or {}
         taints = (node.get("spec") or {}).get("taints") or []
-        others = [taint for taint in taints if taint.get("key") != EXPIRY]
-        mine = [key for key in (OPTIMIZED, EXPIRY) if key in labels]
+        others = [taint for taint in taints if taint.get("key") != DISRUPTED]
+        mine = [key for key in (OPTIMIZED, DISRUPTED) if key in labels]
         if not mine and PLAN not in annotations_of(node) and others == taints:
             return None
         patch: Json = {"metadata": {"labels": dict.fromkeys(mine), "annotations": {PLAN: None}}}
@@ -113,7 +113,7 @@ async def check_deletable(api: KubernetesApi, order: Order) -> bool:
         # The provider knows machines by name: it would delete the one that is in use now.
         raise FinalError("changed", f"node {step.target} is another node of that name by now")
     labels = node["metadata"].get("labels") or {}
-    if EXPIRY not in labels or annotations_of(node).get(PLAN) != order.plan:
+    if DISRUPTED not in labels or annotations_of(node).get(PLAN) != order.plan:
         raise FinalError("changed", f"node {step.target} does not carry our marks any more")
     pods = await _check_empty(api, step.target)
     await check_detached(api, step.target, [pod for pod in pods if not finished(pod)])

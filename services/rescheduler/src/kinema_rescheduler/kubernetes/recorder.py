@@ -30,10 +30,10 @@ from kinema_core.events import (
     Placement,
     Plan,
     Step,
-    StepDone,
     StepFailed,
-    StepIntended,
     StepKind,
+    StepStarted,
+    StepSucceeded,
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.quantity import in_words, rounded_in_words
@@ -77,9 +77,9 @@ def log_event(event: Event) -> None:
     body = event.body
     about: dict[str, str | int] = {"event_id": event.id, "kind": event.type, "state": event.state}
     match body:
-        case StepIntended():
+        case StepStarted():
             about |= {"step": body.step.id, "attempt": body.attempt}
-        case StepDone():
+        case StepSucceeded():
             about |= {"step": body.step, "outcome": body.outcome}
         case StepFailed():
             about |= {"step": body.step, "reason": body.reason, "detail": body.detail}
@@ -295,9 +295,9 @@ class KubernetesEvents:
 def _meant(event: Event, step: Step | None, background: Background) -> list[tuple[Json, _Told]]:
     """What to say and of which object; a step's own comes before the pods that wait for it."""
     match event.body:
-        case StepIntended(step=begun) if begun.kind == "boot":
+        case StepStarted(step=begun) if begun.kind == "boot":
             return _waiting(begun, background, _booting(begun, background.plan))
-        case StepDone(outcome=outcome, figures=figures) if step is not None and outcome != "void":
+        case StepSucceeded(outcome=outcome, figures=figures) if step is not None and outcome != "void":
             tells = _DONE.get(step.kind)
             step = replace(step, target=str(figures.get(NODE, step.target)))  # a machine with a name of its own
             return _about(step, tells(_Done(step, outcome, figures, background))) if tells is not None else []
@@ -362,7 +362,7 @@ def _reference(step: Step) -> Json | None:
 
 def _written(event: Event, about: Json, told: _Told, instance: str) -> Json:
     body = event.body
-    step = body.step.id if isinstance(body, StepIntended) else getattr(body, "step", "")
+    step = body.step.id if isinstance(body, StepStarted) else getattr(body, "step", "")
     digest = sha256(f"{event.cause}/{step}/{told.reason}/{told.code}".encode()).hexdigest()[:16]
     note = f"{told.note} (iteration {event.iteration}, plan {getattr(body, 'plan', '')})"
     return {

@@ -39,11 +39,11 @@ from kinema_rescheduler.kubernetes.client import (
     workload_path,
 )
 from kinema_rescheduler.kubernetes.cluster import Made, Order
-from kinema_rescheduler.names import EXPIRY, OPTIMIZED, ROLLED, ROLLED_BY
+from kinema_rescheduler.names import DISRUPTED, OPTIMIZED, ROLLED, ROLLED_BY
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-_AWAY: Final[Json] = {"key": EXPIRY, "operator": "DoesNotExist"}
+_AWAY: Final[Json] = {"key": DISRUPTED, "operator": "DoesNotExist"}
 _STAYING: Final[Json] = {"matchExpressions": [{"key": OPTIMIZED, "operator": "Exists"}]}
 _TOWARDS: Final[Json] = {"weight": 1, "preference": _STAYING}
 """The least weight: kube-scheduler measures each node by the best one that has room, and that is a planned one as long

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from kinema_rescheduler.errors import FinalError
 from kinema_rescheduler.kubernetes.client import APPLY, Json, KubernetesApi, NotFoundError, uid
-from kinema_rescheduler.names import EXPIRY, STEERING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.names import DISRUPTED, STEERING_NAME, STEERING_NAMESPACE
 
 Found = Literal["installed", "removed", "absent"]
 
@@ -51,7 +51,7 @@ _PATCH: Final = f"""
         {_TYPE}.preference.matchExpressions{{
           key: "kubernetes.io/hostname", operator: "In", values: variables.nodes
         }},
-        {_TYPE}.preference.matchExpressions{{key: "{EXPIRY}", operator: "DoesNotExist"}}
+        {_TYPE}.preference.matchExpressions{{key: "{DISRUPTED}", operator: "DoesNotExist"}}
       ]
     }}
   }}

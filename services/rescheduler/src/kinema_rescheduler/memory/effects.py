@@ -34,7 +34,7 @@ from kinema_rescheduler.names import (
     CORDONED,
     COST_BEFORE,
     DELETION_COST,
-    EXPIRY,
+    DISRUPTED,
     OPTIMIZED,
     PLAN,
     expires,
@@ -44,7 +44,7 @@ from kinema_rescheduler.providers.base import Catalog, Operation
 
 _ROLLED: Final = "kinema.io/rolled"
 _ANY: Final = NodeTerm()
-_AWAY: Final = Requirement(key=EXPIRY, operator="DoesNotExist")
+_AWAY: Final = Requirement(key=DISRUPTED, operator="DoesNotExist")
 
 
 class MemoryWriter:
@@ -99,7 +99,7 @@ class MemoryWriter:
             return False
         if not order.step.uid:
             raise PassingError("not-ready", f"{node.name} has come up")
-        if node.uid != order.step.uid or EXPIRY not in node.labels:
+        if node.uid != order.step.uid or DISRUPTED not in node.labels:
             raise FinalError("changed", f"{node.name} does not carry our marks any more")
         left = self._cluster.evictable(node.name)
         if left:
@@ -259,10 +259,10 @@ def _generation(workload: Workload) -> FrozenMap[int | float | str]:
 
 def _marked(node: Node, order: Order) -> Node:
     expiring, value = expires(order.step.id), label_value(order.iteration)
-    taints = tuple(taint for taint in node.taints if taint.key != EXPIRY)
+    taints = tuple(taint for taint in node.taints if taint.key != DISRUPTED)
     if expiring:
-        taints = (*taints, Taint(key=EXPIRY, value=value, effect="NoSchedule"))
-    key = EXPIRY if expiring else OPTIMIZED
+        taints = (*taints, Taint(key=DISRUPTED, value=value, effect="NoSchedule"))
+    key = DISRUPTED if expiring else OPTIMIZED
     return replace(
         node,
         labels=FrozenMap({**node.labels, key: value}),
@@ -274,9 +274,9 @@ def _marked(node: Node, order: Order) -> Node:
 def _unmarked(node: Node) -> Node:
     return replace(
         node,
-        labels=FrozenMap({key: value for key, value in node.labels.items() if key not in {EXPIRY, OPTIMIZED}}),
+        labels=FrozenMap({key: value for key, value in node.labels.items() if key not in {DISRUPTED, OPTIMIZED}}),
         annotations=FrozenMap({key: value for key, value in node.annotations.items() if key != PLAN}),
-        taints=tuple(taint for taint in node.taints if taint.key != EXPIRY),
+        taints=tuple(taint for taint in node.taints if taint.key != DISRUPTED),
     )
 
 

@@ -9,7 +9,7 @@ from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.surge import refused
 from kinema_rescheduler.moves.turn import OVER, WAIT, Turn, fail, skip
 from kinema_rescheduler.moves.workloads import Movers, settled
-from kinema_rescheduler.names import EXPIRY, unit_id
+from kinema_rescheduler.names import DISRUPTED, unit_id
 from kinema_rescheduler.plan.context import Scene
 
 
@@ -96,7 +96,7 @@ def _overruled(workload: Workload, patched: Progress) -> str | None:
 def leads_away(rules: PlacementRules) -> bool:
     """Whether a template keeps its pods off nodes that are to go, as one under our update does."""
     expressions = (item for term in rules.node_terms or () for item in term.expressions)
-    return any(item.key == EXPIRY and item.operator == "DoesNotExist" for item in expressions)
+    return any(item.key == DISRUPTED and item.operator == "DoesNotExist" for item in expressions)
 
 
 def _stalled(scene: Scene, update: Progress, pods: Iterable[Pod]) -> bool:

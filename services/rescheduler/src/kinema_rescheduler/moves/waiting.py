@@ -22,7 +22,7 @@ from kinema_rescheduler.moves.room import free_room
 from kinema_rescheduler.moves.surge import unfinished
 from kinema_rescheduler.moves.turn import Turn, skipping
 from kinema_rescheduler.moves.workloads import Movers
-from kinema_rescheduler.names import EXPIRY, expire_id, unit_id
+from kinema_rescheduler.names import DISRUPTED, expire_id, unit_id
 from kinema_rescheduler.plan.context import Scene
 
 _CUT_OFF: Final = timedelta(seconds=1)
@@ -73,8 +73,8 @@ def _closed(scene: Scene) -> Iterator[tuple[Node, datetime]]:
         node, marked = scene.same_node(expire_id(name)), scene.progress(expire_id(name))
         if node is None or marked is None or marked.ended is None or scene.progress(f"delete/{name}") is not None:
             continue
-        taints = tuple(taint for taint in node.taints if taint.key != EXPIRY)
-        labels = FrozenMap({key: value for key, value in node.labels.items() if key != EXPIRY})
+        taints = tuple(taint for taint in node.taints if taint.key != DISRUPTED)
+        labels = FrozenMap({key: value for key, value in node.labels.items() if key != DISRUPTED})
         if taints != node.taints:
             yield replace(node, taints=taints, labels=labels), marked.ended - _CUT_OFF
 

@@ -11,14 +11,14 @@ from typing import TypeAlias
 
 from kinema_core.events import (
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     Node,
     Offer,
     Plan,
     Pod,
     Step,
     StepFailed,
-    StepIntended,
+    StepStarted,
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, MobilityOptions, is_resident, listed, mobility
@@ -27,7 +27,7 @@ from kinema_rescheduler.names import ABORT, expire_id, keep_id, skip_id, unit_id
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.route import Leg, Route, route_of
 
-Decision: TypeAlias = StepIntended | StepFailed | ExecutionFinished | ExecutionAborted
+Decision: TypeAlias = StepStarted | StepFailed | ExecutionCompleted | ExecutionAborted
 """What the rescheduler decides; outcomes of effects are told by those who tried them."""
 
 
@@ -184,7 +184,7 @@ class Scene:
 
     # --- answers
 
-    def intend(self, step: Step) -> tuple[StepIntended, ...]:
+    def intend(self, step: Step) -> tuple[StepStarted, ...]:
         """The next attempt at a step, if it is due now; nothing while one is open, pausing or over."""
         before = self.progress(step.id)
         if before is None:
@@ -195,9 +195,9 @@ class Scene:
             return ()
         return (self._attempt(step, before.attempt + 1),)
 
-    def _attempt(self, step: Step, attempt: int) -> StepIntended:
+    def _attempt(self, step: Step, attempt: int) -> StepStarted:
         deadline = self.now + timedelta(seconds=self.limits.deadline_seconds(step.kind))
-        return StepIntended(
+        return StepStarted(
             plan=self.execution.plan_id, step=step, fencing=self.fencing, deadline=deadline, attempt=attempt
         )
 
@@ -221,7 +221,7 @@ class Scene:
         return self.verdict(ABORT, reason, detail)
 
 
-def intents(groups: Iterable[Iterable[StepIntended]], most: int, open_now: int) -> tuple[StepIntended, ...]:
+def intents(groups: Iterable[Iterable[StepStarted]], most: int, open_now: int) -> tuple[StepStarted, ...]:
     """The first of these intents, so that no more than `most` steps are open together with `open_now`."""
     flat = [body for group in groups for body in group]
     return tuple(flat[: max(0, most - open_now)])

@@ -9,7 +9,7 @@ from kinema_core.events import (
     CatalogPublished,
     Event,
     ExecutionAborted,
-    ExecutionFinished,
+    ExecutionCompleted,
     Figures,
     FrozenMap,
     NodeDeletionRequested,
@@ -23,7 +23,7 @@ from kinema_rescheduler.journal.execution import Execution, Journal, of_request
 from kinema_rescheduler.moves.scheduling import advance
 from kinema_rescheduler.moves.turn import Blocked
 from kinema_rescheduler.moves.waiting import kept_waiting
-from kinema_rescheduler.names import EXPIRY
+from kinema_rescheduler.names import DISRUPTED
 from kinema_rescheduler.plan.context import Decision, Scene
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.phases import (
@@ -57,7 +57,7 @@ def _still_right(event: Event, cluster: Cluster) -> bool:
     request = event.body
     assert isinstance(request, NodeDeletionRequested)
     node = cluster.node(request.node)
-    if node is None or node.uid != request.uid or EXPIRY not in node.labels:
+    if node is None or node.uid != request.uid or DISRUPTED not in node.labels:
         return False
     if node.name in quarantine_of(cluster).nodes:
         return False
@@ -164,12 +164,12 @@ def _first_of_each(verdicts: Sequence[StepFailed]) -> tuple[StepFailed, ...]:
     return tuple(first.values())
 
 
-def _end(scene: Scene) -> ExecutionFinished | ExecutionAborted:
+def _end(scene: Scene) -> ExecutionCompleted | ExecutionAborted:
     left = leftovers(scene)
     if left:
         detail = "the plan was carried out, but not everything of ours could be taken back"
         return _aborted(scene.execution, scene.fencing, "leftovers", detail, left, _figures(scene))
-    return ExecutionFinished(plan=scene.execution.plan_id, fencing=scene.fencing, figures=_figures(scene))
+    return ExecutionCompleted(plan=scene.execution.plan_id, fencing=scene.fencing, figures=_figures(scene))
 
 
 def _aborted(

@@ -9,7 +9,7 @@ from kinema_core.model.daemons import resident_requests
 from kinema_core.model.match import node_admits
 from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.moves.scheduling import restored, surges_left
-from kinema_rescheduler.names import CLAIMED, CORDONED, EXPIRY, PLAN, expire_id, keep_id, optimize_id
+from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, expire_id, keep_id, optimize_id
 from kinema_rescheduler.plan.context import Decision, Scene, intents
 
 
@@ -169,11 +169,11 @@ def _off_limits(scene: Scene, node: Node) -> str | None:
     if reason is not None:
         return reason
     marked = scene.progress(expire_id(node.name))
-    if marked is not None and node.unschedulable and EXPIRY in node.labels and marked.figures.get(CORDONED) == 0:
+    if marked is not None and node.unschedulable and DISRUPTED in node.labels and marked.figures.get(CORDONED) == 0:
         return "somebody cordoned it"
     if marked is None or not scene.passed(marked.ended, scene.limits.observed_seconds):
         return None
-    if EXPIRY not in node.labels or node.annotations.get(PLAN) != scene.execution.plan_id:
+    if DISRUPTED not in node.labels or node.annotations.get(PLAN) != scene.execution.plan_id:
         return "somebody took our marks off"
     return None
 

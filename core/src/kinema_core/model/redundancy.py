@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kinema_core.events import Gathered, Placement, Plan
+from kinema_core.events import Placement, Plan, RedundancyLoss
 from kinema_core.model.cluster import Cluster
 
 
-def gathered(plan: Plan, cluster: Cluster) -> tuple[Gathered, ...]:
+def redundancy_loss(plan: Plan, cluster: Cluster) -> tuple[RedundancyLoss, ...]:
     """Workloads with pods on several nodes now and all on one after the plan, those with most pods first."""
     places = {one.pod: one for one in plan.placements}
     moving = (one for one in plan.placements if one.source is not None and one.source != one.to)
@@ -17,7 +17,7 @@ def gathered(plan: Plan, cluster: Cluster) -> tuple[Gathered, ...]:
     return tuple(sorted((one for one in found if one is not None), key=lambda one: (-one.pods, one.workload)))
 
 
-def _together(owner: str, places: Mapping[str, Placement], cluster: Cluster) -> Gathered | None:
+def _together(owner: str, places: Mapping[str, Placement], cluster: Cluster) -> RedundancyLoss | None:
     """The workload, if it is one of them; most are not, by their second pod."""
     pods, node, before = 0, "", set[str]()
     for pod in cluster.pods_by_workload[owner]:
@@ -28,4 +28,4 @@ def _together(owner: str, places: Mapping[str, Placement], cluster: Cluster) -> 
             return None
         pods, node = pods + 1, place.to
         before |= {place.source} if place.source is not None else set()
-    return Gathered(workload=owner, pods=pods, nodes_before=len(before), node=node) if len(before) > 1 else None
+    return RedundancyLoss(workload=owner, pods=pods, nodes_before=len(before), node=node) if len(before) > 1 else None
