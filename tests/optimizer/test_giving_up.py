@@ -17,7 +17,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import compiled
-from kinema_optimizer.problem.instance import Packing, PackingProblem, content, cost, flaws, moves
+from kinema_optimizer.problem.instance import Packing, PackingProblem, content, cost, flaws, given_up, moves
 from kinema_optimizer.problem.solution import moved, packing_of, state_of
 from kinema_optimizer.search.progress import Incumbent
 from kinema_optimizer.search.search import Wish, search
