@@ -85,7 +85,6 @@ class Wish:
         planning = {"time_limit_seconds": self.solve_seconds, **moves}
         return {
             "observer": {"usage_seconds": 0.0},
-            "predictor": {"adjustment": "0"},
             "optimizer": {"planning": planning},
             "rescheduler": {"steering": self.steering},
         }

@@ -21,7 +21,7 @@ from kinema_core.model.vocabulary import (
     STRATEGY,
 )
 from kinema_observer.adapters.source import RESOURCES
-from kinema_predictor.logic.forecast import ADJUSTMENT
+from kinema_predictor.logic.forecast import MAX_STEP
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -52,7 +52,7 @@ def test_every_annotation_that_has_a_say_is_listed() -> None:
     text = (ROOT / "docs/runbooks/operate.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z.-]+/[a-z-]+)` \| (.+) \|$", text, flags=re.MULTILINE))
     assert rows.keys() == {
-        ADJUSTMENT,
+        MAX_STEP,
         DELETION_COST,
         DO_NOT_DISRUPT,
         DO_NOT_MOVE,

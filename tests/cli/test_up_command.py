@@ -181,14 +181,20 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         ("rescheduler: {limits: {boot_seconds: fast}}", "- at `$.limits.boot_seconds`: write a number"),
         ("optimizer: {planning: {max_moves: 0.5}}", "- at `$.planning.max_moves`: write a whole number or null"),
         ("observer: {kubeconfig: 7}", "- at `$.kubeconfig`: write text, in quotes where it looks like a number"),
-        ("predictor: {adjustment: [0]}", "- at `$.adjustment`: write text, in quotes where it looks like a number or"),
+        (
+            "predictor: {max_request_change_fraction: [0]}",
+            "- at `$.max_request_change_fraction`: write text, in quotes where it looks like a number or",
+        ),
         ("decider: {limits: {windows: [{days: 3}]}}", "got `int` - at `$.limits.windows[0].days`"),
         (
             "observer: {stabilization_window_seconds: -5}",
             "observer: stabilization_window_seconds is -5.0: use 0 to 31536000",
         ),
-        ("predictor: {adjustment: 2}", "predictor: adjustment is 2.0: use 0 to 1"),
-        ("predictor: {adjustment: some}", "adjustment 'some' is no number: use a part from 0 to 1 such as 0.10"),
+        ("predictor: {max_request_change_fraction: 2}", "predictor: max_request_change_fraction is 2.0: use 0 to 1"),
+        (
+            "predictor: {max_request_change_fraction: some}",
+            "max_request_change_fraction 'some' is no number: use a fraction from 0 to 1 such as 0.10",
+        ),
         ("rescheduler: {provider: {boot_seconds: 4}}", "Object missing required field `kind`"),
         ("scheduler: {}", "'scheduler' is no service: there are observer, "),
         ("[1, 2]", "write settings by service"),
@@ -208,13 +214,13 @@ def test_settings_that_no_service_would_take(text: str, said: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["0", "0.0", "'0'", "0.1", "'0.10'"])
-def test_an_adjustment_may_be_a_number(text: str, tmp_path: Path) -> None:
+def test_a_fraction_may_be_a_number(text: str, tmp_path: Path) -> None:
     """With quotes or without, it is the same part, exactly."""
     path = tmp_path / "settings.yaml"
-    path.write_text(f"predictor: {{adjustment: {text}}}")
+    path.write_text(f"predictor: {{max_request_change_fraction: {text}}}")
     given = read_service_settings(path, {})["predictor"]
     settings = msgspec.convert({**given, "runtime": {"cluster": "c1"}}, PredictorSettings)
-    assert settings.rules.adjustment == Fraction(text.strip("'"))
+    assert settings.rules.max_change == Fraction(text.strip("'"))
 
 
 def test_a_settings_file_that_is_not_there(options: UpOptions, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,8 @@ from kinema_predictor.logic.regression import mean_ahead
 
 REACH = Reach(recent=timedelta(minutes=30), peaks=timedelta(hours=48))
 
+TENTH = Rules(max_change=Fraction(1, 10))
+
 
 def shop(*, cpu: int = 400, memory: int = 500, on: tuple[str, ...] = ("n1", "n1"), **more: object) -> Cluster:
     """One Deployment `web`; requests in millicores and MiB."""
@@ -57,7 +59,7 @@ def constant(cpu: int, memory: int) -> list[tuple[float, int, int]]:
 
 def only(state: Cluster, history: History, rules: Rules | None = None, now: datetime = NOW) -> WorkloadForecast:
     """The one forecast that is made."""
-    made, refused = forecasts(state, history, now, rules or Rules())
+    made, refused = forecasts(state, history, now, rules or TENTH)
     assert not refused
     assert len(made) == 1
     return made[0]
@@ -65,7 +67,7 @@ def only(state: Cluster, history: History, rules: Rules | None = None, now: date
 
 def refusal(state: Cluster, history: History, rules: Rules | None = None) -> ForecastRefused:
     """The one refusal."""
-    made, refused = forecasts(state, history, NOW, rules or Rules())
+    made, refused = forecasts(state, history, NOW, rules or TENTH)
     assert not made
     assert len(refused) == 1
     return refused[0]
@@ -156,24 +158,24 @@ def test_changes_below_one_percent_are_left_alone() -> None:
     assert only(state, observed(state, constant(396, 454))).requests_after["cpu"] == 396
 
 
-def test_annotation_overrides_the_adjustment() -> None:
+def test_the_annotation_overrides_the_setting() -> None:
     """`kinema.io/rightsizing-max-step: 0.5` lets a request halve in one step."""
     state = shop(annotations={"kinema.io/rightsizing-max-step": "0.5"})
     assert only(state, observed(state, constant(100, 450))).requests_after["cpu"] == 200
 
 
-def test_adjustment_zero_turns_forecasts_off() -> None:
-    """A workload with adjustment 0 gets a refusal that says so."""
+def test_a_largest_change_of_zero_turns_forecasts_off() -> None:
+    """A workload with `kinema.io/rightsizing-max-step: 0` gets a refusal with that reason."""
     state = shop(annotations={"kinema.io/rightsizing-max-step": "0"})
     assert refusal(state, observed(state, constant(100, 450))).reason == "turned-off"
 
 
 @pytest.mark.parametrize("text", ["ten", "nan", "-0.1", "1.5", "1/0"])
-def test_an_unreadable_adjustment_is_refused_by_name(text: str) -> None:
+def test_an_invalid_largest_change_is_refused_by_name(text: str) -> None:
     """Whoever wrote the annotation meant something: no default is guessed."""
     state = shop(annotations={"kinema.io/rightsizing-max-step": text})
     found = refusal(state, observed(state, constant(100, 450)))
-    assert found.reason == "adjustment-unreadable"
+    assert found.reason == "invalid-max-step"
     assert found.figures["value"] == text
 
 
@@ -184,12 +186,12 @@ def test_no_data_is_refused() -> None:
     assert refusal(state, observed(state, [(16.0, 100, 450)])).reason == "no-data"
 
 
-def test_fewer_than_five_samples_are_refused() -> None:
-    """Two readings of two pods are four samples: one too few; three readings suffice."""
-    state = shop()
-    found = refusal(state, observed(state, [(2.0, 100, 450), (1.0, 100, 450)]))
-    assert (found.reason, found.figures["samples"]) == ("few-samples", 4)
-    assert only(state, observed(state, constant(100, 450)[:3])).samples == 6
+def test_fewer_than_five_readings_are_refused() -> None:
+    """One reading of many pods shows no course in time: five readings at different times are needed."""
+    state = shop(on=("n1",) * 9)
+    found = refusal(state, observed(state, constant(100, 450)[:4]))
+    assert (found.reason, found.figures["readings"]) == ("few-samples", 4)
+    assert only(state, observed(state, constant(100, 450)[:5])).samples == 45
 
 
 def test_a_restart_within_the_interval_is_refused() -> None:

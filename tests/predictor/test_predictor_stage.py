@@ -26,7 +26,7 @@ from kinema_predictor.service import Observed, Predictor
 from kinema_predictor.settings import Settings
 
 STATE = cluster(node("n1"), deployed("web", ["n1", "n1"], cpu=400, memory=500), version=3)
-SETTINGS = Settings(runtime=RuntimeSettings(cluster="test"))
+SETTINGS = Settings(runtime=RuntimeSettings(cluster="test"), max_request_change_fraction="0.10")
 
 
 def event(body: AnyBody, n: int = 0) -> Event:
@@ -60,6 +60,14 @@ async def test_a_reschedule_iteration_is_answered_with_forecasts() -> None:
     assert body.forecasts[0].requests_after["cpu"] == 360
 
 
+async def test_requests_change_only_where_an_operator_allows_it() -> None:
+    """By default every workload is refused as `turned-off`, and no request changes."""
+    predictor = Predictor(Settings(runtime=RuntimeSettings(cluster="test")))
+    (body,) = await predictor.handle(started(), folded(predictor), Moment(NOW))
+    assert isinstance(body, ForecastMade)
+    assert (body.forecasts, [one.reason for one in body.refused]) == ((), ["turned-off"])
+
+
 async def test_an_autoscale_iteration_is_not_answered() -> None:
     """Pending pods do not wait for forecasts."""
     predictor = Predictor(SETTINGS)
@@ -79,7 +87,12 @@ async def test_two_runs_give_the_same_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("adjustment", "a lot"), ("adjustment", "2"), ("horizon_seconds", 0), ("lookback_seconds", 1e9)],
+    [
+        ("max_request_change_fraction", "a lot"),
+        ("max_request_change_fraction", "2"),
+        ("horizon_seconds", 0),
+        ("lookback_seconds", 1e9),
+    ],
 )
 def test_settings_out_of_range_are_refused_by_name(field: str, value: object) -> None:
     """The error names the setting."""

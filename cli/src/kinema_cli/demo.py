@@ -79,6 +79,7 @@ def service_settings() -> dict[str, dict[str, object]]:
     """How the demo's services differ from their defaults."""
     return {
         "observer": {"stabilization_window_seconds": SETTLE_SECONDS},
+        "predictor": {"max_request_change_fraction": "0.10"},
         "optimizer": {"planning": {"time_limit_seconds": SOLVE_SECONDS}},
     }
 

@@ -70,7 +70,9 @@ class LocalPipeline:
         )
         self.server_starts = Starts()
         self._bus: Bus | None = None
-        workers = [self._child(f"worker-{n + 1}", "optimizer.worker", "optimizer") for n in range(options.workers)]
+        workers = [
+            self._child(f"worker-{n + 1}", "optimizer.process.worker", "optimizer") for n in range(options.workers)
+        ]
         self.supervisor = Supervisor([*(self._child(name, name, name) for name in SERVICES), *workers])
 
     @property

@@ -13,15 +13,15 @@ from kinema_predictor.logic.history import Reach
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that the predictor is told; seconds are the cluster's."""
+    """Settings of the predictor; seconds are of cluster time."""
 
     runtime: RuntimeSettings
     lookback_seconds: float = 900.0
-    """Samples of this long before now are learned from."""
+    """Span of the samples that a forecast uses, ending now."""
     horizon_seconds: float = 900.0
-    """The forecast is the mean over this long from now."""
-    adjustment: str | float = "0.10"
-    """Most that a request changes in one iteration, as a part of itself, 0 to 1; 0 turns forecasts off."""
+    """Span after now over which the forecast is the mean."""
+    max_request_change_fraction: str | float = "0"
+    """Largest change of a request in one iteration, as a fraction of it, 0 to 1. With 0 no request changes."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
@@ -30,12 +30,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 message = f"{name} is {getattr(self, name)}: use more than 0 and at most a day (86400)"
                 raise ValueError(message)
         try:
-            adjustment = Fraction(str(self.adjustment))
+            fraction = Fraction(str(self.max_request_change_fraction))
         except (ValueError, ZeroDivisionError) as error:
-            message = f"adjustment {self.adjustment!r} is no number: use a part from 0 to 1 such as 0.10"
+            value = self.max_request_change_fraction
+            message = f"max_request_change_fraction {value!r} is no number: use a fraction from 0 to 1 such as 0.10"
             raise ValueError(message) from error
-        if not 0 <= adjustment <= 1:
-            message = f"adjustment is {self.adjustment}: use 0 to 1"
+        if not 0 <= fraction <= 1:
+            message = f"max_request_change_fraction is {self.max_request_change_fraction}: use 0 to 1"
             raise ValueError(message)
 
     @property
@@ -44,7 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Rules(
             learning=timedelta(seconds=self.lookback_seconds),
             horizon=timedelta(seconds=self.horizon_seconds),
-            adjustment=Fraction(str(self.adjustment)),  # a number as it was written: 0.1 is exactly one tenth
+            # As written: 0.1 is exactly one tenth.
+            max_change=Fraction(str(self.max_request_change_fraction)),
         )
 
     @property

@@ -19,9 +19,10 @@ from kinema_core.model.cluster import Cluster
 from kinema_predictor.logic.history import Batch, History, Usage
 from kinema_predictor.logic.regression import mean_ahead
 
-ADJUSTMENT: Final = "kinema.io/rightsizing-max-step"
+MAX_STEP: Final = "kinema.io/rightsizing-max-step"
 RESOURCES: Final = ("cpu", "memory")
-MIN_SAMPLES: Final = 5
+MIN_READINGS: Final = 5
+"""Readings at different times: one reading of five pods shows no course in time."""
 CPU_FLOOR: Final = 10
 """Millicores."""
 MEMORY_MARGIN: Final = Fraction(11, 10)
@@ -32,12 +33,12 @@ WORTH: Final = Fraction(1, 100)
 
 @dataclass(frozen=True)
 class Rules:
-    """What an operator may set; times in seconds of the cluster."""
+    """Limits that an operator sets; times are of the cluster."""
 
+    max_change: Fraction
+    """Largest change of a request in one iteration, as a fraction of it."""
     learning: timedelta = timedelta(minutes=15)
     horizon: timedelta = timedelta(minutes=15)
-    adjustment: Fraction = Fraction(1, 10)
-    """Most that a request changes in one iteration, as a part of itself."""
     peaks: timedelta = timedelta(hours=24)
 
 
@@ -71,12 +72,12 @@ def forecasts(
 def _forecast(
     workload: Workload, pods: Sequence[Pod], usage: Usage, *, now: datetime, rules: Rules
 ) -> WorkloadForecast:
-    adjustment = _adjustment(workload, rules)
+    max_change = _max_change(workload, rules)
     current = workload.template_requests
     _refuse_unfit(workload, pods, current)
     batches = [batch for batch in usage.recent if now - rules.learning < batch.sampled <= now]
     count = sum(len(batch.cpu) for batch in batches)
-    _refuse_disturbed(pods, count, now=now, rules=rules)
+    _refuse_disturbed(pods, len({batch.sampled for batch in batches}), now=now, rules=rules)
     cpu, memory = _predicted(batches, now, rules)
     peak = max((peak.memory for peak in usage.peaks if now - rules.peaks < peak.sampled <= now), default=0)
     floors = {"cpu": CPU_FLOOR, "memory": _up(peak * MEMORY_MARGIN)}
@@ -84,7 +85,7 @@ def _forecast(
     after = {
         name: _below(
             workload.template_ceiling.get(name),
-            max(stepped(current[name], predicted[name], adjustment), floors[name]),
+            max(stepped(current[name], predicted[name], max_change), floors[name]),
         )
         for name in _changeable(workload, current)
     }
@@ -103,26 +104,26 @@ def _below(ceiling: int | None, amount: int) -> int:
     return amount if ceiling is None else min(amount, ceiling)
 
 
-def stepped(current: int, predicted: int, adjustment: Fraction) -> int:
-    """The current request moved towards the prediction, by at most `adjustment` of itself (rounded down)."""
-    most = int(current * adjustment)
+def stepped(current: int, predicted: int, max_change: Fraction) -> int:
+    """The current request moved towards the prediction, by at most `max_change` of itself (rounded down)."""
+    most = int(current * max_change)
     return current + max(-most, min(most, predicted - current))
 
 
-def _adjustment(workload: Workload, rules: Rules) -> Fraction:
-    text = workload.annotations.get(ADJUSTMENT)
+def _max_change(workload: Workload, rules: Rules) -> Fraction:
+    text = workload.annotations.get(MAX_STEP)
     if text is None:
-        adjustment = rules.adjustment
+        max_change = rules.max_change
     else:
         try:
-            adjustment = Fraction(text.strip())
+            max_change = Fraction(text.strip())
         except (ValueError, ZeroDivisionError) as error:
-            raise _RefusedError("adjustment-unreadable", annotation=ADJUSTMENT, value=text) from error
-    if not 0 <= adjustment <= 1:
-        raise _RefusedError("adjustment-unreadable", annotation=ADJUSTMENT, value=text or str(adjustment))
-    if adjustment == 0:
+            raise _RefusedError("invalid-max-step", annotation=MAX_STEP, value=text) from error
+    if not 0 <= max_change <= 1:
+        raise _RefusedError("invalid-max-step", annotation=MAX_STEP, value=text or str(max_change))
+    if max_change == 0:
         raise _RefusedError("turned-off")
-    return adjustment
+    return max_change
 
 
 def _refuse_unfit(workload: Workload, pods: Sequence[Pod], current: Amounts) -> None:
@@ -156,11 +157,11 @@ def _changeable(workload: Workload, current: Amounts) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _refuse_disturbed(pods: Sequence[Pod], count: int, *, now: datetime, rules: Rules) -> None:
-    if count == 0:
+def _refuse_disturbed(pods: Sequence[Pod], readings: int, *, now: datetime, rules: Rules) -> None:
+    if readings == 0:
         raise _RefusedError("no-data")
-    if count < MIN_SAMPLES:
-        raise _RefusedError("few-samples", samples=count, needed=MIN_SAMPLES)
+    if readings < MIN_READINGS:
+        raise _RefusedError("few-samples", readings=readings, needed=MIN_READINGS)
     for pod in pods:
         if pod.last_restart is not None and pod.last_restart > now - rules.learning:
             ago = (now - pod.last_restart).total_seconds()
