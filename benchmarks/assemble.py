@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.machine_types import MachineType
-from kinema_optimizer.aggregated.problem import Flags, Ints
+from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem, content
 
 

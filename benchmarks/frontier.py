@@ -28,8 +28,8 @@ from benchmarks.solver import warm_up
 from benchmarks.starts import Start, starts
 from kinema_core.model.checker.check import check_plan
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
 from kinema_sim.policies import ClusterAutoscaler, FirstFit, Karpenter, Policy
 from kinema_sim.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kinema_optimizer.aggregated.problem import Flags, Ints
 from kinema_optimizer.bounds.assignment_lp import compressed
+from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
 from kinema_optimizer.solvers.lp import INFINITY, LinearProgram
 

@@ -7,8 +7,8 @@ from benchmarks.clusters import NOW
 from benchmarks.least_cost import LeastCost
 from benchmarks.starts import deployments_after_peak
 
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.search.search import Wish, search
 from kinema_optimizer.solvers.stopping import WorkStop
 

@@ -13,9 +13,9 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 from kinema_core.events import Offer
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.explain.elsewhere import Alternative, without
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Packing, PackingProblem, content, cost, flaws
+from kinema_optimizer.problem.question import Question
 
 
 def asked(state: Cluster, on_sale: tuple[Offer, ...]) -> PackingProblem:

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tests.optimizer.instances import boutique, random_cluster
 from tests.support.builders import NOW
 
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.bounds.certificate import SCALE, Certificate, certificate, certified_bound, lower_bound
 from kinema_optimizer.columns.knapsack import fill, multipliers, worth_at_most
-from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import cost
 from kinema_optimizer.problem.node_types import kinds_of
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.search.search import Wish, search
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 from kinema_optimizer.solvers.stopping import WorkStop

@@ -23,8 +23,8 @@ from kinema_optimizer.exact.model import TinyProblem
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
 from kinema_optimizer.exact.thesis_model import solve_literal
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 

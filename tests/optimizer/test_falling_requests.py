@@ -21,8 +21,8 @@ from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.exact.build import tiny_problem_of
 from kinema_optimizer.exact.solve import solve_exact
 from kinema_optimizer.planning.planner import plan_for, plan_from
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.objective import MICRO, rising
 from kinema_optimizer.search.progress import Progress, incumbent_of
 from kinema_optimizer.settings import PlanningSettings

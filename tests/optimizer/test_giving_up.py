@@ -15,9 +15,9 @@ from kinema_core.events import Offer, Solve
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning.planner import plan_for, plan_from
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Packing, PackingProblem, content, cost, flaws, given_up, moves
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import moved, packing_of, state_of
 from kinema_optimizer.search.progress import Incumbent
 from kinema_optimizer.search.search import Wish, search

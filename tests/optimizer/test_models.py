@@ -12,8 +12,8 @@ from kinema_optimizer.aggregated.layout import Result
 from kinema_optimizer.aggregated.problem import cost, flaws, moves, unplaced
 from kinema_optimizer.aggregated.solve import solve_aggregated
 from kinema_optimizer.exact.thesis_model import solve_literal
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.solvers.stopping import WorkStop
 
 PLENTY = 20_000

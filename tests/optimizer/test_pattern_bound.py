@@ -16,14 +16,14 @@ from tests.optimizer.random_packings import random_packing
 from tests.support.builders import NOW
 
 from kinema_core.events import Solve
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.bounds.certificate import SCALE, Bound, certified_bound, lower_bound
 from kinema_optimizer.bounds.pattern_lp import by_search, sharpened
 from kinema_optimizer.columns import knapsack_exact
 from kinema_optimizer.columns.knapsack_exact import UNIT, best_filling
-from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import PackingProblem, cost
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.search.search import Wish, search
 from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 

@@ -11,20 +11,10 @@ from hypothesis import strategies as st
 from tests.support.builders import NOW, cluster, deployed, node, offers, tiny
 
 from kinema_optimizer.aggregated.greedy import starts
-from kinema_optimizer.aggregated.problem import (
-    Boot,
-    Problem,
-    Solution,
-    cost,
-    first_fit_count,
-    flaws,
-    most_that_fit,
-    moves,
-    pour,
-    virtual_nodes,
-)
-from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.aggregated.problem import Boot, Problem, Solution, cost, flaws, moves
+from kinema_optimizer.problem.arrays import first_fit_count, most_that_fit, pour, virtual_nodes
 from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.question import Question
 
 
 def problem() -> Problem:

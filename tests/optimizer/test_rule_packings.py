@@ -15,9 +15,9 @@ from kinema_core.events import Mode
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.mobility import MobilityOptions, listed
 from kinema_optimizer.planning.leftovers import with_leftovers
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import UNLIMITED, Packing, content, displaced, flaws, moves
+from kinema_optimizer.problem.question import Question
 
 SEEDS = range(320)
 LARGER = range(5000, 5040)

@@ -22,9 +22,9 @@ from kinema_core.events import (
     WorkloadForecast,
 )
 from kinema_core.model.match import node_admits
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import UNLIMITED
+from kinema_optimizer.problem.question import Question
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

@@ -13,9 +13,9 @@ from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW
 
 from kinema_core.events import Solve
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import PackingProblem, cost, flaws, moves
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.search.search import Found, Wish, placed_as_it_is, search
 from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 

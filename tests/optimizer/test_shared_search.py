@@ -28,9 +28,9 @@ from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
 from kinema_core.runtime.work import Item, MemoryQueue, MemoryWork, WorkQueue, cut
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Packing, PackingProblem, flaws
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.process import pools
 from kinema_optimizer.process.client import InChild
 from kinema_optimizer.process.pools import SharedCrew

@@ -15,8 +15,8 @@ from kinema_core.events import Solve, Stop
 from kinema_optimizer.aggregated.greedy import starts
 from kinema_optimizer.aggregated.layout import Result
 from kinema_optimizer.aggregated.solve import solve_aggregated
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.solvers import stopping
 from kinema_optimizer.solvers.mip import Model, solve
 from kinema_optimizer.solvers.stopping import PRICING, ClockStop, RecordedStop, StopRule, WorkStop

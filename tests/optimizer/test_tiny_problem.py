@@ -20,7 +20,7 @@ from kinema_optimizer.exact.cuts import barred, doubled
 from kinema_optimizer.exact.model import TinyProblem, TinySolution, as_it_is
 from kinema_optimizer.exact.solve import ExactResult, solve_exact
 from kinema_optimizer.exact.verify import flaws
-from kinema_optimizer.problem.classes import Question
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.solvers.stopping import WorkStop
 
 SMALL = tuple(offer("m2", zone=zone, cpu=2000, memory=8 * 1024, price=85_000) for zone in "ab")

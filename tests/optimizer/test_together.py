@@ -14,9 +14,9 @@ from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.explain.explain import explain_node, explain_pod
 from kinema_optimizer.planning.planner import plan_for, plan_from
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import flaws, moves
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.search.progress import Incumbent
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop

@@ -13,8 +13,8 @@ from kinema_optimizer.explain.explain import explain_pod
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.planning.rule_prices import constraint_relaxations
 from kinema_optimizer.planning.unplaceable import with_waiting
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
 
 ON_SALE = (offer("m4", price=170_000),)

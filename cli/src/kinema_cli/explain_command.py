@@ -143,8 +143,8 @@ def _explained(name: str, snapshot: Snapshot, offers: tuple[Offer, ...], *, may:
     from kinema_core.events import Pod, QuarantinedObject
     from kinema_optimizer.explain.explain import explain_node, explain_pod
     from kinema_optimizer.planning.unplaceable import with_waiting
-    from kinema_optimizer.problem.classes import Question
     from kinema_optimizer.problem.compile import compiled
+    from kinema_optimizer.problem.question import Question
 
     cluster = snapshot.cluster
     node = cluster.node(name)

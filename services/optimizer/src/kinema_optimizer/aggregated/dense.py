@@ -9,7 +9,8 @@ import numpy as np
 
 from kinema_core.events import Amounts
 from kinema_core.model.resources import largest
-from kinema_optimizer.aggregated.problem import Flags, Ints, Problem, frozen, most_that_fit, unbound
+from kinema_optimizer.aggregated.problem import Problem, unbound
+from kinema_optimizer.problem.arrays import Flags, Ints, frozen, most_that_fit
 from kinema_optimizer.problem.assemble import caps, conflict_pairs, true_caps
 from kinema_optimizer.problem.classes import Draft
 from kinema_optimizer.problem.node_types import Machines, most_useful, sizes_of

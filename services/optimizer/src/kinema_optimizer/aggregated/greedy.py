@@ -15,19 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.aggregated.problem import (
-    Boot,
-    Flags,
-    Ints,
-    Problem,
-    Solution,
-    by_share,
-    cost,
-    moves,
-    needed,
-    pour,
-    unplaced,
-)
+from kinema_optimizer.aggregated.problem import Boot, Problem, Solution, cost, moves, needed, unplaced
+from kinema_optimizer.problem.arrays import Flags, Ints, by_share, pour
 
 PASSES = 3
 """Rounds over all nodes that `drain` makes at most; later rounds hardly ever find anything."""

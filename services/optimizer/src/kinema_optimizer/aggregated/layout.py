@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_core.events import Stop
-from kinema_optimizer.aggregated.problem import Boot, Ints, Problem, Solution, rolled_out
+from kinema_optimizer.aggregated.problem import Boot, Problem, Solution, rolled_out
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.solvers.mip import Model
 
 LARGE: Final = 10**6

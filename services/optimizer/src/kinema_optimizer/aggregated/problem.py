@@ -16,17 +16,8 @@ from functools import cached_property
 from math import gcd
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
-
-def frozen(values: object, shape: tuple[int, ...]) -> Ints:
-    """An int64 array of this shape that cannot be written to."""
-    array: Ints = np.array(values, dtype=np.int64).reshape(shape)
-    array.flags.writeable = False
-    return array
+from kinema_optimizer.problem.arrays import Flags, Ints, frozen
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,61 +203,6 @@ def _boot_flaws(problem: Problem, solution: Solution) -> list[str]:
     if pooled or (booted > problem.machine_count).any():
         found.append("more machines are booted than there are")
     return found
-
-
-def most_that_fit(requests: Ints, room: Ints) -> Ints:
-    """(C,): how many pods of each class fit into `room` (R,) alone; a class that requests nothing fits for ever."""
-    ratio = np.where(requests > 0, np.maximum(room, 0) // np.maximum(requests, 1), np.iinfo(np.int64).max)
-    return np.asarray(ratio.min(axis=1, initial=np.iinfo(np.int64).max), dtype=np.int64)
-
-
-def virtual_nodes(requested: Ints, room: Ints) -> int:
-    """How many machines with `room` (R,) it takes to hold `requested` (R,) in total (algorithm 6).
-
-    Raises:
-        ValueError: something is requested of which the machine has nothing.
-    """
-    if ((room <= 0) & (requested > 0)).any():
-        message = "a machine without a resource cannot hold pods that request it"
-        raise ValueError(message)
-    counts = -(-requested // np.maximum(room, 1))
-    return max(0, int(counts.max(initial=0)))
-
-
-def first_fit_count(requests: Ints, counts: Ints, room: Ints) -> int:
-    """Machines with `room` that first-fit decreasing needs for `counts` (C,) pods, all of which fit singly.
-
-    Algorithm 6 divides sums, and where whole pods leave gaps its count can be too small to hold them. No optimal plan
-    needs more machines of one kind than this: whatever it puts on them, the best packing of that takes no more.
-    """
-    rooms = np.empty((0, room.size), dtype=np.int64)
-    for c in by_share(requests, room):
-        left = int(counts[c])
-        put = pour(requests[c], rooms, left)
-        rooms = rooms - put[:, None] * requests[c]
-        left -= int(put.sum())
-        per_bin = min(left, int(most_that_fit(requests[c : c + 1], room)[0]))
-        if per_bin:
-            bins = -(-left // per_bin)
-            fresh = np.full(bins, per_bin)
-            fresh[-1] = left - per_bin * (bins - 1)
-            rooms = np.concatenate([rooms, room - fresh[:, None] * requests[c]])
-    return len(rooms)
-
-
-def by_share(requests: Ints, room: Ints) -> list[int]:
-    """Classes by the largest share of `room` (R,) that one pod takes, largest first."""
-    share = (requests / np.maximum(room, 1)).max(axis=1, initial=0.0)
-    return sorted(range(len(requests)), key=lambda c: (-float(share[c]), c))
-
-
-def pour(request: Ints, rooms: Ints, left: int, limit: Ints | None = None) -> Ints:
-    """(B,): first fit of `left` pods of one class into `rooms` (B, R), at most `limit` (B,) of them in each."""
-    fits = np.where(request > 0, np.maximum(rooms, 0) // np.maximum(request, 1), left).min(axis=1, initial=left)
-    if limit is not None:
-        fits = np.minimum(fits, limit)
-    before = np.cumsum(fits) - fits
-    return np.asarray(np.clip(left - before, 0, fits), dtype=np.int64)
 
 
 def unbound(problem: Problem, *, stay_room: Ints, stay_limit: Ints) -> Problem:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.columns.knapsack import multipliers, worth_at_most
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED
 from kinema_optimizer.problem.node_types import Kinds
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram

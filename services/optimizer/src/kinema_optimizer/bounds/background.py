@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from kinema_core.events import Stop
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.bounds.certificate import Bound, lower_bound
 from kinema_optimizer.bounds.pattern_lp import PHASE, sharpened
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import PackingProblem
 from kinema_optimizer.problem.solution import Filling
 from kinema_optimizer.solvers.stopping import StopRule

@@ -22,8 +22,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.bounds.assignment_lp import relax
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
 from kinema_optimizer.problem.node_types import Kinds, kinds_of
 from kinema_optimizer.solvers.lp import Floats

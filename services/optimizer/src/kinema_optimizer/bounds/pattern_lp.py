@@ -15,12 +15,12 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from kinema_core.events import Stop
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.bounds.assignment_lp import compressed
 from kinema_optimizer.bounds.certificate import SCALE, Bound, Certificate, Objects, by_room, certified
 from kinema_optimizer.columns.generation import Column, ColumnGeneration, Task, new_nodes
 from kinema_optimizer.columns.knapsack import multipliers
 from kinema_optimizer.columns.knapsack_exact import UNIT, best_filling
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
 from kinema_optimizer.problem.node_types import Kinds
 from kinema_optimizer.problem.solution import Filling

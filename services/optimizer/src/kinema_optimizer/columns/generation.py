@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.columns.pricing import Job, filling, priced
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED
 from kinema_optimizer.problem.node_types import Kinds
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram, LpSolution

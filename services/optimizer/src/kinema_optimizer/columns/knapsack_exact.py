@@ -16,8 +16,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.columns.knapsack import multipliers
+from kinema_optimizer.problem.arrays import Ints
 
 UNIT: Final = 2**16
 """Denominator of the prices here, in micro-USD per hour: 64 bits hold the price of any node."""

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.columns.knapsack import fill, worth_at_most
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.solvers.lp import Floats
 
 

@@ -58,8 +58,8 @@ from kinema_optimizer.exact.model import (
     Zoning,
     columns_of,
 )
-from kinema_optimizer.problem.classes import Question, Sites
 from kinema_optimizer.problem.pods import Mover, ceiled, movers_of, resizes_of, stuck_updates
+from kinema_optimizer.problem.question import Question, Sites
 
 _NO_RULES = PlacementRules()
 

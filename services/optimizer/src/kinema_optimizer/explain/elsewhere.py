@@ -29,11 +29,11 @@ from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.sequencing.waves import order_transition
-from kinema_optimizer.aggregated.problem import Ints, by_share, most_that_fit, pour
 from kinema_optimizer.planning.leftovers import with_leftovers
 from kinema_optimizer.planning.naming import Outcome, new_names, nothing, of_packing
 from kinema_optimizer.planning.plan import build_plan
 from kinema_optimizer.planning.relaxed_cluster import changed
+from kinema_optimizer.problem.arrays import Ints, by_share, most_that_fit, pour
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import UNLIMITED, Packing, PackingProblem, content, enemies_of
 

@@ -23,11 +23,11 @@ from kinema_optimizer.explain.elsewhere import (
     without_order,
 )
 from kinema_optimizer.planning.relaxed_cluster import released
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import PackingProblem, enemies_of
 from kinema_optimizer.problem.node_types import newly_fits
 from kinema_optimizer.problem.pods import stuck_updates, with_ports
+from kinema_optimizer.problem.question import Question
 
 MICRO: Final = 1_000_000
 HOURS_PER_MONTH: Final = 730

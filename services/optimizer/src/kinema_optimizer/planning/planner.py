@@ -24,9 +24,9 @@ from kinema_optimizer.planning.portfolio import Answer, is_dense, left_out, plai
 from kinema_optimizer.planning.rule_prices import rule_prices
 from kinema_optimizer.planning.unplaceable import with_waiting
 from kinema_optimizer.planning.watch import Watch
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import Packing
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import without_placeholders_in
 from kinema_optimizer.request.objective import MICRO, Objective, lowers, objective_at, raised, rising, worth
 from kinema_optimizer.request.restate import Frame, framed

@@ -26,9 +26,9 @@ from kinema_optimizer.exact.model import TinyProblem
 from kinema_optimizer.exact.solve import Below, ExactResult, solve_below, solve_exact
 from kinema_optimizer.planning.naming import Outcome, in_turn, new_names, of_packing, of_solution
 from kinema_optimizer.planning.preferences import points_given_up, preferred
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import losses
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import NAMESPACE
 from kinema_optimizer.search.progress import Progress, Report
 from kinema_optimizer.search.search import Wish, placed_as_it_is, search

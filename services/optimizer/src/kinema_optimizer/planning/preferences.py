@@ -25,8 +25,8 @@ from kinema_core.model.checker.rules import Group, Spot, World, group_of
 from kinema_core.model.match import parse_taints
 from kinema_core.model.neighbours import Scope, domain, pod_index, selects, term_scope
 from kinema_core.model.preferences import UNWEIGHTED, unmet
-from kinema_optimizer.aggregated.problem import Flags, Ints
 from kinema_optimizer.planning.naming import Outcome, new_names, without_moves
+from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.pods import Mover
 from kinema_optimizer.problem.rules.reduced import FREE, UNMARKED

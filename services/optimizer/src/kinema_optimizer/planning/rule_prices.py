@@ -31,8 +31,8 @@ from kinema_core.model.vocabulary import (
 from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.planning import relaxed_cluster
 from kinema_optimizer.planning.portfolio import SOON, Answer, least_cost
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import FLOOR, NAMESPACE, ROOM, USABLE
 from kinema_optimizer.solvers.stopping import PRICING, StepStop, StopRule
 

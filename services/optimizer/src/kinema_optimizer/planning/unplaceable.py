@@ -7,8 +7,8 @@ from dataclasses import replace
 from kinema_core.model.budgets import budgets_by_pod, covered
 from kinema_core.model.mobility import listed_by_key
 from kinema_core.model.strategy import strategy_of
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.question import Question
 
 
 def with_waiting(question: Question) -> Question:

@@ -24,7 +24,7 @@ from kinema_core.model.mobility import MobilityOptions, spot_allowed
 from kinema_core.model.quantity import in_words
 from kinema_core.model.resources import lacking, subtract
 from kinema_core.model.volumes import volume_refuses, volume_terms
-from kinema_optimizer.aggregated.problem import Flags, Ints
+from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.pods import ceiled, port_of, without_ports
 
 NEW_NODE: Final = "kinema-new-node"

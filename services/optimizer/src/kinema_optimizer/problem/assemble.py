@@ -10,7 +10,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from kinema_optimizer.aggregated.problem import Flags, Ints, frozen
+from kinema_optimizer.problem.arrays import Flags, Ints, frozen
 from kinema_optimizer.problem.classes import Draft
 from kinema_optimizer.problem.instance import UNLIMITED, Content, PackingProblem, content
 from kinema_optimizer.problem.node_types import Machines

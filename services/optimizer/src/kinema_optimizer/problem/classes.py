@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from kinema_core.events import Mode, Offer, Resize, WorkloadForecast
-from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import Mobility, MobilityOptions
+from kinema_core.events import Resize
 from kinema_core.model.resources import total
-from kinema_optimizer.aggregated.problem import Flags, Ints, frozen, most_that_fit
-from kinema_optimizer.problem.admission import Admission, Site
+from kinema_optimizer.problem.admission import Site
+from kinema_optimizer.problem.arrays import Flags, Ints, frozen, most_that_fit
 from kinema_optimizer.problem.pods import Mover, movers_of, resizes_of, resources_of, room_vector, vector
+from kinema_optimizer.problem.question import Question, Sites
 from kinema_optimizer.problem.rules.reduced import FREE, UNMARKED, Group, Marks, Need, Ties
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked of a cluster."""
-
-    cluster: Cluster
-    offers: tuple[Offer, ...]
-    now: datetime
-    mode: Mode
-    forecasts: tuple[WorkloadForecast, ...] = ()
-    percent: int = 100
-    """Ceiling on every node's CPU and memory utilisation: nothing new is placed above it."""
-    options: MobilityOptions = field(default_factory=MobilityOptions)
-    point_price: int = 0
-    """What a weight point of a preferred rule is worth, in millionths of the objective's unit."""
-    move_price: int | None = None
-    """Millionths of the objective's unit for an ordinary move; None: among plans of nearly least cost, fewest moves."""
-    max_moves: int | None = None
-    """Pods that a plan moves at most, stops on the way counted; None: any number."""
-    unmoved: frozenset[str] = frozenset()
-    """Keys of pods that are to stay where they are though they might move: their moves had no order."""
-    still: bool = False
-    """These are all that might move, because nothing is to move."""
-
-
-@dataclass(frozen=True)
-class Sites:
-    """Live nodes and offers as places for pods, and what may move."""
-
-    nodes: tuple[Site, ...]
-    offers: tuple[Site, ...]
-    prices: Mapping[str, int]
-    """Micro-USD per hour of each live node."""
-    mobility: Mobility
-    admission: Admission
-    ties: Ties
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,14 +26,16 @@ from kinema_core.model.mobility import Mobility, holding, mobility
 from kinema_core.model.preferences import is_sociable
 from kinema_core.model.resources import lacking
 from kinema_optimizer.aggregated.dense import Dense, biggest
-from kinema_optimizer.aggregated.problem import Flags, Ints, Problem, frozen
+from kinema_optimizer.aggregated.problem import Problem
 from kinema_optimizer.problem.admission import Admission, node_site, offer_site, taint_keys
+from kinema_optimizer.problem.arrays import Flags, Ints, frozen
 from kinema_optimizer.problem.assemble import packing_problem
-from kinema_optimizer.problem.classes import Draft, Question, Sites
+from kinema_optimizer.problem.classes import Draft
 from kinema_optimizer.problem.instance import PackingProblem
 from kinema_optimizer.problem.node_types import Machines, machines_of, sizes_of
 from kinema_optimizer.problem.pods import Mover, PodClass, class_of, node_room, stuck_updates
 from kinema_optimizer.problem.preferences import Liking
+from kinema_optimizer.problem.question import Question, Sites
 from kinema_optimizer.problem.rules.pending import Market
 from kinema_optimizer.problem.rules.reduce import Scene, ties_of
 

@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from kinema_optimizer.aggregated.problem import Flags, Ints
+from kinema_optimizer.problem.arrays import Flags, Ints
 
 UNLIMITED: Final = 2**31 - 1
 """Stands for no limit, in caps and in machines available."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinema_core.events import Amounts, Offer
-from kinema_optimizer.aggregated.problem import Flags, Ints, first_fit_count, most_that_fit, virtual_nodes
+from kinema_optimizer.problem.arrays import Flags, Ints, first_fit_count, most_that_fit, virtual_nodes
 from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from kinema_core.events import PlacementRules, Pod, PreferredNodeTerm, Toleration
 from kinema_core.model.checker.rules import Spot
 from kinema_core.model.preferences import has_preferences, shunned, unmet_on_node
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.problem.admission import NEW_NODE, Site
+from kinema_optimizer.problem.arrays import Ints
 
 
 class Liking:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kinema_optimizer.aggregated.problem import Flags, Ints
+from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import Content, Packing, PackingProblem
 
 

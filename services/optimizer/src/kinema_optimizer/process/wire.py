@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from kinema_core.runtime.framing import Manifest
-from kinema_optimizer.aggregated.problem import Ints
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Content, Packing, PackingProblem, content, flaws
 from kinema_optimizer.problem.solution import NOTHING, Filling, contents
 from kinema_optimizer.search.neighbourhood import Exchange, Guide, Step

@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_core.events import Stop
-from kinema_optimizer.aggregated.problem import Flags, Ints
 from kinema_optimizer.bounds.assignment_lp import Relaxation, relax
 from kinema_optimizer.columns.generation import Column, ColumnGeneration, Place, Task, exactly, filled, new_nodes
+from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import PackingProblem, among, enemies_of, losses
 from kinema_optimizer.problem.node_types import Kinds, newly_fits
 from kinema_optimizer.problem.solution import NOTHING, Filling, State, cost_of, filling, moved

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.columns.knapsack import multipliers, worth_at_most
 from kinema_optimizer.columns.knapsack_exact import best_filling
 from kinema_optimizer.columns.pricing import Job, filling, priced
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.search.dealing import best_fit, deal
 from kinema_optimizer.search.ruin_recreate import recreate
 

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.columns.generation import Column, ColumnGeneration, Place, Task, cost_of, exactly
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem, among
 from kinema_optimizer.problem.node_types import fits_in
 from kinema_optimizer.problem.solution import NOTHING, Filling, State

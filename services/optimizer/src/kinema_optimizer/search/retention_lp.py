@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinema_optimizer.aggregated.problem import Flags, Ints
 from kinema_optimizer.bounds.assignment_lp import Relaxation, compressed, groups_of
+from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
 from kinema_optimizer.problem.node_types import Kinds
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram

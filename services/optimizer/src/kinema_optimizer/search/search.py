@@ -19,10 +19,10 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from kinema_core.events import Stop
-from kinema_optimizer.aggregated.problem import Ints
 from kinema_optimizer.bounds.assignment_lp import Relaxation, relax
 from kinema_optimizer.bounds.background import CLASSES, Bounding
 from kinema_optimizer.bounds.certificate import Bound
+from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Packing, PackingProblem, enemies_of, losses
 from kinema_optimizer.problem.node_types import Kinds, kinds_of
 from kinema_optimizer.problem.solution import State, cost_of, moved, packing_of
