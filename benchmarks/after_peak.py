@@ -31,9 +31,9 @@ from benchmarks.machine import describe
 from benchmarks.standing import stand
 from benchmarks.starts import Start, deployments_after_peak
 from benchmarks.witness import Verdict, Witness
-from kinema_cli.pipeline import LocalPipeline
-from kinema_cli.progress import Progress
-from kinema_cli.setup_command import Steering, steer
+from kinema_cli.admin.setup import Steering, steer
+from kinema_cli.local.demo_progress import Progress
+from kinema_cli.local.pipeline import LocalPipeline
 from kinema_core.events import (
     ClusterSnapshot,
     Event,

@@ -36,7 +36,7 @@ from benchmarks.standing import gathered, ready, workloads
 from benchmarks.starts import Peak, Service, Start, at_peak, e2_catalog, e2_offers, peaks
 from benchmarks.witness import Verdict, Witness
 from kinema_cli.inputs import offers_of
-from kinema_cli.snapshot import load_snapshot
+from kinema_cli.snapshot.file import load_snapshot
 from kinema_core.model.catalog import parse_catalog
 from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
 from kinema_sim.scenarios.objects import namespace

@@ -28,7 +28,7 @@ from benchmarks.kubectl import printed
 from benchmarks.machine import describe
 from benchmarks.starts import constraint_rich
 from benchmarks.traces import write_catalog
-from kinema_cli.plan_table import rules_looked_at
+from kinema_cli.plan.table import rules_looked_at
 from kinema_core.events import FrozenMap, Offer, Plan
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster, all_objects

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from kinema_cli.recording import read
-from kinema_cli.replay_command import STAGES, replay_all
+from kinema_cli.replay.command import STAGES, replay_all
+from kinema_cli.replay.recording import read
 
 RECORDING: Final = Path("out/demo/recording.jsonl.zst")
 

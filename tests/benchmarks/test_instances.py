@@ -19,7 +19,7 @@ from benchmarks.traces import main as write_trace
 from benchmarks.traces import write_catalog
 from msgspec.structs import replace
 
-from kinema_cli.snapshot import load_snapshot
+from kinema_cli.snapshot.file import load_snapshot
 from kinema_core.events import Pod
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster, all_objects

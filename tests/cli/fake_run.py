@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from kinema_cli.audit import ReadyPoint, audit
+from kinema_cli.report.audit import ReadyPoint, audit
 from kinema_cli.report.data import (
     Blocked,
     EventRow,

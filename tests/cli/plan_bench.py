@@ -9,8 +9,8 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from kinema_cli.explain_command import explain
-from kinema_cli.plan_command import plan
+from kinema_cli.explain.command import explain
+from kinema_cli.plan.command import plan
 
 CATALOG = """machine_type,vcpus,memory_gib,usd_per_hour
 m2,2,8,0.09

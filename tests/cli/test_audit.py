@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinema_cli.audit import ReadyPoint, audit, floor_of
+from kinema_cli.report.audit import ReadyPoint, audit, floor_of
 
 
 def points(*changes: tuple[float, int, int]) -> list[ReadyPoint]:

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from kinema_cli import doctor_command
-from kinema_cli.checkup import cluster as checks
-from kinema_cli.checkup import run
-from kinema_cli.checkup.finding import Finding
-from kinema_cli.checkup.run import Subject, examine
+from kinema_cli.doctor import cluster as checks
+from kinema_cli.doctor import command as doctor_command
+from kinema_cli.doctor import examine as run
+from kinema_cli.doctor.examine import Subject, examine
+from kinema_cli.doctor.finding import Finding
 from kinema_cli.output import Format
 from kinema_core.events import Node, Taint
 from kinema_core.runtime.clock import SystemClock
@@ -276,7 +276,7 @@ async def test_price_lists_that_are_old_or_damaged(world: World) -> None:
 )
 def test_neighbours(node: Node, who: str) -> None:
     """Another autoscaler's marks are told, unless it is the one that boots and deletes for us."""
-    from kinema_cli.checkup.prices import neighbours  # noqa: PLC0415 - the name is a check's here
+    from kinema_cli.doctor.prices import neighbours  # noqa: PLC0415 - the name is a check's here
 
     (beside,) = neighbours([node], "kwok")
     (with_us,) = neighbours([node], "delegate")

@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 from tests.rescheduler.sim_world import SimWorld, sim_world
 
-from kinema_cli.checkup.finding import Finding
-from kinema_cli.checkup.run import Subject, examine
-from kinema_cli.setup_command import Steering, steer
-from kinema_cli.up_command import UpOptions, _is_well, _pipeline_options
+from kinema_cli.admin.setup import Steering, steer
+from kinema_cli.doctor.examine import Subject, examine
+from kinema_cli.doctor.finding import Finding
+from kinema_cli.local.up import UpOptions, _is_well, _pipeline_options
 from kinema_rescheduler.kubernetes.client import connect
 from kinema_rescheduler.names import STEERING_NAME
 from kinema_sim.front.kube import KubeFront

@@ -13,10 +13,10 @@ from tests.rescheduler.harness import CLUSTER, World
 from tests.support.builders import NOW, cluster, deployed, deployment, node, offers, pod, replica_set, stateful_set
 from tests.support.plans import plan_for
 
-from kinema_cli.execution_status import QUIET_SECONDS, Steps, waits_for
 from kinema_cli.report.protocol import step_in_a_line
-from kinema_cli.status import read_status
-from kinema_cli.status_command import status_tables
+from kinema_cli.status.command import status_tables
+from kinema_cli.status.execution import QUIET_SECONDS, Steps, waits_for
+from kinema_cli.status.pipeline import read_status
 from kinema_core.events import (
     AbortRequested,
     ClusterObject,

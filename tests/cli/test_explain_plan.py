@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from tests.support.builders import NOW
 
-from kinema_cli.explain_command import ExplainOptions, run_explain
-from kinema_cli.explain_plan import PlanExplanation, plan_explanation_table, read_plan
+from kinema_cli.explain.command import ExplainOptions, run_explain
+from kinema_cli.explain.plan import PlanExplanation, plan_explanation_table, read_plan
 from kinema_core.events import (
     AnyBody,
     Cost,

@@ -12,9 +12,9 @@ import pytest
 from tests.rescheduler.sim_world import sim_world
 from typer.testing import CliRunner
 
-from kinema_cli.live import live_snapshot
+from kinema_cli.local.up import UpOptions, _is_well, _pipeline_options
 from kinema_cli.main import app
-from kinema_cli.up_command import UpOptions, _is_well, _pipeline_options
+from kinema_cli.snapshot.live import live_snapshot
 from kinema_core.runtime.yaml_files import current_context
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.errors import ApiSetupError

@@ -31,7 +31,7 @@ def loaded(statement: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("module", ["plan_command", "explain_command", "status_command", "inputs", "output", "main"])
+@pytest.mark.parametrize("module", ["plan.command", "explain.command", "status.command", "inputs", "output", "main"])
 def test_module_of_a_verb_loads_nothing_heavy(module: str) -> None:
     """Importing what registers a verb imports none of the libraries that it will use."""
     assert not set(HEAVY) & loaded(f"import kinema_cli.{module}")
@@ -43,7 +43,9 @@ def test_help_loads_nothing_heavy() -> None:
     assert not set(HEAVY) & loaded(call)
 
 
-@pytest.mark.parametrize("module", ["status", "explain_table", "plan_table", "report.from_plan", "solving", "snapshot"])
+@pytest.mark.parametrize(
+    "module", ["status.pipeline", "explain.table", "plan.table", "report.from_plan", "plan.progress", "snapshot.file"]
+)
 def test_what_only_reads_and_prints_loads_no_solver(module: str) -> None:
     """Compiled kernels and solvers are loaded by the planner alone."""
     assert not {"numba", "llvmlite", "highspy"} & loaded(f"import kinema_cli.{module}")

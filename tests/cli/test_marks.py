@@ -12,14 +12,14 @@ from tests.rescheduler.sim_world import SimWorld, sim_world
 from tests.support.builders import NOW
 from typer.testing import CliRunner
 
-from kinema_cli.checkup.leftovers import leftovers
-from kinema_cli.execution_status import Steps
-from kinema_cli.half_moved import moving, told
-from kinema_cli.live import objects_of
+from kinema_cli.doctor.leftovers import leftovers
+from kinema_cli.doctor.node_markers import Marks
+from kinema_cli.local.incomplete_moves import moving, told
+from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
+from kinema_cli.local.up import _last_words
 from kinema_cli.main import app
-from kinema_cli.marks import Marks
-from kinema_cli.pipeline import LocalPipeline, PipelineOptions
-from kinema_cli.up_command import _last_words
+from kinema_cli.snapshot.live import objects_of
+from kinema_cli.status.execution import Steps
 from kinema_core.events import ExecutionCompleted, PlanAccepted, Step, StepStarted, StepSucceeded
 from kinema_core.model.cluster import from_objects
 from kinema_observer.adapters.kubernetes import Api

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from tests.support.builders import NOW
 
-from kinema_cli import control_command, record_command
-from kinema_cli.control_command import Word, say
+from kinema_cli import control
+from kinema_cli.admin.setup import run_setup
+from kinema_cli.control import Word, say
 from kinema_cli.output import Format
-from kinema_cli.plans_command import run_plans
-from kinema_cli.record_command import record_to, run_record
-from kinema_cli.setup_command import run_setup
-from kinema_cli.status_command import run_status
+from kinema_cli.replay import record
+from kinema_cli.replay.record import record_to, run_record
+from kinema_cli.status.command import run_status
+from kinema_cli.status.plans_command import run_plans
 from kinema_core.events import (
     AbortRequested,
     AnyBody,
@@ -64,7 +65,7 @@ def test_a_user_without_a_name_has_a_word_too(error: Exception, monkeypatch: pyt
 
     monkeypatch.setattr("getpass.getuser", nameless)
     monkeypatch.setattr("os.getuid", lambda: 54321)
-    assert control_command.operator() == "uid 54321"
+    assert control.operator() == "uid 54321"
 
 
 WORDS: list[Word] = [
@@ -90,8 +91,8 @@ def bus(monkeypatch: pytest.MonkeyPatch) -> MemoryBus:
     async def connect(_: RuntimeSettings) -> MemoryBus:
         return made
 
-    monkeypatch.setattr(control_command, "connect", connect)
-    monkeypatch.setattr(record_command, "connect", connect)
+    monkeypatch.setattr(control, "connect", connect)
+    monkeypatch.setattr(record, "connect", connect)
     return made
 
 

@@ -11,9 +11,9 @@ import pytest
 from tests.rescheduler.sim_world import sim_world
 from typer.testing import CliRunner
 
+from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
+from kinema_cli.local.up import UpOptions, _claim, _is_well, _pipeline_options, _steered, _undo
 from kinema_cli.main import app
-from kinema_cli.pipeline import LocalPipeline, PipelineOptions
-from kinema_cli.up_command import UpOptions, _claim, _is_well, _pipeline_options, _steered, _undo
 from kinema_core.runtime.settings import load
 from kinema_core.runtime.yaml_files import current_context
 from kinema_observer.settings import Settings as ObserverSettings

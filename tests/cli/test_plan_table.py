@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
-from kinema_cli.plan_table import MOST_ROWS, plan_tables
+from kinema_cli.plan.table import MOST_ROWS, plan_tables
 from kinema_cli.report.blocked import blocked
 from kinema_cli.report.from_plan import facts_of
 from kinema_cli.report.resizes import told_requests

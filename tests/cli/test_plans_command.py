@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from tests.cli.test_status import PLAN, Told
 
-from kinema_cli import plans_command
 from kinema_cli.output import Format, console
-from kinema_cli.plans import PlanLine, read_plans
-from kinema_cli.plans_command import plans_table, run_plans
+from kinema_cli.status.pipeline import plans_command
+from kinema_cli.status.plans import PlanLine, read_plans
+from kinema_cli.status.plans_command import plans_table, run_plans
 from kinema_core.events import (
     AnyBody,
     Cost,

@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 
+from kinema_cli.admin.rbac import KINDS, rules_by_service, run_rbac
 from kinema_cli.output import Format
-from kinema_cli.rbac_command import KINDS, rules_by_service, run_rbac
 from kinema_core.runtime.kubernetes_rights import Rule, as_written, covers, manifests, rights_of
 from kinema_rescheduler.kubernetes.rights import OF_PROVIDER
 
@@ -28,7 +28,7 @@ def test_manifests_hold_every_rule_once(provider: str, form: Format, capsys: pyt
         given = [(item["metadata"].get("namespace", ""), rule) for item in roles for rule in item["rules"]]
         wanted = [(rule.namespace, as_written(rule)) for rule in rules]
         assert sorted(map(str, given)) == sorted(map(str, wanted))
-        bindings = [item for item in mine if item["kind"].endswith("ConstraintCost")]
+        bindings = [item for item in mine if item["kind"].endswith("Binding")]
         assert [(item["roleRef"]["kind"], item["metadata"].get("namespace")) for item in bindings] == [
             (item["kind"], item["metadata"].get("namespace")) for item in roles
         ]

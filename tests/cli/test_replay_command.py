@@ -14,11 +14,11 @@ import pytest
 from tests.support.builders import NOW, fragmented, offer, tiny
 from tests.support.plans import plan_for
 
-from kinema_cli import recording as files
-from kinema_cli.recording import Recorded, RecordingError
-from kinema_cli.replay_command import MAX_VALUE_SHOWN, run_replay
-from kinema_cli.replaying.difference import field_differences
-from kinema_cli.replaying.past import StateLine
+from kinema_cli.replay import recording as files
+from kinema_cli.replay.command import MAX_VALUE_SHOWN, run_replay
+from kinema_cli.replay.difference import field_differences
+from kinema_cli.replay.past import StateLine
+from kinema_cli.replay.recording import Recorded, RecordingError
 from kinema_core.events import (
     AnyBody,
     ClusterDelta,

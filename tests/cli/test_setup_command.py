@@ -12,9 +12,9 @@ from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.sim_world import sim_world
 from typer.testing import CliRunner, Result
 
-from kinema_cli.checkup.steering import steering
+from kinema_cli.admin.setup import leave
+from kinema_cli.doctor.steering import steering
 from kinema_cli.main import app
-from kinema_cli.setup_command import leave
 from kinema_observer.adapters.kubernetes import Api
 from kinema_rescheduler.kubernetes.client import NotFoundError, connect
 from kinema_rescheduler.leadership.claim import PATH, ClusterClaim

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from tests.cli.plan_bench import Bench, spread, text
 
-from kinema_cli.snapshot import load_snapshot
-from kinema_cli.yaml_snapshot import YamlError, as_json
+from kinema_cli.snapshot.file import load_snapshot
+from kinema_cli.snapshot.yaml_file import YamlError, as_json
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinema_cli.solving import in_a_line, told
+from kinema_cli.plan.progress import in_a_line, told
 from kinema_optimizer.search.progress import Progress
 
 FIRST = Progress("start", 2_000_000, 0, 0)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.builders import NOW
 
 from kinema_cli.output import Format
-from kinema_cli.status_command import run_status
+from kinema_cli.status.command import run_status
 from kinema_core.events import AnyBody, ClusterSnapshot, IterationSkipped
 from kinema_core.runtime.embedded import NatsServer
 from kinema_core.runtime.envelope import origin

@@ -19,12 +19,12 @@ import pytest
 from tests.rescheduler.sim_world import sim_world
 
 from kinema_cli.broker import settings_for
-from kinema_cli.holding import held
 from kinema_cli.inputs import InputError
-from kinema_cli.pipeline import SERVICES, LocalPipeline, PipelineOptions
-from kinema_cli.processes import Child, Supervisor
-from kinema_cli.service_settings import read_service_settings
-from kinema_cli.up_command import UpOptions, _keep_broker, _pipeline_options, _run, _what_runs, instance_name, run_up
+from kinema_cli.local.directory import clear_own, exclusive_lock
+from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
+from kinema_cli.local.processes import Child, Supervisor
+from kinema_cli.local.service_settings import read_service_settings
+from kinema_cli.local.up import UpOptions, _keep_broker, _pipeline_options, _run, _what_runs, instance_name, run_up
 from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
@@ -75,17 +75,36 @@ def test_what_the_doctor_finds_stops_it(options: UpOptions, capsys: pytest.Captu
 def test_one_process_at_a_time_in_a_directory(tmp_path: Path) -> None:
     """Two brokers on the same files would spoil both: the second is told who is there."""
     out = tmp_path / "up"
-    with held(out), pytest.raises(InputError, match=f"in use by process {os.getpid()}: end that one"), held(out):
+    with (
+        exclusive_lock(out),
+        pytest.raises(InputError, match=f"in use by process {os.getpid()}: end that one"),
+        exclusive_lock(out),
+    ):
         pass
-    with held(out):
+    with exclusive_lock(out):
         assert out.is_dir()
+
+
+def test_only_a_directory_that_kinema_made_is_cleared(tmp_path: Path, options: UpOptions) -> None:
+    """`--out .` in a project with a directory `settings` must not delete it; Kinema's own settings are made again."""
+    foreign = options.out / "settings" / "project.py"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("SECRET = 1")
+    with pytest.raises(InputError, match="was not made by Kinema"):
+        asyncio.run(_run(_pipeline_options(options)))
+    assert foreign.read_text() == "SECRET = 1"
+    own = tmp_path / "own"
+    clear_own(own)
+    (own / "observer.json").touch()
+    clear_own(own)
+    assert [file.name for file in own.iterdir()] == [".kinema"]
 
 
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from kinema_cli.holding import held
-from kinema_cli.processes import Child
+from kinema_cli.local.directory import exclusive_lock
+from kinema_cli.local.processes import Child
 from kinema_core.runtime.embedded import NatsServer
 
 async def main(out):
@@ -96,7 +115,7 @@ async def main(out):
     print(child.process.pid, server.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
-with held(out := Path(sys.argv[1])):
+with exclusive_lock(out := Path(sys.argv[1])):
     asyncio.run(main(out))
 """
 
@@ -109,13 +128,13 @@ def test_what_a_killed_one_left_running_holds_the_directory(tmp_path: Path) -> N
     left = sorted(int(pid) for pid in died.stdout.split())
     assert len(left) == 2, died.stderr
     try:
-        with pytest.raises(InputError, match=f"left running .* \\(`kill {left[0]} {left[1]}`\\)"), held(out):
+        with pytest.raises(InputError, match=f"left running .* \\(`kill {left[0]} {left[1]}`\\)"), exclusive_lock(out):
             pass
     finally:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
     for _ in range(100):
-        with suppress(InputError), held(out):
+        with suppress(InputError), exclusive_lock(out):
             return
         time.sleep(0.1)
     pytest.fail("it is held by nobody, and still refused")
@@ -124,8 +143,8 @@ def test_what_a_killed_one_left_running_holds_the_directory(tmp_path: Path) -> N
 UP_KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from kinema_cli.holding import held
-from kinema_cli.pipeline import LocalPipeline, PipelineOptions
+from kinema_cli.local.directory import clear_own, exclusive_lock
+from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 
 async def main(out):
     provider = {"kind": "sim", "url": "http://127.0.0.1:9"}
@@ -139,7 +158,7 @@ async def main(out):
         await asyncio.sleep(0.1)
     os.kill(os.getpid(), signal.SIGKILL)
 
-with held(out := Path(sys.argv[1])):
+with exclusive_lock(out := Path(sys.argv[1])):
     asyncio.run(main(out))
 """
 
@@ -151,7 +170,7 @@ def test_what_a_killed_one_started_ends_by_itself(tmp_path: Path) -> None:
     died = subprocess.run([sys.executable, "-c", UP_KILLED, str(out)], capture_output=True, text=True, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr
     for _ in range(600):
-        with suppress(InputError), held(out):
+        with suppress(InputError), exclusive_lock(out):
             break
         time.sleep(0.1)
     else:
@@ -164,7 +183,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     """The option is named, and what to do."""
     there = tmp_path / "file"
     there.touch()
-    with pytest.raises(InputError, match="name a directory that can be written to") as caught, held(there):
+    with pytest.raises(InputError, match="name a directory that can be written to") as caught, exclusive_lock(there):
         pass
     assert f"--out {there}: " in str(caught.value)
 
@@ -238,7 +257,7 @@ async def test_a_broker_that_dies_again_and_again_is_given_up(
     )
     now = [0.0]
     monkeypatch.setattr(pipeline.server, "start", lambda: None)
-    monkeypatch.setattr("kinema_cli.processes.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kinema_cli.local.processes.time.monotonic", lambda: now[0])
     for _ in range(12):
         await _keep_broker(pipeline)
         now[0] += 100
@@ -256,7 +275,7 @@ def test_a_service_that_dies_now_and_then_is_kept(monkeypatch: pytest.MonkeyPatc
     child = Child(name="observer", arguments=(), log=tmp_path / "log")
     supervisor = Supervisor([child])
     now = [0.0]
-    monkeypatch.setattr("kinema_cli.processes.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kinema_cli.local.processes.time.monotonic", lambda: now[0])
     for _ in range(20):
         child.starts.add()
         assert supervisor.crash_looping() is None

@@ -20,8 +20,8 @@ from tests.e2e.small import SPACE, small_cluster
 from tests.history.checker import violations
 from tests.pipeline.pipeline_harness import Strikes
 
-from kinema_cli.pipeline import LocalPipeline
-from kinema_cli.progress import Progress
+from kinema_cli.local.demo_progress import Progress
+from kinema_cli.local.pipeline import LocalPipeline
 from kinema_core.events import ExecutionAborted, ExecutionCompleted
 
 RESULT: Final = Path("out/e2e/faults.jsonl")

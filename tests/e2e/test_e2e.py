@@ -18,7 +18,7 @@ from tests.e2e.pipeline_run import Run, carried_out, catalog, optimum, own_right
 from tests.e2e.shop import OLD_NODES, UNTOUCHABLE, create
 from tests.history.checker import violations
 
-from kinema_cli.setup_command import Steering, steer
+from kinema_cli.admin.setup import Steering, steer
 from kinema_core.events import ExecutionCompleted
 
 pytestmark = pytest.mark.cluster

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 from tests.pipeline.pipeline_harness import Outcome, check, run_strategies
 
-from kinema_cli.replay_command import STAGES, replay_all, run_replay
+from kinema_cli.replay.command import STAGES, replay_all, run_replay
 from kinema_core.events import Plan, PlanAccepted
 
 pytestmark = pytest.mark.pipeline

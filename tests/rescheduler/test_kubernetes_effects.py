@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.rescheduler.effect_bench import WEB, Bench, bench_in, settled_for
 
-from kinema_cli.setup_command import Steering, steer
+from kinema_cli.admin.setup import Steering, steer
 from kinema_core.events import Step
 from kinema_core.model.catalog import offers_from
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError

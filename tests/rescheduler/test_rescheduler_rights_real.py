@@ -14,7 +14,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.capabilities import CAPABILITIES, NAMESPACE, Ground, forget_all, prepare
 from tests.support.kube_requests import single
 
-from kinema_cli.checkup.cluster import rights
+from kinema_cli.doctor.cluster import rights
 from kinema_core.runtime.kubernetes_rights import Rule, account, covers, manifests, rights_of
 from kinema_observer.adapters.kubernetes import Api
 from kinema_rescheduler.kubernetes.client import connect

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kinema_cli.output import complain, counted
 
 if TYPE_CHECKING:
-    from kinema_cli.snapshot import Snapshot
+    from kinema_cli.snapshot.file import Snapshot
     from kinema_core.events import Offer
     from kinema_core.model.cluster import Cluster
 
@@ -54,7 +54,7 @@ def check_output(path: Path | None, option: str) -> None:
 
 def snapshot_of(file: Path | None, context: str | None, kubeconfig: Path | None = None) -> Snapshot:
     """The cluster of a file, or a live one by context, kubeconfig or both; raises UsageError, InputError."""
-    from kinema_cli.snapshot import SnapshotError, load_snapshot
+    from kinema_cli.snapshot.file import SnapshotError, load_snapshot
 
     live = context is not None or kubeconfig is not None
     if file is not None and not live:
@@ -63,7 +63,7 @@ def snapshot_of(file: Path | None, context: str | None, kubeconfig: Path | None 
         except SnapshotError as error:
             raise InputError(f"--snapshot {error}") from error
     if live and file is None:
-        from kinema_cli.live import live_snapshot
+        from kinema_cli.snapshot.live import live_snapshot
 
         try:
             return live_snapshot(context or "", None if kubeconfig is None else kubeconfig_file(kubeconfig))

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from kinema_cli.doctor_command import doctor
-from kinema_cli.explain_command import explain
+from kinema_cli.admin.rbac import rbac
+from kinema_cli.doctor.command import doctor
+from kinema_cli.explain.command import explain
 from kinema_cli.options import BROKER, CLUSTER, ClusterName, Context, Kubeconfig, Nats, ProviderOption
 from kinema_cli.output import complain
-from kinema_cli.plan_command import plan
-from kinema_cli.plans_command import plans
-from kinema_cli.rbac_command import rbac
-from kinema_cli.status_command import status
+from kinema_cli.plan.command import plan
+from kinema_cli.status.command import status
+from kinema_cli.status.plans_command import plans
 
 app = typer.Typer(
     name="kinema",
@@ -63,7 +63,7 @@ def demo(
     timeout: Annotated[float, typer.Option("--timeout", help="Give up after this many seconds.")] = 170.0,
 ) -> None:
     """Run the whole pipeline on this machine, on a simulated cluster left behind by a traffic peak."""
-    from kinema_cli.demo import DemoOptions, run_demo
+    from kinema_cli.local.demo import DemoOptions, run_demo
 
     raise typer.Exit(run_demo(DemoOptions(out=out, seed=seed, speed=speed, timeout=timeout)))
 
@@ -75,7 +75,7 @@ def record(
     cluster: ClusterName = CLUSTER,
 ) -> None:
     """Write all events that the streams hold to a file."""
-    from kinema_cli.record_command import run_record
+    from kinema_cli.replay.record import run_record
 
     raise typer.Exit(run_record(nats=nats, cluster=cluster, out=out))
 
@@ -97,7 +97,7 @@ def replay(
     ] = False,
 ) -> None:
     """Decide again on recorded events, and compare with what was decided then."""
-    from kinema_cli.replay_command import run_replay
+    from kinema_cli.replay.command import run_replay
 
     raise typer.Exit(
         run_replay(file=file, stage=stage, start=start, end=end, speed=speed, strict=assert_, show_diff=diff)
@@ -128,7 +128,7 @@ def setup(
     --nats with --cluster does the first, --kubeconfig the second; with all three it does both. Running it again
     changes nothing.
     """
-    from kinema_cli.setup_command import Steering, run_setup
+    from kinema_cli.admin.setup import Steering, run_setup
     from kinema_core.runtime.yaml_files import current_context
 
     if context and kubeconfig is None:
@@ -159,7 +159,7 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     ] = True,
 ) -> None:
     """Run the five services and a broker as processes of this machine, until interrupted."""
-    from kinema_cli.up_command import UpOptions, run_up
+    from kinema_cli.local.up import UpOptions, run_up
 
     raise typer.Exit(
         run_up(
@@ -181,7 +181,7 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
 @app.command()
 def pause(nats: Nats = BROKER, cluster: ClusterName = CLUSTER, reason: Reason = "") -> None:
     """Let no new plan be carried out. What runs goes on."""
-    from kinema_cli.control_command import operator, say
+    from kinema_cli.control import operator, say
     from kinema_core.events import ExecutionPaused
 
     raise typer.Exit(say(nats=nats, cluster=cluster, word=ExecutionPaused(by=operator(), reason=reason)))
@@ -190,7 +190,7 @@ def pause(nats: Nats = BROKER, cluster: ClusterName = CLUSTER, reason: Reason = 
 @app.command()
 def resume(nats: Nats = BROKER, cluster: ClusterName = CLUSTER) -> None:
     """End a pause."""
-    from kinema_cli.control_command import operator, say
+    from kinema_cli.control import operator, say
     from kinema_core.events import ExecutionResumed
 
     raise typer.Exit(say(nats=nats, cluster=cluster, word=ExecutionResumed(by=operator())))
@@ -203,7 +203,7 @@ def approve(
     cluster: ClusterName = CLUSTER,
 ) -> None:
     """Approve a plan that waits for it."""
-    from kinema_cli.control_command import operator, say
+    from kinema_cli.control import operator, say
     from kinema_core.events import PlanApproved
 
     raise typer.Exit(say(nats=nats, cluster=cluster, word=PlanApproved(plan=plan, by=operator())))
@@ -215,7 +215,7 @@ def abort(nats: Nats = BROKER, cluster: ClusterName = CLUSTER, reason: Reason = 
 
     That is no pause: the next plan may have the same aim, and is carried out unless `kinema pause` came before.
     """
-    from kinema_cli.control_command import operator, say
+    from kinema_cli.control import operator, say
     from kinema_core.events import AbortRequested
 
     raise typer.Exit(say(nats=nats, cluster=cluster, word=AbortRequested(by=operator(), reason=reason)))

@@ -10,8 +10,6 @@ from typing import Final
 from kinema_cli.report.data import Blocked
 from kinema_core.events import Plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.planning.ordering import last_beside
-from kinema_optimizer.planning.rule_prices import class_of
 
 _NODE_RULE: Final = "node rule"
 _ZONE_RULE: Final = "zone with a node that is not Ready"
@@ -40,6 +38,9 @@ def blocked(
         cluster: tells where they are, where the plan does not.
         deletable: every node's reason to stay, or None; of a node without a held pod the reason is its own rule.
     """
+    from kinema_optimizer.planning.ordering import last_beside  # loads the solvers, which printing alone does not need
+    from kinema_optimizer.planning.rule_prices import class_of
+
     rules: dict[str, _Rule] = {}
     by_node: dict[str, set[str]] = {}
     sources = {place.pod: place.source for place in plan.placements}

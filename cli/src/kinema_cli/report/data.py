@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kinema_cli.audit import Audit
+from kinema_cli.report.audit import Audit
 
 HOURS_PER_MONTH = 730
 """A year's 8,760 hours over twelve, as the clouds bill a month."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from kinema_cli.audit import ReadyPoint, audit
+from kinema_cli.report.audit import ReadyPoint, audit
 from kinema_cli.report.blocked import blocked
 from kinema_cli.report.data import Headline, ReportData, Sample
 from kinema_cli.report.from_plan import boxes_of, facts_of, fate_of, headline_of

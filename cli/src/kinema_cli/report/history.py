@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from kinema_cli.audit import ReadyPoint
+from kinema_cli.report.audit import ReadyPoint
 from kinema_cli.report.data import Load, Replicas, Sample
 
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Final
 
 from kinema_cli.output import counted
-from kinema_cli.plans import how_far
 from kinema_cli.report.data import EventRow
+from kinema_cli.status.plans import how_far
 from kinema_core.events import (
     AbortRequested,
     AnyBody,

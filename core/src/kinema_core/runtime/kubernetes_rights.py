@@ -91,7 +91,7 @@ def manifests(service: str, rules: Sequence[Rule], *, namespace: str) -> list[Ma
             },
             {
                 "apiVersion": f"{_GROUP}/v1",
-                "kind": f"{kind}ConstraintCost",
+                "kind": f"{kind}Binding",
                 "metadata": _metadata(name, where),
                 "roleRef": {"apiGroup": _GROUP, "kind": kind, "name": name},
                 "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],

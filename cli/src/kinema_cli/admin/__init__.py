@@ -1,0 +1,1 @@
+"""One-time preparation of broker and cluster."""

@@ -1,1 +1,0 @@
-"""What `kinema doctor` looks at, and `kinema up` before it starts anything."""

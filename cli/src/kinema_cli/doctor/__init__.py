@@ -1,0 +1,1 @@
+"""Checks of cluster, prices and broker."""

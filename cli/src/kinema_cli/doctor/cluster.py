@@ -1,0 +1,196 @@
+"""Checks of a cluster: can it be reached, may the services do their work there, and does it have what they read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import msgspec
+
+from kinema_cli.doctor.finding import Finding
+from kinema_cli.output import counted
+from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.kubernetes_rights import Right, Rule, account, rights_of
+from kinema_observer.adapters.kubernetes import Api
+from kinema_observer.adapters.metrics import MetricsApi
+from kinema_observer.errors import ApiError, ApiMissingError
+
+OLDEST: Final = (1, 23)
+"""The first Kubernetes with all that is used: `autoscaling/v2` came with it."""
+TESTED: Final = ((1, 34), (1, 36))
+"""First and last minor version on which the tests run."""
+MOST_SKEW: Final = 5.0
+"""Seconds that the clocks of this machine and of the API server may differ."""
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1"
+_AT_ONCE: Final = 16
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    major: str = ""
+    minor: str = ""
+    git_version: str = ""
+
+
+class _Verdict(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _Verdict = msgspec.field(default_factory=_Verdict)
+
+
+class _Items(msgspec.Struct):
+    items: list[msgspec.Raw] = []
+
+
+async def reachable(api: Api) -> list[Finding]:
+    """Version and clock of the API server.
+
+    Raises:
+        ApiError: there is no use in asking it for more.
+    """
+    clock = SystemClock()
+    before = clock.now()
+    answer = await api.ask("/version", {})
+    told = msgspec.json.decode(answer.body, type=_Version)
+    return [_version(told, api.host), _skew(answer.date, before, clock.now())]
+
+
+def _version(told: _Version, host: str) -> Finding:
+    said = f"Kubernetes {told.git_version or 'of an unknown version'} at {host}"
+    digits = "".join(char for char in told.minor if char.isdecimal())
+    if not (told.major.isdecimal() and digits):
+        return Finding("kubernetes", "warn", said, "make sure that it is 1.23 or newer")
+    version = (int(told.major), int(digits))
+    if version < OLDEST:
+        return Finding("kubernetes", "fail", said, "use 1.23 or newer: autoscaling/v2 is missing here")
+    if not TESTED[0] <= version <= TESTED[1]:
+        first, last = (".".join(map(str, one)) for one in TESTED)
+        return Finding("kubernetes", "warn", f"{said}; tested are {first} to {last}", "try it on a test cluster first")
+    return Finding("kubernetes", "ok", said)
+
+
+def _skew(date: str, before: datetime, after: datetime) -> Finding:
+    """How far the clocks are apart; the server tells whole seconds, at some time between question and answer."""
+    try:
+        server = parsedate_to_datetime(date).astimezone(UTC)
+    except ValueError:
+        return Finding("clock", "warn", "the API server does not tell its time", "compare the clocks yourself")
+    apart = max(server - after, before - (server + timedelta(seconds=1)), timedelta(0)).total_seconds()
+    if apart > MOST_SKEW:
+        said = f"the clocks of this machine and of the API server are {apart:.0f} s apart"
+        return Finding("clock", "warn", said, "synchronise both by NTP: ages and deadlines are wrong by as much")
+    return Finding("clock", "ok", "this machine and the API server agree on the time")
+
+
+# --- rights
+
+
+async def rights(api: Api, services: Mapping[str, Sequence[Rule]], *, accounts: str, provider: str) -> list[Finding]:
+    """One finding for each rule that is not granted, and one for each service that may do all it needs.
+
+    Args:
+        api: whose credentials are asked about, unless accounts are given.
+        services: rules by service.
+        accounts: namespace of the services' accounts, which are asked about then; needs the right to ask for others.
+        provider: kind of the provider of nodes, for the advice; empty: it was not told.
+    """
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def granted(service: str, right: Right) -> bool:
+        async with free:
+            return await _granted(api, right, service=service, accounts=accounts)
+
+    found: list[Finding] = []
+    options = f"{f' --provider {provider}' if provider else ''}{f' -n {accounts}' if accounts else ''}"
+    do = f"kinema rbac{options} | kubectl apply -f -"
+    try:
+        for service, rules in services.items():
+            every = [(rule, right) for rule in rules for right in rights_of(rule)]
+            answers = await asyncio.gather(*(granted(service, right) for _, right in every))
+            missing = [(rule, right) for (rule, right), has in zip(every, answers, strict=True) if not has]
+            who = f"{accounts}/{account(service)} has" if accounts else "you have"
+            found += _told(service, missing, f"{who} all {len(every)} that it uses", do)
+    except ApiError as error:
+        found.append(Finding("rights", "fail", f"the API server does not tell about rights: {error}", do))
+    return found
+
+
+def _told(service: str, missing: list[tuple[Rule, Right]], well: str, do: str) -> Iterator[Finding]:
+    check = f"rights of {service}"
+    if not missing:
+        yield Finding(check, "ok", well)
+    for rule in dict.fromkeys(rule for rule, _ in missing):
+        lacking = ", ".join(str(right) for other, right in missing if other is rule)
+        lost = f"; without: {rule.without}" if rule.without else ""
+        yield Finding(check, "warn" if rule.without else "fail", f"{rule.purpose}: may not {lacking}{lost}", do)
+
+
+async def _granted(api: Api, right: Right, *, service: str, accounts: str) -> bool:
+    resource, _, part = right.resource.partition("/")
+    spec: dict[str, object] = {
+        "resourceAttributes": {
+            "verb": right.verb,
+            "group": right.group,
+            "resource": resource,
+            "subresource": part,
+            "namespace": right.namespace,
+            "name": right.name,
+        }
+    }
+    kind = "SelfSubjectAccessReview"
+    if accounts:
+        kind = "SubjectAccessReview"
+        spec["user"] = f"system:serviceaccount:{accounts}:{account(service)}"
+        spec["groups"] = ["system:serviceaccounts", f"system:serviceaccounts:{accounts}", "system:authenticated"]
+    question = msgspec.json.encode({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
+    answer = await api.ask(f"{_REVIEWS}/{kind.lower()}s", {}, question=question)
+    return msgspec.json.decode(answer.body, type=_Review).status.allowed
+
+
+# --- what may be there
+
+
+async def sources(api: Api) -> list[Finding]:
+    """What is read where it exists: usage of pods, and recommendations of vertical autoscalers."""
+    return [await _metrics(api), await _recommendations(api)]
+
+
+async def _metrics(api: Api) -> Finding:
+    lost = "; without usage, requests stay as they are"
+    try:
+        usage = await MetricsApi(api).read()
+    except ApiMissingError:
+        return Finding("usage", "warn", f"metrics.k8s.io is not served{lost}", "install the metrics server")
+    except ApiError as error:
+        return Finding("usage", "warn", f"metrics.k8s.io does not answer: {error}{lost}", "look at the metrics server")
+    if usage is not None:
+        said = f"metrics.k8s.io has figures of {counted(len(usage.pods), 'pod')}"
+        return Finding("usage", "ok", f"{said}, as of {usage.sampled:%Y-%m-%d %H:%M:%S} UTC")
+    if not await _any_pod_runs(api):
+        return Finding("usage", "ok", "metrics.k8s.io is served; no pod runs that it could measure")
+    do = "new pods have figures after a minute or two; if none come, look at the metrics server"
+    return Finding("usage", "warn", f"metrics.k8s.io is served but has no figures of any pod{lost}", do)
+
+
+async def _any_pod_runs(api: Api) -> bool:
+    """Whether any pod runs; True where that is not told."""
+    try:
+        body = await api.get("/api/v1/pods", {"limit": "1", "fieldSelector": "status.phase=Running"})
+    except ApiError:
+        return True
+    return bool(msgspec.json.decode(body, type=_Items).items)
+
+
+async def _recommendations(api: Api) -> Finding:
+    check, group = "recommendations", "/apis/autoscaling.k8s.io/v1"
+    try:
+        await api.get(group, {})
+    except ApiMissingError:
+        return Finding(check, "ok", "there are no VerticalPodAutoscalers here; Kinema works without them")
+    except ApiError as error:
+        return Finding(check, "warn", f"it is unknown whether there are VerticalPodAutoscalers: {error}")
+    return Finding(check, "ok", "those of VerticalPodAutoscalers are read")

@@ -1,0 +1,94 @@
+"""All checks in their order; what needs an earlier one is left out where that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kinema_cli.admin.rbac import DEFAULT, rules_by_service
+from kinema_cli.admin.setup import setup_call
+from kinema_cli.doctor.broker import broker
+from kinema_cli.doctor.cluster import reachable, rights, sources
+from kinema_cli.doctor.finding import Finding
+from kinema_cli.doctor.leftovers import leftovers
+from kinema_cli.doctor.prices import neighbours, prices
+from kinema_cli.doctor.steering import steering
+from kinema_cli.snapshot.live import objects_of
+from kinema_core.model.cluster import Cluster, from_objects
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_observer.adapters.kubernetes import Api
+from kinema_observer.adapters.source import RESOURCES
+from kinema_observer.errors import ApiError, UnreadableListError
+
+_NODES: Final = next(item for item in RESOURCES if item.kind == "Node")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What to look at."""
+
+    kubeconfig: str
+    context: str = ""
+    provider: dict[str, object] | None = None
+    """The rescheduler's setting; without one, prices are not looked at, and rights are those of `kinema rbac`."""
+    accounts: str = ""
+    """Namespace of the services' accounts, to ask about their rights; empty: about one's own."""
+    nats: RuntimeSettings | None = None
+    steering: bool = True
+    """Whether to look for the admission policy; not where it is about to be installed, or is not wanted."""
+
+
+async def examine(subject: Subject) -> tuple[Finding, ...]:
+    """Every finding, in the order of the checks. Changes nothing anywhere."""
+    checks: list[Awaitable[list[Finding]]] = [_cluster(subject)]
+    if subject.nats is not None:
+        checks.append(broker(subject.nats))
+    return tuple(finding for found in await asyncio.gather(*checks) for finding in found)
+
+
+async def _cluster(subject: Subject) -> list[Finding]:
+    try:
+        api = await Api.connect(kubeconfig=subject.kubeconfig, context=subject.context)
+    except ApiError as error:
+        return [Finding("kubernetes", "fail", str(error), "correct --kubeconfig or --context")]
+    try:
+        return await _in_reach(api, subject)
+    except (ApiError, msgspec.DecodeError) as error:
+        said = f"{api.host}: {error}"
+        return [Finding("kubernetes", "fail", said, "check address and credentials with `kubectl version`")]
+    finally:
+        await api.close()
+
+
+async def _in_reach(api: Api, subject: Subject) -> list[Finding]:
+    found = await reachable(api)
+    kind = str(subject.provider["kind"]) if subject.provider is not None else ""
+    found += await rights(api, rules_by_service(kind or DEFAULT), accounts=subject.accounts, provider=kind)
+    found += await sources(api)
+    if subject.steering:
+        found.append(await steering(api, setup_call(subject.kubeconfig, subject.context)))
+    try:
+        cluster = from_objects(await objects_of(api, _NODES))
+    except (ApiError, UnreadableListError) as error:
+        return [*found, Finding("nodes", "fail", f"they cannot be listed: {error}", "see the rights above")]
+    return found + await _nodes(cluster, subject, kind) + await leftovers(api, cluster.nodes)
+
+
+async def _nodes(cluster: Cluster, subject: Subject, kind: str) -> list[Finding]:
+    if not cluster.nodes:
+        return [Finding("nodes", "fail", "the cluster has none", "add a node: Kinema works on what runs")]
+    found = []
+    if cluster.quarantined:
+        first = cluster.quarantined[0]
+        said = f"{len(cluster.quarantined)} nodes cannot be read and stay as they are: {first.object}, {first.path}"
+        found.append(Finding("nodes", "warn", said, first.reason))
+    if subject.provider is not None:
+        found += await prices(subject.provider, subject.kubeconfig, cluster, context=subject.context)
+    else:
+        do = "name who boots and deletes nodes with --provider"
+        found.append(Finding("provider", "ok", "not named: neither it nor prices are looked at", do))
+    return found + neighbours(cluster.nodes, kind)

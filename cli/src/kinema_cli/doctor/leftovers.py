@@ -1,0 +1,53 @@
+"""Check of a cluster: marks of a plan on nodes, and whether a Kinema lives that could take them off again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from kinema_cli.doctor.finding import Finding
+from kinema_cli.doctor.node_markers import GO_ON, marks_on
+from kinema_core.events import Node
+from kinema_core.runtime.clock import SystemClock
+from kinema_observer.adapters.kubernetes import Api
+from kinema_observer.errors import ApiError, ApiMissingError
+from kinema_rescheduler.leadership.claim import PATH
+
+_CHECK: Final = "marks"
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: datetime | None = None
+
+
+class _Lease(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+async def leftovers(api: Api, nodes: Iterable[Node]) -> list[Finding]:
+    """One finding where nodes carry marks of a plan; none where they carry none."""
+    marks = marks_on(nodes)
+    if not marks:
+        return []
+    try:
+        spec = msgspec.json.decode(await api.get(PATH, {}), type=_Lease).spec
+    except ApiMissingError:
+        spec = _Spec()
+    except (ApiError, msgspec.DecodeError) as error:
+        return [Finding(_CHECK, "warn", f"{marks.told}; who acts on this cluster is not told: {error}", GO_ON)]
+    if _lives(spec, SystemClock().now()):
+        return [Finding(_CHECK, "ok", f"{marks.told}, as a Kinema that lives carries a plan out")]
+    said = f"{marks.told}, and no Kinema acts on this cluster: a plan is half done"
+    return [Finding(_CHECK, "warn", said, f"{GO_ON}; {marks.by_hand}")]
+
+
+def _lives(spec: _Spec, now: datetime) -> bool:
+    """Whether somebody holds the Lease and has renewed it while it lasts, which is five times as often as needed."""
+    if not spec.holder_identity or spec.renew_time is None:
+        return False
+    return now - spec.renew_time <= timedelta(seconds=spec.lease_duration_seconds or 0)

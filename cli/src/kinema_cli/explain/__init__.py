@@ -1,0 +1,1 @@
+"""What `kinema explain` shows."""

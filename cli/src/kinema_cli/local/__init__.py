@@ -1,0 +1,1 @@
+"""Broker and services as processes of this machine."""

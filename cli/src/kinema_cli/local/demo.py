@@ -1,0 +1,266 @@
+"""`kinema demo`: the whole pipeline on this machine, over a cluster left behind by a traffic peak."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import shutil
+import time
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+from rich.console import Console
+from rich.live import Live
+
+from kinema_cli.local.demo_progress import Progress
+from kinema_cli.local.demo_summary import DemoResult, print_summary, summarise
+from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
+from kinema_cli.local.processes import Child, ChildError, first_line, stop_event
+from kinema_cli.local.simulator import Simulator, SimulatorError
+from kinema_cli.replay.record import record_to
+from kinema_cli.replay.recording import read
+from kinema_cli.report.from_run import RunError
+from kinema_cli.report.history import HistoryError
+from kinema_core.runtime import starter
+from kinema_core.runtime.bus import BusError, Stored
+from kinema_core.runtime.embedded import ServerError
+
+T = TypeVar("T")
+
+CLUSTER: Final = "demo"
+MARKER: Final = ".kinema-demo"
+"""File in a demo's directory, with the number of the process that wrote it: only such a directory is made anew."""
+SIMULATOR_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.5
+SETTLE_SECONDS: Final = 120.0
+"""Cluster seconds of calm before an iteration: eight readings of usage, where a forecast needs five."""
+
+
+SOLVE_SECONDS: Final = 20.0
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text says what failed and where to look."""
+
+
+class InterruptedDemoError(Exception):
+    """SIGINT or SIGTERM came."""
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """How the demo runs. `speed` is cluster seconds per second; `timeout` real seconds for the whole run."""
+
+    out: Path
+    seed: int = 0
+    speed: float = 10.0
+    timeout: float = 170.0
+    scenario: str = "after-peak"
+
+    @property
+    def recording(self) -> Path:
+        """Where the recording goes."""
+        return self.out / "recording.jsonl.zst"
+
+
+class SimulatorAddress(msgspec.Struct, frozen=True):
+    """What the simulator prints when it is ready."""
+
+    url: str
+    port: int
+
+
+def service_settings() -> dict[str, dict[str, object]]:
+    """How the demo's services differ from their defaults."""
+    return {
+        "observer": {"stabilization_window_seconds": SETTLE_SECONDS},
+        "predictor": {"max_request_change_fraction": "0.10"},
+        "optimizer": {"planning": {"time_limit_seconds": SOLVE_SECONDS}},
+    }
+
+
+def run_demo(options: DemoOptions) -> int:
+    """Run it; 0 when a plan was carried out without one violation, 1 otherwise."""
+    console = Console(stderr=True)
+    for name, value in (("--speed", options.speed), ("--timeout", options.timeout)):
+        if not (math.isfinite(value) and value > 0):
+            console.print(f"{name} {value:g}: give a number above 0", markup=False)
+            return 2
+    try:
+        result = asyncio.run(_demo(options, console))
+    except InterruptedDemoError:
+        console.print("interrupted; everything that was started has ended", markup=False)
+        return 130
+    except (DemoError, ChildError, ServerError, BusError, SimulatorError, RunError, HistoryError) as error:
+        console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
+        return 1
+    print_summary(result, options.out)
+    return 0 if result.good else 1
+
+
+def _prepare(options: DemoOptions) -> None:
+    """Make the directory anew, if it is a demo's own and no other demo is using it; raises DemoError."""
+    out = options.out
+    marker = out / MARKER
+    try:
+        if out.exists() and not out.is_dir():
+            raise DemoError(f"--out {out} is a file: name a directory")
+        if out.is_dir() and any(out.iterdir()):
+            if not marker.is_file():
+                raise DemoError(
+                    f"--out {out} holds something that is not a demo's: name another directory, or empty it"
+                )
+            if _alive(marker.read_text(encoding="utf-8")):
+                raise DemoError(f"--out {out} is in use by another demo: wait for it, or name another directory")
+            shutil.rmtree(out)
+        out.mkdir(parents=True, exist_ok=True)
+        marker.write_text(str(os.getpid()), encoding="utf-8")
+    except OSError as error:
+        raise DemoError(f"--out {out}: {error.strerror}") from error
+
+
+def _alive(pid: str) -> bool:
+    """Whether a process of that number runs."""
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+async def _demo(options: DemoOptions, console: Console) -> DemoResult:
+    began = time.monotonic()
+    _prepare(options)
+    console.print("starting the simulated cluster: it lives through a traffic peak first …")
+    child = simulator_child(options)
+    pipeline: LocalPipeline | None = None
+    stopping = stop_event()
+    try:
+        await child.start(read_output=True)
+        line = await _unless(stopping, first_line(child, SIMULATOR_SECONDS))
+        address = msgspec.json.decode(line, type=SimulatorAddress)
+        simulator = Simulator(address.url)
+        pipeline = await _unless(stopping, start_pipeline(options, simulator))
+        console.print("five services and nats-server are up")
+        try:
+            await _follow(options, pipeline, simulator, began=began, console=console, stopping=stopping)
+        finally:
+            # A demo that failed is worth looking at, too.
+            history = await simulator.history()
+            (options.out / "history.json").write_bytes(history)
+            await record_to(pipeline.bus, cluster=CLUSTER, out=options.recording)
+    finally:
+        if pipeline is not None:
+            await pipeline.stop()
+        await child.stop()
+    console.print("writing the report …")
+    recording = read(options.recording)
+    return summarise(recording, history, out=options.out, wall_seconds=time.monotonic() - began)
+
+
+async def _unless(stopping: asyncio.Event, work: Coroutine[None, None, T]) -> T:
+    """The result of the work, or InterruptedDemoError as soon as somebody wants to stop."""
+    working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+            raise InterruptedDemoError
+        return working.result()
+    finally:
+        stopped.cancel()
+
+
+def simulator_child(options: DemoOptions) -> Child:
+    """The simulated cluster as a child process."""
+    return Child(
+        name="simulator",
+        arguments=(
+            "-m",
+            "kinema_sim",
+            "--scenario",
+            options.scenario,
+            "--seed",
+            str(options.seed),
+            "--speed",
+            str(options.speed),
+            "--port",
+            "0",
+            "--kubeconfig",
+            str(options.out / "kubeconfig"),
+            starter.FLAG,
+        ),
+        log=options.out / "logs" / "simulator.log",
+    )
+
+
+async def start_pipeline(
+    options: DemoOptions,
+    simulator: Simulator,
+    *,
+    settings: Mapping[str, Mapping[str, object]] | None = None,
+    environment: Mapping[str, Mapping[str, str]] | None = None,
+) -> LocalPipeline:
+    """Broker and services, on the simulator's time."""
+    reading = await simulator.clock()
+    pipeline = LocalPipeline(
+        PipelineOptions(
+            directory=options.out,
+            cluster=CLUSTER,
+            kubeconfig=options.out / "kubeconfig",
+            provider={"kind": "sim", "url": simulator.url},
+            clock_speed=reading.speed,
+            clock_epoch=reading.now,
+            clock_started=time.time(),  # noqa: TID251 - ties the services' clocks to the simulator's
+            settings={**service_settings(), **(settings or {})},
+            environment=environment or {},
+        )
+    )
+    try:
+        await pipeline.start()
+    except BaseException:  # also a cancellation must not leave processes behind
+        await pipeline.stop()
+        raise
+    return pipeline
+
+
+async def _follow(
+    options: DemoOptions,
+    pipeline: LocalPipeline,
+    simulator: Simulator,
+    *,
+    began: float,
+    console: Console,
+    stopping: asyncio.Event,
+) -> None:
+    """Show what happens until the pipeline has settled."""
+    progress = Progress()
+    position = 0
+    with Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live:
+        while not progress.settled:
+            if stopping.is_set():
+                raise InterruptedDemoError
+            seconds = time.monotonic() - began
+            if seconds > options.timeout:
+                raise DemoError(
+                    f"not settled after {seconds:.0f} s, waiting {progress.waiting}: see the logs in {options.out}/logs"
+                )
+            looping = pipeline.supervisor.crash_looping()
+            if looping is not None:
+                raise DemoError(f"{looping.name} keeps ending; its log {looping.log} ends:\n{looping.tail()}")
+            with contextlib.suppress(BusError):  # a broker that restarts is asked again at the next turn
+                async for item in pipeline.bus.read("LOG", start=position + 1):
+                    position = item.sequence
+                    if isinstance(item, Stored):
+                        progress.fold(item.event)
+            live.update(progress.table(seconds=seconds, view=await simulator.view()))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), POLL_SECONDS)

@@ -1,0 +1,84 @@
+"""A file with settings of several services, JSON or YAML: `{"decider": {"limits": {"min_savings_fraction": 0.05}}}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, get_args, get_origin
+
+import msgspec
+
+from kinema_cli.inputs import InputError
+from kinema_cli.local.pipeline import SERVICES
+from kinema_core.runtime.yaml_files import yaml_fault
+
+_WRONG_TYPE: Final = re.compile(r"^(?:Expected|Invalid enum value) .* - at `\$\.([a-z_.]+)`$")
+_WORDS: Final[Mapping[type, str]] = {
+    str: "text, in quotes where it looks like a number",
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    NoneType: "null",
+}
+
+
+def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+    """The settings by service, each checked as the service itself would.
+
+    Args:
+        path: the file.
+        supplied: what is set beside, by service; part of the result only where it completes a value that says of which
+            kind it is, as a `provider` in the file that does not.
+
+    Raises:
+        InputError: names the file, the service, the place in its settings and what is wrong there.
+    """
+    try:
+        found = msgspec.yaml.decode(path.read_bytes(), type=dict[str, dict[str, Any]])
+    except OSError as error:
+        raise InputError(f"--settings {path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise InputError(
+            f"--settings {path}: {yaml_fault(error)}: write settings by service, as in `decider: {{…}}`"
+        ) from error
+    for service, settings in found.items():
+        if service not in SERVICES:
+            raise InputError(f"--settings {path}: {service!r} is no service: there are {', '.join(SERVICES)}")
+        beside = supplied.get(service, {})
+        found[service] = whole = _completed(settings, beside)
+        runtime = {"cluster": "checked", **whole.get("runtime", {})}
+        try:
+            kind = import_module(f"kinema_{service}.settings").Settings
+            msgspec.convert({**beside, **whole, "runtime": runtime}, kind)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise InputError(f"--settings {path}: {service}: {error}{_may_be(kind, str(error))}") from error
+    return found
+
+
+def _completed(settings: Mapping[str, Any], beside: Mapping[str, object]) -> dict[str, Any]:
+    """The settings, those with the kind and all else that is set beside that say part of such a value only."""
+    whole = dict(settings)
+    for name, value in beside.items():
+        given = settings.get(name)
+        if isinstance(given, dict) and isinstance(value, Mapping) and "kind" in value and "kind" not in given:
+            whole[name] = {**value, **given}
+    return whole
+
+
+def _may_be(kind: object, fault: str) -> str:
+    """What may be written where a value of another type was found; empty where that is more than a word."""
+    place = _WRONG_TYPE.search(fault)
+    for name in place[1].split(".") if place is not None else ():
+        if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+            return ""
+        kind = next((field.type for field in msgspec.structs.fields(kind) if field.encode_name == name), None)
+    if place is None:
+        return ""
+    if get_origin(kind) is Literal:
+        return f": write {' or '.join(str(value) for value in get_args(kind))}"
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    words = [_WORDS[one] for one in kinds if isinstance(one, type) and one in _WORDS]
+    return f": write {' or '.join(words)}" if words else ""

@@ -1,0 +1,108 @@
+"""What a catalog leaves open about new nodes, though the cluster tells that it may matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kinema_cli.output import complain, counted
+from kinema_core.model.catalog import MAX_PODS, machine_type
+from kinema_core.model.match import HOSTNAME
+from kinema_core.model.resources import limited
+
+if TYPE_CHECKING:
+    from kinema_cli.snapshot.file import Snapshot
+    from kinema_core.events import Node, Offer, PlacementRules
+
+_STATES: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "kinema.io/", "karpenter.sh/")
+_LEAVING: Final = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
+_FEW: Final = 3
+
+
+def say_what_offers_lack(snapshot: Snapshot, offers: Sequence[Offer]) -> None:
+    """Tell on standard error of taints, labels and resources that nodes have and offers do not speak of."""
+    nodes: dict[str, list[Node]] = {}
+    for node in snapshot.cluster.nodes:
+        nodes.setdefault(machine_type(node.labels), []).append(node)
+    asked = _asked(snapshot)
+    for machine, alike in sorted(nodes.items()):
+        sold = [offer for offer in offers if offer.machine_type == machine]
+        _say(machine, "taint", sorted(_taints(alike, sold)))
+        _say(machine, "label", sorted(_labels(alike, sold, asked)))
+    _say_what_is_unlimited(snapshot, offers)
+    _say_how_many_pods(snapshot, [offer for offer in offers if offer.machine_type not in nodes])
+
+
+def _say_how_many_pods(snapshot: Snapshot, strange: Sequence[Offer]) -> None:
+    """Machine types that no node is of take 110 pods unless the catalog says otherwise: kubelets may be set otherwise.
+
+    That number is not learned from nodes of other types: some providers make it depend on the type.
+    """
+    here = {node.allocatable.get("pods", 0) for node in snapshot.cluster.nodes}
+    most = next(iter(here)) if len(here) == 1 else MAX_PODS
+    types = sorted({offer.machine_type for offer in strange if offer.allocatable.get("pods") == MAX_PODS})
+    if types and most != MAX_PODS:
+        names = ", ".join(types[:_FEW]) + (" …" if len(types) > _FEW else "")
+        complain(
+            f"every node takes {most:,} pods; new ones of types that none is of ({names}) count as taking {MAX_PODS}: "
+            "if they will be set like these, say so in the catalog's column `max_pods`"
+        )
+
+
+def _say(machine: str, what: str, lacking: Sequence[str]) -> None:
+    if lacking:
+        why = ", which pods or daemon sets ask for" if what == "label" else ""
+        complain(
+            f"all nodes of machine type {machine} have the {what} {', '.join(lacking)}{why}, its offer has not:"
+            f" if new ones come with it, say so in the catalog's column `{what}s`"
+        )
+
+
+def _taints(nodes: Sequence[Node], sold: Sequence[Offer]) -> set[str]:
+    here = [
+        {f"{taint.key}={taint.value}:{taint.effect}" for taint in node.taints if not _passes(taint.key)}
+        for node in nodes
+    ]
+    return {taint for taint in set.intersection(*here) if any(_lacks(offer, taint) for offer in sold)}
+
+
+def _lacks(offer: Offer, taint: str) -> bool:
+    plain = taint.replace("=:", ":")
+    return not {taint, plain} & {given.replace("=:", ":") for given in offer.taints}
+
+
+def _passes(key: str) -> bool:
+    """Whether a taint tells of a state, and not of what kind of node it is."""
+    return key.startswith(_STATES) or key in _LEAVING
+
+
+def _labels(nodes: Sequence[Node], sold: Sequence[Offer], asked: frozenset[str]) -> set[str]:
+    common = set.intersection(*({(key, node.labels[key]) for key in asked & node.labels.keys()} for node in nodes))
+    return {f"{key}={value}" for key, value in common if any(key not in offer.labels for offer in sold)}
+
+
+def _asked(snapshot: Snapshot) -> frozenset[str]:
+    """Keys of node labels that pods or daemon sets require something of."""
+    cluster = snapshot.cluster
+    rules = [pod.rules for pod in cluster.pods]
+    rules += [workload.template_rules for workload in cluster.workloads]
+    return frozenset(key for one in rules for key in _keys(one)) - {HOSTNAME}
+
+
+def _keys(rules: PlacementRules) -> Iterator[str]:
+    yield from rules.node_selector
+    for term in rules.node_terms or ():
+        yield from (one.key for one in term.expressions)
+
+
+def _say_what_is_unlimited(snapshot: Snapshot, offers: Sequence[Offer]) -> None:
+    """Resources that a node has without limit where it does not name them."""
+    open_ = {name for pod in snapshot.cluster.pods for name in pod.requests if not limited(name)}
+    for name in sorted(open_):
+        silent = sorted({offer.machine_type for offer in offers if name not in offer.allocatable})
+        if silent:
+            more = " …" if len(silent) > 1 else ""
+            complain(
+                f"pods request {name}, which {counted(len(silent), 'machine type')} of the catalog ({silent[0]}{more}) "
+                "leave out: there it is not limited, unless the catalog's column `extended` says how much there is"
+            )

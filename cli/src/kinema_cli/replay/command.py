@@ -1,0 +1,201 @@
+"""`kinema replay`: decide again on a recording, compare, and say what differs."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from kinema_cli.output import complain
+from kinema_cli.replay.difference import Difference
+from kinema_cli.replay.engine import Checked
+from kinema_cli.replay.past import Skipped, before_first_snapshot
+from kinema_cli.replay.recording import Recording, RecordingError, read
+from kinema_cli.replay.stages import RecordedSettingsError
+
+STAGES: Final = ("predictor", "optimizer", "decider", "rescheduler")
+MAX_FIELDS_SHOWN: Final = 40
+MAX_VALUE_SHOWN: Final = 200
+"""Characters of one value in a difference: an entry that is missing altogether may be long."""
+
+
+@dataclass
+class Tally:
+    """What a replay found."""
+
+    decided: dict[str, int] = field(default_factory=dict)
+    equal: dict[str, int] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Recorded events that could not be decided again, by stage and reason."""
+
+    def add(self, checked: Checked | Skipped) -> None:
+        """Count one decision."""
+        if isinstance(checked, Skipped):
+            self.skipped[checked.stage, checked.reason] += 1
+            return
+        self.decided[checked.stage] = self.decided.get(checked.stage, 0) + 1
+        if checked.difference is None:
+            self.equal[checked.stage] = self.equal.get(checked.stage, 0) + 1
+        else:
+            self.differences.append(checked.difference)
+
+    def first(self) -> Difference | None:
+        """The difference that comes first in the log."""
+        return min(self.differences, key=lambda item: (item.sequence, STAGES.index(item.stage)), default=None)
+
+
+def run_replay(
+    *, file: Path, stage: str | None, start: int, end: int | None, speed: float, strict: bool, show_diff: bool
+) -> int:
+    """Replay a recording.
+
+    Returns:
+        The exit code: 0 equal, 1 different or unreadable, 2 wrong arguments, 3 nothing was decided again.
+    """
+    # Fits on one thread are fast and always the same; must be set before scikit-learn is imported.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    wrong = _wrong_argument(stage, start, end, speed)
+    if wrong:
+        complain(wrong)
+        return 2
+    names = (stage,) if stage is not None else STAGES
+    try:
+        recording = _replayable(file)
+        began = time.perf_counter()
+        tally = asyncio.run(replay_all(recording, names, start, end, speed))
+    except (RecordingError, RecordedSettingsError) as error:
+        complain(str(error) if isinstance(error, RecordingError) else f"{file}: {error}")
+        return 1
+    for (name, reason), count in tally.skipped.items():
+        complain(f"{count} {'event' if count == 1 else 'events'} of the {name} not decided again: {reason}")
+    if not tally.decided:
+        last = recording.log[-1].sequence if recording.log else 0
+        by = f" of the {stage}" if stage else ""
+        complain(f"{file}: no decision{by} between {start} and {last if end is None else end}: the log ends at {last}")
+        return 3
+    _print_tally(tally, recording, time.perf_counter() - began)
+    first = tally.first()
+    if first is not None and (show_diff or strict):
+        _print_difference(first)
+    return 1 if tally.differences and (strict or show_diff) else 0
+
+
+def _replayable(file: Path) -> Recording:
+    """A recording that holds a state to decide on, unless nothing was decided at all."""
+    recording = read(file)
+    lost = before_first_snapshot(recording)
+    if lost is None and recording.log:
+        message = f"{file}: holds no full state of the cluster: nothing can be decided again"
+        raise RecordingError(message)
+    if lost:
+        complain(f"{file}: state events before the first full state are skipped: {lost}")
+    return recording
+
+
+def _wrong_argument(stage: str | None, start: int, end: int | None, speed: float) -> str:
+    """What is wrong with the arguments; empty when nothing is."""
+    if stage is not None and stage not in STAGES:
+        return f"--stage {stage!r} is none of {', '.join(STAGES)}"
+    if start < 0:
+        return f"--from {start} is negative: sequences begin at 1"
+    if end is not None and end < start:
+        return f"--to {end} lies before --from {start}"
+    if not (math.isfinite(speed) and speed >= 0):
+        return f"--speed {speed} is no pace: use 0 for as fast as possible, 1 for as recorded"
+    return ""
+
+
+async def replay_all(
+    recording: Recording, names: tuple[str, ...], start: int = 1, end: int | None = None, speed: float = 0.0
+) -> Tally:
+    """Decide again on everything that the named stages decided."""
+    tally = Tally()
+    if not recording.log:
+        return tally
+    pace = _Pace(recording, speed)
+    for name in names:
+        async for checked in _checks(name, recording, start, end):
+            await pace.reach(checked.sequence)
+            tally.add(checked)
+    return tally
+
+
+class _Pace:
+    """Waits until a recorded event is due, when a pace was asked for."""
+
+    def __init__(self, recording: Recording, speed: float) -> None:
+        self._times = {item.sequence: item.event.time for item in recording.log}
+        self._origin = min(self._times.values())
+        self._speed = speed
+        self._began = time.perf_counter()
+
+    async def reach(self, sequence: int) -> None:
+        if self._speed > 0:
+            due = (self._times[sequence] - self._origin).total_seconds() / self._speed
+            await asyncio.sleep(max(0.0, due - (time.perf_counter() - self._began)))
+
+
+def _checks(name: str, recording: Recording, start: int, end: int | None) -> AsyncIterator[Checked | Skipped]:
+    if name == "rescheduler":
+        from kinema_cli.replay.rescheduler import RescheduleReplay
+
+        return RescheduleReplay(recording).run(start, end)
+    from kinema_cli.replay.engine import StageReplay
+    from kinema_cli.replay.stages import maker
+
+    return StageReplay(maker(name), name, recording).run(start, end)
+
+
+def _print_tally(tally: Tally, recording: Recording, seconds: float) -> None:
+    table = Table(title=f"Replay of cluster {recording.cluster}")
+    for heading in ("stage", "decisions", "byte-equal", "different"):
+        table.add_column(heading, justify="left" if heading == "stage" else "right")
+    for name in STAGES:
+        if name in tally.decided:
+            decided, equal = tally.decided[name], tally.equal.get(name, 0)
+            table.add_row(name, str(decided), str(equal), str(decided - equal))
+    console = Console()
+    console.print(table)
+    span = recording.seconds
+    ratio = f"{span / seconds:,.0f} times" if seconds > 0 else "immeasurably"
+    console.print(
+        f"recorded: {span:,.0f} s of cluster time, {len(recording.log)} log and {len(recording.state)} state events; "
+        f"replayed in {seconds:.2f} s: {ratio} faster",
+        soft_wrap=True,
+    )
+
+
+def _print_difference(first: Difference) -> None:
+    console = Console()
+    words = {
+        "changed": "is decided differently now",
+        "missing": "is not decided again",
+        "extra": "was never recorded",
+    }
+    console.print(
+        f"first difference: {first.stage}, {first.type} at log sequence {first.sequence} {words[first.kind]}",
+        f"  id {first.event_id}",
+        sep="\n",
+        markup=False,
+        soft_wrap=True,
+    )
+    for item in first.fields[:MAX_FIELDS_SHOWN]:
+        where = f"{item.path} ({item.pod})" if item.pod else item.path
+        console.print(f"  {where}: {_shown(item.then)} → {_shown(item.now)}", markup=False, soft_wrap=True)
+    if len(first.fields) > MAX_FIELDS_SHOWN:
+        console.print(f"  … and {len(first.fields) - MAX_FIELDS_SHOWN} more fields")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_VALUE_SHOWN else f"{text[:MAX_VALUE_SHOWN]}…"

@@ -1,1 +1,0 @@
-"""Deciding again on recorded events."""

@@ -1,0 +1,1 @@
+"""Snapshots of a cluster, from files and live."""

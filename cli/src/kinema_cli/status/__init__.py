@@ -1,0 +1,1 @@
+"""What `kinema status` and `kinema plans` show."""

@@ -1,0 +1,376 @@
+"""What the streams say about the pipeline's present state, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import reduce
+from typing import Final, TypeVar
+
+import msgspec
+
+from kinema_cli.status.execution import (
+    QUIET_SECONDS,
+    ExecutionStatus,
+    execution_of,
+    kept_waiting,
+    steps_of,
+    waits_for,
+)
+from kinema_cli.status.plans import IN_PART, cost_reached, how_far, told_cost, usd_after, usd_before
+from kinema_core.events import (
+    ClusterDelta,
+    ClusterSnapshot,
+    Event,
+    ExecutionAborted,
+    ExecutionCompleted,
+    ExecutionPaused,
+    ExecutionResumed,
+    Figures,
+    ForecastMade,
+    IterationSkipped,
+    IterationStarted,
+    NoPlanFound,
+    Plan,
+    PlanAccepted,
+    PlanApprovalRequested,
+    PlanRejected,
+)
+from kinema_core.events.frozen import EMPTY
+from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.runtime.bus import Bus, Damaged, Stored, StreamName
+from kinema_core.runtime.follow import Follower, StateLostError
+from kinema_rescheduler.journal.decisions import held_up
+from kinema_rescheduler.journal.execution import Journal, fold
+
+T = TypeVar("T")
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the parts of a status."""
+
+
+class StateStatus(_Part, frozen=True, kw_only=True):
+    """The newest observed state."""
+
+    version: int
+    observed: datetime
+    age_seconds: float
+
+
+class IterationStatus(_Part, frozen=True, kw_only=True):
+    """The newest iteration and how far it is."""
+
+    id: str
+    mode: str
+    started: datetime
+    version: int
+    reason: str
+    stage: str
+    """`forecasting`, `optimizing`, `deciding`, `held`, `executing` or `over`."""
+    outcome: str = ""
+    """Why it is over, or what it waits for."""
+
+
+class PlanStatus(_Part, frozen=True, kw_only=True):
+    """The newest plan and what became of it."""
+
+    id: str
+    proposed: datetime
+    status: str
+    usd_per_hour_before: float
+    usd_per_hour_after: float
+    lower_bound: float
+    unit: str = "USD/h"
+    """Of the bound; `W` where energy is made small."""
+    gap: float | None
+    moves: int
+    fate: str
+    """`undecided`, `accepted`, `refused` or `held`."""
+    rule: str = ""
+    reason: str = ""
+    would_change: str = ""
+    figures: Figures = EMPTY
+
+
+class PauseStatus(_Part, frozen=True, kw_only=True):
+    """Whether the operator has paused the pipeline."""
+
+    paused: bool
+    by: str = ""
+    reason: str = ""
+    since: datetime | None = None
+
+
+class SkipStatus(_Part, frozen=True, kw_only=True):
+    """Why no iteration began when the observer last looked."""
+
+    at: datetime
+    reason: str
+    figures: Figures = EMPTY
+
+
+class Status(_Part, frozen=True, kw_only=True):
+    """Everything; a part that nothing is known of is None."""
+
+    cluster: str
+    now: datetime
+    pause: PauseStatus
+    state: StateStatus | None = None
+    iteration: IterationStatus | None = None
+    skipped: SkipStatus | None = None
+    plan: PlanStatus | None = None
+    execution: ExecutionStatus | None = None
+    damaged: tuple[str, ...] = ()
+    """Kinds whose newest message is no whole event."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether no service has said anything yet."""
+        return self.state is None and self.iteration is None and self.skipped is None
+
+
+_LOG_KINDS: Final = (
+    "iteration-started",
+    "iteration-skipped",
+    "forecast-made",
+    "plan-proposed",
+    "no-plan-found",
+    "plan-accepted",
+    "plan-rejected",
+    "plan-approval-requested",
+    "execution-completed",
+    "execution-aborted",
+    "abort-requested",
+    "execution-paused",
+    "execution-resumed",
+)
+_STAGES: Final[Mapping[type, str]] = {
+    ForecastMade: "optimizing",
+    Plan: "deciding",
+    PlanApprovalRequested: "held",
+    PlanAccepted: "executing",
+    NoPlanFound: "over",
+    PlanRejected: "over",
+    ExecutionCompleted: "over",
+    ExecutionAborted: "over",
+}
+"""Where an iteration is after such an event."""
+
+_RUNS: Final = frozenset({"forecasting", "optimizing", "deciding", "executing"})
+"""Stages in which an iteration goes on by itself."""
+_STATE_KINDS: Final = ("cluster-delta", "cluster-snapshot")
+_STEP_KINDS: Final = ("step-started", "step-succeeded", "step-failed", "execution-completed", "execution-aborted")
+
+
+async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:
+    """Read what is needed: the newest event of each kind, and the steps of the newest execution."""
+    newest: dict[str, Stored] = {}
+    damaged: list[str] = []
+    streams: dict[StreamName, tuple[str, ...]] = {"LOG": _LOG_KINDS, "STATE": _STATE_KINDS}
+    for stream, kinds in streams.items():
+        for kind in kinds:
+            item = await bus.last(stream, kind)
+            if isinstance(item, Damaged):
+                damaged.append(kind)
+            elif item is not None:
+                newest[kind] = item
+    steps: list[Event] = []
+    accepted = newest.get("plan-accepted")
+    if accepted is not None:
+        found = bus.read("LOG", start=accepted.sequence, kinds=_STEP_KINDS)
+        steps = [item.event async for item in found if isinstance(item, Stored)]
+    status = status_of(newest, steps, cluster=cluster, now=now, damaged=tuple(damaged))
+    running = status.execution
+    if running is None or running.outcome != "running":
+        return status
+    quiet = (now - running.quiet_since).total_seconds() >= QUIET_SECONDS
+    if running.running and not quiet:
+        return status
+    looked = await _looked_into(bus, running, newest, steps, now=now)
+    return msgspec.structs.replace(
+        status, execution=looked if quiet else msgspec.structs.replace(looked, kept_waiting=())
+    )
+
+
+async def _looked_into(
+    bus: Bus, running: ExecutionStatus, newest: Mapping[str, Stored], steps: list[Event], *, now: datetime
+) -> ExecutionStatus:
+    """What a quiet execution waits for, and who waits for its end, by the newest state."""
+    try:
+        state, _ = await Follower(bus, Cluster(), _folded).latest()
+    except StateLostError as error:
+        return msgspec.structs.replace(running, waits_for=(f"a state to decide on: {error}",))
+    catalog = await bus.last("LOG", "catalog-published")
+    before = [catalog, newest.get("plan-proposed"), newest.get("plan-accepted")]
+    log = [*(item.event for item in before if isinstance(item, Stored)), *steps]
+    plan = next((event.body for event in log if event.id == running.plan and isinstance(event.body, Plan)), None)
+    blocked, mine = held_up(reduce(fold, log, Journal()), state, now=now), steps_of(running.plan, steps)
+    return msgspec.structs.replace(
+        running, waits_for=waits_for(mine, plan, state, blocked), kept_waiting=kept_waiting(mine, plan, state)
+    )
+
+
+def _folded(state: Cluster, event: Event) -> Cluster:
+    return evolve(state, event.body) if isinstance(event.body, ClusterSnapshot | ClusterDelta) else state
+
+
+def status_of(
+    newest: Mapping[str, Stored], steps: list[Event], *, cluster: str, now: datetime, damaged: tuple[str, ...] = ()
+) -> Status:
+    """The status that follows from the newest event of each kind and the steps since the last acceptance; pure."""
+    iteration, execution = _iteration(newest, steps), execution_of(newest, steps)
+    return Status(
+        cluster=cluster,
+        now=now,
+        pause=_pause(newest),
+        state=_state(newest, now),
+        iteration=iteration,
+        skipped=_skipped(newest, iteration, execution),
+        plan=_plan(newest),
+        execution=execution,
+        damaged=damaged,
+    )
+
+
+def _of(newest: Mapping[str, Stored], kind: str, body: type[T]) -> tuple[Stored, T] | None:
+    item = newest.get(kind)
+    return (item, item.event.body) if item is not None and isinstance(item.event.body, body) else None
+
+
+def _latest(newest: Mapping[str, Stored], *kinds: str) -> Stored | None:
+    """The one of these kinds that came last."""
+    return max((newest[kind] for kind in kinds if kind in newest), key=lambda item: item.sequence, default=None)
+
+
+def _pause(newest: Mapping[str, Stored]) -> PauseStatus:
+    last = _latest(newest, "execution-paused", "execution-resumed")
+    match last.event.body if last is not None else None:
+        case ExecutionPaused(by=by, reason=reason) if last is not None:
+            return PauseStatus(paused=True, by=by, reason=reason, since=last.event.time)
+        case ExecutionResumed(by=by) if last is not None:
+            return PauseStatus(paused=False, by=by, since=last.event.time)
+        case _:
+            return PauseStatus(paused=False)
+
+
+def _state(newest: Mapping[str, Stored], now: datetime) -> StateStatus | None:
+    last = _latest(newest, *_STATE_KINDS)
+    if last is None or not isinstance(last.event.body, ClusterSnapshot | ClusterDelta):
+        return None
+    observed = last.event.time
+    return StateStatus(
+        version=last.event.body.version, observed=observed, age_seconds=max(0.0, (now - observed).total_seconds())
+    )
+
+
+def _iteration(newest: Mapping[str, Stored], steps: list[Event]) -> IterationStatus | None:
+    found = _of(newest, "iteration-started", IterationStarted)
+    if found is None:
+        return None
+    started, body = found
+    last = max(_said_in(newest, started), key=lambda item: item.sequence)
+    stage, outcome = _stage(last.event, body.mode)
+    if isinstance(last.event.body, ExecutionCompleted):
+        cost = _cost(newest, steps, last.event.body) if outcome.startswith(f"plan {IN_PART}") else ""
+        outcome += f"; {cost}" if cost else ""
+    return IterationStatus(
+        id=started.event.iteration,
+        mode=body.mode,
+        started=started.event.time,
+        version=body.version,
+        reason=body.reason,
+        stage=stage,
+        outcome=outcome,
+    )
+
+
+def _cost(newest: Mapping[str, Stored], steps: list[Event], end: ExecutionCompleted) -> str:
+    """What the cluster costs after the newest plan, which was not carried out whole; empty where that is open."""
+    plan = newest.get("plan-proposed")
+    if plan is None or plan.event.id != end.plan or not isinstance(plan.event.body, Plan):
+        return ""
+    return told_cost(plan.event.body, cost_reached(plan.event.body, steps_of(end.plan, steps).done, end))
+
+
+def _said_in(newest: Mapping[str, Stored], started: Stored) -> list[Stored]:
+    """The newest of each kind that tells how far an iteration is: its start at least."""
+    stages = (*_STAGES, IterationStarted)
+    mine = (item for item in newest.values() if item.event.iteration == started.event.iteration)
+    return [item for item in mine if item.sequence >= started.sequence and isinstance(item.event.body, stages)]
+
+
+def _stage(last: Event, mode: str) -> tuple[str, str]:
+    stage = _STAGES.get(type(last.body), "optimizing" if mode == "autoscale" else "forecasting")
+    match last.body:
+        case ExecutionCompleted():
+            fate, left = how_far(last.body)
+            return stage, f"plan {fate}" + (f": {left}" if left else "")
+        case NoPlanFound(reason=reason) | PlanRejected(reason=reason) | PlanApprovalRequested(reason=reason):
+            return stage, reason
+        case ExecutionAborted(reason=reason, detail=detail):
+            return stage, f"{reason}: {detail}"
+        case _:
+            return stage, ""
+
+
+def _skipped(
+    newest: Mapping[str, Stored], iteration: IterationStatus | None, execution: ExecutionStatus | None
+) -> SkipStatus | None:
+    """Why nothing begins, unless something did since: an iteration, or what one that runs said later.
+
+    That an iteration runs is no news beside it.
+    """
+    found = _of(newest, "iteration-skipped", IterationSkipped)
+    if found is None:
+        return None
+    item, body = found
+    started = newest.get("iteration-started")
+    if iteration is not None and started is not None:
+        news = max(one.sequence for one in _said_in(newest, started))
+        stepped = execution is not None and execution.outcome == "running" and execution.quiet_since >= item.event.time
+        runs = iteration.stage in _RUNS
+        if started.sequence > item.sequence or (runs and (news > item.sequence or stepped)):
+            return None
+        if body.reason == "iteration-running":
+            return None
+    return SkipStatus(at=item.event.time, reason=body.reason, figures=body.figures)
+
+
+def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
+    found = _of(newest, "plan-proposed", Plan)
+    if found is None:
+        return None
+    item, plan = found
+    verdicts = [
+        newest[kind] for kind in ("plan-accepted", "plan-rejected", "plan-approval-requested") if kind in newest
+    ]
+    mine = [other for other in verdicts if getattr(other.event.body, "plan", None) == item.event.id]
+    last = max(mine, key=lambda other: other.sequence, default=None)
+    verdict = last.event.body if last is not None else None
+    proposal = PlanStatus(
+        id=item.event.id,
+        proposed=item.event.time,
+        status=plan.status,
+        usd_per_hour_before=usd_before(plan),
+        usd_per_hour_after=usd_after(plan),
+        lower_bound=plan.cost.lower_bound,
+        unit=plan.cost.unit,
+        gap=plan.cost.gap,
+        moves=plan.moves,
+        fate="undecided",
+    )
+    match verdict:
+        case PlanAccepted(figures=figures):
+            return msgspec.structs.replace(proposal, fate="accepted", figures=figures)
+        case PlanRejected() | PlanApprovalRequested():
+            return msgspec.structs.replace(
+                proposal,
+                fate="refused" if isinstance(verdict, PlanRejected) else "held",
+                rule=verdict.rule,
+                reason=verdict.reason,
+                would_change=verdict.would_change,
+                figures=verdict.figures,
+            )
+        case _:
+            return proposal
