@@ -10,7 +10,7 @@ import pytest
 from tests.cli.test_status import PLAN, Told
 
 from kinema_cli.output import Format, console
-from kinema_cli.status.pipeline import plans_command
+from kinema_cli.status import plans_command
 from kinema_cli.status.plans import PlanLine, read_plans
 from kinema_cli.status.plans_command import plans_table, run_plans
 from kinema_core.events import (

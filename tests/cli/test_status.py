@@ -11,9 +11,9 @@ from tests.support.builders import NOW, node
 
 from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.output import Format
+from kinema_cli.status import command as status_command
 from kinema_cli.status.command import run_status, status_tables
 from kinema_cli.status.pipeline import Status, read_status
-from kinema_cli.status.pipeline import command as status_command
 from kinema_core.events import (
     AnyBody,
     ClusterDelta,
