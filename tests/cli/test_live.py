@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from kinema_cli.inputs import InputError, snapshot_of
 from kinema_cli.main import app
-from kinema_cli.snapshot.file import SnapshotError, live
+from kinema_cli.snapshot import live
+from kinema_cli.snapshot.file import SnapshotError
 from kinema_cli.snapshot.live import live_snapshot
 from kinema_sim.cluster import Cluster as SimulatedCluster
 from kinema_sim.front.kubeconfig import write_kubeconfig
