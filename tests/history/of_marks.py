@@ -69,17 +69,19 @@ def limits_explained(history: History) -> Iterator[str]:
 
 
 def steering_explained(history: History) -> Iterator[str]:
-    """New pods of a controller are steered only after that was intended."""
+    """New pods of a workload are steered only after that was intended."""
     steered: dict[str, datetime] = {}
     for entry in history.intents:
-        if entry.body["step"]["kind"] == "steer":
-            steered.setdefault(entry.body["step"]["uid"], entry.time)
+        step = entry.body["step"]
+        if step["kind"] == "steer":
+            by_name = step["target"].startswith("Deployment/")
+            steered.setdefault(step["target"].replace("/", ".") if by_name else step["uid"], entry.time)
     before = history.before["ConfigMap"].get(_STEERING, {}).get("data") or {}
     for change in history.changes:
         if change.kind == "ConfigMap" and change.key == _STEERING:
             data = change.item.get("data") or {}
-            new = [uid for uid in data if uid not in before and (uid not in steered or steered[uid] > change.at)]
-            yield from (f"pods of {uid} are steered without an intent" for uid in new)
+            new = [key for key in data if key not in before and (key not in steered or steered[key] > change.at)]
+            yield from (f"pods of {key} are steered without an intent" for key in new)
             before = data
 
 

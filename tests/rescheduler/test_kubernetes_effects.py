@@ -60,14 +60,14 @@ async def test_another_node_of_that_name_is_not_touched(bench: Bench) -> None:
 
 async def test_steering_is_one_entry_in_one_config_map(bench: Bench) -> None:
     """Steering makes the ConfigMap where it is missing, changes only its own entry, and takes only that away."""
-    await bench.perform("steer", WEB, uid="rs-1", nodes=("n1", "n2"))
-    await bench.perform("steer", WEB, uid="rs-2", nodes=("n3",))
-    assert (await bench.perform("steer", WEB, uid="rs-2", nodes=("n3",))).outcome == "adopted"
-    await bench.perform("unsteer", WEB, uid="rs-1")
+    await bench.perform("steer", WEB, uid="d-1", nodes=("n1", "n2"))
+    await bench.perform("steer", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))
+    assert (await bench.perform("steer", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))).outcome == "adopted"
+    await bench.perform("unsteer", WEB, uid="d-1")
     found = bench.world.sim.store.get(CONFIG_MAP, "kube-system", "kinema-steering")
     assert found is not None
-    assert found["data"] == {"rs-2": "n3"}
-    assert (await bench.perform("unsteer", WEB, uid="rs-1")).outcome == "adopted"
+    assert found["data"] == {"s-2": "n3"}
+    assert (await bench.perform("unsteer", WEB, uid="d-1")).outcome == "adopted"
 
 
 async def test_steering_can_be_switched_off(bench: Bench) -> None:

@@ -148,9 +148,15 @@ _SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.usefixtures("steering")
-async def test_steering_adds_one_preference_to_pods_of_any_shape(world: PlaneWorld, api: KubernetesApi) -> None:
-    """Whatever affinity a pod has stays, one preference comes on top; with an empty map, and for others, nothing."""
+async def test_steering_adds_preferences_to_pods_of_any_shape(world: PlaneWorld, api: KubernetesApi) -> None:
+    """Whatever affinity a pod has stays, one preference a node comes on top; with an empty map, and for others, none.
+
+    Nodes are preferred by name: their label `kubernetes.io/hostname` may have another value.
+    """
     writer = KubernetesWriter(api)
+    for name in ("old-1", "old-2", "old-3"):
+        label = {"metadata": {"labels": {"kubernetes.io/hostname": f"{name}.example.org"}}}
+        world.access.request("PATCH", f"/api/v1/nodes/{name}", label, content_type="application/merge-patch+json")
 
     def terms(name: str) -> list[Any]:
         path = f"/api/v1/namespaces/{world.namespace}/pods?labelSelector=app%3D{name}"
@@ -164,31 +170,38 @@ async def test_steering_adds_one_preference_to_pods_of_any_shape(world: PlaneWor
         found = (affinity.get("nodeAffinity") or {}).get("preferredDuringSchedulingIgnoredDuringExecution") or []
         return [term for term in found if term != _TERM]
 
+    kinds = {name: "Deployment" if name in {"plain", "picky"} else "ReplicaSet" for name in _SHAPES}
     for name, affinity in _SHAPES.items():
-        world.run("ReplicaSet", name, 0, affinity=affinity)
-    for name in ("plain", "zoned", "picky", "near"):
-        owner = world.get("ReplicaSet", name)["metadata"]["uid"]
-        step = Step(
-            id=f"steer/{name}/1", kind="steer", target=f"ReplicaSet/x/{name}", uid=owner, nodes=("old-2", "old-3")
-        )
+        world.run(kinds[name], name, 0, affinity=affinity)
+    for name in _SHAPES:
+        owner = world.get(kinds[name], name)["metadata"]["uid"]
+        target = f"{kinds[name]}/{world.namespace}/{name}"
+        step = Step(id=f"steer/{name}/1", kind="steer", target=target, uid=owner, nodes=("old-2", "old-3"))
         await writer.perform(Order(step=step, plan="p", iteration="i"))
     await asyncio.sleep(LIMITS.steer_seconds)
     wanted = [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["old-2", "old-3"]},
-        {"key": "kinema.io/disrupted", "operator": "DoesNotExist"},
+        {
+            "weight": 100,
+            "preference": {
+                "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}],
+                "matchExpressions": [{"key": "kinema.io/disrupted", "operator": "DoesNotExist"}],
+            },
+        }
+        for node in ("old-2", "old-3")
     ]
     for name in _SHAPES:
-        world.scale("ReplicaSet", name, 1)
-        assert terms(name) == [{"weight": 100, "preference": {"matchExpressions": wanted}}], name
+        world.scale(kinds[name], name, 1)
+        assert terms(name) == wanted, name
         assert world.where(name)[0] in {"old-2", "old-3"}
     for name in _SHAPES:
-        owner = world.get("ReplicaSet", name)["metadata"]["uid"]
-        step = Step(id=f"unsteer/{name}/1", kind="unsteer", target=f"ReplicaSet/x/{name}", uid=owner)
+        owner = world.get(kinds[name], name)["metadata"]["uid"]
+        target = f"{kinds[name]}/{world.namespace}/{name}"
+        step = Step(id=f"unsteer/{name}/1", kind="unsteer", target=target, uid=owner)
         await writer.perform(Order(step=step, plan="p", iteration="i"))
-        world.scale("ReplicaSet", name, 0)
+        world.scale(kinds[name], name, 0)
     await asyncio.sleep(LIMITS.steer_seconds)
     for name in _SHAPES:
-        world.scale("ReplicaSet", name, 1)
+        world.scale(kinds[name], name, 1)
         assert terms(name) == []
 
 

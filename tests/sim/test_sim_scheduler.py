@@ -6,8 +6,8 @@ import pytest
 from tests.sim.builders import a_cluster, a_pod, an_app, edit_spec, pods_of, with_deployment
 
 from kinema_sim.cluster import Cluster
-from kinema_sim.engine.kinds import CONFIG_MAP, NODE, POD, REPLICA_SET
-from kinema_sim.engine.objects import Obj, condition, name_of, node_of, uid_of
+from kinema_sim.engine.kinds import CONFIG_MAP, NODE, POD
+from kinema_sim.engine.objects import Obj, condition, name_of, node_of
 from kinema_sim.scheduler.filters import tolerates
 from kinema_sim.scheduler.podinfo import pod_requests, read_pod
 from kinema_sim.scheduler.scores import balanced, least_allocated, node_preference, soft_taints
@@ -284,19 +284,20 @@ def _steer(cluster: Cluster, data: dict[str, Any]) -> None:
 
 
 def test_steering_leads_new_pods_to_the_planned_nodes() -> None:
-    """New pods of the named controller prefer the listed nodes; those of others do not."""
+    """New pods of a named Deployment prefer the listed nodes, by name and not by a label; those of others do not."""
     cluster = a_cluster(nodes=6)
+    for node in ("n5", "n6"):
+        _label(cluster, node, **{HOST: f"{node}.example.org"})
     with_deployment(cluster, an_app(replicas=2))
     with_deployment(cluster, an_app("api", replicas=2))
     before = {name_of(pod) for pod in [*pods_of(cluster), *pods_of(cluster, "api")]}
-    owner = next(rs for rs in cluster.store.each(REPLICA_SET) if rs["metadata"]["labels"]["app"] == "web")
-    _steer(cluster, {uid_of(owner): "n5, n6"})
+    _steer(cluster, {"Deployment.shop.web": "n5, n6"})
     edit_spec(cluster, replicas=4)
     edit_spec(cluster, "api", replicas=4)
     cluster.run_for(20)
     fresh = [pod for pod in pods_of(cluster) if name_of(pod) not in before]
     assert sorted(node_of(pod) for pod in fresh) == ["n5", "n6"]
-    assert all(len(_preferences(pod)) == 1 for pod in fresh)
+    assert all(len(_preferences(pod)) == 2 for pod in fresh), "one term a node: a field takes one value"
     assert all(not _preferences(pod) for pod in pods_of(cluster, "api"))
 
 
@@ -311,8 +312,7 @@ def test_steering_fails_open(value: Any) -> None:
     """An unreadable entry leaves the pods as they are."""
     cluster = a_cluster(nodes=2)
     with_deployment(cluster, an_app(replicas=1))
-    owner = cluster.store.each(REPLICA_SET)[0]
-    _steer(cluster, {uid_of(owner): value})
+    _steer(cluster, {"Deployment.shop.web": value})
     edit_spec(cluster, replicas=2)
     cluster.run_for(20)
     assert len(pods_of(cluster)) == 2

@@ -31,7 +31,7 @@ ROLLED_BY: Final = "kinema.io/rolled-by"
 """Annotation of a template under our rolling update, and of the pods made by it: id of the plan's proposal."""
 STEERING_NAMESPACE: Final = "kube-system"
 STEERING_NAME: Final = "kinema-steering"
-"""The ConfigMap that the admission policy reads: controller uid → names of the nodes that its new pods prefer."""
+"""The ConfigMap that the admission policy reads: by `steering_key`, names of the nodes that new pods prefer."""
 
 CLAIM_NAME: Final = "kinema"
 """The Lease, in the same namespace, that names the Kinema which acts on the cluster."""
@@ -53,6 +53,15 @@ def label_value(iteration: str) -> str:
     if _LABEL.fullmatch(iteration):
         return iteration
     return "i-" + sha256(iteration.encode()).hexdigest()[:16]
+
+
+def steering_key(target: str, uid: str) -> str:
+    """Return the key of a workload in the steering ConfigMap.
+
+    A Deployment goes by its name: a rolling update creates the controller of its new pods only when they come. Every
+    other controller goes by its uid.
+    """
+    return target.replace("/", ".") if target.startswith("Deployment/") else uid
 
 
 def optimize_id(node: str) -> str:

@@ -17,7 +17,7 @@ from kinema_sim.engine.objects import Obj, controller_ref
 from kinema_sim.engine.store import Store
 
 STEERING = ("kube-system", "kinema-steering")
-"""Namespace and name of the ConfigMap that maps a controller's uid to the nodes its next pods should prefer."""
+"""Namespace and name of the ConfigMap that maps a Deployment's name or a controller's uid to preferred nodes."""
 
 _BUILT_IN_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -65,18 +65,27 @@ class Admission:
         config = self._store.get(CONFIG_MAP, *STEERING)
         if owner is None or config is None:
             return
-        listed = (config.get("data") or {}).get(owner["uid"])
+        listed = (config.get("data") or {}).get(_steering_key(pod, owner))
         if not isinstance(listed, str):
             return
         nodes = [name.strip() for name in listed.split(",") if name.strip()]
         if not nodes:
             return
-        wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
-        ours = {"key": "kinema.io/disrupted", "operator": "DoesNotExist"}
+        staying = {"key": "kinema.io/disrupted", "operator": "DoesNotExist"}
         affinity: Obj = pod["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
-        affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(
-            {"weight": 100, "preference": {"matchExpressions": [wanted, ours]}}
-        )
+        terms: list[Obj] = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
+        for name in nodes:
+            named = {"key": "metadata.name", "operator": "In", "values": [name]}
+            terms.append({"weight": 100, "preference": {"matchFields": [named], "matchExpressions": [staying]}})
+
+
+def _steering_key(pod: Obj, owner: Obj) -> str:
+    """Return the key of a pod's workload: a Deployment's name, found through its ReplicaSet, else the owner's uid."""
+    template = (pod["metadata"].get("labels") or {}).get("pod-template-hash", "")
+    name, _, suffix = owner["name"].rpartition("-")
+    if template and owner["kind"] == "ReplicaSet" and suffix == template:
+        return f"Deployment.{pod['metadata']['namespace']}.{name}"
+    return str(owner["uid"])
 
 
 def _pod_defaults(pod: Obj) -> None:

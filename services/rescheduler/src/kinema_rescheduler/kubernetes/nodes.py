@@ -28,6 +28,7 @@ from kinema_rescheduler.names import (
     STEERING_NAMESPACE,
     expires,
     label_value,
+    steering_key,
 )
 
 _CONFIG_MAPS: Final = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps"
@@ -134,9 +135,8 @@ async def _check_empty(api: KubernetesApi, node: str) -> list[Json]:
 
 
 async def steer(api: KubernetesApi, order: Order) -> Made:
-    """Tell the admission policy which nodes a controller's new pods shall prefer."""
-    step = order.step
-    wanted = ",".join(step.nodes)
+    """Add the nodes that a workload's new pods prefer to the parameter of the admission policy."""
+    key, wanted = steering_key(order.step.target, order.step.uid), ",".join(order.step.nodes)
     try:
         steering = await api.get(_STEERING)
     except NotFoundError:
@@ -144,26 +144,27 @@ async def steer(api: KubernetesApi, order: Order) -> Made:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": STEERING_NAME, "namespace": STEERING_NAMESPACE},
-            "data": {step.uid: wanted},
+            "data": {key: wanted},
         }
         try:
             await api.create(_CONFIG_MAPS, body)
         except ConflictError:
-            await api.patch(_STEERING, {"data": {step.uid: wanted}})
+            await api.patch(_STEERING, {"data": {key: wanted}})
         return Made("done")
-    if (steering.get("data") or {}).get(step.uid) == wanted:
+    if (steering.get("data") or {}).get(key) == wanted:
         return Made("adopted")
-    await api.patch(_STEERING, {"data": {step.uid: wanted}})
+    await api.patch(_STEERING, {"data": {key: wanted}})
     return Made("done")
 
 
 async def unsteer(api: KubernetesApi, order: Order) -> Made:
-    """Let a controller's new pods go anywhere again."""
+    """Remove a workload's nodes from the parameter of the admission policy."""
+    key = steering_key(order.step.target, order.step.uid)
     try:
         steering = await api.get(_STEERING)
     except NotFoundError:
         return Made("void")
-    if order.step.uid not in (steering.get("data") or {}):
+    if key not in (steering.get("data") or {}):
         return Made("adopted")
-    await api.patch(_STEERING, {"data": {order.step.uid: None}})
+    await api.patch(_STEERING, {"data": {key: None}})
     return Made("done")

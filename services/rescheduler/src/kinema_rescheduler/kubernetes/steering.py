@@ -1,7 +1,7 @@
 """The admission policy that gives new pods a preference for the planned nodes (no webhook, fails open).
 
-Its parameter is the ConfigMap in which the rescheduler says which controller's new pods prefer which nodes. While that
-is empty or missing, the policy matches no pod. A setup step installs it; the rescheduler has no right to.
+Its parameter is the ConfigMap in which the rescheduler lists, by workload, the nodes that new pods prefer. While that
+is empty or missing, the policy changes no pod. A setup step installs it; the rescheduler has no right to.
 """
 
 from __future__ import annotations
@@ -20,42 +20,59 @@ _VERSIONS: Final = ("v1", "v1beta1")
 _POLICIES: Final = "mutatingadmissionpolicies"
 _BINDINGS: Final = "mutatingadmissionpolicybindings"
 
-_STEERED: Final = (
-    "has(params.data) && has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists("
-    "o, has(o.controller) && o.controller && o.uid in params.data && params.data[o.uid] != '')"
+_CONTROLLED: Final = (
+    "has(params.data) && has(object.metadata.ownerReferences) && "
+    "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)"
 )
-_NODES: Final = (
-    "params.data[object.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].uid]"
-    ".split(',').map(n, n)"  # a list that was split keeps a type that no patch takes
-)
+_VARIABLES: Final = {
+    "controller": "object.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0]",
+    # A ReplicaSet of a Deployment is named `<deployment>-<pod-template-hash>`.
+    "suffix": (
+        "has(object.metadata.labels) && 'pod-template-hash' in object.metadata.labels "
+        "? '-' + object.metadata.labels['pod-template-hash'] : ''"
+    ),
+    "key": (
+        "variables.suffix != '' && variables.controller.kind == 'ReplicaSet' "
+        "&& variables.controller.name.endsWith(variables.suffix) "
+        "? 'Deployment.' + request.namespace + '.' + variables.controller.name.substring("
+        "0, variables.controller.name.size() - variables.suffix.size()) "
+        ": variables.controller.uid"
+    ),
+    "nodes": (
+        "(variables.key in params.data ? params.data[variables.key] : '').split(',').filter(n, n != '')"
+        ".map(n, n)"  # a list that was split keeps a type that no patch takes
+    ),
+}
 _TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _TYPE: Final = f"Object.spec.affinity.nodeAffinity.{_TERMS}"
 _HAS_AFFINITY: Final = "has(object.spec.affinity)"
 _HAS_NODE: Final = f"{_HAS_AFFINITY} && has(object.spec.affinity.nodeAffinity)"
 _HAS_TERMS: Final = f"{_HAS_NODE} && has(object.spec.affinity.nodeAffinity.{_TERMS})"
-# The label of ours in the preference tells the observer later that it is not the owner's.
+# A node is named by its field: the label `kubernetes.io/hostname` may have another value. A field has one value a term.
+# The observer knows Kinema's terms by the label `kinema.io/disrupted` in them.
 # One branch for each level that may be missing. A patch by `ApplyConfiguration` would have to own the list as a whole.
 _PATCH: Final = f"""
+variables.nodes.size() == 0 ? [] :
 ({_HAS_AFFINITY} ? [] : [JSONPatch{{op: "add", path: "/spec/affinity", value: Object.spec.affinity{{}}}}]) +
 ({_HAS_NODE} ? [] : [
   JSONPatch{{op: "add", path: "/spec/affinity/nodeAffinity", value: Object.spec.affinity.nodeAffinity{{}}}}
 ]) +
 ({_HAS_TERMS} ? [] : [JSONPatch{{op: "add", path: "/spec/affinity/nodeAffinity/{_TERMS}", value: []}}]) +
-[JSONPatch{{
+variables.nodes.map(n, JSONPatch{{
   op: "add",
   path: "/spec/affinity/nodeAffinity/{_TERMS}/-",
   value: {_TYPE}{{
     weight: 100,
     preference: {_TYPE}.preference{{
+      matchFields: [
+        {_TYPE}.preference.matchFields{{key: "metadata.name", operator: "In", values: [n]}}
+      ],
       matchExpressions: [
-        {_TYPE}.preference.matchExpressions{{
-          key: "kubernetes.io/hostname", operator: "In", values: variables.nodes
-        }},
         {_TYPE}.preference.matchExpressions{{key: "{DISRUPTED}", operator: "DoesNotExist"}}
       ]
     }}
   }}
-}}]
+}})
 """.strip()
 
 
@@ -74,8 +91,8 @@ def policy(version: str) -> Json:
                     {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
                 ]
             },
-            "matchConditions": [{"name": "steered", "expression": _STEERED}],
-            "variables": [{"name": "nodes", "expression": _NODES}],
+            "matchConditions": [{"name": "controlled", "expression": _CONTROLLED}],
+            "variables": [{"name": name, "expression": text} for name, text in _VARIABLES.items()],
             "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _PATCH}}],
         },
     }

@@ -21,7 +21,7 @@ from kinema_core.model.daemons import is_resident
 from kinema_core.model.match import node_admits
 from kinema_core.model.resources import fits, subtract, total
 from kinema_core.runtime.clock import Clock
-from kinema_rescheduler.names import DELETION_COST
+from kinema_rescheduler.names import DELETION_COST, steering_key
 
 
 @dataclass(frozen=True)
@@ -225,8 +225,15 @@ class MemoryCluster:
                     self.pods[key] = replace(pod, node=node, unschedulable=False, phase="Running")
                     self._later_ready(self.pods[key])
 
+    def _preferred(self, pod: Pod) -> tuple[str, ...]:
+        if pod.owner is None:
+            return ()
+        made_by = next((item for item in self.workloads.values() if item.uid == pod.owner.uid), None)
+        top = made_by.owner if made_by is not None and made_by.owner is not None else pod.owner
+        return self.steering.get(steering_key(top.key_in(pod.namespace), top.uid), ())
+
     def _place_for(self, pod: Pod) -> str | None:
-        steered = self.steering.get(pod.owner.uid, ()) if pod.owner is not None else ()
+        steered = self._preferred(pod)
         for name in sorted(self.nodes, key=lambda name: (name not in steered, name)):
             node = self.nodes[name]
             admitted = node_admits(pod.rules, name=name, labels=node.labels, taints=node.taints) is None

@@ -39,6 +39,7 @@ from kinema_rescheduler.names import (
     PLAN,
     expires,
     label_value,
+    steering_key,
 )
 from kinema_rescheduler.providers.base import Catalog, Operation
 
@@ -68,7 +69,8 @@ class MemoryWriter:
             case "steer":
                 made = self._steer(order)
             case "unsteer":
-                made = Made("done" if self._cluster.steering.pop(order.step.uid, None) else "adopted")
+                key = steering_key(order.step.target, order.step.uid)
+                made = Made("done" if self._cluster.steering.pop(key, None) else "adopted")
             case "surge-up":
                 made = self._surge_up(order)
             case "surge-down":
@@ -122,9 +124,10 @@ class MemoryWriter:
 
     def _steer(self, order: Order) -> Made:
         steering, step = self._cluster.steering, order.step
-        if steering.get(step.uid) == step.nodes:
+        key = steering_key(step.target, step.uid)
+        if steering.get(key) == step.nodes:
             return Made("adopted")
-        steering[step.uid] = step.nodes
+        steering[key] = step.nodes
         return Made("done")
 
     # --- workloads
