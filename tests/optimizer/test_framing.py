@@ -164,6 +164,16 @@ def test_offers_own_limit_holds_below_a_maximum() -> None:
     assert only.available == 1
 
 
+@pytest.mark.parametrize("zones", ["a", "ab"])
+def test_pool_of_a_provider_is_counted_once_under_the_limits_of_zones(zones: str) -> None:
+    """What offers under different maxima may boot together is no more than their provider's pool has."""
+    limits = tuple(NodeLimit(zone=zone, max_nodes=10) for zone in zones)
+    offers = capped(limits, three(), (m2("a", pool="m2", available=5), m2("b", pool="m2", available=5)))
+    pools = {one.pool: one.available or 0 for one in offers}
+    assert len(pools) == 2
+    assert sum(pools.values()) == 5
+
+
 def test_breaches_tell_what_a_plan_breaks() -> None:
     """The check knows nothing of how the limits were kept."""
     made = plan(three(), (m2(), m4()), PlanningSettings())

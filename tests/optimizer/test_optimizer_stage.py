@@ -30,6 +30,7 @@ from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import AtVersion, Moment, NoState
 from kinema_optimizer.planning import planner
 from kinema_optimizer.process.job import recorded_solve
+from kinema_optimizer.request.known import Refusals
 from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PlanningSettings, Settings
 
@@ -131,6 +132,15 @@ async def test_a_workload_whose_new_pods_were_refused_stays_for_a_while() -> Non
     (later,) = await stage.handle(forecasts(), state, Moment(NOW + timedelta(hours=1)))
     assert isinstance(later, Plan)
     assert moved(later) == moved(free)
+
+
+def test_refusals_are_forgotten_once_they_no_longer_hold() -> None:
+    """What is remembered of refusals is bounded by those of the last `refused_seconds`, however many there were."""
+    known = Refusals()
+    for n in range(100):
+        body = gave_up(f"Deployment/shop/w{n}").body
+        known = known.after(origin(body, id_="e", cluster="test", iteration="i1", now=NOW + timedelta(minutes=n)), 600)
+    assert list(known.last) == [f"Deployment/shop/w{n}" for n in range(90, 100)]
 
 
 def with_taint(state: Cluster, name: str, key: str) -> Cluster:

@@ -121,6 +121,16 @@ def test_one_pod_of_high_priority_outweighs_any_number_below() -> None:
     assert [key for key, to in found.assignment.items() if to is None] == ["shop/plain-0", "shop/plain-1"]
 
 
+def test_an_optimum_is_proven_whatever_the_unit_of_prices() -> None:
+    """Prices of six decimals, which have no common unit above one micro-USD, hide no optimum from its proof."""
+    fine = (
+        offer("m2", cpu=2000, memory=8 * 1024, price=850_007),
+        offer("m4", cpu=4000, memory=16 * 1024, price=1_610_923),
+    )
+    found = solved(deployed("web", [None] * 10, cpu=1200, memory=1024), on_sale=fine)
+    assert found.lower_bound == found.least == 3 * 1_610_923 + 850_007
+
+
 def test_offers_are_one_machine_unless_a_rule_tells_them_apart() -> None:
     """Equal machines in two zones are one, until a spread looks at zones."""
     plain = problem_of(cluster(small("n1"), deployed("web", ["n1", None])))

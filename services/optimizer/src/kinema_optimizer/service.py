@@ -63,7 +63,7 @@ class Optimizer:
 
     def recall(self, event: Event) -> None:
         """The newest catalog holds; whose new pods were refused is not planned anew at once."""
-        self._refusals = self._refusals.after(event)
+        self._refusals = self._refusals.after(event, self._planning.refused_seconds)
         if isinstance(event.body, CatalogPublished):
             self._offers, self._delegated = event.body.offers, event.body.delegated
 

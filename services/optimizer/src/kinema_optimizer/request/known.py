@@ -1,9 +1,8 @@
-"""Workloads whose new pods, or whose moves, were refused of late: no state tells of it once they were taken back.
+"""What the log and the nodes' taints add to the state: recent refusals, and nodes that another autoscaler deletes.
 
-What an execution learned the hard way (a quota, an admission rule) would be planned again at once otherwise. The log
-tells it, so that a replay knows the same.
-
-Pods on nodes that another autoscaler deletes: who moves them is that one, and not a plan of ours.
+A quota or an admission rule refused the new pods or the moves of some workloads. Once a move is taken back, no state
+shows that, and the next plan would repeat it; the log has it, so a replay knows the same. Pods on nodes that another
+autoscaler deletes are moved by that autoscaler and not by a plan.
 """
 
 from __future__ import annotations
@@ -35,17 +34,22 @@ class Refusals:
 
     last: Mapping[str, _Refusal] = field(default_factory=lambda: MappingProxyType({}))
 
-    def after(self, event: Event) -> Refusals:
-        """With what a log event tells; pure."""
+    def after(self, event: Event, seconds: float) -> Refusals:
+        """Return the refusals with what a log event adds, without those that are older than so many seconds."""
         body = event.body
         if not isinstance(body, StepFailed) or body.reason != _REASON or not body.step.startswith(SKIPPED):
             return self
-        found = {**self.last, body.step.removeprefix(SKIPPED): _Refusal(event.time, body.detail)}
-        return Refusals(MappingProxyType(found))
+        recent = self._since(event.time, seconds)
+        return Refusals(
+            MappingProxyType({**recent, body.step.removeprefix(SKIPPED): _Refusal(event.time, body.detail)})
+        )
+
+    def _since(self, now: datetime, seconds: float) -> dict[str, _Refusal]:
+        return {key: one for key, one in self.last.items() if (now - one.at).total_seconds() < seconds}
 
     def shown_in(self, cluster: Cluster, now: datetime, seconds: float) -> Cluster:
-        """The cluster with an annotation on each workload that was refused less than so many seconds ago."""
-        recent = {key: one for key, one in self.last.items() if (now - one.at).total_seconds() < seconds}
+        """Return the cluster with an annotation on each workload that was refused less than so many seconds ago."""
+        recent = self._since(now, seconds)
         known = {key: cluster.workload(key) for key in recent}
         marked = {key: _marked(found, recent[key]) for key, found in known.items() if found is not None}
         if not marked:

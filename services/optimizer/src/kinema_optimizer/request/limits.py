@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -72,38 +72,59 @@ class NodeLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def capped(limits: Sequence[NodeLimit], cluster: Cluster, offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """The offers with no more available than every maximum leaves, whatever is booted of each.
+    """Return the offers with no more available than every maximum leaves, whatever is booted of each.
 
-    What a maximum leaves is shared by all offers that it covers. Where maxima overlap, each is divided evenly among the
-    groups of offers that are under the same ones, so that no choice among the groups breaks any.
+    All offers that a maximum covers share what it leaves. Where maxima overlap, or a provider's pool has offers under
+    different maxima, each is divided evenly among the groups of offers that are under the same maxima, so that no
+    choice among the groups breaks any.
     """
     left = {
         index: max(0, limit.max_nodes - sum(_counts(limit, cluster.nodes)))
         for index, limit in enumerate(limits)
         if limit.max_nodes is not None
     }
-    groups: dict[tuple[int, ...], list[Offer]] = {}
+    over = {
+        offer.name: tuple(index for index in left if limits[index].covers(offer.machine_type, offer.zone))
+        for offer in offers
+    }
+    pools: dict[str, set[_Group]] = {}
     for offer in offers:
-        over = tuple(index for index in left if limits[index].covers(offer.machine_type, offer.zone))
-        groups.setdefault(over, []).append(offer)
+        pools.setdefault(_stock(offer), set()).add(over[offer.name])
+    groups: dict[_Group, list[Offer]] = {}
+    for offer in offers:
+        mine = over[offer.name]
+        groups.setdefault(mine, []).append(_divided(offer, sorted(pools[_stock(offer)]), mine))
     found: dict[str, Offer] = {}
-    for over, members in groups.items():
-        most = [_share(left[index], [group for group in groups if index in group], over) for index in over]
-        pool = f"maximum of {' and of '.join(limits[index].text for index in over)}"
-        found |= {
-            offer.name: _pooled(offer, members, pool=pool, most=min(most)) if most else offer for offer in members
-        }
+    for mine, members in groups.items():
+        most = [_share(left[index], [group for group in groups if index in group], mine) for index in mine]
+        pool = f"maximum of {' and of '.join(limits[index].text for index in mine)}"
+        found |= {one.name: _pooled(one, members, pool=pool, most=min(most)) if most else one for one in members}
     return tuple(found[offer.name] for offer in offers)
 
 
-def _share(left: int, groups: Sequence[tuple[int, ...]], mine: tuple[int, ...]) -> int:
-    """An even part of what is left; the first groups get what cannot be divided."""
+_Group: TypeAlias = tuple[int, ...]
+"""The maxima that an offer is under."""
+
+
+def _stock(offer: Offer) -> str:
+    return offer.pool or offer.name
+
+
+def _divided(offer: Offer, groups: Sequence[_Group], mine: _Group) -> Offer:
+    """Return the offer with the part of its pool that falls to its group."""
+    if offer.available is None or len(groups) == 1:
+        return offer
+    return msgspec.structs.replace(offer, available=_share(offer.available, groups, mine))
+
+
+def _share(left: int, groups: Sequence[_Group], mine: _Group) -> int:
+    """Return an even part of what is left; the first groups get the remainder."""
     whole, rest = divmod(left, len(groups))
     return whole + (groups.index(mine) < rest)
 
 
 def _pooled(offer: Offer, members: Sequence[Offer], *, pool: str, most: int) -> Offer:
-    """The offer in one pool with the others under the same maxima; a smaller limit of one of them holds for all."""
+    """Return the offer in one pool with the others under the same maxima; the smallest limit holds for all."""
     least = min([most, *(one.available for one in members if one.available is not None)])
     return msgspec.structs.replace(offer, available=least, pool=pool)
 

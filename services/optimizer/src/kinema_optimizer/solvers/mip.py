@@ -48,7 +48,11 @@ class Outcome:
 
     values: NDArray[np.float64] | None
     bound: float
-    """In units of the objective, already lowered by the tolerance; -inf when nothing is known."""
+    """In units of the objective; -inf when nothing is known.
+
+    HiGHS' dual bound, lowered by the tolerance; of an integer program that HiGHS has solved, also the value found less
+    the gap: then the bound rests on HiGHS' claim that nothing better is left in its tree.
+    """
     stop: Stop
 
 
@@ -128,7 +132,7 @@ def solve(
     status = _STATUS.get(solver.getModelStatus())
     if status is None:
         raise SolverError(f"phase {phase}: HiGHS ended with {solver.modelStatusToString(solver.getModelStatus())}")
-    return _outcome(solver, model, phase=phase, status=status, counter=counter)
+    return _outcome(solver, model, phase=phase, status=status, counter=counter, gap=gap)
 
 
 class _Counter:
@@ -169,7 +173,7 @@ def _solver(gap: float) -> highspy.Highs:
     return solver
 
 
-def _outcome(solver: highspy.Highs, model: Model, *, phase: str, status: str, counter: _Counter) -> Outcome:
+def _outcome(solver: highspy.Highs, model: Model, *, phase: str, status: str, counter: _Counter, gap: float) -> Outcome:
     info = solver.getInfo()
     reason = counter.reason or ("infeasible" if status == "infeasible" else "optimal")
     stop = Stop(reason=reason, phase=phase, iteration=counter.iterations)
@@ -182,6 +186,8 @@ def _outcome(solver: highspy.Highs, model: Model, *, phase: str, status: str, co
     else:
         bound = info.objective_function_value if status == "optimal" else -math.inf
     bound -= BOUND_TOLERANCE * max(1.0, abs(bound))
+    if model.integer and status == "optimal":  # a tolerance relative to a large objective is more than a unit of it
+        bound = max(bound, info.objective_function_value - max(gap, BOUND_TOLERANCE))
     values: NDArray[np.float64] | None = None
     if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
         values = np.array(solver.getSolution().col_value)
