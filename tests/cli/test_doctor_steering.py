@@ -53,6 +53,9 @@ def policies(monkeypatch: pytest.MonkeyPatch) -> Policies:
     known, handle = Policies(), KubeFront.handle
 
     async def answer(front: KubeFront, request: web.Request) -> web.StreamResponse:
+        if request.path == "/apis":
+            versions = [{"groupVersion": f"{GROUP.removeprefix('/apis/')}/{one}"} for one in {"v1", known.version}]
+            return web.json_response({"groups": [{"versions": versions}]})
         return await (known.answer(request) if request.path.startswith(GROUP) else handle(front, request))
 
     monkeypatch.setattr(KubeFront, "handle", answer)

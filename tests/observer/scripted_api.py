@@ -25,6 +25,8 @@ class ScriptedApi:
     def __init__(self) -> None:
         self.lists: list[Answer] = []
         self.watches: list[Answer] = []
+        self.discovery: dict[str, JSON] = {}
+        """Answers of discovery, by path."""
         self.asked: list[tuple[str, dict[str, str], str]] = []
         """Path, parameters and authorization of every request."""
         self._runner: web.AppRunner | None = None
@@ -55,6 +57,8 @@ class ScriptedApi:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append((request.path, dict(request.query), request.headers.get("Authorization", "")))
+        if request.path in self.discovery:
+            return web.json_response(self.discovery[request.path])
         script = self.watches if "watch" in request.query else self.lists
         answer = script.pop(0) if len(script) > 1 else script[0]
         return await answer(request)
@@ -74,17 +78,17 @@ def status(code: int, message: str = "no", *, retry_after: str = "") -> Answer:
     """An error."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
-        body = {"kind": "Status", "code": code, "message": message}
+        body = {"kind": "Status", "code": code, "message": message, "reason": "NotFound" if code == 404 else ""}
         return web.json_response(body, status=code, headers={"Retry-After": retry_after} if retry_after else {})
 
     return answer
 
 
-def text(body: str) -> Answer:
-    """A body that is no list."""
+def text(body: str, code: int = 200) -> Answer:
+    """A body that is neither list nor `Status`."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
-        return web.Response(text=body)
+        return web.Response(text=body, status=code)
 
     return answer
 

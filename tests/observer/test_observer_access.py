@@ -19,7 +19,7 @@ from tests.observer.test_observer_reflector import pods
 
 from kinema_observer.adapters.kubernetes import Api, fault
 from kinema_observer.adapters.reflector import BackOff, Patience, Resource
-from kinema_observer.errors import ApiExpiredError, ApiSetupError, ApiUnavailableError
+from kinema_observer.errors import ApiExpiredError, ApiMissingError, ApiSetupError, ApiUnavailableError
 
 PODS = Resource("Pod", "/api/v1/pods")
 
@@ -95,6 +95,14 @@ def test_faults_are_told_apart_by_status_and_carry_the_servers_wish() -> None:
     assert asked.retry_after == 3
     assert fault("pods", 429, b"{}", {"Retry-After": "7"}).retry_after == 7
     assert "<html>" in str(fault("pods", 502, b"<html>", {}))
+
+
+@pytest.mark.parametrize("body", [b"404 page not found\n", b"{}", b'{"kind": "Status", "reason": "", "code": 404}'])
+def test_a_404_is_believed_only_with_a_status_that_says_so(body: bytes) -> None:
+    """Any other is the answer of whatever stands in front of an API server: nothing is known of the object."""
+    assert isinstance(fault("pods", 404, body, {}), ApiUnavailableError)
+    told = fault("pods", 404, b'{"kind": "Status", "reason": "NotFound", "message": "gone"}', {})
+    assert isinstance(told, ApiMissingError)
 
 
 def test_back_off_doubles_to_its_bound_and_begins_anew_after_a_reset() -> None:

@@ -107,6 +107,29 @@ def test_an_autoscaler_above_its_target_means_unrest() -> None:
     }
 
 
+def test_ready_replicas_without_their_pods_are_not_believed() -> None:
+    """Where controllers count more Ready replicas than there are pods, the list was not whole: nothing begins."""
+    whole = [*deployed("web", ["n1", "n2"] * 5), node("n1"), node("n2")]
+    assert decide(cluster(*whole)).start is not None
+    emptied = [item for item in whole if not isinstance(item, Pod)]
+    decision = decide(cluster(*emptied))
+    assert refusal(decision) == "pods-missing"
+    assert decision.skip is not None
+    assert decision.skip.figures == {"ready": 10, "missing": 10}
+    nine = cluster(*emptied, *[item for item in whole if isinstance(item, Pod)][1:])
+    assert decide(nine).start is not None
+    assert refusal(decide(nine, missing_share=0.0)) == "pods-missing"
+
+
+def test_ready_pods_without_their_nodes_are_not_believed() -> None:
+    """Pods run on nodes that the list of nodes lacks: nothing begins, and no node is asked to be deleted."""
+    decision = decide(cluster(deployed("web", ["n1", "n2"]), node("n2"), node("n3", labels=EXPIRING)))
+    assert refusal(decision) == "nodes-missing"
+    assert decision.skip is not None
+    assert decision.skip.figures == {"nodes": 2, "missing": 1}
+    assert decision.deletions == ()
+
+
 def test_the_autoscalers_tolerance_can_be_granted() -> None:
     """Kubernetes itself acts only above 10 %: with that tolerance an HPA at 66 % of 60 % is calm, at 67 % not."""
     assert decide(cluster(hpa(660)), autoscaler_tolerance=0.1).start is not None
@@ -127,9 +150,10 @@ def test_replicas_for_which_no_place_was_found_stop_no_saving() -> None:
     """Once an autoscale iteration has ended without one: one Deployment that fits nowhere would keep all else dear."""
     short = replica_set("a", replicas=3, ready=2)
     waiting = pod("a-0", owner=short)
+    rest = (node("n1"), pod("a-1", node="n1", owner=short), pod("a-2", node="n1", owner=short))
     tried = (0.0, "it-1", log.started("autoscale", 1, "shop/a-0"))
     for of, ends, told in (
-        (cluster(short, waiting), log.none("autoscale"), ""),
+        (cluster(short, waiting, *rest), log.none("autoscale"), ""),
         (cluster(short, waiting), log.refused("drift"), "replicas-not-ready"),  # untimely: it was never tried
         (
             cluster(short, msgspec.structs.replace(waiting, unschedulable=False)),

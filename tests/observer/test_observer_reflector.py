@@ -37,6 +37,8 @@ from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.reflector import Patience, Reflector, Resource
 
 PODS = Resource("Pod", "/api/v1/pods")
+PLAIN = text("404 page not found\n", 404)
+"""What an API server answers for a kind that it does not serve, and any proxy for anything."""
 OPTIONAL = Resource("Pod", "/api/v1/pods", essential=False)
 
 
@@ -285,9 +287,13 @@ async def test_objects_of_one_and_a_half_megabytes_pass(server: ScriptedApi, tmp
         await until(holds(reflector, "big"))
 
 
-async def test_a_kind_that_is_not_served_is_left_out_until_it_is(server: ScriptedApi, tmp_path: Path) -> None:
+@pytest.mark.parametrize("answer", [status(404), PLAIN])
+async def test_a_kind_that_is_not_served_is_left_out_until_it_is(
+    server: ScriptedApi, tmp_path: Path, answer: Any
+) -> None:
     """404: a feature that this cluster lacks (a CRD may come later). One log line, not one for each try."""
-    server.lists = [status(404)]
+    server.lists = [answer]
+    server.discovery["/api/v1"] = {"resources": [{"name": "nodes"}]}
     with capture_logs() as logs:
         async with following(server, tmp_path, resource=OPTIONAL, patience=CALM) as reflector:
             await until(lambda: len(server.asked) >= 4)
@@ -296,6 +302,32 @@ async def test_a_kind_that_is_not_served_is_left_out_until_it_is(server: Scripte
             server.lists[:] = [page(*pods("a"))]
             await until(holds(reflector, "a"))
             assert not reflector.off
+
+
+@pytest.mark.parametrize("answer", [status(404), PLAIN])
+async def test_a_404_never_empties_an_essential_kind(server: ScriptedApi, tmp_path: Path, answer: Any) -> None:
+    """Whoever sends it: the last list stays, the kind counts as not followed, and is listed again as soon as can be."""
+    server.lists = [page(*pods("a")), answer]
+    server.watches = [stream(broken(410)), stream()]
+    server.discovery["/api/v1"] = {"resources": []}
+    async with following(server, tmp_path, patience=CALM) as reflector:
+        await until(lambda: reflector.problem is not None and "404" in reflector.problem)
+        assert list(keys(reflector)) == ["shop/a"]
+        assert not reflector.off
+        server.lists[:] = [page(*pods("a", "b"))]
+        await until(holds(reflector, "a", "b"))
+
+
+async def test_a_404_of_a_load_balancer_turns_nothing_off(server: ScriptedApi, tmp_path: Path) -> None:
+    """A kind that is not essential is believed to be absent only where a `Status` or discovery says that it is."""
+    server.lists = [page(*pods("a")), PLAIN]
+    server.watches = [stream(broken(410)), stream()]
+    server.discovery["/api/v1"] = {"resources": [{"name": "pods"}]}
+    async with following(server, tmp_path, resource=OPTIONAL, patience=CALM) as reflector:
+        await until(lambda: len(server.asked_lists()) >= 6)
+        assert list(keys(reflector)) == ["shop/a"]
+        assert not reflector.off
+        assert reflector.problem is not None
 
 
 async def test_a_right_that_is_taken_away_stops_the_capability(server: ScriptedApi, tmp_path: Path) -> None:

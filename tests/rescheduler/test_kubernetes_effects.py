@@ -11,10 +11,10 @@ import pytest
 from tests.rescheduler.effect_bench import WEB, Bench, bench_in, settled_for
 
 from kinema_cli.admin.setup import Steering, steer
-from kinema_core.events import Step
+from kinema_core.events import Step, StepKind
 from kinema_core.model.catalog import offers_from
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import connect, error_of, selector_text, workload_path
+from kinema_rescheduler.kubernetes.client import NotFoundError, connect, error_of, selector_text, workload_path
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.names import CHEAPEST, DELETION_COST, DISRUPTED, OPTIMIZED, PLAN
@@ -218,6 +218,25 @@ def test_what_an_admission_rule_forbids_is_no_missing_right(status: int, said: s
     assert isinstance(error, FinalError)
     assert error.reason == reason
     assert said in error.detail
+
+
+@pytest.mark.parametrize("told", [{}, {"message": "404 page not found"}, {"kind": "Status", "reason": "Unknown"}])
+def test_a_404_means_gone_only_with_a_status_that_says_so(told: dict[str, str]) -> None:
+    """A proxy or load balancer in front answers so, too: nothing is known of the object, and it is asked for again."""
+    error = error_of("GET /api/v1/nodes/n", 404, told)
+    assert isinstance(error, PassingError)
+    assert error.reason == "unavailable"
+    assert isinstance(error_of("GET /api/v1/nodes/n", 404, {"kind": "Status", "reason": "NotFound"}), NotFoundError)
+
+
+@pytest.mark.parametrize("kind", ["unmark", "restore"])
+async def test_a_404_of_a_load_balancer_takes_nothing_back_by_itself(bench: Bench, kind: StepKind) -> None:
+    """Taking a taint off or a surge back is not done because whatever stands in front answers 404."""
+    await bench.fault(type="api", method="GET", path="/(nodes|deployments)/", status=404, count=9)
+    target, uid = ("tiny-1", bench.uid(bench.node())) if kind == "unmark" else (WEB, bench.uid(bench.web()))
+    with pytest.raises(PassingError) as caught:
+        await bench.perform(kind, target, uid=uid)
+    assert caught.value.reason == "unavailable"
 
 
 async def test_unreachable_server_is_a_passing_error(bench: Bench) -> None:

@@ -15,8 +15,9 @@ from kinema_cli.output import counted
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.kubernetes_rights import Right, Rule, account, rights_of
 from kinema_observer.adapters.kubernetes import Api
+from kinema_observer.adapters.metrics import PATH as USAGE
 from kinema_observer.adapters.metrics import MetricsApi
-from kinema_observer.errors import ApiError, ApiMissingError
+from kinema_observer.errors import ApiError
 
 OLDEST: Final = (1, 23)
 """The first Kubernetes with all that is used: `autoscaling/v2` came with it."""
@@ -162,9 +163,9 @@ async def sources(api: Api) -> list[Finding]:
 async def _metrics(api: Api) -> Finding:
     lost = "; without usage, requests stay as they are"
     try:
+        if not await api.served(USAGE.rpartition("/")[0]):
+            return Finding("usage", "warn", f"metrics.k8s.io is not served{lost}", "install the metrics server")
         usage = await MetricsApi(api).read()
-    except ApiMissingError:
-        return Finding("usage", "warn", f"metrics.k8s.io is not served{lost}", "install the metrics server")
     except ApiError as error:
         return Finding("usage", "warn", f"metrics.k8s.io does not answer: {error}{lost}", "look at the metrics server")
     if usage is not None:
@@ -188,9 +189,8 @@ async def _any_pod_runs(api: Api) -> bool:
 async def _recommendations(api: Api) -> Finding:
     check, group = "recommendations", "/apis/autoscaling.k8s.io/v1"
     try:
-        await api.get(group, {})
-    except ApiMissingError:
-        return Finding(check, "ok", "there are no VerticalPodAutoscalers here; Kinema works without them")
+        if not await api.served(group):
+            return Finding(check, "ok", "there are no VerticalPodAutoscalers here; Kinema works without them")
     except ApiError as error:
         return Finding(check, "warn", f"it is unknown whether there are VerticalPodAutoscalers: {error}")
     return Finding(check, "ok", "those of VerticalPodAutoscalers are read")

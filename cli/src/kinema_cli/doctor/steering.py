@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from kinema_cli.doctor.finding import Finding
 from kinema_core.runtime.kubernetes_rights import Right
 from kinema_observer.adapters.kubernetes import Api
@@ -18,14 +16,6 @@ _VERSIONS: Final = ("v1", "v1beta1")
 _POLICIES: Final = "mutatingadmissionpolicies"
 _PARTS: Final = {"policy": _POLICIES, "binding": "mutatingadmissionpolicybindings"}
 _CHECK: Final = "steering"
-
-
-class _Resource(msgspec.Struct):
-    name: str = ""
-
-
-class _Served(msgspec.Struct):
-    resources: list[_Resource] = []
 
 
 async def steering(api: Api, command: str) -> Finding:
@@ -58,11 +48,7 @@ def _unknown(error: ApiError) -> str:
 async def _version(api: Api) -> str | None:
     """The version in which the server has such policies."""
     for version in _VERSIONS:
-        try:
-            body = await api.get(f"/apis/{_GROUP}/{version}", {})
-        except ApiMissingError:
-            continue
-        if any(resource.name == _POLICIES for resource in msgspec.json.decode(body, type=_Served).resources):
+        if _POLICIES in await api.served(f"/apis/{_GROUP}/{version}"):
             return version
     return None
 

@@ -21,10 +21,8 @@ from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.reflector import PAGE, Resource
 from kinema_observer.adapters.source import RESOURCES
 from kinema_observer.errors import (
-    ApiDeniedError,
     ApiError,
     ApiExpiredError,
-    ApiMissingError,
     ApiSetupError,
     UnreadableListError,
 )
@@ -74,9 +72,9 @@ async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
                 for page in await _consistent(api, resource):
                     seen += (*page.objects, *page.limits)
                     finished |= page.finished
-            except (ApiMissingError, ApiDeniedError) as error:
-                # A cluster without autoscalers or a user without rights to them can still be planned for.
-                if resource.essential and isinstance(error, ApiDeniedError):
+            except ApiError as error:
+                # A cluster without such a kind, or a user without rights to it, can still be planned for.
+                if resource.essential or not await api.is_left_out(resource.path, error):
                     raise
     finally:
         await api.close()

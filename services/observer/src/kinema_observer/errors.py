@@ -5,11 +5,11 @@ ObserverError
 ├── UnreadableFieldError   one object is odd at a path: it is quarantined, the rest goes on
 └── ApiError               a request to the Kubernetes API failed (what was asked, HTTP status, detail)
     ├── ApiSetupError          no usable kubeconfig or service account: a person must act
-    ├── ApiUnavailableError    no answer, a server error or "too many requests": try again later
+    ├── ApiUnavailableError    no answer, a server error, "too many requests" or a 404 of a proxy: try again later
     ├── ApiSilentError         a watch said nothing for long: list again, it may be that nothing happened
     ├── ApiExpiredError        the resource version is too old (410): list again
     ├── ApiDeniedError         credentials or rights are missing (401, 403): stop that capability, say so
-    ├── ApiMissingError        the resource is not served (404): the feature is off
+    ├── ApiMissingError        the API server says that there is no such object (404 with a `Status` NotFound)
     └── ApiProtocolError       the answer cannot be understood: list again
 """
 
@@ -73,7 +73,7 @@ class ApiDeniedError(ApiError):
 
 
 class ApiMissingError(ApiError):
-    """The resource is not served here."""
+    """The API server says that there is no such object."""
 
 
 class ApiProtocolError(ApiError):

@@ -10,7 +10,7 @@ from kinema_sim.api.metrics import MetricsApi
 from kinema_sim.api.paths import METRICS_GROUP, Target, discovery, parse_path
 from kinema_sim.api.scale import read_scale, write_scale
 from kinema_sim.engine.kinds import POD
-from kinema_sim.front.replies import flag, number, read_json, read_object, reply
+from kinema_sim.front.replies import flag, no_such_page, number, read_json, read_object, reply
 from kinema_sim.front.watch import Watches
 
 _VERSION = {
@@ -65,8 +65,9 @@ class KubeFront:
         if request.path.startswith(f"/apis/{METRICS_GROUP}/"):
             return reply(self._metrics.answer(request.path, labels=request.query.get("labelSelector", "")))
         target = parse_path(request.path)
-        if target is None:
-            raise ApiError(404, "the server could not find the requested resource", reason="NotFound", details={})
+        return no_such_page() if target is None else await self._target(request, target)
+
+    async def _target(self, request: web.Request, target: Target) -> web.StreamResponse:
         if not target.name:
             return await self._collection(request, target)
         if target.part in ("", "status"):

@@ -12,6 +12,11 @@ def reply(body: object, *, status: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
 
 
+def no_such_page() -> web.Response:
+    """Answer 404 without a `Status`: an API server for what it does not serve, a load balancer for anything."""
+    return web.Response(text="404 page not found\n", status=404)
+
+
 async def read_json(request: web.Request) -> object:
     """Read the body as JSON; an empty body is an empty object. YAML that is JSON passes, as the client sends it.
 

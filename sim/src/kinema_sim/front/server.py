@@ -16,7 +16,7 @@ from kinema_sim.cluster import Cluster
 from kinema_sim.front.cloud import CloudFront, refusal
 from kinema_sim.front.driver import Driver
 from kinema_sim.front.kube import KubeFront
-from kinema_sim.front.replies import reply
+from kinema_sim.front.replies import no_such_page, reply
 from kinema_sim.front.simulator import SimulatorFront
 from kinema_sim.front.watch import Watches
 
@@ -85,6 +85,8 @@ class Server:
         is_sim = request.path.startswith("/sim/")
         fault = None if is_sim else faults.take((FaultType.API, FaultType.LOSE_REPLY), request.method, path)
         if fault is not None and fault.type is FaultType.API:
+            if fault.status == 404 and not request.path.startswith("/cloud/"):
+                return no_such_page()
             return _refused(request, ApiError(fault.status, "injected fault"))
         try:
             response = await handler(request)
@@ -92,6 +94,8 @@ class Server:
             response = _refused(request, error)
         except CloudError as error:
             response = refusal(error)
+        except web.HTTPNotFound:
+            response = no_such_page()
         except web.HTTPException as error:
             response = _refused(request, ApiError(error.status, error.reason))
         if fault is not None and request.transport is not None:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
@@ -31,6 +31,8 @@ from kinema_observer.errors import (
     ApiSilentError,
     ApiUnavailableError,
 )
+
+T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 60.0
@@ -60,10 +62,31 @@ class _Details(msgspec.Struct, rename="camel"):
 class Status(msgspec.Struct, rename="camel"):
     """Kubernetes' `Status` object."""
 
+    kind: str = ""
     message: str | None = None
     reason: str | None = None
     code: int | None = None
     details: _Details | None = None
+
+
+class _Resource(msgspec.Struct):
+    name: str = ""
+
+
+class _Resources(msgspec.Struct, rename="camel"):
+    resources: list[_Resource]
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    group_version: str = ""
+
+
+class _Group(msgspec.Struct):
+    versions: list[_Version] = []
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Group]
 
 
 class Answer(NamedTuple):
@@ -136,6 +159,39 @@ class Api:
             raise ApiUnavailableError(path, f"no answer from {self.host} within {seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ApiUnavailableError(path, f"cannot reach {self.host}: {error or type(error).__name__}") from error
+
+    async def served(self, collections: str) -> frozenset[str]:
+        """Return the resources that are served under `/api/v1` or `/apis/GROUP/VERSION`; none without that version.
+
+        An API server answers a request for a resource that it does not serve with a plain 404, as a load balancer
+        answers any request: only its own lists say which of the two it was.
+
+        Raises:
+            ApiError: one of its kinds.
+        """
+        group = collections.removeprefix("/apis/")
+        if group != collections:
+            known = self._decoded("/apis", await self.get("/apis", {}), _Groups).groups
+            if not any(version.group_version == group for item in known for version in item.versions):
+                return frozenset()
+        found = self._decoded(collections, await self.get(collections, {}), _Resources)
+        return frozenset(item.name for item in found.resources)
+
+    async def is_left_out(self, collection: str, error: ApiError) -> bool:
+        """Return whether a request for a collection failed because that is denied or not served; False if unknown."""
+        if isinstance(error, (ApiDeniedError, ApiMissingError)) or error.status != 404:
+            return isinstance(error, (ApiDeniedError, ApiMissingError))
+        prefix, _, resource = collection.rpartition("/")
+        try:
+            return resource not in await self.served(prefix)
+        except ApiError:
+            return False
+
+    def _decoded(self, path: str, body: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ApiProtocolError(path, f"the answer cannot be read: {error}") from error
 
     async def follow(
         self,
@@ -279,7 +335,6 @@ async def _split(path: str, content: aiohttp.StreamReader) -> AsyncIterator[byte
 _KINDS: Final[Mapping[int, type[ApiError]]] = {
     401: ApiDeniedError,
     403: ApiDeniedError,
-    404: ApiMissingError,
     410: ApiExpiredError,
     429: ApiUnavailableError,
 }
@@ -292,6 +347,8 @@ def fault(subject: str, status: int, body: bytes, headers: Mapping[str, str]) ->
     except (msgspec.DecodeError, UnicodeDecodeError):
         told = Status(message=body[:200].decode(errors="replace"))
     kind = _KINDS.get(status, ApiUnavailableError if status >= 500 else ApiProtocolError)
+    if status == 404:  # a proxy or load balancer says so too, of anything
+        kind = ApiMissingError if (told.kind, told.reason) == ("Status", "NotFound") else ApiUnavailableError
     wait = told.details.retry_after_seconds if told.details is not None else None
     after = headers.get("Retry-After", "")
     seconds = float(after) if after.isdecimal() else wait

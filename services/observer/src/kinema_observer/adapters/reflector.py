@@ -15,7 +15,6 @@ from kinema_observer.adapters.kubernetes import Api, Status, fault
 from kinema_observer.errors import (
     ApiDeniedError,
     ApiError,
-    ApiMissingError,
     ApiProtocolError,
     ApiSilentError,
     ApiUnavailableError,
@@ -96,8 +95,8 @@ class Reflector:
     """The objects of one kind, and what changed since they were last asked for.
 
     `version` is the resource version at which a list would show exactly this copy; `problem` says why the copy may be
-    out of date, None when it follows the server; `off` that there is nothing to follow: the kind is not served, or not
-    essential and denied.
+    out of date, None when it follows the server; `off` that there is nothing to follow: the kind is not essential, and
+    not served or denied.
     """
 
     def __init__(self, resource: Resource, api: Api, *, patience: Patience, chance: random.Random) -> None:
@@ -140,7 +139,7 @@ class Reflector:
             except ApiSilentError as silent:
                 self._verify(silent)
             except ApiError as error:
-                await asyncio.sleep(self._after(error))
+                await asyncio.sleep(await self._after(error))
 
     def _verify(self, silent: ApiSilentError) -> None:
         """Let the list that comes next tell whether the watch was dead: only while that takes long is it a problem.
@@ -149,9 +148,12 @@ class Reflector:
         """
         self._doubt = asyncio.get_running_loop().call_later(self._patience.doubt, self._says, str(silent))
 
-    def _after(self, error: ApiError) -> float:
-        """Take note of a failure and give the seconds to wait before listing again."""
-        if isinstance(error, ApiMissingError) or (isinstance(error, ApiDeniedError) and not self.resource.essential):
+    async def _after(self, error: ApiError) -> float:
+        """Take note of a failure and give the seconds to wait before listing again.
+
+        An essential kind is never left out: without it the state would say that all its objects are gone.
+        """
+        if not self.resource.essential and await self._api.is_left_out(self.resource.path, error):
             self._turn_off(str(error))
             return self._patience.missing
         self._says(str(error))

@@ -17,7 +17,7 @@ from kinema_core.model.derived import derived
 from kinema_core.model.quarantine import quarantine_of
 from kinema_observer.logic.logview import Ended, Iteration, LogView
 from kinema_observer.logic.settings import LoopSettings
-from kinema_observer.logic.stability import Refusal, refusal, unrest
+from kinema_observer.logic.stability import Refusal, missing_objects, refusal, unrest
 
 DISRUPTED: Final = "kinema.io/disrupted"
 """Label of the nodes that a running plan empties."""
@@ -60,10 +60,23 @@ def tick(
     settings: LoopSettings,
     blind: tuple[str, ...] = (),
 ) -> Decision:
-    """Decide at `now`. `blind` names what the source cannot see just now: then nothing is decided."""
+    """Decide at `now`. `blind` names what the source cannot see just now: then nothing is decided.
+
+    Nor is anything asked for on a state that contradicts itself.
+    """
     moment = _Moment(cluster, view, now, settings, view.running(now, settings))
     if blind:
         return Decision(Memory(), skip=_told(moment, refusal("state-unknown", missing=", ".join(blind))))
+    decision = _decide(moment, memory)
+    if decision.start is None and not decision.deletions:
+        return decision
+    contradiction = missing_objects(cluster, settings.missing_share)
+    return decision if contradiction is None else Decision(Memory(), skip=_told(moment, contradiction))
+
+
+def _decide(moment: _Moment, memory: Memory) -> Decision:
+    """Return what to ask for on a state that is believed."""
+    cluster, view, settings, now = moment.cluster, moment.view, moment.settings, moment.now
     restless = unrest(cluster, moment.running, settings.autoscaler_tolerance, _hopeless(moment))
     memory = Memory() if restless is not None else Memory(memory.stable_since or now)
     empty, occupied = _expiry_nodes(cluster)

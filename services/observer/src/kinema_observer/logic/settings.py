@@ -17,6 +17,9 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     plan came at the wrong moment (rules `drift` and `executing`)."""
     autoscaler_tolerance: float = 0.0
     """By which part of its target an HPA's metric may exceed it and still count as calm (Kubernetes acts above 0.1)."""
+    missing_share: float = 0.1
+    """Share of the Ready replicas, or of the nodes, that may be missing from the state. Above it the state contradicts
+    itself (the API server's lists were not whole), and no iteration begins."""
     reschedule_interval_seconds: float = 60.0
     """Least time between the end of one reschedule iteration and the next one."""
     autoscale_retry_seconds: float = 60.0

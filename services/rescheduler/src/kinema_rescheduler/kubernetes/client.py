@@ -256,7 +256,7 @@ class KubernetesApi:
 def error_of(what: str, status: int, told: Json) -> EffectError:
     """What an answer of the API server means for us."""
     text = f"{what}: {status} {told.get('message') or told.get('reason') or ''}".strip()
-    if status == 404:
+    if status == 404 and (told.get("kind"), told.get("reason")) == ("Status", "NotFound"):
         return NotFoundError("gone", text)
     if status == 409:
         return ConflictError("conflict", text)
@@ -264,7 +264,8 @@ def error_of(what: str, status: int, told: Json) -> EffectError:
         causes = (told.get("details") or {}).get("causes") or []
         budget = any(cause.get("reason") == "DisruptionBudget" for cause in causes)
         return PassingError("budget" if budget else "throttled", text)
-    if status >= 500 or status == 410:  # 410: the rest of a list that was read in pages is forgotten
+    # 404: of a proxy or load balancer; 410: the rest of a list that was read in pages is forgotten.
+    if status >= 500 or status in {404, 410}:
         return PassingError("unavailable", text)
     if status == 422 or _VETO.search(text):  # this object cannot be so; others can
         return FinalError("refused", text)

@@ -163,11 +163,12 @@ def _path(version: str, plural: str) -> str:
 
 async def _version(api: KubernetesApi) -> str | None:
     """The version in which the server has such policies."""
+    groups = (await api.get("/apis")).get("groups") or []
+    known = {version.get("groupVersion") for group in groups for version in group.get("versions") or []}
     for version in _VERSIONS:
-        try:
-            served = await api.get(f"/apis/{_GROUP}/{version}")
-        except NotFoundError:
+        if f"{_GROUP}/{version}" not in known:
             continue
+        served = await api.get(f"/apis/{_GROUP}/{version}")
         if any(resource.get("name") == _POLICIES for resource in served.get("resources") or []):
             return version
     return None
