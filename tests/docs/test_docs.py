@@ -47,9 +47,9 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
             assert heading in anchors(target), link
 
 
-def test_every_annotation_that_has_a_say_is_listed() -> None:
-    """What people may write on pods, workloads and nodes stands in one table, with each strategy that there is."""
-    text = (ROOT / "docs/runbooks/operate.md").read_text(encoding="utf-8")
+def test_every_annotation_that_controls_moves_is_listed() -> None:
+    """One table lists what owners may write on pods, workloads and nodes, with each strategy."""
+    text = (ROOT / "docs/annotations.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z.-]+/[a-z-]+)` \| (.+) \|$", text, flags=re.MULTILINE))
     assert rows.keys() == {
         MAX_STEP,
