@@ -34,7 +34,7 @@ class Predictor:
     want: Want = field(default_factory=NoState)
     bodies: int = 1
     name: str = "predictor"
-    consumes: tuple[str, ...] = ("iteration-started", "paused")
+    consumes: tuple[str, ...] = ("iteration-started", "execution-paused")
     folds: tuple[str, ...] = ()
     recalled: list[str] = field(default_factory=list)
     handled: list[tuple[str, State | None, Moment]] = field(default_factory=list)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.bus_events import NOW, iteration, snapshot
 
-from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ObjectKey, Pod, encode
+from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, EventError, ObjectKey, Pod, encode
+from kinema_core.runtime import framing
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.framing import (
     CHUNK_BYTES,
@@ -183,3 +184,15 @@ def test_a_bomb_is_not_unpacked() -> None:
     unsized = zstandard.ZstdCompressor(write_content_size=False).compress(b" " * 10**6)
     with pytest.raises(FramingError, match="bad-encoding"):
         unframe({HEADER_ENCODING: "zstd"}, unsized)
+
+
+def test_an_event_has_at_most_64_mebibytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What unpacks to more is refused by readers before it is allocated, and by the publisher before it is stored."""
+    assert framing.MAX_EVENT_BYTES == 64 * 1024**2
+    bomb = zstandard.ZstdCompressor().compress(bytes(framing.MAX_EVENT_BYTES + 1))
+    assert len(bomb) < CHUNK_BYTES
+    with pytest.raises(FramingError, match="bad-encoding"):
+        unframe({HEADER_ENCODING: "zstd"}, bomb)
+    monkeypatch.setattr(framing, "MAX_EVENT_BYTES", 10_000)
+    with pytest.raises(EventError, match="more than 10000"):
+        frame(snapshot(1, 1000))

@@ -16,7 +16,7 @@ async def test_preloaded_events_keep_their_sequences() -> None:
     bus = MemoryBus()
     bus.preload("LOG", [(5, iteration(1)), (9, iteration(2))])
     assert [item.sequence async for item in bus.read("LOG", start=6)] == [9]
-    assert await bus.publish(iteration(1)) == 5
+    assert await bus.publish(iteration(2)) == 9
     assert await bus.publish(iteration(3)) == 10
     with pytest.raises(ValueError, match="order"):
         bus.preload("LOG", [(3, iteration(4))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -131,12 +132,12 @@ async def test_a_server_that_is_behind_hides_nothing(
         await bus.publish(iteration(n))
     batch = Reader._batch
 
-    async def behind(self: Reader, stream: str, filter_: str, start: int) -> list[Raw]:
-        return [raw for raw in await batch(self, stream, filter_, start) if raw.sequence <= visible]
+    async def behind(self: Reader, stream: str, filter_: str, start: int, limit: int) -> list[Raw]:
+        return [raw for raw in await batch(self, stream, filter_, start, limit) if raw.sequence <= visible]
 
     monkeypatch.setattr(Reader, "_batch", behind)
     assert [item.sequence async for item in bus.read("LOG")] == list(range(1, 9))
-    assert [item.sequence async for item in bus.read("LOG", kinds=("paused",))] == []
+    assert [item.sequence async for item in bus.read("LOG", kinds=("execution-paused",))] == []
 
 
 async def test_a_message_lost_on_the_way_is_read_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,3 +158,22 @@ async def test_a_message_lost_on_the_way_is_read_again(broker: Broker, monkeypat
     monkeypatch.setattr(asyncio.Queue, "put", lossy)
     assert [item.sequence async for item in bus.read("LOG")] == list(range(1, 9))
     assert queues, "the message was not lost: the test tests nothing"
+
+
+async def test_a_read_asks_for_no_more_messages_than_its_range_has(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look at one message one is transferred, however many follow it."""
+    writer, bus = await broker.bus(), await broker.bus("rescheduler")
+    for number in range(1, 6):
+        await writer.publish(iteration(number))
+    wanted: list[int] = []
+    send = bus._connection.send
+
+    async def noted(subject: str, payload: bytes, *, reply: str = "") -> None:
+        wanted.append(json.loads(payload)["batch"])
+        await send(subject, payload, reply=reply)
+
+    monkeypatch.setattr(bus._connection, "send", noted)
+    assert [item.sequence async for item in bus.read("LOG", start=3, end=3)] == [3]
+    assert wanted == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -40,7 +41,8 @@ class MemoryPipeline:
     """One bus in memory."""
 
     def __init__(self) -> None:
-        self.bus = MemoryBus(ack_wait=ACK_WAIT)
+        self._skipped = 0.0
+        self.bus = MemoryBus(ack_wait=ACK_WAIT, dedup_seconds=DEDUP, monotonic=lambda: time.monotonic() + self._skipped)
 
     async def open(self) -> Bus:
         """The same bus: it is all there is."""
@@ -51,7 +53,8 @@ class MemoryPipeline:
         self.bus.inject(stream, subject(stream, kind), data, headers)
 
     async def forget_ids(self) -> None:
-        """It forgets none."""
+        """Outlive the duplicate window."""
+        self._skipped += DEDUP
 
 
 class BrokerPipeline:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
+import msgspec
 import pytest
 from tests.support.bus_events import forecast, iteration, paused, snapshot
 from tests.support.nats_pipelines import CLUSTER, Pipeline
@@ -86,6 +88,33 @@ class TestPublish:
         assert await bus.publish(iteration(1, CLUSTER)) == first
         assert await bus.head("LOG") == 1
 
+    async def test_an_id_that_was_forgotten_is_stored_again_after_another(self, pipeline: Pipeline) -> None:
+        """Beyond the duplicate window only the newest event of a kind is recognized."""
+        bus = await pipeline.open()
+        await bus.publish(iteration(1, CLUSTER))
+        await bus.publish(iteration(2, CLUSTER))
+        await pipeline.forget_ids()
+        assert await bus.publish(iteration(1, CLUSTER)) == 3
+
+    async def test_an_id_on_another_subject_counts_for_nothing(self, pipeline: Pipeline) -> None:
+        """An event is stored although a message with its ids lies on the subject of another service."""
+        bus = await pipeline.open()
+        event = iteration(1, CLUSTER)
+        await pipeline.send("LOG", "forecast-made", b"{}", frame(event).headers)
+        assert await bus.publish(event) == 2
+        assert await everything(bus, "LOG") == [event]
+
+    async def test_a_comparison_refuses_other_content_under_the_same_id(self, pipeline: Pipeline) -> None:
+        """With `expected_last` an event is not taken for another one with its id; without it the first one holds."""
+        bus = await pipeline.open()
+        event = iteration(1, CLUSTER)
+        other = msgspec.structs.replace(event, time=event.time + timedelta(seconds=1))
+        assert await bus.publish(event, expected_last=0) == 1
+        with pytest.raises(ConflictError):
+            await bus.publish(other, expected_last=0)
+        assert await bus.publish(other) == 1
+        assert await everything(bus, "LOG") == [event]
+
     async def test_expected_last_stores_when_it_holds(self, pipeline: Pipeline) -> None:
         """With the right last sequence of its subject the event is stored; other subjects do not count."""
         bus = await pipeline.open()
@@ -152,6 +181,17 @@ class TestRead:
         assert items == [
             Stored("LOG", n, subject_of(event), event, len(encode(event))) for n, event in enumerate(events, start=1)
         ]
+
+    @pytest.mark.parametrize("event", [paused(1, CLUSTER), forecast(1, "other")], ids=["kind", "cluster"])
+    async def test_an_event_on_a_foreign_subject_is_damaged(self, pipeline: Pipeline, event: Event) -> None:
+        """Rights hold by subject: an event of another kind or cluster than its subject's is refused."""
+        bus = await pipeline.open()
+        await pipeline.send("LOG", "forecast-made", encode(event))
+        [item] = [item async for item in bus.read("LOG")]
+        assert isinstance(item, Damaged)
+        assert (item.reason, item.sequence) == ("wrong-subject", 1)
+        last = await bus.last("LOG", "forecast-made")
+        assert isinstance(last, Damaged)
 
     async def test_starts_where_told(self, pipeline: Pipeline) -> None:
         """A read from a sequence gives that event and the later ones; beyond the head nothing."""

@@ -3,8 +3,10 @@
 Two streams hold all events: `STATE` (family state) and `LOG` (families plan, exec, control: one total order, so that a
 replay sees what every service saw). `DLQ` keeps what could not be handled. Positions are stream sequences, from 1.
 
-* Publishing is idempotent by event id: publishing the same event again stores nothing and succeeds. An ambiguous
-  publish (time-out, lost reply) is settled by reading the stream back, never by trusting the acknowledgement.
+* Publishing an event again stores nothing and succeeds, by its id: as long as it is the newest of its subject, or the
+  broker remembers message ids (`Layout.dedup_seconds`). An ambiguous publish (time-out, lost reply) is settled by
+  reading the stream back, never by trusting the acknowledgement.
+* An event lies on its own subject (`subject_of`), or it is `Damaged`: the broker grants rights by subject.
 * Deliveries of a durable consumer are at least once and in order, one at a time.
 * Reading (`read`, `head`, `last`) needs no consumer, changes nothing and sees everything acknowledged before the call.
 * Bodies above 32 KiB are compressed; above 512 KiB they are cut into chunks with a manifest last. Readers get whole
@@ -86,7 +88,8 @@ class Damaged:
     sequence: int
     subject: str
     reason: str
-    """`bad-json`, `bad-envelope`, `unknown-type`, `bad-body`, `bad-digest`, `missing-chunk` or `bad-encoding`."""
+    """`bad-json`, `bad-envelope`, `unknown-type`, `bad-body`, `bad-digest`, `missing-chunk`, `bad-encoding` or
+    `wrong-subject`."""
     detail: str
     data: bytes
 
@@ -141,7 +144,8 @@ class Bus(Protocol):
         With `expected_last`, store only if the last sequence of the event's own subject is that one (0: none yet).
 
         Raises:
-            ConflictError: another event came first. BusUnavailableError, BusDeniedError, BusSetupError.
+            ConflictError: with `expected_last`, another event came first, or has the same id and other content.
+            BusUnavailableError, BusDeniedError, BusSetupError.
         """
 
     def read(

@@ -15,14 +15,14 @@ from urllib.parse import quote
 import msgspec
 import zstandard
 
-from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, EventError, decode, encode, token
+from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, EventError, decode, encode, subject_of, token
 
 COMPRESS_ABOVE: Final = 32 * 1024
 CHUNK_BYTES: Final = 512 * 1024
 """Half of the broker's default limit for a message (ecosystem: chunks of half a megabyte need no larger limit)."""
-MAX_EVENT_BYTES: Final = 1024**3
-"""Largest event that is unpacked: no message may make us allocate more."""
-MAX_CHUNKS: Final = MAX_EVENT_BYTES // CHUNK_BYTES
+MAX_EVENT_BYTES: Final = 64 * 1024**2
+"""Largest event, as JSON: a snapshot of some 80,000 pods. No message makes a reader allocate more."""
+MAX_CHUNKS: Final = 2048
 
 HEADER_ID: Final = "Kinema-Id"
 HEADER_TYPE: Final = "Kinema-Type"
@@ -38,7 +38,10 @@ _CHUNK_ID: Final = "chunk"
 
 
 class FramingError(Exception):
-    """Messages are no whole event. `reason`: `bad-digest`, `missing-chunk`, `bad-encoding`, or an EventError's."""
+    """Messages are no whole event.
+
+    `reason`: `bad-digest`, `missing-chunk`, `bad-encoding`, `wrong-subject`, or an EventError's.
+    """
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -92,9 +95,15 @@ def covers(event: Event) -> int:
 
 
 def frame(event: Event, *, compress_above: int = COMPRESS_ABOVE, chunk_bytes: int = CHUNK_BYTES) -> Framed:
-    """Encode, compress and cut an event; raises EventError for one that holds NaN or infinity."""
+    """Encode, compress and cut an event.
+
+    Raises:
+        EventError: `bad-body`, the event holds NaN or infinity, or is larger than any reader unpacks.
+    """
     data = encode(event)
     size = len(data)
+    if size > MAX_EVENT_BYTES:
+        raise EventError("bad-body", f"{event.type} has {size} bytes as JSON, more than {MAX_EVENT_BYTES}")
     encoding: Literal["json", "zstd"] = _JSON
     if size > compress_above:
         data, encoding = zstandard.ZstdCompressor().compress(data), _ZSTD
@@ -203,3 +212,19 @@ def decompress(data: bytes) -> bytes:
 def unframe(headers: Mapping[str, str], payload: bytes) -> tuple[Event, int]:
     """Decode a message that carries its event itself; see `unpack`."""
     return unpack(headers.get(HEADER_ENCODING, _JSON), payload)
+
+
+def check_subject(event: Event, subject: str) -> None:
+    """Refuse an event that lies on the subject of another cluster or kind.
+
+    The broker grants rights by subject, so the subject is all that shows who published an event.
+
+    Raises:
+        FramingError: `wrong-subject`.
+    """
+    try:
+        right = subject_of(event)
+    except ValueError as error:
+        raise FramingError("wrong-subject", str(error)) from error
+    if subject != right:
+        raise FramingError("wrong-subject", f"an event of {right} lies on {subject}")

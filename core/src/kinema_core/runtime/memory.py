@@ -109,14 +109,13 @@ class Memory:
         sequence, id_ = self._anchor
         if sequence == 0:
             return
-        async for item in self._bus.read("LOG", start=sequence):
-            if item.sequence == sequence and _id_of(item) != id_:
+        async for item in self._bus.read("LOG", start=sequence, end=sequence):
+            if _id_of(item) != id_:
                 raise StreamResetError(f"LOG is not the stream it was at sequence {sequence}: starting over")
-            break
 
     async def _stored(self, sequence: int) -> Event | None:
-        async for item in self._bus.read("LOG", start=sequence):
-            return item.event if isinstance(item, Stored) and item.sequence == sequence else None
+        async for item in self._bus.read("LOG", start=sequence, end=sequence):
+            return item.event if isinstance(item, Stored) else None
         return None
 
     def _call(self, event: Event) -> None:

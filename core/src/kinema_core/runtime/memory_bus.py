@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from kinema_core.events import Event, encode, subject_of
 from kinema_core.runtime.bus import (
@@ -24,9 +25,11 @@ from kinema_core.runtime.bus import (
     Stored,
     StreamName,
 )
-from kinema_core.runtime.framing import FramingError, unframe
+from kinema_core.runtime.framing import FramingError, check_subject, unframe
 from kinema_core.runtime.topology import CONSUMES, kind_in, kinds_of
 
+DEDUP_SECONDS: Final = 120.0
+"""As the layout of a broker has it."""
 DEFAULT_CONSUMERS: Mapping[str, tuple[str, ...]] = {name: kinds_of(bodies) for name, bodies in CONSUMES.items()}
 
 
@@ -36,6 +39,9 @@ class _Log:
 
     items: list[Stored | Damaged] = field(default_factory=list)
     sequences: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By subject and id of an event."""
+    remembered: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Monotonic times until which message ids are remembered, of published events."""
     lasts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -49,7 +55,7 @@ class _Log:
         self.items.append(item)
         self.lasts[item.subject] = item.sequence
         if isinstance(item, Stored):
-            self.sequences[item.event.cluster, item.event.id] = item.sequence
+            self.sequences[item.subject, item.event.id] = item.sequence
 
     def since(self, start: int) -> int:
         """Index of the first item with that sequence or a later one."""
@@ -164,7 +170,8 @@ class MemoryBus:
     Args:
         consumers: kinds that each durable consumer gets; None: those of the services.
         ack_wait: real seconds after which an unsettled delivery is made again.
-        monotonic: the clock of leases and redeliveries.
+        dedup_seconds: how long message ids are remembered.
+        monotonic: the clock of leases, redeliveries and message ids.
     """
 
     def __init__(
@@ -172,6 +179,7 @@ class MemoryBus:
         *,
         consumers: Mapping[str, tuple[str, ...]] | None = None,
         ack_wait: float = 10.0,
+        dedup_seconds: float = DEDUP_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         chosen = DEFAULT_CONSUMERS if consumers is None else consumers
@@ -183,6 +191,7 @@ class MemoryBus:
         self._open = True
         self._reachable = True
         self.ack_wait = ack_wait
+        self.dedup_seconds = dedup_seconds
         self.monotonic = monotonic
 
     # --- what the protocol promises
@@ -192,15 +201,32 @@ class MemoryBus:
         self.check_open()
         log = self._logs[STREAM_OF_FAMILY[event.body.FAMILY]]
         size = len(encode(event))
-        known = log.sequences.get((event.cluster, event.id))
-        if known is not None:
-            return known
         subject = subject_of(event)
         last = log.lasts.get(subject, 0)
+        known = log.sequences.get((subject, event.id))
+        if known is not None and self._recognizes(log, event, known, expected_last):
+            return known
         if expected_last is not None and last != expected_last:
             message = f"{subject}: last sequence is {last}, expected {expected_last}"
             raise ConflictError(message)
+        log.remembered[subject, event.id] = self.monotonic() + self.dedup_seconds
         return self._store(STREAM_OF_FAMILY[event.body.FAMILY], log.head + 1, event, size)
+
+    def _recognizes(self, log: _Log, event: Event, known: int, expected_last: int | None) -> bool:
+        """Return whether the event with this id, stored at `known`, is found as a broker would find it."""
+        subject = subject_of(event)
+        last = log.lasts[subject]
+        if known != last:
+            if expected_last in {None, last}:
+                if log.remembered.get((subject, event.id), 0.0) <= self.monotonic():
+                    return False
+            elif known <= expected_last:
+                return False
+        stored = log.items[log.since(known)]
+        if expected_last is not None and isinstance(stored, Stored) and stored.event != event:
+            message = f"{subject}: message {known} has the id {event.id} and other content"
+            raise ConflictError(message)
+        return True
 
     async def read(
         self, stream: StreamName, *, start: int = 1, end: int | None = None, kinds: tuple[str, ...] = ()
@@ -281,6 +307,7 @@ class MemoryBus:
         sequence = log.head + 1
         try:
             event, size = unframe(headers or {}, data)
+            check_subject(event, subject)
         except FramingError as error:
             log.add(Damaged(stream, sequence, subject, error.reason, error.detail, data))
         else:

@@ -1,7 +1,9 @@
 """Publishing with an exact outcome.
 
 The acknowledgement is never the last word. A lost reply, a conflict or "duplicate" is settled by reading the subject
-back from the leader and comparing event ids; that also recognises an event whose message id the broker has forgotten.
+back from the leader and looking for the event; that also finds an event whose message id the broker has forgotten.
+An event counts as stored on its own subject only: message ids hold for a whole stream and can be guessed, rights hold
+by subject. With `expected_last` its bytes must be the same, too.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import msgspec
 from kinema_core.events import Event, subject_of
 from kinema_core.runtime.bus import BusError, BusSetupError, BusUnavailableError, ConflictError
 from kinema_core.runtime.faultpoint import faultpoint, register
-from kinema_core.runtime.framing import HEADER_ID, Framed, frame, header_id
+from kinema_core.runtime.framing import HEADER_ID, HEADER_MESSAGE_ID, Framed, frame, header_id
 from kinema_core.runtime.nats_connection import (
     IN_FLIGHT,
     AmbiguousError,
@@ -56,13 +58,25 @@ class _Message:
     subject: str
     headers: Mapping[str, str]
     payload: bytes
-    mine: str
+    id: str
     """The event's id as it stands in headers."""
     first: int
     """The subject's last sequence before the first try: if we were stored, it was after it."""
     expected: int
     fixed: bool
     """Whether the caller asked for `expected`; else it follows what others publish."""
+
+    def is_stored_as(self, raw: Raw) -> bool:
+        """Return whether a message in the stream is this event.
+
+        Raises:
+            ConflictError: it has the event's id and other content, and the caller compares.
+        """
+        if raw.subject != self.subject or raw.headers.get(HEADER_ID) != self.id:
+            return False
+        if self.fixed and raw.data != self.payload:
+            raise ConflictError(f"{self.subject}: message {raw.sequence} has the id {self.id} and other content")
+        return True
 
 
 class Publisher:
@@ -82,21 +96,20 @@ class Publisher:
         framed = frame(event)
         subject = subject_of(event)
         stream = STREAMS[stream_of(event.body.FAMILY)]
-        mine = header_id(event)
         before = await self._reader.last(stream, subject)
-        if before is not None and before.headers.get(HEADER_ID) == mine:
-            return before.sequence
         last = before.sequence if before is not None else 0
         message = _Message(
             stream=stream,
             subject=subject,
             headers=framed.headers,
             payload=framed.payload,
-            mine=mine,
+            id=header_id(event),
             first=last if expected_last is None else min(last, expected_last),
             expected=last if expected_last is None else expected_last,
             fixed=expected_last is not None,
         )
+        if before is not None and message.is_stored_as(before):
+            return before.sequence
         if message.expected != last:
             return await self._lost(message)
         faultpoint("publish-before")
@@ -142,6 +155,8 @@ class Publisher:
                     return ack.seq
                 problem: BusError = BusUnavailableError(f"{message.subject}: taken for a duplicate, but not found")
                 found = await self._duplicate_of(message, ack.seq)
+                # Another message has this one's message id: the comparison with the last sequence suffices without it.
+                message.headers = {k: v for k, v in message.headers.items() if k != HEADER_MESSAGE_ID}
             except (AmbiguousError, NoResponderError, ConflictError) as error:
                 problem = await self._explain(error, message.stream)
                 found = await self._find_soon(message)
@@ -180,7 +195,7 @@ class Publisher:
 
     async def _duplicate_of(self, message: _Message, sequence: int) -> Raw | None:
         found = await self._reader.from_leader(message.stream, {"seq": sequence})
-        return found if found is not None and found.headers.get(HEADER_ID) == message.mine else None
+        return found if found is not None and message.is_stored_as(found) else None
 
     async def _find(self, message: _Message) -> Raw | None:
         """Our event among those stored on its subject since before the first try, read from the leader."""
@@ -188,7 +203,7 @@ class Publisher:
         while True:
             query: dict[str, str | int] = {"seq": following, "next_by_subj": message.subject}
             raw = await self._reader.from_leader(message.stream, query)
-            if raw is None or raw.headers.get(HEADER_ID) == message.mine:
+            if raw is None or message.is_stored_as(raw):
                 return raw
             following = raw.sequence + 1
 

@@ -20,6 +20,7 @@ from kinema_core.runtime.framing import (
     FramingError,
     Manifest,
     assemble,
+    check_subject,
     chunk_index,
     manifest_of,
     unframe,
@@ -109,7 +110,7 @@ class Reader:
         """Messages of the filter with sequences from `start` to `end`, in order and without a gap."""
         following = start
         while following <= end:
-            batch = await self._batch(stream, filter_, following)
+            batch = await self._batch(stream, filter_, following, min(BATCH, end - following + 1))
             for raw in batch:
                 if raw.sequence > end:
                     return
@@ -143,6 +144,7 @@ class Reader:
             else:
                 chunks = await self._chunks(STREAMS[name], raw, manifest)
                 event, size = unpack(manifest.encoding, assemble(manifest, chunks))
+            check_subject(event, raw.subject)
         except FramingError as error:
             return Damaged(name, raw.sequence, raw.subject, error.reason, error.detail, raw.data)
         return Stored(name, raw.sequence, raw.subject, event, size)
@@ -157,15 +159,15 @@ class Reader:
                 chunks[index] = piece.data
         return chunks
 
-    async def _batch(self, stream: str, filter_: str, start: int) -> list[Raw]:
-        """One batch of direct gets; ends early where a message was lost on the way."""
+    async def _batch(self, stream: str, filter_: str, start: int, limit: int) -> list[Raw]:
+        """Fetch one batch of direct gets; it ends early where a message was lost on the way."""
         client = self._connection.client
         self._connection.check()
         inbox = client.new_inbox()
         arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
         subscription = await client.subscribe(inbox, cb=arrived.put)
         self._connection.on_wake(arrived)
-        query = {"seq": start, "batch": BATCH, "max_bytes": BATCH_BYTES, "next_by_subj": filter_}
+        query = {"seq": start, "batch": limit, "max_bytes": BATCH_BYTES, "next_by_subj": filter_}
         batch: list[Raw] = []
         try:
             await self._connection.send(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(query), reply=inbox)
