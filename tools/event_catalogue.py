@@ -114,7 +114,7 @@ def catalogue() -> str:
         "",
         "<!-- Written by tools/event_catalogue.py from the structs: change those, then run it. -->",
         "",
-        f"Subject of an event: `{PREFIX}.<cluster>.<family>.<kind>`. How they travel, and what a released one may",
+        f"Subject of an event: `{PREFIX}.<cluster>.<family>.<kind>.<version>`. How they travel, and what a released one may",
         "never do, is told in [architecture.md](architecture.md#events).",
         "",
         *_overview(),

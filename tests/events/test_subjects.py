@@ -54,7 +54,7 @@ def test_an_empty_name_is_no_token() -> None:
 
 
 def test_the_subject_tells_cluster_family_and_kind() -> None:
-    """Version and id are no part of the subject."""
+    """The version is part of the subject, the id is not."""
     event = Event(
         id="e",
         type="execution-paused.v1",
@@ -65,12 +65,12 @@ def test_the_subject_tells_cluster_family_and_kind() -> None:
         traceparent="",
         body=ExecutionPaused(by="ada"),
     )
-    assert subject_of(event) == "kinema.v1.prod%2Eeu.control.paused"
+    assert subject_of(event) == "kinema.v1.prod%2Eeu.control.execution-paused.v1"
     assert family_subjects("prod.eu", "control") == "kinema.v1.prod%2Eeu.control.>"
 
 
 def test_kinds_are_types_without_their_version() -> None:
-    """Versions of one event share a subject, other events never do."""
+    """A kind belongs to one event."""
     kinds = {(body.FAMILY, kind_of_type(body.TYPE)) for body in BODIES}
     assert len(kinds) == len(BODIES)
     assert kind_of_type("plan-proposed.v1") == "plan-proposed"

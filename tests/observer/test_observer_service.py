@@ -310,7 +310,7 @@ async def test_a_damaged_event_in_the_log_is_passed_over() -> None:
     bus, source, time = MemoryBus(), ScriptedSource(all_objects(tiny())), clock()
     observing = observer(bus, source, time, stabilization_window_seconds=0)
     await observing.tick()
-    bus.inject("LOG", "kinema.v1.c1.plan.no-plan-found", b"{")
+    bus.inject("LOG", "kinema.v1.c1.plan.no-plan-found.v1", b"{")
     await observing.tick()
     assert log(bus) == ["it-2", "skip-2-1"]
 

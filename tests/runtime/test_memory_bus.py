@@ -30,7 +30,7 @@ async def test_damage_takes_an_event_away() -> None:
     item = (await anext(bus.deliveries("predictor"))).item
     assert isinstance(item, Damaged)
     assert (item.sequence, item.reason, item.detail) == (1, "missing-chunk", "chunk 3")
-    assert item.subject.endswith("iteration-started")
+    assert item.subject.endswith("iteration-started.v1")
 
 
 async def test_cut_off_every_call_fails_until_it_is_back() -> None:

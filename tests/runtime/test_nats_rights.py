@@ -312,7 +312,7 @@ class TestOnBroker:
 def test_a_plan_is_the_optimizers() -> None:
     """The one body whose class is not named after its kind has its publisher and its stream."""
     assert Plan in PUBLISHES["optimizer"]
-    assert subject("c1", "plan-proposed") == "kinema.v1.c1.plan.plan-proposed"
+    assert subject("c1", "plan-proposed") == "kinema.v1.c1.plan.plan-proposed.v1"
     assert subject_of(iteration(1)) == subject("c1", "iteration-started")
     with pytest.raises(ValueError, match="no kind of event"):
         subject("c1", "chunk")

@@ -34,7 +34,7 @@ class Pipeline(Protocol):
 
 def subject(stream: StreamName, kind: str) -> str:
     """Where a message of that kind goes."""
-    return family_subjects(CLUSTER, FAMILY[stream]).removesuffix(">") + kind
+    return family_subjects(CLUSTER, FAMILY[stream]).removesuffix(">") + kind + ("" if "." in kind else ".v1")
 
 
 class MemoryPipeline:

@@ -12,6 +12,7 @@ from tests.support.bus_events import forecast, iteration, paused, snapshot
 from tests.support.nats_pipelines import CLUSTER, Pipeline
 
 from kinema_core.events import Event, encode, subject_of
+from kinema_core.events.upcast import UPCASTERS
 from kinema_core.runtime.bus import (
     Bus,
     BusSetupError,
@@ -192,6 +193,35 @@ class TestRead:
         assert (item.reason, item.sequence) == ("wrong-subject", 1)
         last = await bus.last("LOG", "forecast-made")
         assert isinstance(last, Damaged)
+
+    async def test_a_newer_version_reaches_only_who_reads_everything(self, pipeline: Pipeline) -> None:
+        """A reader of known kinds and a consumer never get a version that they do not know; a full read shows it."""
+        bus = await pipeline.open()
+        await pipeline.send("LOG", "iteration-started.v2", b"{}")
+        await bus.publish(iteration(1, CLUSTER))
+        for kinds in (("iteration-started",), ("iteration-started", "forecast-made")):
+            assert await everything(bus, "LOG", kinds=kinds) == [iteration(1, CLUSTER)]
+            assert [item.sequence async for item in bus.read("LOG", kinds=kinds)] == [2]
+        assert [type(item) async for item in bus.read("LOG")] == [Damaged, Stored]
+        await pipeline.send("LOG", "iteration-started.v2", b"{}")
+        last = await bus.last("LOG", "iteration-started")
+        assert last is not None
+        assert last.sequence == 2
+        assert (await following(bus.deliveries("predictor"))).item.sequence == 2
+
+    async def test_an_older_version_that_is_lifted_is_read(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Readers of a kind get the older versions on their own subjects as events of the current one."""
+        monkeypatch.setitem(UPCASTERS, "forecast-made.v0", lambda body: ("forecast-made.v1", body))
+        bus = await pipeline.open()
+        event = forecast(1, CLUSTER)
+        await pipeline.send("LOG", "forecast-made.v0", encode(event).replace(b"forecast-made.v1", b"forecast-made.v0"))
+        await bus.publish(forecast(2, CLUSTER))
+        assert await everything(bus, "LOG", kinds=("forecast-made",)) == [event, forecast(2, CLUSTER)]
+        last = await bus.last("LOG", "forecast-made")
+        assert isinstance(last, Stored)
+        assert last.event == forecast(2, CLUSTER)
 
     async def test_starts_where_told(self, pipeline: Pipeline) -> None:
         """A read from a sequence gives that event and the later ones; beyond the head nothing."""

@@ -1,4 +1,7 @@
-"""Subjects of events: `kinema.v1.<cluster>.<family>.<kind>`.
+"""Subjects of events: `kinema.v1.<cluster>.<family>.<kind>.<version>`.
+
+The version of an event is in its subject: a reader that asks for the versions it knows never gets a newer one, which
+others may read already. The `v1` in front is the version of the subjects themselves.
 
 Names may hold dots, stars and spaces; a subject token may not. Tokens are percent-encoded over what NATS and its
 command line take without quoting.
@@ -14,7 +17,11 @@ PREFIX = "kinema.v1"
 
 
 def token(name: str) -> str:
-    """Encode a name as one subject token; raises ValueError for an empty name."""
+    """Encode a name as one subject token.
+
+    Raises:
+        ValueError: the name is empty.
+    """
     if not name:
         message = "a subject token cannot be empty: give the cluster a name"
         raise ValueError(message)
@@ -22,20 +29,20 @@ def token(name: str) -> str:
 
 
 def untoken(encoded: str) -> str:
-    """The name that `token` encoded."""
+    """Return the name that `token` encoded."""
     return unquote(encoded)
 
 
 def kind_of_type(type_: str) -> str:
-    """`plan-proposed.v1` → `plan-proposed`."""
+    """Return a type without its version: `plan-proposed.v1` → `plan-proposed`."""
     return type_.rpartition(".")[0]
 
 
 def subject_of(event: Event) -> str:
-    """The subject that an event is published on."""
-    return f"{PREFIX}.{token(event.cluster)}.{event.body.FAMILY}.{kind_of_type(event.type)}"
+    """Return the subject that an event is published on."""
+    return f"{PREFIX}.{token(event.cluster)}.{event.body.FAMILY}.{event.type}"
 
 
 def family_subjects(cluster: str, family: str) -> str:
-    """The wildcard over all kinds of a family in one cluster."""
+    """Return the wildcard over all events of a family in one cluster."""
     return f"{PREFIX}.{token(cluster)}.{family}.>"

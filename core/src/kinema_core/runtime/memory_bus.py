@@ -26,7 +26,7 @@ from kinema_core.runtime.bus import (
     StreamName,
 )
 from kinema_core.runtime.framing import FramingError, check_subject, unframe
-from kinema_core.runtime.topology import CONSUMES, kind_in, kinds_of
+from kinema_core.runtime.topology import CONSUMES, kinds_of, type_in, types_of
 
 DEDUP_SECONDS: Final = 120.0
 """As the layout of a broker has it."""
@@ -73,7 +73,7 @@ class _Log:
 class _Consumer:
     """A durable consumer: what it has settled, and what is out for handling until when."""
 
-    kinds: tuple[str, ...]
+    types: frozenset[str]
     settled: int = 0
     out: int = 0
     attempt: int = 0
@@ -184,7 +184,7 @@ class MemoryBus:
     ) -> None:
         chosen = DEFAULT_CONSUMERS if consumers is None else consumers
         self._logs: dict[StreamName, _Log] = {"STATE": _Log(), "LOG": _Log(), "DLQ": _Log()}
-        self._consumers = {name: _Consumer(kinds) for name, kinds in chosen.items()}
+        self._consumers = {name: _Consumer(types_of(kinds)) for name, kinds in chosen.items()}
         self._leases: dict[str, _Held] = {}
         self._revision = 0
         self._changed = asyncio.Event()
@@ -233,12 +233,12 @@ class MemoryBus:
     ) -> AsyncIterator[Stored | Damaged]:
         """See `Bus`."""
         self.check_open()
-        log = self._logs[stream]
+        log, types = self._logs[stream], types_of(kinds)
         for item in log.items[log.since(start) :]:
             self.check_open()
             if end is not None and item.sequence > end:
                 return
-            if not kinds or kind_in(item.subject) in kinds:
+            if not kinds or type_in(item.subject) in types:
                 yield item
 
     async def head(self, stream: StreamName) -> int:
@@ -249,7 +249,8 @@ class MemoryBus:
     async def last(self, stream: StreamName, kind: str) -> Stored | Damaged | None:
         """The newest event of a kind."""
         self.check_open()
-        return next((item for item in reversed(self._logs[stream].items) if kind_in(item.subject) == kind), None)
+        types = types_of((kind,))
+        return next((item for item in reversed(self._logs[stream].items) if type_in(item.subject) in types), None)
 
     async def deliveries(self, durable: str) -> AsyncIterator[Delivery]:
         """Deliveries of a durable consumer on LOG, for ever, until the bus is closed."""
@@ -386,7 +387,7 @@ class MemoryBus:
             return None
         log = self._logs["LOG"]
         for item in log.items[log.since(consumer.out or consumer.settled + 1) :]:
-            if kind_in(item.subject) in consumer.kinds:
+            if type_in(item.subject) in consumer.types:
                 consumer.attempt = consumer.attempt + 1 if consumer.out == item.sequence else 1
                 consumer.out = item.sequence
                 consumer.due = self.monotonic() + self.ack_wait

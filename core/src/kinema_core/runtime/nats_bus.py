@@ -15,7 +15,7 @@ from kinema_core.runtime.nats_lease import LeaseKeeper
 from kinema_core.runtime.nats_publisher import Publisher
 from kinema_core.runtime.nats_reader import Reader
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_core.runtime.topology import STREAMS, subject
+from kinema_core.runtime.topology import STREAMS, subjects
 
 
 class NatsBus:
@@ -48,7 +48,8 @@ class NatsBus:
 
     async def last(self, stream: StreamName, kind: str) -> Stored | Damaged | None:
         """The newest event of a kind."""
-        raw = await self._reader.last(STREAMS[stream], subject(self._cluster, kind))
+        found = [await self._reader.last(STREAMS[stream], each) for each in subjects(self._cluster, (kind,))]
+        raw = max((each for each in found if each is not None), key=lambda each: each.sequence, default=None)
         return None if raw is None else await self._reader.whole(stream, raw)
 
     def deliveries(self, durable: str) -> AsyncIterator[Delivery]:

@@ -27,7 +27,7 @@ from kinema_core.runtime.framing import (
     unpack,
 )
 from kinema_core.runtime.nats_connection import NO_MESSAGE, REQUEST_SECONDS, Connection, fault_error, fault_of
-from kinema_core.runtime.topology import STREAMS, all_events, chunk_subject, kind_in, subject
+from kinema_core.runtime.topology import STREAMS, all_events, chunk_subject, subjects
 
 BATCH: Final = 256
 BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -130,9 +130,10 @@ class Reader:
     ) -> AsyncIterator[Stored | Damaged]:
         """Whole events of these kinds (all, when none is named) with sequences from `start` to `end`."""
         stream = STREAMS[name]
-        filter_ = subject(self._cluster, kinds[0]) if len(kinds) == 1 else all_events(self._cluster)
+        wanted = subjects(self._cluster, kinds)
+        filter_ = wanted[0] if len(wanted) == 1 else all_events(self._cluster)
         async for raw in self.messages(stream, filter_, start=max(1, start), end=end):
-            if not kinds or kind_in(raw.subject) in kinds:
+            if not kinds or raw.subject in wanted:
                 yield await self.whole(name, raw)
 
     async def whole(self, name: StreamName, raw: Raw) -> Stored | Damaged:

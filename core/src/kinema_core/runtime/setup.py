@@ -25,7 +25,7 @@ from kinema_core.runtime.topology import (
     WORKS,
     consumer_name,
     kinds_of,
-    subject,
+    subjects,
     work_consumer,
     work_subject,
 )
@@ -239,7 +239,7 @@ def consumer_configs(layout: Layout) -> list[dict[str, Any]]:
             # One at a time: events are answered in their order.
             "max_ack_pending": 1,
             "replay_policy": "instant",
-            "filter_subjects": [subject(cluster, kind) for kind in kinds_of(bodies)],
+            "filter_subjects": subjects(cluster, kinds_of(bodies)),
             "num_replicas": layout.replicas,
         }
         for cluster in layout.clusters

@@ -6,6 +6,7 @@ Names on the broker: streams `KINEMA_STATE`, `KINEMA_LOG`, `KINEMA_DLQ`, bucket 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal
 
 from kinema_core.events import (
@@ -39,6 +40,7 @@ from kinema_core.events import (
     kind_of_type,
     token,
 )
+from kinema_core.events.upcast import UPCASTERS
 from kinema_core.runtime.bus import STREAM_OF_FAMILY, StreamName
 
 _EVERY_SERVICE: Final[tuple[type[Body], ...]] = (ServiceStarted, DeadLetter)
@@ -81,13 +83,13 @@ LEASES: Final[tuple[str, ...]] = ("observer", "rescheduler")
 
 STREAMS: Final[dict[StreamName, str]] = {"STATE": "KINEMA_STATE", "LOG": "KINEMA_LOG", "DLQ": "KINEMA_DLQ"}
 LEASE_BUCKET: Final = "kinema_lease"
-CHUNK: Final = "chunk"
+CHUNK: Final = "chunk.v1.part"
 WORK_STREAM: Final = "KINEMA_WORK"
 """The work queue: holds no events, and nothing that is worth keeping."""
 WORKS: Final[tuple[str, ...]] = ("optimizer",)
 """Services whose processes share work."""
 
-_FAMILY_OF_KIND: Final[dict[str, str]] = {kind_of_type(body.TYPE): body.FAMILY for body in BODIES}
+_BODY_OF_KIND: Final[dict[str, type[Body] | type[Plan]]] = {kind_of_type(body.TYPE): body for body in BODIES}
 
 
 def kinds_of(bodies: tuple[type[Body] | type[Plan], ...]) -> tuple[str, ...]:
@@ -100,29 +102,59 @@ def stream_of(family: str) -> StreamName:
     return STREAM_OF_FAMILY[family]
 
 
-def subject(cluster: str, kind: str) -> str:
-    """The subject of a kind in a cluster; raises ValueError for a kind that nobody publishes."""
-    family = _FAMILY_OF_KIND.get(kind)
-    if family is None:
-        message = f"{kind!r} is no kind of event: use one of {', '.join(sorted(_FAMILY_OF_KIND))}"
+def _body_of(kind: str) -> type[Body] | type[Plan]:
+    body = _BODY_OF_KIND.get(kind)
+    if body is None:
+        message = f"{kind!r} is no kind of event: use one of {', '.join(sorted(_BODY_OF_KIND))}"
         raise ValueError(message)
-    return f"{PREFIX}.{token(cluster)}.{family}.{kind}"
+    return body
+
+
+def subject(cluster: str, kind: str) -> str:
+    """Return the subject on which events of a kind are published in a cluster.
+
+    Raises:
+        ValueError: no event has that kind.
+    """
+    body = _body_of(kind)
+    return f"{PREFIX}.{token(cluster)}.{body.FAMILY}.{body.TYPE}"
+
+
+def types_of(kinds: Iterable[str]) -> frozenset[str]:
+    """Return the types that this version reads of these kinds: the current one, and older ones that it lifts.
+
+    Raises:
+        ValueError: no event has that kind.
+    """
+    wanted = {kind: _body_of(kind).TYPE for kind in kinds}
+    return frozenset([*wanted.values(), *(old for old in UPCASTERS if kind_of_type(old) in wanted)])
+
+
+def subjects(cluster: str, kinds: Iterable[str]) -> list[str]:
+    """Return the subjects from which events of these kinds are read in a cluster, sorted."""
+    prefix = f"{PREFIX}.{token(cluster)}"
+    return sorted(f"{prefix}.{_body_of(kind_of_type(type_)).FAMILY}.{type_}" for type_ in types_of(kinds))
 
 
 def all_events(cluster: str) -> str:
-    """The wildcard over all events of a cluster. Chunks have one token more and stay outside."""
-    return f"{PREFIX}.{token(cluster)}.*.*"
+    """Return the wildcard over all events of a cluster. Chunks have one token more and stay outside."""
+    return f"{PREFIX}.{token(cluster)}.*.*.*"
 
 
 def chunk_subject(cluster: str, family: str, digest: str) -> str:
-    """Where the chunks of a big event lie; `*` as digest gives the wildcard over all of them."""
+    """Return where the chunks of a big event lie; `*` as digest gives the wildcard over all of them."""
     return f"{PREFIX}.{token(cluster)}.{family}.{CHUNK}.{digest[:32]}"
 
 
-def kind_in(subject_: str) -> str:
-    """The kind that stands in a subject, empty where there is none."""
+def type_in(subject_: str) -> str:
+    """Return the type in a subject (`plan-proposed.v1`), empty where there is none."""
     tokens = subject_.split(".")
-    return tokens[4] if len(tokens) == 5 else ""
+    return ".".join(tokens[4:]) if len(tokens) == 6 else ""
+
+
+def kind_in(subject_: str) -> str:
+    """Return the kind in a subject (`plan-proposed`), empty where there is none."""
+    return kind_of_type(type_in(subject_))
 
 
 def consumer_name(service: str, cluster: str) -> str:
