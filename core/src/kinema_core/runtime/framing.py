@@ -15,7 +15,17 @@ from urllib.parse import quote
 import msgspec
 import zstandard
 
-from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, EventError, decode, encode, kind_of_type, subject_of, token
+from kinema_core.events import (
+    ClusterDelta,
+    ClusterSnapshot,
+    Event,
+    EventError,
+    decode,
+    encode,
+    kind_of_type,
+    subject_of,
+    token,
+)
 
 COMPRESS_ABOVE: Final = 32 * 1024
 CHUNK_BYTES: Final = 512 * 1024
