@@ -150,7 +150,7 @@ def test_a_bad_envelope_is_refused_with_its_path(change: Callable[[dict[str, Any
         (lambda body: body.update(version=None), "$.version"),
         (lambda body: body.update(version="2"), "$.version"),
         (lambda body: body.update(version=1.5), "$.version"),
-        (lambda body: body["upserts"][0].update(kind="Nude"), "$.upserts[0]"),
+        (lambda body: body["upserts"][0].update(kind=5), "$.upserts[0]"),
         (lambda body: body["upserts"][0].update(ready="yes"), "$.upserts[0].ready"),
         (lambda body: body["upserts"][0]["allocatable"].update(cpu="4"), "$.upserts[0].allocatable"),
         (lambda body: body["upserts"][0]["allocatable"].update(cpu=1.5), "$.upserts[0].allocatable"),

@@ -136,6 +136,10 @@ SPOILED: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "a stay called surge": (lambda plan: place(plan, "shop/web-0", strategy="surge"), "strategy-mismatch"),
     "a Deployment evicted": (lambda plan: place(plan, "shop/web-1", strategy="evict"), "strategy-mismatch"),
     "a pending pod surged": (lambda plan: place(plan, "shop/big-0", strategy="surge"), "strategy-mismatch"),
+    "a move in a way that is not known": (
+        lambda plan: place(plan, "shop/web-1", strategy="unknown"),
+        "strategy-mismatch",
+    ),
     "one pod rolled alone": (lambda plan: place(plan, "shop/web-1", strategy="rolling"), "strategy-mismatch"),
     "fewer moves": (lambda plan: change(plan, moves=0), "moves"),
     "restarts that are none": (lambda plan: change(plan, restarts=1), "restarts"),

@@ -16,6 +16,7 @@ import msgspec
 
 from kinema_core.events.bodies import BODIES, AnyBody
 from kinema_core.events.frozen import FrozenMap
+from kinema_core.events.unknown import with_unknown
 from kinema_core.events.upcast import UPCASTERS
 
 
@@ -141,7 +142,7 @@ def decode(data: bytes) -> Event:
     if decoder is None:
         raise EventError("unknown-type", f"event type {envelope.type!r} is not known to this version")
     try:
-        body = decoder(raw)
+        body = _decode_body(kind, raw, decoder)
     except (UnicodeDecodeError, RecursionError) as error:
         raise EventError("bad-json", f"{envelope.type}: {error}") from error
     except (msgspec.DecodeError, TypeError) as error:
@@ -157,3 +158,14 @@ def decode(data: bytes) -> Event:
         state=envelope.state,
         body=body,
     )
+
+
+def _decode_body(kind: str, raw: bytes, decoder: Callable[[bytes | msgspec.Raw], AnyBody]) -> AnyBody:
+    """Decode a body, with what this version does not know as unknown where its unions are open."""
+    try:
+        return decoder(raw)
+    except msgspec.ValidationError as error:
+        try:
+            return decoder(with_unknown(kind, raw))
+        except msgspec.DecodeError:
+            raise error from None

@@ -24,7 +24,9 @@ StepKind: TypeAlias = Literal[
     "unmark",
     "unsteer",
     "restore",
+    "unknown",
 ]
+"""`unknown`: what this version does not know."""
 
 
 class Step(Wire, frozen=True, kw_only=True, omit_defaults=False):

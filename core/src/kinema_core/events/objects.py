@@ -372,6 +372,22 @@ class Quarantined(Wire, frozen=True, kw_only=True, tag="Quarantined", tag_field=
         return self.object
 
 
+class Unknown(Wire, frozen=True, kw_only=True, tag="Unknown", tag_field="kind"):
+    """An object of a kind that this version does not know. It may forbid anything."""
+
+    of: str
+    """Its kind on the wire."""
+    at: str
+    """Its key: `namespace/name` or `name`, after a workload's type."""
+    namespace: str | None = None
+    """None: it belongs to no namespace."""
+
+    @property
+    def key(self) -> str:
+        """Return the object's kind and key."""
+        return f"{self.of} {self.at}"
+
+
 ClusterObject: TypeAlias = (
     Node
     | Pod
@@ -385,6 +401,7 @@ ClusterObject: TypeAlias = (
     | Namespace
     | Recommendation
     | Quarantined
+    | Unknown
 )
 
 

@@ -9,7 +9,8 @@ import msgspec
 from kinema_core.events.frozen import EMPTY, FrozenMap
 from kinema_core.events.objects import Amounts, Wire
 
-Strategy: TypeAlias = Literal["surge", "rolling", "evict", "stay", "schedule"]
+Strategy: TypeAlias = Literal["surge", "rolling", "evict", "stay", "schedule", "unknown"]
+"""How a pod moves; `unknown`: in a way that this version does not know."""
 Mode: TypeAlias = Literal["reschedule", "autoscale"]
 
 

@@ -26,6 +26,7 @@ from kinema_core.events import (
     Quarantined,
     Recommendation,
     StorageClass,
+    Unknown,
     Volume,
     VolumeClaim,
     Workload,
@@ -127,8 +128,8 @@ class Cluster:
 
     @cached_property
     def quarantined(self) -> tuple[Quarantined, ...]:
-        """Objects that could not be read, by kind and key."""
-        return self._sorted(Quarantined)
+        """Objects that could not be read, by kind and key; after them those that this version does not know."""
+        return (*self._sorted(Quarantined), *(_quarantined(item) for item in self._sorted(Unknown)))
 
     # The three kinds that are looked up once for every pod.
 
@@ -235,6 +236,16 @@ class Cluster:
         return {key: tuple(pods) for key, pods in found.items()}
 
 
+def _quarantined(item: Unknown) -> Quarantined:
+    """Return what stands for an unknown object. One that belongs to no namespace may concern all of them."""
+    kind, key = item.of, item.at
+    if kind == Workload.__name__:
+        kind, _, key = key.partition("/")
+    return Quarantined(
+        object=f"{kind} {key}", path="kind", reason="not known to this version", namespace=item.namespace or ""
+    )
+
+
 def from_objects(objects: Iterable[ClusterObject], version: int = 1) -> Cluster:
     """A cluster of these objects; of two with one key the later holds."""
     kinds: dict[str, dict[str, ClusterObject]] = {}
@@ -267,6 +278,7 @@ def evolve(cluster: Cluster, event: ClusterSnapshot | ClusterDelta) -> Cluster:
 
     for gone in event.deletes:
         of_kind(gone.kind).pop(gone.key, None)
+        of_kind(Unknown.__name__).pop(f"{gone.kind} {gone.key}", None)
     for item in event.upserts:
         of_kind(kind_of(item))[item.key] = item
     return Cluster(version=event.version, objects=MappingProxyType({k: v for k, v in kinds.items() if v}))

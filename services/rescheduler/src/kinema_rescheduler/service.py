@@ -44,10 +44,11 @@ from kinema_rescheduler.providers.base import Provider
 from kinema_rescheduler.providers.catalog import catalog_event
 from kinema_rescheduler.settings import Settings
 
+STEP_KINDS: Final = tuple(kind for kind in get_args(StepKind) if kind != "unknown")
 FAULT_POINTS: Final = tuple(
     f"rescheduler.{kind}.{place}"
-    for kind in (*get_args(StepKind), "finished", "aborted")
-    for place in (("before", "intended", "effected", "done") if kind in get_args(StepKind) else ("before", "done"))
+    for kind in (*STEP_KINDS, "finished", "aborted")
+    for place in (("before", "intended", "effected", "done") if kind in STEP_KINDS else ("before", "done"))
 )
 """Where a test may kill us: before an intent, after it, after its effect, after its outcome; around an end."""
 

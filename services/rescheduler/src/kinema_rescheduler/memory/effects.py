@@ -81,7 +81,7 @@ class MemoryWriter:
                 made = self._roll(order)
             case "roll-finish" | "restore":
                 made = self._restore(order)
-            case "boot" | "delete":
+            case "boot" | "delete" | "unknown":
                 raise FinalError("invalid", f"a {order.step.kind} is no effect on the cluster")
         self.record(order, made)
         return made

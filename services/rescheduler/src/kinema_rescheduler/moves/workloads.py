@@ -127,7 +127,9 @@ def _strategy(scene: Scene, key: str, victims: list[Pod], places: Mapping[str, P
         return "stay"
     if not victims:
         return "stay"
-    planned = (place.strategy for pod in victims if (place := places.get(pod.uid)) is not None)
+    planned = [place.strategy for pod in victims if (place := places.get(pod.uid)) is not None]
+    if "unknown" in planned:
+        return "stay"
     chosen = next((way for way in planned if way in {"surge", "evict"}), None)
     way = chosen or scene.mobility.strategy.get(victims[0].key, "stay")
     # Its owner may have chosen evictions since the plan was made, and that no second copy runs.

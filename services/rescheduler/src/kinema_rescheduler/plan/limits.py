@@ -80,7 +80,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 return self.evict_seconds
             case "delete":
                 return self.delete_seconds
-            case "mark" | "steer" | "surge-down" | "roll-finish" | "unmark" | "unsteer" | "restore":
+            case "mark" | "steer" | "surge-down" | "roll-finish" | "unmark" | "unsteer" | "restore" | "unknown":
                 return self.write_seconds
 
     def pause_seconds(self, attempt: int) -> float:
