@@ -247,8 +247,7 @@ class _Ordered:
 
 def _dealt(mine: _Ordered, left: Ints, kinds: Kinds, relaxation: Relaxation) -> tuple[Ints, Ints, NDArray[np.int32]]:
     """(B,) kinds of the nodes opened, (B, R) room left there, and (B, C) the pods on them; `left` (C,) is lowered."""
-    count = np.floor(relaxation.nodes[relaxation.used] + (1 - _NEARLY))
-    count = np.maximum(np.minimum(count, kinds.available[relaxation.used]), 0).astype(np.int64)
+    count = _opened(kinds, relaxation)
     row = np.repeat(relaxation.used, count)
     room, content = kinds.room[row], np.zeros((len(row), len(left)), dtype=np.int32)
     first = np.cumsum(count) - count
@@ -263,6 +262,17 @@ def _dealt(mine: _Ordered, left: Ints, kinds: Kinds, relaxation: Relaxation) -> 
         open_, which = np.unique(row, return_inverse=True)
         best_fit(mine.requests, left, mine.fits[open_], which, room, content)
     return row, room, content
+
+
+def _opened(kinds: Kinds, relaxation: Relaxation) -> Ints:
+    """(U,): how many nodes of each kind in use are opened; what rounding adds stays within the limits of pools."""
+    wanted = relaxation.nodes[relaxation.used]
+    count = np.minimum(np.floor(wanted + (1 - _NEARLY)), kinds.available[relaxation.used]).clip(0).astype(np.int64)
+    for members, limit in kinds.pools:
+        mine = np.flatnonzero(np.isin(relaxation.used, members))
+        while count[mine].sum() > limit:
+            count[mine[np.argmax(np.where(count[mine] > 0, count[mine] - wanted[mine], -np.inf))]] -= 1
+    return count
 
 
 def _fillings(row: Ints, content: NDArray[np.int32], order: Ints) -> list[Filling]:
@@ -343,7 +353,7 @@ def finish(
             if best >= 0 and paid[k] <= paid[best]:
                 break
             most = np.minimum(kinds.fits[k][mine], left[mine])
-            if used[k] >= kinds.available[k] or _pool_full(kinds, used, k) or not most.any():
+            if not _purchasable(kinds, used, k) or not most.any():
                 paid[k] = 0.0
                 continue
             place, prices = _place(kinds.room[k], most, apart), relaxation.guiding_price[mine]
@@ -355,15 +365,17 @@ def finish(
             return made
         taken = counts > 0
         times = int((left[mine][taken] // counts[taken]).min())
-        times = max(1, min(times, int(kinds.available[best] - used[best])))
+        times = max(1, min(times, _purchasable(kinds, used, best)))
         left[mine] -= counts * times
         used[best] += times
         made += [Filling(best, mine[taken], counts[taken])] * times
     return made
 
 
-def _pool_full(kinds: Kinds, used: Ints, k: int) -> bool:
-    return any(k in members and int(used[list(members)].sum()) >= limit for members, limit in kinds.pools)
+def _purchasable(kinds: Kinds, used: Ints, k: int) -> int:
+    """How many more nodes of kind `k` the provider sells beside those `used` (K,), its pools considered."""
+    pooled = (limit - int(used[list(members)].sum()) for members, limit in kinds.pools if k in members)
+    return max(0, min([int(kinds.available[k] - used[k]), *pooled]))
 
 
 _PAIRS: Final = 1_000_000

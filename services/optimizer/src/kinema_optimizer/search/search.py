@@ -5,7 +5,8 @@
 3. Improvement: rounds of steps over disjoint sets of nodes (`adapters.neighbourhood`), run side by side and carried out
    in a fixed order: what comes out depends on problem, seed and number of rounds, not on who was faster.
 
-Costs are prices of nodes plus the price of moves. Every packing that leaves here obeys `packing.flaws`.
+Costs are prices of nodes plus the price of moves. Every packing that leaves here is verified (`instance.flaws`); one that
+breaks a rule is replaced by the cluster as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kinema_optimizer.bounds.assignment_lp import Relaxation, relax
 from kinema_optimizer.bounds.background import CLASSES, Bounding
 from kinema_optimizer.bounds.certificate import Bound
 from kinema_optimizer.problem.arrays import Ints
-from kinema_optimizer.problem.instance import UNLIMITED, Packing, PackingProblem, enemies_of, losses
+from kinema_optimizer.problem.instance import Packing, PackingProblem, UNLIMITED, enemies_of, flaws, losses
 from kinema_optimizer.problem.node_types import Kinds, kinds_of
 from kinema_optimizer.problem.solution import State, cost_of, moved, packing_of
 from kinema_optimizer.search.first_plan import (
@@ -195,8 +196,11 @@ class _Search:
             selection = Selection(problem, on_sale(kinds, len(problem.machines)), relaxation)
             best = self._of_running(guide, kinds, now, selection)
         bound, ended = self.bounding.result()
+        packing, start = packing_of(problem, best), packing_of(problem, now)
+        if not set(flaws(problem, packing)) <= set(flaws(problem, start)):
+            best, packing, self.least = now, start, cost_of(problem, now)
         return Found(
-            packing=packing_of(problem, best),
+            packing=packing,
             cost=cost_of(problem, best),
             least=min(self.least, cost_of(problem, best)),
             bound=bound,
