@@ -65,7 +65,6 @@ def test_rounding_up_stays_within_a_pool() -> None:
         nodes=np.full(types, 5 / 6),
         used=np.arange(types),
         shares=np.ones((types, 1)),
-        complete=True,
     )
     boots, rest = construct(requests, demand, market, relaxation, {})
     assert len(boots) == 5

@@ -1,8 +1,11 @@
 """Errors of the optimizer.
 
 OptimizerError
-├── LinearProgramError   a linear program that has an optimum was not solved (`adapters.lp`)
-└── UnsoundPlanError     the checker refuses the plan that was built: it must not leave this service
+├── LinearProgramError   HiGHS found no optimum of a linear program that has one (`solvers.lp`)
+├── SolverError          HiGHS ended an integer program in a way that such a program cannot end (`solvers.mip`)
+├── UnsoundPlanError     the checker refuses the plan that was built (`planning.planner`)
+├── ChildError           the solver's process crashed, fell silent or took too much memory (`process.child`)
+└── WireError            bytes of another process do not have the expected form (`process.wire`)
 """
 
 from __future__ import annotations
@@ -17,8 +20,16 @@ class OptimizerError(Exception):
     """Root of the optimizer's errors."""
 
 
+class LinearProgramError(OptimizerError):
+    """HiGHS found no optimum of a linear program that has one."""
+
+
+class SolverError(OptimizerError):
+    """HiGHS ended in a way that an integer program with bounded columns cannot end."""
+
+
 class UnsoundPlanError(OptimizerError):
-    """The independent checker found violations in a plan of ours."""
+    """The checker refuses the plan that was built; such a plan never leaves this service."""
 
     def __init__(self, plan: Plan, violations: Sequence[Violation]) -> None:
         first = violations[0]
@@ -27,3 +38,16 @@ class UnsoundPlanError(OptimizerError):
         )
         self.plan = plan
         self.violations = tuple(violations)
+
+
+class ChildError(OptimizerError):
+    """The solver's process ended without an answer. `reason`: `crashed`, `hung` or `memory`."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class WireError(OptimizerError):
+    """Bytes of another process do not have the expected form."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_optimizer.columns.knapsack import multipliers, worth_at_most
+from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED
 from kinema_optimizer.problem.node_types import Kinds
@@ -42,8 +43,6 @@ class Relaxation:
     """(U,) kinds that hold anything."""
     shares: Floats
     """(U, C) pods of each class on each of those, in fractions."""
-    complete: bool
-    """Whether no kind left out could lower the cost."""
 
     @property
     def guiding_price(self) -> Floats:
@@ -61,18 +60,19 @@ def relax(problem_requests: Ints, demand: Ints, kinds: Kinds, *, rounds: int) ->
         rounds: how often kinds may enter; 0 leaves it at those that sums of requests choose.
     """
     model = _Assignment(problem_requests, demand, kinds)
-    model.enter(_by_sums(problem_requests, demand, kinds))
-    for left in range(rounds, -1, -1):
-        model.solve()
-        model.value()
-        better = model.worth_more()
-        if left and better.size:
+    try:
+        model.enter(_by_sums(problem_requests, demand, kinds))
+        for left in range(rounds, -1, -1):
+            model.solve()
+            model.value()
+            better = model.worth_more()
+            if not left or not better.size:
+                break
             model.enter(better)
-        else:
-            model.repair()
-            return model.relaxation(complete=not better.size)
-    message = "the loop above returns in its last turn"
-    raise AssertionError(message)
+    except LinearProgramError:  # the prices before, scaled, certify a bound and guide a search all the same
+        model.value()
+    model.repair()
+    return model.relaxation()
 
 
 def _by_sums(requests: Ints, demand: Ints, kinds: Kinds) -> Ints:
@@ -123,6 +123,11 @@ class _Assignment:
         self._bought: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._shared: NDArray[np.int64] = np.zeros((0, 3), dtype=np.int64)
         self._dear = 1e3 * max(1.0, float(kinds.price.sum()))
+        alone = np.where(kinds.fits > 0, kinds.price[:, None] / np.maximum(self._most, 1), np.inf)
+        self._pod_price = alone.min(axis=0, initial=np.inf)
+        self._pod_price[~np.isfinite(self._pod_price)] = self._dear
+        self._nodes = np.zeros(len(kinds.price))
+        self._shares = np.zeros((len(kinds.price), groups))
         limits = np.array([n for _, n in kinds.pools], dtype=np.float64)
         self._lp = LinearProgram(
             np.concatenate([np.ones(groups), np.full(len(limits), -INFINITY)]),
@@ -209,7 +214,7 @@ class _Assignment:
                 self._pod_price[mine] = np.minimum(self._pod_price[mine], weights @ prices)
             self._room_price[k] = prices
 
-    def relaxation(self, *, complete: bool) -> Relaxation:
+    def relaxation(self) -> Relaxation:
         """The last solve."""
         used = np.flatnonzero(self._shares.max(axis=1, initial=0.0) > _NOTHING)
         shares = self._shares[used][:, self._group_of] * self._demand[None]
@@ -219,7 +224,6 @@ class _Assignment:
             nodes=self._nodes,
             used=used,
             shares=shares,
-            complete=complete,
         )
 
 

@@ -20,11 +20,12 @@ from kinema_optimizer.bounds.certificate import SCALE, Bound, Certificate, Objec
 from kinema_optimizer.columns.generation import Column, ColumnGeneration, Task, new_nodes
 from kinema_optimizer.columns.knapsack import multipliers
 from kinema_optimizer.columns.knapsack_exact import UNIT, best_filling
+from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
 from kinema_optimizer.problem.node_types import Kinds
 from kinema_optimizer.problem.solution import Filling
-from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram, LinearProgramError
+from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 from kinema_optimizer.solvers.stopping import Ends, StopReason
 
 Pattern: TypeAlias = tuple[int, Ints]

@@ -18,19 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from kinema_optimizer.errors import ChildError
+
 _LENGTH: Final = struct.Struct("!Q")
 _POLL_SECONDS: Final = 0.1
 _MIB: Final = 1024 * 1024
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-
-
-class ChildError(Exception):
-    """The child is no more. `reason`: `crashed`, `hung` or `memory`."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
 
 
 def write_message(stream: BinaryIO, message: object) -> None:

@@ -10,8 +10,9 @@ from typing import Final, Protocol
 import structlog
 
 from kinema_core.events import NoPlanFound, Plan
+from kinema_optimizer.errors import ChildError
 from kinema_optimizer.planning.planner import PRICING_SHARE
-from kinema_optimizer.process.child import Child, ChildError, resident_mib
+from kinema_optimizer.process.child import Child, resident_mib
 from kinema_optimizer.process.job import Ended, Failure, FailureReason, Job, salvage, solve
 from kinema_optimizer.search.progress import Incumbent
 from kinema_optimizer.settings import SolverSettings

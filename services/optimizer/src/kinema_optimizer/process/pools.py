@@ -18,8 +18,9 @@ import structlog
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.framing import Manifest
 from kinema_core.runtime.work import WorkQueue
+from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.instance import PackingProblem
-from kinema_optimizer.process.wire import Found, Item, WireError, data_of, faults, found_in, packed
+from kinema_optimizer.process.wire import Found, Item, data_of, faults, found_in, packed
 from kinema_optimizer.search.neighbourhood import Exchange, Guide
 from kinema_optimizer.search.tasks import Crew, Errand
 

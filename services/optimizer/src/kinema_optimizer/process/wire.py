@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from kinema_core.runtime.framing import Manifest
+from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Content, Packing, PackingProblem, content, flaws
 from kinema_optimizer.problem.solution import NOTHING, Filling, contents
@@ -27,10 +28,6 @@ from kinema_optimizer.solvers.lp import Floats
 T = TypeVar("T")
 
 _KINDS: Final = frozenset({"<i8", "|b1", "<f8"})
-
-
-class WireError(Exception):
-    """Bytes are not what they should be."""
 
 
 class _Array(msgspec.Struct, frozen=True, array_like=True):

@@ -20,8 +20,9 @@ from kinema_core.runtime.framing import FramingError, Manifest
 from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.run import Runtime, run_service
 from kinema_core.runtime.work import Item, WorkQueue
+from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.instance import PackingProblem
-from kinema_optimizer.process.wire import Found, GuideData, WireError, guide_in, item_in, packed, problem_in
+from kinema_optimizer.process.wire import Found, GuideData, guide_in, item_in, packed, problem_in
 from kinema_optimizer.search.kernels import warm
 from kinema_optimizer.search.neighbourhood import Guide
 from kinema_optimizer.search.tasks import better

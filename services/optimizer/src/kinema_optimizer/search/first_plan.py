@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from kinema_core.events import Stop
 from kinema_optimizer.bounds.assignment_lp import Relaxation, relax
 from kinema_optimizer.columns.generation import Column, ColumnGeneration, Place, Task, exactly, filled, new_nodes
+from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import PackingProblem, among, enemies_of, losses
 from kinema_optimizer.problem.node_types import Kinds, newly_fits
@@ -105,7 +106,6 @@ def generated(
     Also where its phases ended; `stop` is asked after each round. Places are priced side by side in `pool`; `ready` is
     handed all columns before a choice is made of them.
     """
-    stop.begin(_PHASE)
     problem, market = guide.problem, on_sale(kinds, len(guide.problem.machines))
     pods = np.zeros(len(problem.pending), dtype=np.int64)
     for one in state.boots:
@@ -123,13 +123,18 @@ def generated(
         counts[column[one.classes]] = one.counts
         known.append(Column(one.machine, counts))
     generation.add(known)
-    rounds, reason = generation.improve(_MOST_ROUNDS, widest=_WIDEST, ends=stop.ends)
-    stops = [Stop(reason=reason or "optimal", phase=_PHASE, iteration=rounds)]
-    columns = tuple(generation.columns)
-    ready(lambda: [_filling(mine, one) for one in columns])
-    stop.begin(_DIVE)
-    chosen, rounds, reason = generation.dive(ends=stop.ends)
-    stops.append(Stop(reason=reason or "optimal", phase=_DIVE, iteration=rounds))
+    stops, chosen = [], None
+    try:
+        stop.begin(_PHASE)
+        rounds, reason = generation.improve(_MOST_ROUNDS, widest=_WIDEST, ends=stop.ends)
+        stops.append(Stop(reason=reason or "optimal", phase=_PHASE, iteration=rounds))
+        columns = tuple(generation.columns)
+        ready(lambda: [_filling(mine, one) for one in columns])
+        stop.begin(_DIVE)
+        chosen, rounds, reason = generation.dive(ends=stop.ends)
+        stops.append(Stop(reason=reason or "optimal", phase=_DIVE, iteration=rounds))
+    except LinearProgramError:  # numbers too close to each other for HiGHS
+        return state, [*stops, Stop(reason="optimal", phase=_DIVE if stops else _PHASE, iteration=0)]
     boots = [_filling(mine, one) for one in exactly(task, chosen or known) or () if one.counts.any()]
     return (State(state.keep, state.changes, boots, state.unplaced) if boots else state), stops
 

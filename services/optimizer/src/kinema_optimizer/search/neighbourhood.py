@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_optimizer.columns.generation import Column, ColumnGeneration, Place, Task, cost_of, exactly
+from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem, among
 from kinema_optimizer.problem.node_types import fits_in
 from kinema_optimizer.problem.solution import NOTHING, Filling, State
-from kinema_optimizer.solvers.lp import Floats, LinearProgramError
+from kinema_optimizer.solvers.lp import Floats
 
 _ROUNDS = 20
 _WIDTH = 32

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinema_optimizer.bounds.assignment_lp import Relaxation, compressed, groups_of
+from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
 from kinema_optimizer.problem.node_types import Kinds
@@ -44,7 +45,7 @@ class Selection:
     """The program of one cluster; solved once per price of moves or limit on them."""
 
     def __init__(self, problem: PackingProblem, market: Kinds, found: Relaxation) -> None:
-        self._problem, self._market = problem, market
+        self._problem, self._market, self._pod_price = problem, market, found.guiding_price
         self._free = np.flatnonzero(~problem.node_fixed)
         self._machines = found.used[found.used < len(market.price)]
         most = np.maximum(problem.node_room.max(axis=0, initial=0), market.room.max(axis=0, initial=0))
@@ -73,7 +74,10 @@ class Selection:
         self._moves_row = groups + (self._sets + len(self._machines)) * len(self._unit)
 
     def keep(self, move_price: Floats, most: int | None = None) -> Kept:
-        """Which nodes to keep at this price (C,) of moves, micro-USD per hour, with at most so many pods leaving."""
+        """Return which nodes to keep at this price (C,) of moves, micro-USD per hour; at most `most` pods leave.
+
+        Every node where HiGHS fails.
+        """
         problem, groups = self._problem, len(self._asked)
         lower = self._least(most)
         unit = max(float(self._market.price.max(initial=1)), float(problem.node_price.max(initial=1)))
@@ -89,7 +93,10 @@ class Selection:
         dear = _DEAR * max(1.0, float(self._market.price.sum() + problem.node_price.sum()))
         slack = np.arange(groups, dtype=np.int32)
         lp.add(np.full(groups, dear), np.full(groups, INFINITY), (slack, slack, np.ones(groups)))
-        found = lp.solve()
+        try:
+            found = lp.solve()
+        except LinearProgramError:  # numbers too close to each other for HiGHS
+            return Kept(np.ones(len(problem.nodes), dtype=bool), self._pod_price, 0.0)
         kept = problem.node_fixed.copy()
         kept[self._free] = found.values[: len(self._free)] > 0.5
         part = (problem.requests / self._unit).sum(axis=1) / np.maximum(self._asked.sum(axis=1), 1e-12)[self._group]

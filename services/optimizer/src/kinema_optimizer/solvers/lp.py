@@ -9,7 +9,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.errors import OptimizerError
+from kinema_optimizer.errors import LinearProgramError
 
 Floats = NDArray[np.float64]
 INFINITY: Final = highspy.kHighsInf
@@ -17,10 +17,6 @@ _DUAL: Final = 1
 _PRIMAL: Final = 4
 """HiGHS' numbers for the two ways of the simplex: a basis stays one for the primal when columns are added, and one for
 the dual when limits of rows change."""
-
-
-class LinearProgramError(OptimizerError):
-    """HiGHS did not solve a program that has a solution."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_core.events import Stop
+from kinema_optimizer.errors import SolverError
 from kinema_optimizer.solvers.stopping import StopReason, StopRule
 
 SEED: Final = 0
@@ -36,10 +37,6 @@ _STATUS: Final = {
     highspy.HighsModelStatus.kPostsolveError: "failed",
 }
 """What a status means to us. `failed` (numerical trouble) yields nothing; a status not listed is an error of ours."""
-
-
-class SolverError(Exception):
-    """HiGHS ended in a way that an integer program with bounded columns cannot end in."""
 
 
 @dataclass(frozen=True)
