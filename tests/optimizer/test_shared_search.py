@@ -31,10 +31,11 @@ from kinema_core.runtime.work import Item, MemoryQueue, MemoryWork, WorkQueue, c
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Packing, PackingProblem, flaws
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.problem.solution import Filling, NOTHING
 from kinema_optimizer.process import pools
 from kinema_optimizer.process.client import InChild
 from kinema_optimizer.process.pools import SharedCrew
-from kinema_optimizer.process.wire import Found, packed
+from kinema_optimizer.process.wire import Found, item_in, packed
 from kinema_optimizer.process.wire import Item as Order
 from kinema_optimizer.process.worker import Worker
 from kinema_optimizer.search.neighbourhood import Exchange, Guide
@@ -140,7 +141,15 @@ async def babbling(work: WorkQueue) -> None:
 async def greedy(work: WorkQueue) -> None:
     """Finds that all nodes can go, whatever runs on them."""
     async for item in work.items():
-        await item.answer(packed(Found(Exchange({}, (), 1e9))))
+        await item.answer(packed(Found(Exchange({}, ()))))
+
+
+async def wasteful(work: WorkQueue) -> None:
+    """Answers with the nodes as they are, and one machine more that nothing runs on."""
+    async for item in work.items():
+        step = item_in(item.data).errand.step
+        kept = dict(zip(step.kept, step.changes, strict=True))
+        await item.answer(packed(Found(Exchange(kept, (*step.boots, Filling(0, NOTHING.classes, NOTHING.counts))))))
 
 
 async def late(work: WorkQueue) -> None:
@@ -162,9 +171,9 @@ def test_the_packing_does_not_depend_on_who_works(workers: int, monkeypatch: pyt
     assert (crew.answered, crew.lost) == (len(alone()[1]), 0)
 
 
-@pytest.mark.parametrize("bad", [mute, babbling, greedy])
+@pytest.mark.parametrize("bad", [mute, babbling, greedy, wasteful])
 def test_bad_workers_cost_time_only(bad: Does, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silence, nonsense and exchanges that lose pods are replaced by work done here."""
+    """Silence, nonsense and exchanges that lose pods or cost more are replaced by work done here."""
     monkeypatch.setattr(pools, "_FIRST_SECONDS", 1.0)
     packing, crew = shared(populated(diligent, bad))
     assert wire(packing) == alone()[0]
@@ -188,6 +197,19 @@ def test_those_who_are_late_for_the_first_round_work_in_later_ones(monkeypatch: 
     assert wire(packing) == alone()[0]
     assert crew.lost > 0
     assert crew.answered > 0
+
+
+def test_a_queue_that_does_not_answer_costs_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that comes to no end is abandoned; the search goes on here."""
+    monkeypatch.setattr(pools, "_CONNECT_SECONDS", 0.05)
+
+    async def connect() -> WorkQueue:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    packing, crew = shared(connect)
+    assert wire(packing) == alone()[0]
+    assert crew.answered == 0
 
 
 def test_without_a_broker_everything_is_done_here() -> None:

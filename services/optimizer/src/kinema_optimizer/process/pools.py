@@ -21,11 +21,13 @@ from kinema_core.runtime.work import WorkQueue
 from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.instance import PackingProblem
 from kinema_optimizer.process.wire import Found, Item, data_of, faults, found_in, packed
-from kinema_optimizer.search.neighbourhood import Exchange, Guide
+from kinema_optimizer.search.neighbourhood import BETTER, Exchange, Guide, saving_of
 from kinema_optimizer.search.tasks import Crew, Errand
 
 T = TypeVar("T")
 
+_CONNECT_SECONDS: Final = 2.0
+"""How long connecting to the queue and sharing the problem may take in a round."""
 _FIRST_SECONDS: Final = 4.0
 """How long the first answers may take: those who work load the problem before."""
 _LEAST_SECONDS: Final = 1.0
@@ -96,7 +98,7 @@ class SharedCrew:
         return [here[index] if one is None else one.exchange for index, one in enumerate(found)]
 
     def _checked(self, guide: Guide, errand: Errand, data: bytes | None) -> Found | None:
-        """The outcome in an answer; None where there is none that may be carried out."""
+        """Return the outcome in an answer; None unless it obeys every rule and costs less than the step."""
         if data is None:
             return None
         try:
@@ -104,7 +106,11 @@ class SharedCrew:
         except WireError as error:
             _LOG.warning("answer refused", error=str(error))
             return None
-        wrong = () if found.exchange is None else faults(guide.problem, errand.step, found.exchange)
+        if found.exchange is None:
+            return found
+        wrong = faults(guide.problem, errand.step, found.exchange)
+        if not wrong and saving_of(guide, errand.step, found.exchange) <= BETTER:
+            wrong = ("an exchange does not cost less than its step",)
         if wrong:
             _LOG.warning("answer refused", error=wrong[0])
         return None if wrong else found
@@ -112,9 +118,10 @@ class SharedCrew:
     async def _round(self, guide: Guide, errands: Sequence[Errand]) -> list[bytes | None]:
         """The answers in the order of the errands, None for those that did not come in time."""
         try:
-            work = await self._connected()
-            problem, way = await self._share(work, guide)
-        except BusError as error:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                work = await self._connected()
+                problem, way = await self._share(work, guide)
+        except (BusError, TimeoutError) as error:
             _LOG.warning("work queue cannot be used", error=str(error))
             return [None] * len(errands)
         began = time.monotonic()

@@ -155,7 +155,7 @@ def faults(problem: PackingProblem, step: Step, exchange: Exchange) -> tuple[str
         booted=contents(exchange.boots),
         unplaced=np.zeros(len(problem.pending), dtype=np.int64),
     )
-    return flaws(_part(problem, step, nodes), packing)
+    return flaws(_part(problem, step, nodes, packing), packing)
 
 
 def _form_faults(problem: PackingProblem, filled: Sequence[Filling]) -> list[str]:
@@ -170,8 +170,8 @@ def _form_faults(problem: PackingProblem, filled: Sequence[Filling]) -> list[str
     return found
 
 
-def _part(problem: PackingProblem, step: Step, nodes: Sequence[int]) -> PackingProblem:
-    """The problem of the step's nodes alone; machines are as many as the step has and may boot besides."""
+def _part(problem: PackingProblem, step: Step, nodes: Sequence[int], packing: Packing) -> PackingProblem:
+    """Return the problem of the step's nodes alone, with as many machines as the step has and may boot besides."""
     some = np.array(nodes, dtype=np.int64)
     stays = _rows(problem.stays, nodes)
     deleted = np.arange(len(nodes)) >= len(step.kept)
@@ -181,8 +181,10 @@ def _part(problem: PackingProblem, step: Step, nodes: Sequence[int]) -> PackingP
         [min(UNLIMITED, step.allowance.get(m, UNLIMITED) + booted[m]) for m in range(len(problem.machines))],
         dtype=np.int64,
     )
+    mine = np.concatenate([stays.classes, packing.changes.classes, packing.booted.classes])
     return replace(
         problem,
+        conflicts=problem.conflicts[np.isin(problem.conflicts, mine).all(axis=1)],
         pending=np.zeros_like(problem.pending),
         rolled=pool,  # they all need a place, and may not be left without one
         nodes=tuple(problem.nodes[e] for e in nodes),

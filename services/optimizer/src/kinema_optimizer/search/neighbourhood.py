@@ -65,13 +65,11 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """What replaces the nodes of a step, and by how much it costs less."""
+    """What replaces the nodes of a step."""
 
     kept: Mapping[int, Filling]
     """Existing nodes that are kept, with what changes there; the others of the step are deleted."""
     boots: tuple[Filling, ...]
-    saving: float
-    """Micro-USD per hour, moves at their price."""
 
 
 def generated(view: View) -> tuple[Floats, list[Column] | None]:
@@ -87,6 +85,20 @@ def generated(view: View) -> tuple[Floats, list[Column] | None]:
         return view.task.guess, None
     whole = None if chosen is None else exactly(view.task, chosen)
     return prices, None if whole is None else [view.cheapest(column) for column in whole]
+
+
+def saving_of(guide: Guide, step: Step, exchange: Exchange) -> float:
+    """Return by how much the exchange costs less than the step, micro-USD per hour, moves at their price."""
+    before = _price(guide, step.kept, (*step.changes, *step.boots))
+    return before - _price(guide, tuple(exchange.kept), (*exchange.kept.values(), *exchange.boots))
+
+
+def _price(guide: Guide, kept: Sequence[int], fillings: Sequence[Filling]) -> float:
+    """Return the price of the nodes kept and booted, and of the moves to them."""
+    problem = guide.problem
+    booted = [one.machine for one in fillings if one.machine >= 0]
+    nodes = problem.node_price[list(kept)].sum() + problem.machine_price[booted].sum()
+    return float(nodes + sum(np.maximum(one.counts, 0) @ guide.move_price[one.classes] for one in fillings))
 
 
 def carried_out(state: State, step: Step, exchange: Exchange) -> State:
@@ -158,7 +170,7 @@ class View:
                 best, price = Column(i, column.counts), place.price
         return best
 
-    def exchange(self, chosen: list[Column], saving: float) -> Exchange:
+    def exchange(self, chosen: list[Column]) -> Exchange:
         """The columns in terms of nodes and classes."""
         fixed = self.guide.problem.node_fixed
         nobody = np.zeros(len(self.mine), dtype=np.int64)  # a fixed node without a column gives up whom it may
@@ -172,7 +184,7 @@ class View:
             elif len(used):
                 machine = self.machines[column.place - len(self.existing)]
                 boots.append(Filling(machine, self.mine[used], column.counts[used]))
-        return Exchange(kept, tuple(boots), saving)
+        return Exchange(kept, tuple(boots))
 
     def _change(self, e: int, column: Column) -> Filling:
         """What a column changes on an existing node; its pods of classes that the task does not have are elsewhere."""

@@ -37,7 +37,7 @@ from kinema_optimizer.search.first_plan import (
     on_sale,
     with_reused,
 )
-from kinema_optimizer.search.neighbourhood import Guide, Step, carried_out, picks
+from kinema_optimizer.search.neighbourhood import Guide, Step, carried_out, picks, saving_of
 from kinema_optimizer.search.progress import Progress, Report
 from kinema_optimizer.search.retention_lp import Selection
 from kinema_optimizer.search.tasks import ALIKE, Crew, Errand, Threads
@@ -338,11 +338,12 @@ class _Search:
         steered: bool = False,
         most: int = _ROUNDS,
     ) -> tuple[Guide, State]:
-        """Rounds of steps until the stop rule ends the phase, or nothing has been found for long; and the last guide.
+        """Rounds of steps until the stop rule ends the phase, or nothing has been found for long.
 
         Tries come first: how long they take tells how long columns will.
 
-        Steered: the price of moves follows what is allowed, and the cheapest state counts.
+        Returns the best state, and the last guide. Steered: the price of moves follows what is allowed, and the
+        cheapest state counts; else the cheapest with moves at their price.
         Not deep: tries alone.
         """
         self.stop.begin(phase)
@@ -363,7 +364,7 @@ class _Search:
                 after = state if exchange is None else carried_out(state, step, exchange)
                 if exchange is not None and allowed(after):
                     state = after
-                    gains[columns] += exchange.saving
+                    gains[columns] += saving_of(guide, step, exchange)
                 refused |= exchange is not None and state is not after
             idle = idle + 1 if state is before else 0
             if state is not before:
@@ -372,9 +373,11 @@ class _Search:
                     self._tell(phase, cost, state)
                 self.least = min(self.least, cost)
             if steered:
-                known, best = best, min(best, state, key=lambda one: cost_of(self.problem, one))
+                known, best = best, min(best, state, key=partial(cost_of, self.problem))
                 stale = stale + 1 if best is known else 0
                 guide = self._steered(guide, dearer=refused, stale=stale >= _STALE)
+            elif state is not before:
+                best = min(best, state, key=partial(self._worth, guide))
             done = idle >= _IDLE or not steps or turn == most
             # The way that gained more when it was last tried, and now and then the other; where the price of moves is
             # another each round, tries: there are more rounds of them.
@@ -384,7 +387,7 @@ class _Search:
             if reason is not None:
                 self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
                 break
-        return guide, best if steered else state
+        return guide, best
 
     def _steps(self, guide: Guide, state: State, turn: int, *, deep: bool) -> tuple[list[Step], bool]:
         """Steps of a round, and whether by column generation: not where few nodes have too many classes for it."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
-from kinema_optimizer.search.neighbourhood import BETTER, Exchange, Guide, Step, generated, view_of
+from kinema_optimizer.search.neighbourhood import BETTER, Exchange, Guide, Step, generated, saving_of, view_of
 from kinema_optimizer.search.ruin_recreate import tried
 
 ALIKE: Final = 100
@@ -61,5 +61,5 @@ def better(guide: Guide, errand: Errand) -> Exchange | None:
         view = replace(view, task=replace(view.task, guess=prices))
         begun, tries = made or now, min(tries, _AFTERWARDS)
     found = tried(view, begun, tries=tries, seed=errand.seed)
-    saving = view.cost(now) - view.cost(found)
-    return view.exchange(found, saving) if saving > BETTER else None
+    exchange = view.exchange(found)
+    return exchange if saving_of(guide, errand.step, exchange) > BETTER else None
