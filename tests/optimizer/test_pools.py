@@ -23,7 +23,9 @@ from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
 
-def pooled(limit: int, *, pending: tuple[int, int], running: int = 0, dear: bool = True) -> tuple[Cluster, tuple[Offer, ...]]:
+def pooled(
+    limit: int, *, pending: tuple[int, int], running: int = 0, dear: bool = True
+) -> tuple[Cluster, tuple[Offer, ...]]:
     """Pods pinned to zone a or b, each of which fills a node of a pool; and a dear machine without a limit."""
     pins = [PlacementRules(node_selector=FrozenMap({"topology.kubernetes.io/zone": zone})) for zone in ("a", "b")]
     pods = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from benchmarks.assemble import PodClass, assemble
@@ -17,7 +19,7 @@ from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import PackingProblem, cost, flaws, moves
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.search.search import Found, Wish, placed_as_it_is, search
-from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
+from kinema_optimizer.solvers.stopping import Ends, RecordedStop, WorkStop
 
 
 def boutique_problem(replicas: int = 60, nodes: int = 70) -> Compiled:
@@ -86,6 +88,25 @@ def test_a_search_ends_where_a_recorded_one_ended() -> None:
     solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=first.stops)
     again = search(problem.packing, problem.relaxed, Wish(), RecordedStop(solve))
     assert same(first, again)
+
+
+@pytest.mark.parametrize("wish", [Wish(), Wish(max_moves=200), Wish(move_price=300)])
+def test_every_phase_that_begins_is_recorded(wish: Wish) -> None:
+    """Two searches of one plan share one record: a phase without a stop would take that of the other search."""
+    begun: list[str] = []
+
+    class Counting(WorkStop):
+        def begin(self, phase: str) -> None:
+            begun.append(phase)
+            super().begin(phase)
+
+        def beside(self, phase: str) -> Ends:
+            begun.append(phase)
+            return super().beside(phase)
+
+    problem = boutique_problem(20, 24)
+    found = search(problem.packing, problem.relaxed, wish, Counting(3))
+    assert Counter(one.phase for one in found.stops) == Counter(begun)
 
 
 def test_a_search_without_time_gives_the_plan_that_is_made_anew() -> None:

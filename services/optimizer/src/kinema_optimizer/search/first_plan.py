@@ -480,14 +480,14 @@ class Running:
         """The plan that is made anew, whatever moves: the bound begins with it, too."""
         return anew(self.problem, self.kinds, self.guide.enemies, self.prices)
 
-    def within(self, most: int, price: float, mean: float, over: Callable[[int], bool]) -> tuple[State, float]:
+    def within(self, most: int, price: float, mean: float, ends: Callable[..., bool]) -> tuple[State, float]:
         """The best of several plans with so many moves at this price of one, and what one more would save at most.
 
         Args:
             most: moves, pods.
             price: of a move, micro-USD per hour.
             mean: cost per pod of the cheapest plan known, likewise.
-            over: whether there is no time for more than so many.
+            ends: whether no time is left after so many plans, the `last` one or not.
         """
         problem = self.problem
         weights, lost = problem.disruption / 1000.0, losses(problem, self.now.unplaced)
@@ -496,7 +496,7 @@ class Running:
             kept = self.selection.keep(weights * (price + extra * mean), int(most * share))
             found.append(self.plan(kept, int(most * share)))
             saved = max(saved, kept.move_price)
-            if over(turn):
+            if ends(turn, last=turn == len(_LIMITS) * len(_EXTRA)):
                 break
 
         def worth(state: State) -> float:

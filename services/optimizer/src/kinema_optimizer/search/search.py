@@ -5,8 +5,8 @@
 3. Improvement: rounds of steps over disjoint sets of nodes (`adapters.neighbourhood`), run side by side and carried out
    in a fixed order: what comes out depends on problem, seed and number of rounds, not on who was faster.
 
-Costs are prices of nodes plus the price of moves. Every packing that leaves here is verified (`instance.flaws`); one that
-breaks a rule is replaced by the cluster as it is.
+Costs are prices of nodes plus the price of moves. Every packing that leaves here is verified (`instance.flaws`); one
+that breaks a rule is replaced by the cluster as it is.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class _Search:
         self.least = cost_of(problem, now)
         self.most = self._most(now)
         self._tell("start", self.least, now)
-        if self._over("start", 0):
+        if self._ends("start", 0, last=True):
             best = self._at_once(guide, kinds, now)
         elif not problem.stays.totals(len(problem.pending), ~problem.node_fixed | problem.gives).any():
             best = self._to_the_end(*self._cheapest(guide, kinds, now, _LAST))
@@ -227,7 +227,7 @@ class _Search:
         priced = self._at(guide, price)
         if self.most is not None:
             self.stop.begin(_STARTS)
-            first, saved = running.within(self.most, price, self._mean(), partial(self._over, _STARTS))
+            first, saved = running.within(self.most, price, self._mean(), partial(self._ends, _STARTS))
             priced = self._at(guide, max(price + saved, _FIRST * self._mean()))
             last = self._rounds(priced, first, _LAST, self._allowed, steered=True)
             return self._to_the_end(*last, self._allowed, steered=True)
@@ -275,11 +275,11 @@ class _Search:
         guide = running.guide
         cheapest = with_reused(self.problem, self._cheapest(guide, running.kinds, running.now, "search")[1])
         self.stop.begin("selection")
-        if self._over("selection", 0):
+        if self._ends("selection", 0):
             return cheapest
         small = self._at(guide, _SMALL * self._mean())
         chosen = running.selection.keep(small.move_price)
-        if self._over("selection", 1):
+        if self._ends("selection", 1, last=True):
             return cheapest
         _, near = self._rounds(small, running.plan(chosen), "near")
         self.least = min(cost_of(self.problem, one) for one in (cheapest, near))
@@ -305,11 +305,14 @@ class _Search:
                 break
         return state
 
-    def _over(self, phase: str, turn: int, coming: str = "") -> bool:
-        """Whether a phase ends at this callback; notes it down."""
+    def _ends(self, phase: str, turn: int, *, coming: str = "", last: bool = False) -> bool:
+        """Return whether the stop rule ends a phase at this callback, and record that it does.
+
+        The `last` callback of a phase is recorded in any case: a replay finds a stop for each phase that it begins.
+        """
         ended = self.stop.ends(turn, coming)
-        if ended is not None:
-            self.stops.append(Stop(reason=ended, phase=phase, iteration=turn))
+        if ended is not None or last:
+            self.stops.append(Stop(reason=ended or "optimal", phase=phase, iteration=turn))
         return ended is not None
 
     def _tell(self, phase: str, cost: int, state: State) -> None:
@@ -350,8 +353,9 @@ class _Search:
         if (cost := cost_of(self.problem, state)) < self.least:
             self.least = cost
             self._tell(phase, cost, state)
-        if self._over(phase, 0, _WAYS[False]):
+        if self._ends(phase, 0, coming=_WAYS[False]):
             return guide, state
+        worth = partial(cost_of, self.problem) if steered else partial(self._worth, guide)
         idle, stale, best, columns = 0, 0, state, False
         gains = {True: np.inf, False: 0.0}
         for turn in range(1, most + 1):
@@ -372,20 +376,16 @@ class _Search:
                 if phase != _SOON or cost < self.least:
                     self._tell(phase, cost, state)
                 self.least = min(self.least, cost)
+            known, best = best, min(best, state, key=worth)
             if steered:
-                known, best = best, min(best, state, key=partial(cost_of, self.problem))
                 stale = stale + 1 if best is known else 0
                 guide = self._steered(guide, dearer=refused, stale=stale >= _STALE)
-            elif state is not before:
-                best = min(best, state, key=partial(self._worth, guide))
             done = idle >= _IDLE or not steps or turn == most
             # The way that gained more when it was last tried, and now and then the other; where the price of moves is
             # another each round, tries: there are more rounds of them.
             better = gains[True] > gains[False] or (not steered and gains[True] == gains[False])
             columns = deep and better != ((turn + 1) % _OTHER == 0)
-            reason = self.stop.ends(turn, _WAYS[columns]) or ("optimal" if done else None)
-            if reason is not None:
-                self.stops.append(Stop(reason=reason, phase=phase, iteration=turn))
+            if self._ends(phase, turn, coming=_WAYS[columns], last=done) or done:
                 break
         return guide, best
 
