@@ -11,10 +11,10 @@ from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.bounds.assignment_lp import Relaxation
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.problem.classes import Question
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import flaws
 from kinema_optimizer.problem.node_types import Kinds
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import State, packing_of
 from kinema_optimizer.search import search as search_module
 from kinema_optimizer.search.first_plan import construct

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tests.optimizer.test_shared_search import alone, problem
 
+from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.solution import NOTHING, Filling, filling
 from kinema_optimizer.process.wire import (
     Found,
-    WireError,
     data_of,
     faults,
     found_in,

@@ -31,7 +31,7 @@ from kinema_core.runtime.work import Item, MemoryQueue, MemoryWork, WorkQueue, c
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Packing, PackingProblem, flaws
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.problem.solution import Filling, NOTHING
+from kinema_optimizer.problem.solution import NOTHING, Filling
 from kinema_optimizer.process import pools
 from kinema_optimizer.process.client import InChild
 from kinema_optimizer.process.pools import SharedCrew

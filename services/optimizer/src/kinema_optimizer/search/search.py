@@ -24,7 +24,7 @@ from kinema_optimizer.bounds.assignment_lp import Relaxation, relax
 from kinema_optimizer.bounds.background import CLASSES, Bounding
 from kinema_optimizer.bounds.certificate import Bound
 from kinema_optimizer.problem.arrays import Ints
-from kinema_optimizer.problem.instance import Packing, PackingProblem, UNLIMITED, enemies_of, flaws, losses
+from kinema_optimizer.problem.instance import UNLIMITED, Packing, PackingProblem, enemies_of, flaws, losses
 from kinema_optimizer.problem.node_types import Kinds, kinds_of
 from kinema_optimizer.problem.solution import State, cost_of, moved, packing_of
 from kinema_optimizer.search.first_plan import (
