@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.decider.cases import PLAN_ID, PROPOSED, Court, event, halved, refusal
-from tests.support.builders import cluster, deployed, full, node, offer, offers
+from tests.support.builders import amounts, cluster, deployed, full, node, offer, offers
 from tests.support.plans import plan_for
 
 from kinema_core.events import (
@@ -24,6 +24,7 @@ from kinema_core.events import (
     PlanApproved,
     PlanRejected,
     PlanStep,
+    Resize,
 )
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_core.runtime.stage import Moment
@@ -224,6 +225,24 @@ async def test_change_must_pay_back_while_it_lasts(life: int, accepted: bool) ->
     before, plan = swapped()
     court = Court(expected_plan_lifetime_seconds=life, transition_seconds=300, restart_price_micro_usd=0)
     body = await court.judge(plan, before)
+    assert isinstance(body, PlanAccepted) is accepted, body
+    if isinstance(body, PlanRejected):
+        assert body.rule == "payback"
+
+
+@pytest.mark.parametrize(("price", "accepted"), [(4250, True), (4251, False)])
+async def test_lower_requests_pay_back_by_the_room_that_they_free(price: int, accepted: bool) -> None:
+    """A resize alone saves no node: it is worth the share of the nodes' price that it frees, 1/8 of 0.068 USD/h."""
+    before = cluster(
+        node("n1", price="0.068", cpu=4000, memory=4096), deployed("web", ["n1"] * 2, cpu=1000, memory=512)
+    )
+    web = "Deployment/shop/web"
+    lower = Resize(workload=web, requests_before=amounts(1000, 512, pods=1), requests_after=amounts(500, 512, pods=1))
+    still = plan_for(before, offers())
+    rolled = [replace(one, strategy="rolling", requests=lower.requests_after) for one in still.placements]
+    steps = tuple(PlanStep(wave=1, action="move", node="n1", pod=one.pod) for one in rolled)
+    plan = replace(still, status="feasible", placements=tuple(rolled), restarts=2, resizes=(lower,), steps=steps)
+    body = await Court(restart_price_micro_usd=price, expected_plan_lifetime_seconds=3600).judge(plan, before)
     assert isinstance(body, PlanAccepted) is accepted, body
     if isinstance(body, PlanRejected):
         assert body.rule == "payback"

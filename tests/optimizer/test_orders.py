@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.model.test_check_rules import HOSTNAME, ZONE, apart, even, near
 from tests.optimizer.test_plans import actions, plan
@@ -9,7 +11,12 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.events import Offer, Plan
 from kinema_core.model.cluster import Cluster
+from kinema_optimizer.planning import planner
+from kinema_optimizer.planning.naming import nothing
+from kinema_optimizer.planning.ordering import attempt
 from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.planning.portfolio import Answer
+from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop
 
@@ -63,3 +70,14 @@ def test_moves_that_were_taken_out_for_want_of_an_order_are_counted() -> None:
     assert (actions(found)["n1"], actions(found)["n2"], found.moves) == ("keep", "delete", 1)
     assert found.figures["kept_in_place_without_an_order"] == 2
     assert found.cost.lower_bound < found.cost.after
+
+
+def test_the_cheaper_of_two_ordered_plans_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A next best answer of the exact model that is dearer than the first is compared with that of the search."""
+    state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=300))
+
+    def dear(problem: Compiled, answer: Answer, **_: object) -> tuple[Answer, Plan, frozenset[str]]:
+        return replace(answer, shuffles=True), attempt(problem, nothing(problem))[0], frozenset({"shop/web-0"})
+
+    monkeypatch.setattr(planner, "_in_waves", dear)
+    assert actions(plan(state, (offer("m4"),))) in ({"n1": "keep", "n2": "delete"}, {"n1": "delete", "n2": "keep"})

@@ -36,6 +36,12 @@ class Case:
         return self.plan.mode == "reschedule"
 
     @property
+    def only_resizes(self) -> bool:
+        """Whether the plan changes requests of pods where they are, and nothing else."""
+        plan = self.plan
+        return bool(plan.resizes) and not plan.moves and all(node.action == "keep" for node in plan.nodes)
+
+    @property
     def energy(self) -> bool:
         """Whether the plan was made to save energy: then all that is compared below is in microwatts."""
         return self.plan.cost.unit == "W"
@@ -105,6 +111,24 @@ class Case:
         deleted = {node.name for node in self.adapted.plan.nodes if node.action == "delete"}
         kept = sum(price for name, price in self.prices.items() if name not in deleted)
         return kept + self.booted
+
+    @cached_property
+    def freed(self) -> Fraction:
+        """What the room costs per hour that falling requests leave: CPU and memory are half of a node's price each."""
+        share = Fraction(0)
+        for name in ("cpu", "memory"):
+            whole = sum(node.allocatable.get(name, 0) for node in self.cluster.nodes)
+            if whole:
+                share += Fraction(self._fallen(name), 2 * whole)
+        return share * self.cost_now
+
+    def _fallen(self, name: str) -> int:
+        """By how much the requests of all resized pods fall together."""
+        pods = self.cluster.pods_by_workload
+        return sum(
+            (one.requests_before.get(name, 0) - one.requests_after.get(name, 0)) * len(pods.get(one.workload, ()))
+            for one in self.plan.resizes
+        )
 
     @cached_property
     def seconds_since_proposal(self) -> float:

@@ -175,10 +175,14 @@ def drift(case: Case) -> Objection | None:
 
 
 def saving(case: Case) -> Objection | None:
-    """The new cost is at most (1 − min_savings_fraction) × the cost of now (thesis, algorithm 7)."""
+    """The new cost is at most (1 − min_savings_fraction) × the cost of now (thesis, algorithm 7).
+
+    A plan that only changes requests must not cost more: later plans save what it frees.
+    """
     if not case.saves:
         return None
-    most = (1 - share(case.limits.min_savings_fraction)) * case.cost_now
+    least = Fraction(0) if case.only_resizes else share(case.limits.min_savings_fraction)
+    most = (1 - least) * case.cost_now
     if case.cost_new <= most:
         return None
     unit, per = case.unit, case.figure
@@ -220,13 +224,15 @@ def feasible(case: Case) -> Objection | None:
 def payback(case: Case) -> Objection | None:
     """What the change costs comes back while the plan is expected to last.
 
-    Nodes side by side, temporary nodes, restarts.
+    Nodes side by side, temporary nodes, restarts. A plan that only changes requests earns the price of the room that it
+    frees.
     """
     if not case.saves:
         return None
     limits, plan = case.limits, case.plan
     risk = case.restart_risk
-    saved = (case.cost_now - case.cost_new) * share(limits.expected_plan_lifetime_seconds) / 3600
+    hourly = case.freed if case.only_resizes else case.cost_now - case.cost_new
+    saved = hourly * share(limits.expected_plan_lifetime_seconds) / 3600
     double_run = (case.booted + case.rented) * share(limits.transition_seconds) / 3600
     restarts = risk * (limits.restart_micro_watt_hours if case.energy else limits.restart_price_micro_usd)
     price = double_run + restarts

@@ -15,7 +15,7 @@ import msgspec
 
 from kinema_core.events import Cost, Offer, Placement, Plan, PlanNode, Pod, Unplaced
 from kinema_core.model.checker.free_places import Vacancies, Vacancy
-from kinema_core.model.checker.view import MICRO, View, view_of
+from kinema_core.model.checker.view import MICRO, View, expected_requests, view_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
 
@@ -31,7 +31,8 @@ def with_leftovers(
     if not left:
         return plan
     view = view_of(plan, cluster, tuple(offers), now=now, options=options)
-    waiting = [view.pods[key] for key in left if view.pods[key].node is None and key not in view.mobility.held]
+    waiting = [_resized(view, view.pods[key]) for key in left if key not in view.mobility.held]
+    waiting = [pod for pod in waiting if pod.node is None]
     if not waiting:
         return plan
     vacancies = Vacancies(view)
@@ -41,8 +42,14 @@ def with_leftovers(
     swapped, ousted = _swapped(vacancies, view, [pod for pod in waiting if pod.key not in found])
     seated += swapped
     if ousted:
-        seated += _all_seated(vacancies, sorted(ousted, key=_precedence))
+        seated += _all_seated(vacancies, sorted((_resized(view, pod) for pod in ousted), key=_precedence))
     return _with_seats(plan, seated, ousted) if seated else plan
+
+
+def _resized(view: View, pod: Pod) -> Pod:
+    """Return the pod with the requests that its workload has after the plan."""
+    resize = view.resized.get(view.workload_key(pod) or "") if view.resized else None
+    return msgspec.structs.replace(pod, requests=expected_requests(pod, resize))
 
 
 def _precedence(pod: Pod) -> tuple[int, str]:

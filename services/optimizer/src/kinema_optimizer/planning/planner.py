@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -20,7 +21,7 @@ from kinema_optimizer.exact.thesis_model import LiteralResult, solve_literal
 from kinema_optimizer.planning.naming import nothing, of_packing, of_solution
 from kinema_optimizer.planning.ordering import ATTEMPTS, attempt, counting, exceeds, ordered, rank
 from kinema_optimizer.planning.plan import concluded
-from kinema_optimizer.planning.portfolio import Answer, is_dense, left_out, plainly, solved, without_moves_of
+from kinema_optimizer.planning.portfolio import Answer, is_dense, left_out, node_cost, plainly, solved, without_moves_of
 from kinema_optimizer.planning.rule_prices import rule_prices
 from kinema_optimizer.planning.unplaceable import with_waiting
 from kinema_optimizer.planning.watch import Watch
@@ -77,6 +78,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     watch = Watch()
     asked = _Asked(cluster, offers, now, settings, mode)
     made = _no_dearer(asked, forecasts, crew, stop, watch.reporting(progress))
+    made = made.of(*_worthwhile(asked, forecasts, made.task, made.plan))
     task, answer = made.task, made.answer
     binding, looked = rule_prices(task.problem, made.first, stop)
     solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
@@ -104,7 +106,7 @@ def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are nam
     task = asked.task(forecasts)
     given = incumbent.answer
     outcome = of_packing(task.problem, given) if isinstance(given, Packing) else of_solution(task.problem, given)
-    task, plan = _staying(asked, forecasts, task, ordered(task.problem, outcome)[0])
+    task, plan = _worthwhile(asked, forecasts, task, ordered(task.problem, outcome)[0])
     return task.concluded(msgspec.structs.replace(plan, solve=solve), lower_bound=incumbent.bound, proven=False)
 
 
@@ -146,6 +148,14 @@ class _Made:
     answer: Answer
     plan: Plan
 
+    def of(self, task: _Task, plan: Plan) -> _Made:
+        """Return the same with another plan; what was proven of a task with other requests is proven no more."""
+        if plan is self.plan:
+            return self
+        bound = min(self.answer.lower_bound, lower_bound(task.problem.relaxed).value)
+        answer = replace(self.answer, lower_bound=bound, proven=False)
+        return _Made(task, replace(self.first, least=None), answer, plan)
+
 
 def _no_dearer(
     asked: _Asked, forecasts: tuple[WorkloadForecast, ...], crew: Crew | None, stop: StopRule, report: Report
@@ -157,12 +167,8 @@ def _no_dearer(
     may lower them.
     """
     task = asked.task(forecasts)
-    if not lowers(task.problem.resizes):
+    if not lowers(task.problem.resizes) or not is_dense(task.problem):  # the search of a large one uses up the time
         return _made(task, asked.wish(task, crew), stop, report)
-    if not is_dense(task.problem):  # the time is used up once
-        made = _made(task, asked.wish(task, crew), stop, report)
-        task, plan = _staying(asked, forecasts, task, made.plan)
-        return replace(made, task=task, plan=plan)
     with stop.part(LOWERED_SHARE):
         made = _made(task, asked.wish(task, crew), stop, report)
     task = asked.task(raised(forecasts))
@@ -177,23 +183,63 @@ def _no_dearer(
     return replace(best, answer=replace(best.answer, lower_bound=bound, stops=stops))
 
 
-def _staying(asked: _Asked, forecasts: tuple[WorkloadForecast, ...], task: _Task, plan: Plan) -> tuple[_Task, Plan]:
-    """The plan, or that of nothing where it is dearer than the cluster is now for requests that only fall."""
-    if not lowers(task.problem.resizes) or worth(plan) <= (False, 0, round(plan.cost.before * MICRO)):
+def _worthwhile(asked: _Asked, forecasts: tuple[WorkloadForecast, ...], task: _Task, plan: Plan) -> tuple[_Task, Plan]:
+    """Return the plan; where it saves nothing, one that keeps every node and every running pod where they are.
+
+    Requests that fall are then lowered in place. Workloads without room for that, or all, keep their requests.
+    """
+    if _has_purpose(forecasts, plan):
         return task, plan
-    still = asked.task(raised(forecasts))
-    if still.problem.resizes:
-        return task, plan
-    other, _ = ordered(still.problem, nothing(still.problem))
-    return (still, other) if worth(other) < worth(plan) else (task, plan)
+    tried = [forecasts] if _is_at_rest(plan) else [forecasts, raised(forecasts)]
+    while tried:
+        given = tried.pop(0)
+        still = asked.task(given)
+        rest, stuck = attempt(still.problem, nothing(still.problem))
+        blocked = _without_room(still.problem, stuck)
+        if not blocked and worth(rest) <= worth(plan) and _unplaced(rest) <= _unplaced(plan):
+            return still, rest
+        if blocked and given is forecasts:
+            tried.insert(0, tuple(one for one in given if one.workload not in blocked))
+    return task, plan
+
+
+def _has_purpose(forecasts: tuple[WorkloadForecast, ...], plan: Plan) -> bool:
+    """Whether a plan saves, raises requests, places pods, or lowers requests and changes nothing else."""
+    disordered, _, after = worth(plan)
+    if rising(plan.resizes) or (not disordered and after < round(plan.cost.before * MICRO)):
+        return True
+    if not disordered and _is_at_rest(plan):
+        return bool(plan.resizes) or not lowers(forecasts)
+    return not lowers(plan.resizes) and any(one.source is None for one in plan.placements)
+
+
+def _is_at_rest(plan: Plan) -> bool:
+    return not plan.moves and all(node.action == "keep" for node in plan.nodes)
+
+
+def _without_room(problem: Compiled, stuck: Collection[str]) -> frozenset[str]:
+    """Workloads with new requests whose pods have no order in place, or are not admitted any more where they are."""
+    cluster, admission = problem.question.cluster, problem.sites.admission
+    sites = {site.name: site for site in problem.sites.nodes}
+    resized = {one.workload: cluster.pods_by_workload[one.workload] for one in problem.resizes}
+    return frozenset(
+        workload
+        for workload, pods in resized.items()
+        for pod in pods
+        if pod.key in stuck or (pod.node in sites and admission.forbids(pod, sites[pod.node]) is not None)
+    )
+
+
+def _unplaced(plan: Plan) -> frozenset[str]:
+    return frozenset(one.pod for one in plan.unplaced)
 
 
 def _made(task: _Task, wish: Wish, stop: StopRule, report: Report) -> _Made:
     """The best plan of a task."""
-    answer = solved(task.problem, wish, stop, report)
-    first = answer
-    answer, plan, stuck = _in_waves(task.problem, answer, wish=wish, stop=stop, report=report)
-    if plan is None or answer.retried:  # pods wait for each other: is a plan from which moves can be taken out as good?
+    first = solved(task.problem, wish, stop, report)
+    answer, plan, stuck = _in_waves(task.problem, first, wish=wish, stop=stop, report=report)
+    # The next best answer of the exact model can be a poor one: is a plan from which moves can be taken out cheaper?
+    if plan is None or (answer.shuffles and answer is not first and _is_dearer(task.problem, plan, first)):
         plain, stops = answer.searched, answer.stops
         if plain is None:
             plain = plainly(task.problem, wish, stop, report)
@@ -206,6 +252,12 @@ def _made(task: _Task, wish: Wish, stop: StopRule, report: Report) -> _Made:
     if stuck and is_dense(task.problem):
         answer, plan = _with_some_unmoved(task, wish, stop, stuck, (answer, plan))
     return _Made(task, first, answer, plan)
+
+
+def _is_dearer(problem: Compiled, plan: Plan, first: Answer) -> bool:
+    """Whether a plan costs more, or leaves more pods out, than the answer that had no order."""
+    lost, price = len(first.outcome.lost), node_cost(problem, first.outcome)
+    return (len(plan.unplaced), round(plan.cost.after * MICRO)) > (lost, price)
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,6 @@ class Answer:
     stops: tuple[Stop, ...]
     shuffles: bool = False
     """Pods change places whatever that takes: perhaps no order of the moves is possible, and none can be taken out."""
-    retried: bool = False
-    """The first answer had no order; this one is the best without some of its moves, and need not be a good one."""
     least: int | None = None
     """Micro-USD per hour of the cheapest plan, where the exact model has proven it."""
     exact: tuple[TinyProblem, ExactResult] | None = None
@@ -326,7 +324,6 @@ def without_moves_of(
         proven=False,
         settled=False,
         stops=stops,
-        retried=searched is None and (stricter is None or not again.settled),
         searched=searched,
     )
 

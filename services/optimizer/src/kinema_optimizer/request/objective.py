@@ -136,7 +136,7 @@ def _contains(window: Window, now: datetime) -> bool:
     return (today in window.days and at >= window.start) or (yesterday in window.days and at < window.end)
 
 
-def lowers(changes: Iterable[Resize]) -> bool:
+def lowers(changes: Iterable[Resize | WorkloadForecast]) -> bool:
     """Whether the pods of some workload request less, and more of nothing."""
     return any(_only_falls(one) for one in changes)
 

@@ -1,0 +1,58 @@
+"""A plan that saves nothing changes no node and moves no pod."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.optimizer.falling import filled_cluster, lowered
+from tests.optimizer.instances import random_cluster
+from tests.optimizer.test_plans import forecast
+from tests.support.builders import NOW, cluster, deployed, node, offer
+
+from kinema_core.events import Offer, Plan, WorkloadForecast
+from kinema_core.model.checker.check import check_plan
+from kinema_core.model.cluster import Cluster
+from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import WorkStop
+
+
+def planned(state: Cluster, on_sale: tuple[Offer, ...], forecasts: tuple[WorkloadForecast, ...]) -> Plan:
+    """Return the checked plan after a fixed amount of work."""
+    stop = WorkStop(20)
+    plan = plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), forecasts=forecasts, stop=stop)
+    assert check_plan(plan, state, on_sale, NOW, ordered=True) == ()
+    return plan
+
+
+def changes(plan: Plan) -> tuple[set[str], int]:
+    """Return what the plan does to nodes, and the number of pods that change their node."""
+    return {item.action for item in plan.nodes}, plan.moves
+
+
+@settings(max_examples=12, deadline=None)
+@example(seed=3, limited=True)  # one plan of 14 moves at the cost of now
+@given(seed=st.integers(0, 10**6), limited=st.booleans())
+def test_a_plan_without_a_saving_lowers_requests_in_place_or_changes_nothing(seed: int, limited: bool) -> None:
+    """Unless it places pending pods, a plan at the cost of now has no node action and no move."""
+    state, on_sale = random_cluster(seed, pods=12, limited=True) if limited else filled_cluster(seed)
+    found = planned(state, on_sale, lowered(state, seed))
+    if found.cost.after >= found.cost.before and all(one.source is not None for one in found.placements):
+        assert changes(found) == ({"keep"}, 0)
+
+
+def test_requests_that_cannot_fall_in_place_do_not_move_pods() -> None:
+    """A node without room for second copies is not replaced by an identical one to lower requests."""
+    state = cluster(node("n1", price="0.05"), deployed("web", ["n1"] * 4, cpu=1000))
+    found = planned(state, (offer(price=50_000),), (forecast("web", cpu=1000, after=900),))
+    assert (found.status, found.resizes, *changes(found)) == ("nothing-better", (), {"keep"}, 0)
+
+
+def test_a_workload_without_room_does_not_keep_others_from_lower_requests() -> None:
+    """Each workload that can roll where it is gets its lower requests, whatever the others can do."""
+    full, half = deployed("full", ["n1"] * 4, cpu=950), deployed("half", ["n2"], cpu=1000)
+    state = cluster(node("n1", price="0.05"), node("n2", price="0.05"), full, half)
+    falls = forecast("full", cpu=950, after=940), forecast("half", cpu=1000, after=900)
+    found = planned(state, (offer(price=50_000),), falls)
+    assert ([one.workload for one in found.resizes], found.restarts) == (["Deployment/shop/half"], 1)
+    assert changes(found) == ({"keep"}, 0)
