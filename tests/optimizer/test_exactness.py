@@ -14,16 +14,15 @@ from tests.support.builders import NOW
 from tests.support.plans import plan_for as plan_by_hand
 
 from kinema_core.events import Plan
-from kinema_core.model.catalog import node_prices
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
-from kinema_optimizer.exact.build import MOST_PODS, tiny_problem_of
+from kinema_optimizer.exact.build import MOST_PODS, tiny_problem
 from kinema_optimizer.exact.model import TinyProblem
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
 from kinema_optimizer.exact.thesis_model import solve_literal
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.compile import compiled, sites_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
@@ -38,7 +37,7 @@ def problem_of(instance: Instance) -> TinyProblem:
     """The instance as the exact model sees it."""
     cluster, offers = instance.cluster, instance.offers
     question = Question(cluster, offers, NOW, "reschedule")
-    found = tiny_problem_of(question, mobility(cluster, NOW), node_prices(cluster, offers))
+    found = tiny_problem(question, sites_of(question))
     assert found is not None, "eight pods are never too many"
     return found
 
@@ -268,7 +267,7 @@ def equals_literal(seed: int, *, pods: int, limited: bool = False) -> bool:
     """Whether the models can be compared on a random cluster; they must then agree."""
     cluster, offers = random_cluster(seed, pods=pods, rules=False, limited=limited)
     question = Question(cluster, offers, NOW, "reschedule")
-    problem = tiny_problem_of(question, mobility(cluster, NOW), node_prices(cluster, offers))
+    problem = tiny_problem(question, sites_of(question))
     assert problem is not None
     if problem.rollouts or overdrawn(problem):
         return False
@@ -304,7 +303,7 @@ def test_a_cluster_that_is_too_large_is_no_tiny_problem() -> None:
     """Above so many movable pods the exact model is not made."""
     cluster, offers = random_cluster(1, pods=2 * MOST_PODS, rules=False)
     question = Question(cluster, offers, NOW, "reschedule")
-    assert tiny_problem_of(question, mobility(cluster, NOW), node_prices(cluster, offers)) is None
+    assert tiny_problem(question, sites_of(question)) is None
 
 
 def plan_in(mode_seed: int) -> Plan:

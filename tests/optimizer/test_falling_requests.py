@@ -16,12 +16,11 @@ from kinema_core.events import Offer, Plan, WorkloadForecast
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import mobility
 from kinema_optimizer.bounds.certificate import lower_bound
-from kinema_optimizer.exact.build import tiny_problem_of
+from kinema_optimizer.exact.build import tiny_problem
 from kinema_optimizer.exact.solve import solve_exact
 from kinema_optimizer.planning.planner import plan_for, plan_from
-from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.compile import compiled, sites_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.objective import MICRO, rising
 from kinema_optimizer.search.progress import Progress, incumbent_of
@@ -40,7 +39,7 @@ def plan(state: Cluster, on_sale: tuple[Offer, ...], forecasts: Forecasts = (), 
 def least_in_the_end(state: Cluster, on_sale: tuple[Offer, ...], forecasts: Forecasts) -> int | None:
     """Micro-USD per hour of the cheapest state with the new requests, however it is reached; None: not proven."""
     question = Question(state, on_sale, NOW, "reschedule", forecasts)
-    tiny = tiny_problem_of(question, mobility(state, NOW), node_prices(state, on_sale))
+    tiny = tiny_problem(question, sites_of(question))
     found = None if tiny is None else solve_exact(tiny, WorkStop(20_000), least_moves=False)
     return found.least if found is not None and found.proven else None
 

@@ -15,15 +15,13 @@ from tests.optimizer.test_exactness import problem_of, refusals, value
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
 from kinema_core.events import Node, PlacementRules, Plan
-from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import mobility
 from kinema_core.model.risk import ORDINARY, restart_risk
-from kinema_optimizer.exact.build import tiny_problem_of
+from kinema_optimizer.exact.build import tiny_problem
 from kinema_optimizer.exact.solve import solve_exact
 from kinema_optimizer.planning.ordering import exceeds
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.compile import compiled, sites_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
@@ -106,8 +104,7 @@ def test_the_exact_model_with_a_price_of_moves_equals_brute_force(price: int) ->
             continue
         assert best is not None, seed
         question = Question(instance.cluster, instance.offers, NOW, "reschedule", move_price=price)
-        facts, prices = mobility(instance.cluster, NOW), node_prices(instance.cluster, instance.offers)
-        problem = tiny_problem_of(question, facts, prices)
+        problem = tiny_problem(question, sites_of(question))
         assert problem is not None
         found, free = solve_exact(problem, WorkStop(20_000)), solve_exact(problem_of(instance), WorkStop(20_000))
         assert found is not None, seed

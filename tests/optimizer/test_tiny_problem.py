@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,15 +14,16 @@ from tests.model.test_check_rules import HOSTNAME, ZONE, apart, even, near
 from tests.support.builders import NOW, cluster, deployed, labels, node, offer, stateful
 
 from kinema_core.events import ClusterObject, HostPort, Offer, PlacementRules
-from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import mobility
-from kinema_optimizer.exact.build import tiny_problem_of
+from kinema_optimizer.exact.build import tiny_problem
 from kinema_optimizer.exact.cuts import barred, doubled
 from kinema_optimizer.exact.model import TinyProblem, TinySolution, as_it_is
 from kinema_optimizer.exact.solve import ExactResult, solve_exact
 from kinema_optimizer.exact.verify import flaws
+from kinema_optimizer.problem.compile import sites_of
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.service import plan_for
+from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
 SMALL = tuple(offer("m2", zone=zone, cpu=2000, memory=8 * 1024, price=85_000) for zone in "ab")
@@ -29,7 +32,7 @@ SMALL = tuple(offer("m2", zone=zone, cpu=2000, memory=8 * 1024, price=85_000) fo
 def problem_of(on: Cluster, on_sale: tuple[Offer, ...] = SMALL, **more: Any) -> TinyProblem:
     """The exact problem of a cluster."""
     question = Question(on, on_sale, NOW, "reschedule", **more)
-    found = tiny_problem_of(question, mobility(on, NOW), node_prices(on, on_sale))
+    found = tiny_problem(question, sites_of(question))
     assert found is not None
     return found
 
@@ -218,3 +221,45 @@ def test_a_solution_is_judged_in_integers(spoil: str) -> None:
         "overfull": replace(same, stay=({0: 1},), arrive=({0: 1},)),
     }
     assert flaws(problem, spoiled[spoil])
+
+
+def apart_everywhere(nodes: int) -> Cluster:
+    """Ten pods a node, a Deployment a node that keeps its pods on different nodes, and ten pods that wait."""
+    there = [node(f"n{e:04d}", zone="abc"[e % 3], machine="m8", cpu=8000, memory=32 * 1024) for e in range(nodes)]
+    pods = [
+        deployed(
+            f"w{w:04d}", [there[(w + k) % nodes].name for k in range(10)], cpu=600, rules=apart(f"w{w:04d}", HOSTNAME)
+        )
+        for w in range(nodes)
+    ]
+    return cluster(there, *pods, deployed("new", [None] * 10, cpu=3000, rules=apart("new", HOSTNAME)))
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many Python functions the work calls."""
+    counted = 0
+
+    def count(_frame: object, what: str, _argument: object) -> None:
+        nonlocal counted
+        counted += what == "call"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+def test_the_instance_of_a_few_pending_pods_grows_with_the_cluster_and_not_with_its_square() -> None:
+    """An autoscale iteration of 1,200 nodes and 12,000 pods models the rules of the pods that wait, and no others."""
+    on_sale = tuple(offer("m8", zone=zone, cpu=8000, memory=32 * 1024, price=380_000) for zone in "abc")
+    small, middle, large = (Question(apart_everywhere(nodes), on_sale, NOW, "autoscale") for nodes in (75, 300, 1200))
+    few, more = (calls(partial(tiny_problem, question, sites_of(question))) for question in (small, middle))
+    assert more < 6 * few
+    found = tiny_problem(large, sites_of(large))
+    assert found is not None
+    assert len(found.apart) == 1
+    made = plan_for(large.cluster, on_sale, now=NOW, settings=PlanningSettings(), mode="autoscale", stop=WorkStop(100))
+    assert made.cost.gap == 0
+    assert not made.unplaced

@@ -364,8 +364,10 @@ def affordable(problem: TinyProblem, machine: int, budget: int | None) -> int:
 
 
 def columns_of(problem: TinyProblem) -> int:
-    """How many columns the exact model has at the price that suffices, those of rules aside."""
+    """Return how many columns the exact model has at the price that suffices, those of rules aside."""
     budget = sufficient(problem)
     copies = [affordable(problem, m, budget) for m in range(len(problem.machines))]
-    found = 2 * len(problem.kinds) * len(problem.places) + sum(copies)
-    return found + sum(copies[m] for kind in problem.kinds for m in kind.machines)
+    found = len(problem.places) + sum(copies)
+    for kind in problem.kinds:
+        found += len(kind.nodes) + len(set(kind.homes)) + sum(copies[m] for m in kind.machines)
+    return found

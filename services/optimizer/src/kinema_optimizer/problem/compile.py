@@ -212,7 +212,7 @@ def compiled(question: Question) -> Compiled:
     Raises:
         PriceError: live nodes have no price; all of them are named.
     """
-    sites = _sites(question)
+    sites = sites_of(question)
     while True:
         draft = Draft.of(question, sites)
         hopeless = draft.hopeless()
@@ -222,7 +222,12 @@ def compiled(question: Question) -> Compiled:
         question = replace(question, forecasts=kept)
 
 
-def _sites(question: Question) -> Sites:
+def sites_of(question: Question) -> Sites:
+    """Return live nodes and offers as places for pods, what may move, and the reduced rules between pods.
+
+    Raises:
+        PriceError: live nodes have no price; all of them are named.
+    """
     cluster, percent = question.cluster, question.percent
     prices = node_prices(cluster, question.offers)
     facts = mobility(cluster, question.now, question.options)

@@ -58,6 +58,14 @@ class Even(Rule):
         return has and node_admits(self.eligible, name=site.name, labels=site.labels, taints=taints) is None
 
 
+@dataclass(frozen=True, eq=False)
+class Preferred(Rule):
+    """A preferred affinity term (`near`), or a preferred anti-affinity term."""
+
+    weight: int
+    near: bool
+
+
 @dataclass(frozen=True)
 class Between:
     """All rules between pods that are not terminating; each list in the order of the first pod that has the rule."""
@@ -91,6 +99,18 @@ def rules_between(cluster: Cluster) -> Between:
         apart=tuple(Apart(counted, tuple(pods)) for counted, pods in apart.items()),
         even=tuple(_even(spread, pods) for spread, pods in even.values()),
     )
+
+
+def preferred(cluster: Cluster, pods: Iterable[Pod]) -> tuple[Preferred, ...]:
+    """Return the preferred terms of these pods, each with those of them that have it."""
+    found: dict[tuple[Counted, int, bool], list[Pod]] = {}
+    for pod in pods:
+        for terms, near in ((pod.rules.affinity, True), (pod.rules.anti_affinity, False)):
+            for term in terms:
+                if term.weight:
+                    counted = Counted(term_scope(cluster, pod, term), term.topology_key)
+                    found.setdefault((counted, term.weight, near), []).append(pod)
+    return tuple(Preferred(counted, tuple(have), weight, near) for (counted, weight, near), have in found.items())
 
 
 def _even(spread: Spread, pods: Sequence[Pod]) -> Even:
