@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.machine_types import MachineType
 from kinema_optimizer.problem.arrays import Flags, Ints
-from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem, content
+from kinema_optimizer.problem.instance import UNLIMITED, Instance, content
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def assemble(
     classes: Sequence[PodClass],
     machines: Sequence[MachineType],
     running: Sequence[Running] | None = None,
-) -> PackingProblem:
+) -> Instance:
     """The problem: all pods pending when nothing runs, none of them when `running` nodes hold them."""
     found = tuple(running or ())
     kinds = sorted({(m.label, m.zone) for m in (*machines, *(node.machine for node in found))})
@@ -51,7 +51,7 @@ def assemble(
     if found and (stays.totals(len(classes)) != counts).any():
         message = "the running nodes do not hold every pod"
         raise ValueError(message)
-    return PackingProblem(
+    return Instance(
         resources=resources,
         requests=requests,
         pending=np.zeros_like(counts) if found else counts,
@@ -60,14 +60,14 @@ def assemble(
         conflicts=_ints([], (0, 2)),
         disruption=np.full(len(classes), 1000, dtype=np.int64),
         pods=np.ones(len(classes), dtype=np.int64),
-        leaves=np.ones(len(classes), dtype=bool),
+        releasable=np.ones(len(classes), dtype=bool),
         admits=np.array([[admitted(one, *kind) for one in classes] for kind in kinds], dtype=np.bool_),
         nodes=tuple(f"node-{index:05d}" for index in range(len(found))),
         node_price=_ints([node.machine.micro_usd_per_hour for node in found]),
         node_room=room - stays.loads(requests),
         node_row=_ints([row[node.machine.label, node.machine.zone] for node in found]),
         node_fixed=np.zeros(len(found), dtype=np.bool_),
-        node_bound=np.zeros(len(found), dtype=np.bool_),
+        node_keeps_all=np.zeros(len(found), dtype=np.bool_),
         stays=stays,
         old=content([{} for _ in found]),
         machines=tuple("/".join(filter(None, (m.name, m.zone))) for m in machines),

@@ -19,7 +19,7 @@ from benchmarks.clusters import cluster_of
 from benchmarks.machine_types import GIBIBYTE, ZONES, MachineType, family, machine_type
 from kinema_core.events import Offer
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.problem.instance import PackingProblem
+from kinema_optimizer.problem.instance import Instance
 
 MEBIBYTE: Final = 2**20
 PODS_PER_NODE: Final = 110
@@ -90,7 +90,7 @@ class Scene:
     machines: tuple[MachineType, ...]
     running: tuple[Running, ...] | None = None
 
-    def problem(self) -> PackingProblem:
+    def problem(self) -> Instance:
         """As the search takes it."""
         return assemble(self.resources, self.classes, self.machines, self.running)
 
@@ -99,9 +99,7 @@ class Scene:
         return cluster_of(self.resources, self.classes, self.machines, self.running)
 
 
-def openb(
-    pods_csv: Path, nodes_csv: Path, *, gpu: bool = False, running: bool = False, seed: int = 0
-) -> PackingProblem:
+def openb(pods_csv: Path, nodes_csv: Path, *, gpu: bool = False, running: bool = False, seed: int = 0) -> Instance:
     """The problem of `openb_scene`."""
     return openb_scene(pods_csv, nodes_csv, gpu=gpu, running=running, seed=seed).problem()
 
@@ -145,7 +143,7 @@ def _fleet(types: list[MachineType], classes: list[PodClass], *, share: float, s
     return found
 
 
-def large(pods: int = 12_000, *, running: bool = False, seed: int = 0) -> PackingProblem:
+def large(pods: int = 12_000, *, running: bool = False, seed: int = 0) -> Instance:
     """The problem of `large_scene`."""
     return large_scene(pods, running=running, seed=seed).problem()
 
@@ -181,7 +179,7 @@ _TOO_SMALL: Final = tuple(f"n2-{kind}-{vcpu}" for kind in ("standard", "highmem"
 
 def limit(
     pods: int = 150_024, *, deployments: int = 2_500, nodes: int = 5_000, running: bool = False, seed: int = 0
-) -> PackingProblem:
+) -> Instance:
     """The problem of `limit_scene`."""
     return limit_scene(pods, deployments=deployments, nodes=nodes, running=running, seed=seed).problem()
 

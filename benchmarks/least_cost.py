@@ -13,7 +13,7 @@ import numpy as np
 
 from kinema_optimizer.bounds.assignment_lp import compressed
 from kinema_optimizer.problem.arrays import Flags, Ints
-from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
+from kinema_optimizer.problem.instance import UNLIMITED, Instance
 from kinema_optimizer.solvers.lp import INFINITY, LinearProgram
 
 _Column: TypeAlias = list[tuple[int, float]]
@@ -26,7 +26,7 @@ class LeastCost:
     machine; and one per class on each node, of which no more stays than is kept of the node.
     """
 
-    def __init__(self, problem: PackingProblem) -> None:
+    def __init__(self, problem: Instance) -> None:
         self._problem = problem
         stays = problem.stays
         room = np.maximum(problem.node_room, 0) + stays.loads(problem.requests)

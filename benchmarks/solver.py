@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.assemble import PodClass, assemble
 from benchmarks.machine_types import MachineType
-from kinema_optimizer.problem.instance import Packing, PackingProblem, cost, flaws, moves
+from kinema_optimizer.problem.instance import Instance, Solution, cost, flaws, moves
 from kinema_optimizer.search.progress import Progress
 from kinema_optimizer.search.search import Wish, search
 from kinema_optimizer.solvers.stopping import ClockStop
@@ -17,7 +17,7 @@ from kinema_optimizer.solvers.stopping import ClockStop
 class Solved:
     """A checked answer. Money in micro-USD per hour, times in seconds since the solve began."""
 
-    packing: Packing
+    packing: Solution
     cost: int
     bound: int
     moves: int
@@ -33,7 +33,7 @@ class Solved:
 
 
 def solve(
-    problem: PackingProblem,
+    problem: Instance,
     *,
     seconds: float,
     seed: int = 0,

@@ -35,7 +35,7 @@ from kinema_core.runtime.embedded import NatsServer
 from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup
-from kinema_optimizer.problem.instance import Content, Packing, PackingProblem, flaws
+from kinema_optimizer.problem.instance import Content, Instance, Solution, flaws
 from kinema_optimizer.process.pools import SharedCrew
 from kinema_optimizer.search.search import Found, Wish, search
 from kinema_optimizer.search.tasks import Threads
@@ -87,7 +87,7 @@ def table(*, pods: int, rounds: int) -> dict[str, object]:
     return rows
 
 
-def _timed(problem: PackingProblem, wish: Wish, rounds: int) -> tuple[str, dict[str, object]]:
+def _timed(problem: Instance, wish: Wish, rounds: int) -> tuple[str, dict[str, object]]:
     began, worked = time.perf_counter(), time.process_time()
     found = search(problem, problem, wish, WorkStop(rounds))
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
@@ -111,7 +111,7 @@ def _quality(found: Found) -> dict[str, object]:
 
 
 def _shared(
-    problem: PackingProblem, run: Run, settings: RuntimeSettings, *, directory: Path, rounds: int
+    problem: Instance, run: Run, settings: RuntimeSettings, *, directory: Path, rounds: int
 ) -> tuple[str, dict[str, object]]:
     with (
         _workers(run.workers, settings, directory) as processes,
@@ -169,7 +169,7 @@ def _workers(count: int, settings: RuntimeSettings, directory: Path) -> Iterator
             process.wait(20)
 
 
-def _digest(packing: Packing) -> str:
+def _digest(packing: Solution) -> str:
     """Equal for equal packings."""
     arrays = [packing.keep, packing.boots, packing.unplaced]
     lists: tuple[Content, ...] = (packing.changes, packing.booted)

@@ -24,7 +24,7 @@ from kinema_core.events import Pod
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster, all_objects
 from kinema_core.model.mobility import mobility
-from kinema_optimizer.problem.instance import Packing, PackingProblem, content, cost, flaws, moves
+from kinema_optimizer.problem.instance import Instance, Solution, content, cost, flaws, moves
 
 PODS = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec
 a,12000,16384,1,1000,
@@ -53,9 +53,9 @@ def _small() -> dict[str, Scene]:
     }
 
 
-def _as_it_is(problem: PackingProblem) -> Packing:
+def _as_it_is(problem: Instance) -> Solution:
     nothing = content([{} for _ in problem.nodes])
-    return Packing(
+    return Solution(
         keep=np.ones(len(problem.nodes), dtype=np.bool_),
         changes=nothing,
         boots=np.zeros(0, dtype=np.int64),

@@ -12,7 +12,7 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import Plan
 from kinema_optimizer.problem.compile import Compiled
-from kinema_optimizer.problem.instance import Content, Packing, PackingProblem, content, displaced, enemies_of
+from kinema_optimizer.problem.instance import Content, Instance, Solution, content, displaced, enemies_of
 
 
 @dataclass
@@ -34,7 +34,7 @@ class _Bin:
 
 @dataclass
 class _Filler:
-    problem: PackingProblem
+    problem: Instance
     rng: random.Random
     enemies: Mapping[int, tuple[int, ...]]
     nodes: dict[int, _Bin]
@@ -80,7 +80,7 @@ class _Filler:
         return min([own, *shared])
 
 
-def random_packing(problem: PackingProblem, seed: int) -> Packing | None:
+def random_packing(problem: Instance, seed: int) -> Solution | None:
     """A packing that deletes some nodes, lets others give pods up, and puts everybody anywhere.
 
     None when some running pod found no place.
@@ -95,7 +95,7 @@ def random_packing(problem: PackingProblem, seed: int) -> Packing | None:
     leaving = _let_leave(problem, rng, nodes)
     filler = _Filler(problem, rng, enemies_of(problem), nodes)
     lost = np.zeros(len(problem.pending), dtype=np.int64)
-    gone = Packing(keep, content([{} for _ in keep]), np.zeros(0, dtype=np.int64), content([]), lost)
+    gone = Solution(keep, content([{} for _ in keep]), np.zeros(0, dtype=np.int64), content([]), lost)
     needy = [c for c, n in enumerate((displaced(problem, gone) + problem.rolled).tolist()) for _ in range(n)]
     needy += leaving
     rng.shuffle(needy)
@@ -103,7 +103,7 @@ def random_packing(problem: PackingProblem, seed: int) -> Packing | None:
         return None
     for c, n in enumerate(problem.pending.tolist()):
         lost[c] = sum(not filler.put(c) for _ in range(n))
-    return Packing(
+    return Solution(
         keep=keep,
         changes=content([nodes[e].changes() if e in nodes else {} for e in range(len(keep))]),
         boots=np.array([m for m, _ in filler.boots], dtype=np.int64),
@@ -112,12 +112,12 @@ def random_packing(problem: PackingProblem, seed: int) -> Packing | None:
     )
 
 
-def _let_leave(problem: PackingProblem, rng: random.Random, nodes: Mapping[int, _Bin]) -> list[int]:
+def _let_leave(problem: Instance, rng: random.Random, nodes: Mapping[int, _Bin]) -> list[int]:
     """Class of each pod that leaves a kept node; by chance."""
     share, found = rng.choice((0.0, 0.2, 0.7)), []
     for e, one in nodes.items():
-        for c, count in list(one.here.items()) if problem.gives[e] else ():
-            n = sum(rng.random() < share for _ in range(count)) if problem.leaves[c] else 0
+        for c, count in list(one.here.items()) if problem.node_releases[e] else ():
+            n = sum(rng.random() < share for _ in range(count)) if problem.releasable[c] else 0
             if n:
                 one.left[c] = n
                 one.here = {**one.here, c: count - n} if n < count else {d: m for d, m in one.here.items() if d != c}
@@ -126,7 +126,7 @@ def _let_leave(problem: PackingProblem, rng: random.Random, nodes: Mapping[int, 
     return found
 
 
-def plan_of(compiled: Compiled, packing: Packing) -> Plan:
+def plan_of(compiled: Compiled, packing: Solution) -> Plan:
     """The plan that names pods for a packing's counts: pending, then replaced, then those that leave, by name."""
     compiled = compiled.grouped
     names = [node.name for node in compiled.question.cluster.nodes]
@@ -158,14 +158,14 @@ def plan_of(compiled: Compiled, packing: Packing) -> Plan:
     )
 
 
-def _seats(compiled: Compiled, packing: Packing, c: int) -> Iterator[str]:
+def _seats(compiled: Compiled, packing: Solution, c: int) -> Iterator[str]:
     for e, node in enumerate(compiled.question.cluster.nodes):
         yield from [node.name] * max(0, dict(packing.changes.of(e)).get(c, 0))
     for i in range(len(packing.boots)):
         yield from [f"new-{i}"] * dict(packing.booted.of(i)).get(c, 0)
 
 
-def taken_apart(compiled: Compiled, packing: Packing) -> Packing:
+def taken_apart(compiled: Compiled, packing: Solution) -> Solution:
     """A packing of `compiled.packing` as one of `compiled.relaxed`, whose classes know no groups."""
     grouped, size = compiled.grouped, len(compiled.classes)
     parts = _parts(compiled)
@@ -180,7 +180,7 @@ def taken_apart(compiled: Compiled, packing: Packing) -> Packing:
             found.append({c: n for c, n in row.items() if n})
         return content(found)
 
-    return Packing(
+    return Solution(
         keep=packing.keep,
         changes=rows(packing.changes),
         boots=np.array([machine[grouped.offers[m][0].name] for m in packing.boots.tolist()], dtype=np.int64),

@@ -92,7 +92,7 @@ class _Making:
 
 
 @dataclass(frozen=True)
-class Instance:
+class RuleInstance:
     """A cluster, what is on sale, and what it is made of."""
 
     cluster: Cluster
@@ -100,7 +100,7 @@ class Instance:
     features: frozenset[str]
 
 
-def rule_instance(seed: int, *, pods: int = 8, nodes: int = 4, groups: float = 0.0) -> Instance:
+def rule_instance(seed: int, *, pods: int = 8, nodes: int = 4, groups: float = 0.0) -> RuleInstance:
     """One instance. Pods start anywhere they fit: some rules are broken already.
 
     `groups` is the share of workloads whose pods ask for those of an earlier one on their node, and are there.
@@ -120,7 +120,7 @@ def rule_instance(seed: int, *, pods: int = 8, nodes: int = 4, groups: float = 0
         left -= replicas
         index += 1
     _others(making, names)
-    return Instance(from_objects(making.objects, version=seed + 1), _offers(making), frozenset(making.has))
+    return RuleInstance(from_objects(making.objects, version=seed + 1), _offers(making), frozenset(making.has))
 
 
 def _node(making: _Making, name: str) -> Any:

@@ -14,21 +14,21 @@ from kinema_core.events import Offer
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.explain.elsewhere import Alternative, without
 from kinema_optimizer.problem.compile import compiled
-from kinema_optimizer.problem.instance import Packing, PackingProblem, content, cost, flaws
+from kinema_optimizer.problem.instance import Instance, Solution, content, cost, flaws
 from kinema_optimizer.problem.question import Question
 
 
-def asked(state: Cluster, on_sale: tuple[Offer, ...]) -> PackingProblem:
+def asked(state: Cluster, on_sale: tuple[Offer, ...]) -> Instance:
     """The problem of a cluster, without pods that wait or are replaced anyway."""
     problem = compiled(Question(state, on_sale, NOW, "reschedule")).packing
     return replace(problem, pending=np.zeros_like(problem.pending), rolled=np.zeros_like(problem.rolled))
 
 
-def packed(problem: PackingProblem, gone: list[int], found: Alternative) -> Packing:
+def packed(problem: Instance, gone: list[int], found: Alternative) -> Solution:
     """The alternative as an answer to the problem."""
     keep = np.ones(len(problem.nodes), dtype=bool)
     keep[gone] = False
-    return Packing(
+    return Solution(
         keep=keep,
         changes=content([dict(found.onto.get(e, {})) for e in range(len(problem.nodes))]),
         boots=np.array([machine for machine, _ in found.boots], dtype=np.int64),

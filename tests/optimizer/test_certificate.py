@@ -14,7 +14,7 @@ from kinema_optimizer.columns.knapsack import fill, multipliers, worth_at_most
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import cost
-from kinema_optimizer.problem.node_types import kinds_of
+from kinema_optimizer.problem.node_types import node_types
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.search.search import Wish, search
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
@@ -30,7 +30,7 @@ def test_no_certificate_claims_more_than_a_packing_costs(seed: int, limited: boo
     found = search(problem.packing, problem.relaxed, Wish(workers=1), WorkStop(2))
     if found.packing.unplaced.any():
         return
-    kinds = kinds_of(problem.relaxed)
+    kinds = node_types(problem.relaxed)
     demand = np.where((kinds.fits > 0).any(axis=0), problem.relaxed.total, 0)
     draw = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     pod_price = draw.uniform(0, 60_000, len(demand))
@@ -44,7 +44,7 @@ def test_prices_above_what_a_node_costs_are_no_certificate() -> None:
     """A node on sale without limit that holds more worth than it costs proves nothing."""
     cluster, offers = boutique(3, nodes=4)
     problem = compiled(Question(cluster, offers, NOW, "reschedule")).relaxed
-    kinds = kinds_of(problem)
+    kinds = node_types(problem)
     free = tuple((0,) * len(problem.resources) for _ in kinds.price)
     dear = Certificate((10**9 * SCALE,) * len(problem.pending), free)
     assert certified_bound(dear, problem.requests, problem.total, kinds) is None

@@ -9,7 +9,7 @@ from functools import lru_cache
 import pytest
 from tests.optimizer.brute_rules import Best, TooLargeError, best_plan
 from tests.optimizer.instances import random_cluster
-from tests.optimizer.rule_instances import FEATURES, Instance, rule_instance
+from tests.optimizer.rule_instances import FEATURES, RuleInstance, rule_instance
 from tests.support.builders import NOW
 from tests.support.plans import plan_for as plan_by_hand
 
@@ -17,8 +17,8 @@ from kinema_core.events import Plan
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
-from kinema_optimizer.exact.build import MOST_PODS, tiny_problem
-from kinema_optimizer.exact.model import TinyProblem
+from kinema_optimizer.exact.build import MOST_PODS, exact_instance
+from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
 from kinema_optimizer.exact.thesis_model import solve_literal
 from kinema_optimizer.planning.planner import plan_for
@@ -33,16 +33,16 @@ CHUNKS, CHUNK = 10, 100
 """Instances against brute force: 1,000 in all, about 80 seconds of one core."""
 
 
-def problem_of(instance: Instance) -> TinyProblem:
+def problem_of(instance: RuleInstance) -> ExactInstance:
     """The instance as the exact model sees it."""
     cluster, offers = instance.cluster, instance.offers
     question = Question(cluster, offers, NOW, "reschedule")
-    found = tiny_problem(question, sites_of(question))
+    found = exact_instance(question, sites_of(question))
     assert found is not None, "eight pods are never too many"
     return found
 
 
-def solved(problem: TinyProblem, work: int = PLENTY, *, least_moves: bool = True) -> ExactResult:
+def solved(problem: ExactInstance, work: int = PLENTY, *, least_moves: bool = True) -> ExactResult:
     """The exact model's answer."""
     found = solve_exact(problem, WorkStop(work), least_moves=least_moves)
     assert found is not None, "keeping everything is a plan"
@@ -50,7 +50,7 @@ def solved(problem: TinyProblem, work: int = PLENTY, *, least_moves: bool = True
 
 
 @lru_cache(maxsize=64)
-def tried(seed: int) -> tuple[Instance, Best] | None:
+def tried(seed: int) -> tuple[RuleInstance, Best] | None:
     """An instance and its optimum by brute force; None where there are too many plans."""
     instance = rule_instance(seed)
     try:
@@ -222,7 +222,7 @@ def test_a_solve_that_is_cut_short_claims_no_more_than_is_true(work: int) -> Non
     assert compared >= 35
 
 
-def refusals(instance: Instance, found: ExactResult) -> set[str]:
+def refusals(instance: RuleInstance, found: ExactResult) -> set[str]:
     """What the checker has against the answer."""
     cluster, offers = instance.cluster, instance.offers
     waiting = {pod.key for pod in cluster.pods if pod.node is None and not pod.terminating}
@@ -267,7 +267,7 @@ def equals_literal(seed: int, *, pods: int, limited: bool = False) -> bool:
     """Whether the models can be compared on a random cluster; they must then agree."""
     cluster, offers = random_cluster(seed, pods=pods, rules=False, limited=limited)
     question = Question(cluster, offers, NOW, "reschedule")
-    problem = tiny_problem(question, sites_of(question))
+    problem = exact_instance(question, sites_of(question))
     assert problem is not None
     if problem.rollouts or overdrawn(problem):
         return False
@@ -281,7 +281,7 @@ def equals_literal(seed: int, *, pods: int, limited: bool = False) -> bool:
     return True
 
 
-def overdrawn(problem: TinyProblem) -> bool:
+def overdrawn(problem: ExactInstance) -> bool:
     """Whether a node holds more than it has room for."""
     return any(
         free is not None and free < sum(kind.at(node) * kind.requests[r] for kind in problem.kinds)
@@ -303,7 +303,7 @@ def test_a_cluster_that_is_too_large_is_no_tiny_problem() -> None:
     """Above so many movable pods the exact model is not made."""
     cluster, offers = random_cluster(1, pods=2 * MOST_PODS, rules=False)
     question = Question(cluster, offers, NOW, "reschedule")
-    assert tiny_problem(question, sites_of(question)) is None
+    assert exact_instance(question, sites_of(question)) is None
 
 
 def plan_in(mode_seed: int) -> Plan:

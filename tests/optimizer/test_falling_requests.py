@@ -17,13 +17,13 @@ from kinema_core.model.catalog import node_prices
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.bounds.certificate import lower_bound
-from kinema_optimizer.exact.build import tiny_problem
+from kinema_optimizer.exact.build import exact_instance
 from kinema_optimizer.exact.solve import solve_exact
 from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.problem.compile import compiled, sites_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.objective import MICRO, rising
-from kinema_optimizer.search.progress import Progress, incumbent_of
+from kinema_optimizer.search.progress import Progress, incumbent_report
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop, StopRule, WorkStop
 
@@ -39,7 +39,7 @@ def plan(state: Cluster, on_sale: tuple[Offer, ...], forecasts: Forecasts = (), 
 def least_in_the_end(state: Cluster, on_sale: tuple[Offer, ...], forecasts: Forecasts) -> int | None:
     """Micro-USD per hour of the cheapest state with the new requests, however it is reached; None: not proven."""
     question = Question(state, on_sale, NOW, "reschedule", forecasts)
-    tiny = tiny_problem(question, sites_of(question))
+    tiny = exact_instance(question, sites_of(question))
     found = None if tiny is None else solve_exact(tiny, WorkStop(20_000), least_moves=False)
     return found.least if found is not None and found.proven else None
 
@@ -203,7 +203,7 @@ def test_a_large_cluster_is_left_as_it_is_where_smaller_requests_are_dearer() ->
         progress=heard.append,
     )
     assert (found.status, found.resizes, found.cost.after) == ("nothing-better", (), found.cost.before)
-    incumbent = incumbent_of(1, heard[0])
+    incumbent = incumbent_report(1, heard[0])
     assert incumbent is not None
     salvaged = plan_from(
         state,

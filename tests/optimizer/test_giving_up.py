@@ -16,10 +16,10 @@ from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.problem.compile import compiled
-from kinema_optimizer.problem.instance import Packing, PackingProblem, content, cost, flaws, given_up, moves
+from kinema_optimizer.problem.instance import Instance, Solution, content, cost, flaws, given_up, moves
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.problem.solution import moved, packing_of, state_of
-from kinema_optimizer.search.progress import Incumbent
+from kinema_optimizer.problem.solution import moved, solution_of, state_of
+from kinema_optimizer.search.progress import IncumbentReport
 from kinema_optimizer.search.search import Wish, search
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
@@ -35,16 +35,16 @@ def crossed() -> Cluster:
     return cluster(*nodes, halves, deployed("whole", ["dear"], cpu=1000, annotations={"kinema.io/strategy": "surge"}))
 
 
-def problem_of(state: Cluster, offers: tuple[Offer, ...] = SOLD_OUT) -> PackingProblem:
+def problem_of(state: Cluster, offers: tuple[Offer, ...] = SOLD_OUT) -> Instance:
     """The sparse form."""
     return compiled(Question(state, offers, NOW, "reschedule")).packing
 
 
-def giving(problem: PackingProblem, node: str, counts: dict[int, int]) -> Packing:
+def giving(problem: Instance, node: str, counts: dict[int, int]) -> Solution:
     """Everything kept, and these pods of one node without another place."""
     rows = [dict[int, int]() for _ in problem.nodes]
     rows[problem.nodes.index(node)] = {c: -n for c, n in counts.items()}
-    return Packing(
+    return Solution(
         keep=np.ones(len(rows), dtype=bool),
         changes=content(rows),
         boots=np.zeros(0, dtype=np.int64),
@@ -82,7 +82,7 @@ def test_its_plan_moves_the_half_before_the_whole() -> None:
     state = crossed()
     problem = problem_of(state)
     found = search(problem, problem, Wish(workers=1), WorkStop(8))
-    incumbent = Incumbent(1, found.packing, found.bound.value, ())
+    incumbent = IncumbentReport(1, found.packing, found.bound.value, ())
     plan = plan_from(state, SOLD_OUT, now=NOW, settings=PlanningSettings(), incumbent=incumbent, solve=SOLVE)
     waves = {step.pod.rsplit("/", 1)[-1].split("-")[0]: step.wave for step in plan.steps if step.action == "move"}
     assert waves["half"] < waves["whole"]
@@ -99,7 +99,7 @@ def test_moves_count_by_the_node_that_pods_are_on() -> None:
             continue
         state = state_of(found.packing, packing)
         assert moved(found.packing, state).sum() == moves(found.packing, packing)
-        again = packing_of(found.packing, state)
+        again = solution_of(found.packing, state)
         assert cost(found.packing, again) == cost(found.packing, packing)
         assert (again.changes.counts == packing.changes.counts).all()
         tally["given up"] += int(given_up(found.packing, packing).sum())
@@ -115,7 +115,7 @@ def test_plans_of_packings_that_give_pods_up_are_ordered_soundly() -> None:
         packing = random_packing(found.packing, seed)
         if packing is None or not given_up(found.packing, packing).any():
             continue
-        incumbent = Incumbent(1, packing, 0, ())
+        incumbent = IncumbentReport(1, packing, 0, ())
         plan = plan_from(state, offers, now=NOW, settings=PlanningSettings(), incumbent=incumbent, solve=SOLVE)
         assert check_plan(plan, state, offers, NOW, ordered=True) == (), seed
         tally += Counter(plans=1, moves=plan.moves, whole=plan.moves == moves(found.packing, packing))
@@ -131,8 +131,8 @@ def test_what_must_not_be_given_up_is_a_flaw() -> None:
     lost = {"pods are lost or placed twice"}
     assert set(flaws(problem, giving(problem, "a", {c: 1}))) == lost
     assert set(flaws(problem, giving(problem, "a", {c: 2}))) == lost | {"a node gives pods up that it does not have"}
-    leaned_on = replace(problem, leaves=np.zeros_like(problem.leaves))
-    bound = replace(problem, node_bound=np.ones_like(problem.node_bound))
+    leaned_on = replace(problem, releasable=np.zeros_like(problem.releasable))
+    bound = replace(problem, node_keeps_all=np.ones_like(problem.node_keeps_all))
     for stiff in (leaned_on, bound):
         assert "a node gives pods up that have to stay" in flaws(stiff, giving(stiff, "a", {c: 1}))
 

@@ -17,7 +17,7 @@ from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 from kinema_core.events import Node, PlacementRules, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.risk import ORDINARY, restart_risk
-from kinema_optimizer.exact.build import tiny_problem
+from kinema_optimizer.exact.build import exact_instance
 from kinema_optimizer.exact.solve import solve_exact
 from kinema_optimizer.planning.ordering import exceeds
 from kinema_optimizer.planning.planner import plan_for
@@ -104,7 +104,7 @@ def test_the_exact_model_with_a_price_of_moves_equals_brute_force(price: int) ->
             continue
         assert best is not None, seed
         question = Question(instance.cluster, instance.offers, NOW, "reschedule", move_price=price)
-        problem = tiny_problem(question, sites_of(question))
+        problem = exact_instance(question, sites_of(question))
         assert problem is not None
         found, free = solve_exact(problem, WorkStop(20_000)), solve_exact(problem_of(instance), WorkStop(20_000))
         assert found is not None, seed

@@ -22,7 +22,7 @@ from kinema_optimizer.columns import knapsack_exact
 from kinema_optimizer.columns.knapsack_exact import UNIT, best_filling
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.compile import compiled
-from kinema_optimizer.problem.instance import PackingProblem, cost
+from kinema_optimizer.problem.instance import Instance, cost
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.search.search import Wish, search
 from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
@@ -34,13 +34,13 @@ MACHINES = (
 )
 
 
-def of_gpus(threes: int) -> PackingProblem:
+def of_gpus(threes: int) -> Instance:
     """Pods of three GPUs for nodes of four and eight, and small ones without."""
     classes = [PodClass((1000, 2**30, 3), threes), PodClass((3000, 2**33, 0), 40), PodClass((500, 2**29, 1), 3)]
     return assemble(("cpu", "memory", "gpu"), classes, MACHINES)
 
 
-def sharp(problem: PackingProblem) -> tuple[Bound, Bound]:
+def sharp(problem: Instance) -> tuple[Bound, Bound]:
     """The bound by shares of room, and the sharper one."""
     known = lower_bound(problem)
     return known, sharpened(problem, known, (), lambda _: None)[0]

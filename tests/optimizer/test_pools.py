@@ -13,9 +13,9 @@ from kinema_optimizer.bounds.assignment_lp import Relaxation
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import flaws
-from kinema_optimizer.problem.node_types import Kinds
+from kinema_optimizer.problem.node_types import NodeTypes
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.problem.solution import State, packing_of
+from kinema_optimizer.problem.solution import Incumbent, solution_of
 from kinema_optimizer.search import search as search_module
 from kinema_optimizer.search.first_plan import construct
 from kinema_optimizer.search.search import Wish, placed_as_it_is, search
@@ -45,7 +45,7 @@ def test_a_first_plan_buys_no_more_than_a_pool_has(pending: tuple[int, int]) -> 
     """A pool's limit holds over all of its zones, also while several equal nodes are bought at once."""
     state, on_sale = pooled(10, pending=pending, dear=False)
     problem = compiled(Question(state, on_sale, NOW, "reschedule")).packing
-    assert flaws(problem, packing_of(problem, placed_as_it_is(problem))) == ()
+    assert flaws(problem, solution_of(problem, placed_as_it_is(problem))) == ()
     assert flaws(problem, search(problem, problem, Wish(workers=1), WorkStop(3)).packing) == ()
 
 
@@ -53,7 +53,7 @@ def test_rounding_up_stays_within_a_pool() -> None:
     """Six types of a pool of five, each used to 5/6 of a node, open five nodes together."""
     types = 6
     requests, demand = np.array([[6]]), np.array([types])
-    market = Kinds(
+    market = NodeTypes(
         price=np.full(types, 100),
         room=np.full((types, 1), 6),
         available=np.full(types, 5),
@@ -88,7 +88,7 @@ def test_a_search_that_breaks_a_rule_answers_with_the_cluster_as_it_is(monkeypat
     """Every answer of the search is verified, wherever it came from."""
     state, on_sale = pooled(20, pending=(5, 5), running=6)
     problem = compiled(Question(state, on_sale, NOW, "reschedule")).packing
-    monkeypatch.setattr(search_module, "anew", lambda *_: State(problem.node_fixed, unplaced=0 * problem.pending))
+    monkeypatch.setattr(search_module, "anew", lambda *_: Incumbent(problem.node_fixed, unplaced=0 * problem.pending))
     found = search(problem, problem, Wish(workers=1), WorkStop(0))
     assert flaws(problem, found.packing) == ()
     assert found.packing.keep.all()

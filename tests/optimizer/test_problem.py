@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.support.builders import NOW, cluster, deployed, node, offers, tiny
 
 from kinema_optimizer.aggregated.greedy import starts
-from kinema_optimizer.aggregated.problem import Boot, Problem, Solution, cost, flaws, moves
+from kinema_optimizer.aggregated.problem import Boot, DenseProblem, DenseSolution, cost, flaws, moves
 from kinema_optimizer.problem.arrays import first_fit_count, most_that_fit, pour, virtual_nodes
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.question import Question
 
 
-def problem() -> Problem:
+def problem() -> DenseProblem:
     """Two m4 nodes with three small pods of one Deployment; m2, m4 and m8 on sale."""
     return compiled(Question(tiny(), offers(), NOW, "reschedule")).problem
 
@@ -77,8 +77,8 @@ def test_a_sound_solution_has_no_flaws() -> None:
     assert moves(problem(), _all_to_m2()) == 3
 
 
-def _all_to_m2(**changes: object) -> Solution:
-    base = Solution(keep=(False, False), newcomers=((0,), (0,)), boots=(Boot(0, (3,)),), unplaced=(0,))
+def _all_to_m2(**changes: object) -> DenseSolution:
+    base = DenseSolution(keep=(False, False), newcomers=((0,), (0,)), boots=(Boot(0, (3,)),), unplaced=(0,))
     return replace(base, **changes)  # type: ignore[arg-type]  # a test's change of any field
 
 
@@ -117,7 +117,7 @@ def test_a_rolling_update_replaces_the_whole_workload() -> None:
         node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500, annotations={"kinema.io/strategy": "rolling"})
     )
     found = compiled(Question(state, offers(), NOW, "reschedule")).problem
-    gone = Solution(keep=(True, False), newcomers=((2,), (0,)), boots=(), unplaced=(0,))
+    gone = DenseSolution(keep=(True, False), newcomers=((2,), (0,)), boots=(), unplaced=(0,))
     assert flaws(found, gone) == ()
     assert moves(found, gone) == 1
     assert flaws(found, replace(gone, newcomers=((1,), (0,)))) != ()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.optimizer.random_packings import plan_of, random_packing, taken_apart
-from tests.optimizer.rule_instances import Instance, rule_instance
+from tests.optimizer.rule_instances import RuleInstance, rule_instance
 from tests.support.builders import NOW
 
 from kinema_core.events import Mode
@@ -16,19 +16,19 @@ from kinema_core.model.checker.check import check_plan
 from kinema_core.model.mobility import MobilityOptions, listed
 from kinema_optimizer.planning.leftovers import with_leftovers
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.instance import UNLIMITED, Packing, content, displaced, flaws, moves
+from kinema_optimizer.problem.instance import UNLIMITED, Solution, content, displaced, flaws, moves
 from kinema_optimizer.problem.question import Question
 
 SEEDS = range(320)
 LARGER = range(5000, 5040)
 
 
-def problem_of(instance: Instance, mode: Mode = "reschedule") -> Compiled:
+def problem_of(instance: RuleInstance, mode: Mode = "reschedule") -> Compiled:
     """The instance, compiled."""
     return compiled(Question(instance.cluster, instance.offers, NOW, mode))
 
 
-def faults(found: Compiled, packing: Packing) -> set[str]:
+def faults(found: Compiled, packing: Solution) -> set[str]:
     """What the checker finds in the packing's plan, pods that it leaves out aside."""
     question = found.question
     violations = check_plan(plan_of(found, packing), question.cluster, question.offers, NOW)
@@ -66,7 +66,7 @@ def _breaks(found: Compiled, blind: str, seed: int) -> bool:
     elif blind == "conflicts":
         problem = replace(problem, conflicts=problem.conflicts[:0])
     elif blind == "leaves":
-        problem = replace(problem, leaves=np.ones_like(problem.leaves))
+        problem = replace(problem, releasable=np.ones_like(problem.releasable))
     else:
         problem = replace(problem, admits=free.admits, node_row=free.node_row, machine_row=free.machine_row)
     packings = (random_packing(problem, seed * 10 + draw) for draw in range(6))
@@ -93,7 +93,7 @@ def test_doing_nothing_is_always_possible() -> None:
     for seed in SEEDS:
         found = problem_of(rule_instance(seed))
         for problem in (found.packing, found.relaxed):
-            nothing = Packing(
+            nothing = Solution(
                 keep=np.ones(len(problem.nodes), dtype=bool),
                 changes=content([{} for _ in problem.nodes]),
                 boots=np.zeros(0, dtype=np.int64),

@@ -16,7 +16,7 @@ from tests.support.builders import NOW
 
 from kinema_core.events import Solve
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.instance import PackingProblem, cost, flaws, moves
+from kinema_optimizer.problem.instance import Instance, cost, flaws, moves
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.search.search import Found, Wish, placed_as_it_is, search
 from kinema_optimizer.solvers.stopping import Ends, RecordedStop, WorkStop
@@ -126,7 +126,7 @@ def test_a_search_without_time_gives_the_plan_that_is_made_anew() -> None:
 def test_a_dear_move_is_not_made() -> None:
     """At a price that no saving pays for, everything stays; at none, the plan is cheaper."""
     problem = boutique_problem()
-    packing: PackingProblem = problem.packing
+    packing: Instance = problem.packing
     dear = found_for(problem, Wish(move_price=10**9))
     free = found_for(problem, Wish(move_price=0))
     assert dear.moves == 0

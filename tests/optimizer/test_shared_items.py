@@ -9,7 +9,7 @@ import pytest
 from tests.optimizer.test_shared_search import alone, problem
 
 from kinema_optimizer.errors import WireError
-from kinema_optimizer.problem.solution import NOTHING, Filling, filling
+from kinema_optimizer.problem.solution import NOTHING, NodeLoad, filling
 from kinema_optimizer.process.wire import (
     Found,
     data_of,
@@ -45,7 +45,7 @@ def test_bytes_that_are_no_item_are_refused(data: bytes) -> None:
 
 def test_an_array_of_objects_is_refused() -> None:
     """Only numbers and truth values travel."""
-    wrong = packed(Found(Exchange({}, (Filling(0, np.arange(2), np.arange(2)),)))).replace(b"<i8", b"|O8")
+    wrong = packed(Found(Exchange({}, (NodeLoad(0, np.arange(2), np.arange(2)),)))).replace(b"<i8", b"|O8")
     with pytest.raises(WireError, match="not expected"):
         found_in(wrong)
 
@@ -63,7 +63,7 @@ def test_exchanges_of_the_search_itself_are_sound() -> None:
     assert [faults(problem(), step, one) for step, one in done] == [()] * len(done)
 
 
-def _more(one: Filling, by: int) -> Filling:
+def _more(one: NodeLoad, by: int) -> NodeLoad:
     return replace(one, counts=one.counts + by)
 
 

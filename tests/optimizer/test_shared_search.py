@@ -29,9 +29,9 @@ from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
 from kinema_core.runtime.work import Item, MemoryQueue, MemoryWork, WorkQueue, cut
 from kinema_optimizer.problem.compile import compiled
-from kinema_optimizer.problem.instance import Packing, PackingProblem, flaws
+from kinema_optimizer.problem.instance import Instance, Solution, flaws
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.problem.solution import NOTHING, Filling
+from kinema_optimizer.problem.solution import NOTHING, NodeLoad
 from kinema_optimizer.process import pools
 from kinema_optimizer.process.client import InChild
 from kinema_optimizer.process.pools import SharedCrew
@@ -50,7 +50,7 @@ Does: TypeAlias = Callable[[WorkQueue], Awaitable[None]]
 
 
 @cache
-def problem() -> PackingProblem:
+def problem() -> Instance:
     """A few hundred running pods."""
     state, on_sale = boutique(24, seed=6, nodes=24)
     return compiled(Question(state, on_sale, NOW, "reschedule")).packing
@@ -79,14 +79,14 @@ def alone() -> tuple[bytes, list[tuple[Guide, Errand, Exchange | None]]]:
     return wire(found.packing), crew.done
 
 
-def wire(packing: Packing) -> bytes:
+def wire(packing: Solution) -> bytes:
     """Everything that a packing is."""
     parts = (packing.keep, packing.boots, packing.unplaced)
     lists = ((one.start, one.classes, one.counts) for one in (packing.changes, packing.booted))
     return b"|".join(part.tobytes() for part in (*parts, *(part for one in lists for part in one)))
 
 
-def shared(connect: Callable[[], Awaitable[WorkQueue]]) -> tuple[Packing, SharedCrew]:
+def shared(connect: Callable[[], Awaitable[WorkQueue]]) -> tuple[Solution, SharedCrew]:
     """The packing found with the help of a work queue."""
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=2))
@@ -149,7 +149,7 @@ async def wasteful(work: WorkQueue) -> None:
     async for item in work.items():
         step = item_in(item.data).errand.step
         kept = dict(zip(step.kept, step.changes, strict=True))
-        await item.answer(packed(Found(Exchange(kept, (*step.boots, Filling(0, NOTHING.classes, NOTHING.counts))))))
+        await item.answer(packed(Found(Exchange(kept, (*step.boots, NodeLoad(0, NOTHING.classes, NOTHING.counts))))))
 
 
 async def late(work: WorkQueue) -> None:

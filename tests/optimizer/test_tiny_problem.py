@@ -15,9 +15,9 @@ from tests.support.builders import NOW, cluster, deployed, labels, node, offer, 
 
 from kinema_core.events import ClusterObject, HostPort, Offer, PlacementRules
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.exact.build import tiny_problem
-from kinema_optimizer.exact.cuts import barred, doubled
-from kinema_optimizer.exact.model import TinyProblem, TinySolution, as_it_is
+from kinema_optimizer.exact.build import exact_instance
+from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
+from kinema_optimizer.exact.model import ExactInstance, ExactSolution, as_it_is
 from kinema_optimizer.exact.solve import ExactResult, solve_exact
 from kinema_optimizer.exact.verify import flaws
 from kinema_optimizer.problem.compile import sites_of
@@ -29,10 +29,10 @@ from kinema_optimizer.solvers.stopping import WorkStop
 SMALL = tuple(offer("m2", zone=zone, cpu=2000, memory=8 * 1024, price=85_000) for zone in "ab")
 
 
-def problem_of(on: Cluster, on_sale: tuple[Offer, ...] = SMALL, **more: Any) -> TinyProblem:
+def problem_of(on: Cluster, on_sale: tuple[Offer, ...] = SMALL, **more: Any) -> ExactInstance:
     """The exact problem of a cluster."""
     question = Question(on, on_sale, NOW, "reschedule", **more)
-    found = tiny_problem(question, sites_of(question))
+    found = exact_instance(question, sites_of(question))
     assert found is not None
     return found
 
@@ -175,7 +175,7 @@ def test_a_barred_move_is_not_made_again() -> None:
     sent = {key: to for key, to in first.assignment.items() if key.startswith("shop/low") and to == "n2"}
     stuck = [key for key in sent if key != "shop/low-1"]
     assert stuck, "somebody joins the pods of n2"
-    fewer = barred(problem, stuck, assignment=first.assignment, boots=first.boots)
+    fewer = forbid_moves(problem, stuck, assignment=first.assignment, boots=first.boots)
     second = solve_exact(fewer, WorkStop(20_000))
     assert second is not None
     assert all(second.assignment[key] != "n2" for key in stuck)
@@ -194,15 +194,15 @@ def test_a_spread_may_be_asked_to_hold_while_the_old_copies_are_there() -> None:
     first = solve_exact(problem, WorkStop(20_000))
     assert first is not None
     assert first.least == 85_000
-    assert doubled(problem, ["shop/other-0"]) is None, "nobody who is stuck has a spread"
-    stricter = doubled(problem, ["shop/web-1"])
+    assert hold_spreads_in_transit(problem, ["shop/other-0"]) is None, "nobody who is stuck has a spread"
+    stricter = hold_spreads_in_transit(problem, ["shop/web-1"])
     assert stricter is not None
-    assert doubled(stricter, ["shop/web-1"]) is None, "it is asked already"
+    assert hold_spreads_in_transit(stricter, ["shop/web-1"]) is None, "it is asked already"
     second = solve_exact(stricter, WorkStop(20_000))
     assert second is not None
     assert second.least == 3 * 85_000
     assert sorted(Counter(second.assignment.values()).values()) == [2, 2, 2]
-    alone = TinySolution((True, *[False] * 5), boots=(), stay=({0: 1},), arrive=({0: 5},), lost=(0,))
+    alone = ExactSolution((True, *[False] * 5), boots=(), stay=({0: 1},), arrive=({0: 5},), lost=(0,))
     assert flaws(problem, alone) == ()
     assert flaws(stricter, alone)
 
@@ -214,7 +214,7 @@ def test_a_solution_is_judged_in_integers(spoil: str) -> None:
     same = as_it_is(problem)
     assert same is not None
     assert flaws(problem, same) == ()
-    spoiled: dict[str, TinySolution] = {
+    spoiled: dict[str, ExactSolution] = {
         "lost": replace(same, stay=({0: 1},)),
         "twice": replace(same, arrive=({0: 1},)),
         "deleted": replace(same, keep=(False, True)),
@@ -255,9 +255,9 @@ def test_the_instance_of_a_few_pending_pods_grows_with_the_cluster_and_not_with_
     """An autoscale iteration of 1,200 nodes and 12,000 pods models the rules of the pods that wait, and no others."""
     on_sale = tuple(offer("m8", zone=zone, cpu=8000, memory=32 * 1024, price=380_000) for zone in "abc")
     small, middle, large = (Question(apart_everywhere(nodes), on_sale, NOW, "autoscale") for nodes in (75, 300, 1200))
-    few, more = (calls(partial(tiny_problem, question, sites_of(question))) for question in (small, middle))
+    few, more = (calls(partial(exact_instance, question, sites_of(question))) for question in (small, middle))
     assert more < 6 * few
-    found = tiny_problem(large, sites_of(large))
+    found = exact_instance(large, sites_of(large))
     assert found is not None
     assert len(found.apart) == 1
     made = plan_for(large.cluster, on_sale, now=NOW, settings=PlanningSettings(), mode="autoscale", stop=WorkStop(100))

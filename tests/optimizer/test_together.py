@@ -17,7 +17,7 @@ from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import flaws, moves
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.search.progress import Incumbent
+from kinema_optimizer.search.progress import IncumbentReport
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
@@ -186,7 +186,7 @@ def test_packings_that_move_groups_are_valid_plans() -> None:
             assert flaws(found.packing, packing) == ()
             violations = check_plan(plan_of(found, packing), state, offers, NOW)
             assert {one.code for one in violations} <= {"pending-placeable"}, seed
-            incumbent = Incumbent(1, packing, 0, ())
+            incumbent = IncumbentReport(1, packing, 0, ())
             plan = plan_from(state, offers, now=NOW, settings=PlanningSettings(), incumbent=incumbent, solve=SOLVE)
             assert check_plan(plan, state, offers, NOW, ordered=True) == (), seed
             went = {item.pod for item in plan.placements if item.source not in (None, item.to)}

@@ -9,9 +9,9 @@ import numpy as np
 from tests.optimizer.test_search import boutique_problem
 
 from kinema_optimizer.bounds.assignment_lp import relax
-from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem, flaws
-from kinema_optimizer.problem.node_types import kinds_of
-from kinema_optimizer.problem.solution import State, cost_of, moved, packing_of
+from kinema_optimizer.problem.instance import UNLIMITED, Instance, flaws
+from kinema_optimizer.problem.node_types import node_types
+from kinema_optimizer.problem.solution import Incumbent, cost_of, moved, solution_of
 from kinema_optimizer.search.first_plan import Prices, Running, as_it_is, first_guide, on_sale
 from kinema_optimizer.search.neighbourhood import picks
 from kinema_optimizer.search.retention_lp import Selection
@@ -19,9 +19,9 @@ from kinema_optimizer.search.retention_lp import Selection
 _LIMITS = range(60, 360, 20)
 
 
-def running(problem: PackingProblem) -> Running:
+def running(problem: Instance) -> Running:
     """A cluster in which nobody waits, before anything was improved."""
-    kinds = kinds_of(problem)
+    kinds = node_types(problem)
     relaxation = relax(problem.requests, problem.total, kinds, rounds=0)
     guide, prices = first_guide(problem, kinds, relaxation), Prices(relaxation.guiding_price, problem.total)
     now = as_it_is(problem, kinds, guide.enemies, prices)
@@ -36,13 +36,13 @@ def test_the_best_of_several_first_plans_is_taken() -> None:
     cluster = running(problem)
     mean = cost_of(problem, cluster.now) / problem.everybody
 
-    def best(most: int, plans: int) -> State:
+    def best(most: int, plans: int) -> Incumbent:
         return cluster.within(most, 0.0, mean, lambda turn, last: turn >= plans or last)[0]
 
     cheaper = 0
     for most in _LIMITS:
         one, several = best(most, 1), best(most, 20)
-        assert flaws(problem, packing_of(problem, several)) == ()
+        assert flaws(problem, solution_of(problem, several)) == ()
         assert int(moved(problem, several) @ problem.pods) <= most
         assert cost_of(problem, several) <= cost_of(problem, one) <= cost_of(problem, cluster.now)
         cheaper += cost_of(problem, several) < cost_of(problem, one)

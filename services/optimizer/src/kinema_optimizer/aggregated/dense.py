@@ -9,7 +9,7 @@ import numpy as np
 
 from kinema_core.events import Amounts
 from kinema_core.model.resources import largest
-from kinema_optimizer.aggregated.problem import Problem, unbound
+from kinema_optimizer.aggregated.problem import DenseProblem, unbound
 from kinema_optimizer.problem.arrays import Flags, Ints, frozen, most_that_fit
 from kinema_optimizer.problem.assemble import caps, conflict_pairs, true_caps
 from kinema_optimizer.problem.classes import Draft
@@ -28,7 +28,7 @@ class Dense:
         self._totals = frozen([one.size for one in classes], (len(classes),))
         self._pairs = conflict_pairs(draft, classes)
 
-    def problem(self, fixed: Flags) -> Problem:
+    def problem(self, fixed: Flags) -> DenseProblem:
         """Every rule; `fixed` (E,) are nodes that must be kept."""
         draft, kinds = self._draft, len(self._classes)
         nodes, offers = draft.question.cluster.nodes, list(self._machines.rows)
@@ -36,7 +36,7 @@ class Dense:
         present = stays + old + rollouts.sum(axis=0)
         limits = self._machine_limits(caps(draft.marks, draft.sites.ties.most), self._admits()[len(nodes) :][offers])
         firsts = [same[0] for same in self._machines.offers]
-        return Problem(
+        return DenseProblem(
             resources=draft.resources,
             requests=draft.requests,
             pending=frozen([len(one.pending) for one in self._classes], (kinds,)),
@@ -61,7 +61,7 @@ class Dense:
             conflicts=tuple((int(a), int(b)) for a, b in self._pairs.tolist()),
         )
 
-    def unbound(self, problem: Problem, fixed: Flags) -> Problem:
+    def unbound(self, problem: DenseProblem, fixed: Flags) -> DenseProblem:
         """The problem without the rule that pods on kept nodes stay, and with none that this reduction adds."""
         draft, nodes = self._draft, len(problem.nodes)
         room = np.maximum(draft.node_room, 0) + draft.taken

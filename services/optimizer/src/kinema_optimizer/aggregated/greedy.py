@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.aggregated.problem import Boot, Problem, Solution, cost, moves, needed, unplaced
+from kinema_optimizer.aggregated.problem import Boot, DenseProblem, DenseSolution, cost, moves, needed, unplaced
 from kinema_optimizer.problem.arrays import Flags, Ints, by_share, pour
 
 PASSES = 3
@@ -26,14 +26,14 @@ PASSES = 3
 class _Draft:
     """A solution in the making: what is kept, what each node takes, and the room left."""
 
-    problem: Problem
+    problem: DenseProblem
     keep: Flags
     taken: Ints
     spare: Ints
     boots: list[tuple[int, Ints]]
 
     @classmethod
-    def of(cls, problem: Problem, keep: Flags) -> _Draft:
+    def of(cls, problem: DenseProblem, keep: Flags) -> _Draft:
         taken = np.zeros(problem.node_limit.shape, dtype=np.int64)
         return cls(problem, keep.copy(), taken, problem.node_room.copy(), [])
 
@@ -54,13 +54,13 @@ class _Draft:
             left = left - more
         return left
 
-    def solution(self, left: Ints) -> Solution | None:
+    def solution(self, left: Ints) -> DenseSolution | None:
         """The finished solution, or None when more than pending pods have no place."""
         if (left > self.problem.pending).any():
             return None
         taken = np.where(self.keep[:, None], self.taken, 0)
         boots = sorted((machine, tuple(int(n) for n in counts)) for machine, counts in self.boots)
-        return Solution(
+        return DenseSolution(
             keep=tuple(bool(flag) for flag in self.keep),
             newcomers=tuple(tuple(int(n) for n in row) for row in taken),
             boots=tuple(Boot(machine, counts) for machine, counts in boots),
@@ -68,7 +68,7 @@ class _Draft:
         )
 
 
-def starts(problem: Problem) -> tuple[Solution, ...]:
+def starts(problem: DenseProblem) -> tuple[DenseSolution, ...]:
     """Solutions to start from, best first: keep everything; keep everything, then drain node by node; begin anew.
 
     Best: fewest pods unplaced, then least cost, then fewest moves. Empty when running pods found no place by first
@@ -80,7 +80,7 @@ def starts(problem: Problem) -> tuple[Solution, ...]:
     return tuple(sorted(sound, key=lambda one: (unplaced(one), cost(problem, one), moves(problem, one))))
 
 
-def finished(problem: Problem, boots: Sequence[tuple[int, Ints]], left: Ints) -> Solution | None:
+def finished(problem: DenseProblem, boots: Sequence[tuple[int, Ints]], left: Ints) -> DenseSolution | None:
     """Keep every node, take these machines as they are filled, and place the pods left by first fit."""
     draft = _Draft.of(problem, np.ones(len(problem.nodes), dtype=bool))
     draft.boots = list(boots)
@@ -90,7 +90,7 @@ def finished(problem: Problem, boots: Sequence[tuple[int, Ints]], left: Ints) ->
     return draft.solution(left)
 
 
-def _place(problem: Problem, keep: Flags) -> Solution | None:
+def _place(problem: DenseProblem, keep: Flags) -> DenseSolution | None:
     draft = _Draft.of(problem, keep)
     left = draft.settle(needed(problem, keep))
     bought, left = buy(problem, left, used=())
@@ -98,7 +98,7 @@ def _place(problem: Problem, keep: Flags) -> Solution | None:
     return draft.solution(left)
 
 
-def _drain(problem: Problem, keep: Flags) -> Solution | None:
+def _drain(problem: DenseProblem, keep: Flags) -> DenseSolution | None:
     """Delete a node whenever its pods fit on others, or on new machines that cost less than it."""
     draft = _Draft.of(problem, keep)
     left = draft.settle(needed(problem, keep))
@@ -129,7 +129,7 @@ def _without(draft: _Draft, e: int) -> _Draft | None:
     return trial
 
 
-def buy(problem: Problem, left: Ints, *, used: Sequence[int]) -> tuple[list[tuple[int, Ints]], Ints]:
+def buy(problem: DenseProblem, left: Ints, *, used: Sequence[int]) -> tuple[list[tuple[int, Ints]], Ints]:
     """Machines for the pods left, the best filled for its price first; `used` are machines bought before.
 
     At every step one machine for all the rest is also weighed, and the cheapest end is taken. Returns what was bought
@@ -166,7 +166,7 @@ def buy(problem: Problem, left: Ints, *, used: Sequence[int]) -> tuple[list[tupl
 class _Stock:
     """How many of each machine can still be bought."""
 
-    def __init__(self, problem: Problem, used: Sequence[int]) -> None:
+    def __init__(self, problem: DenseProblem, used: Sequence[int]) -> None:
         self._count: list[int] = problem.machine_count.tolist()
         self._pools = list(problem.pools)
         for machine in used:
@@ -181,7 +181,7 @@ class _Stock:
         self._pools = [(members, limit - times * (machine in members)) for members, limit in self._pools]
 
 
-def worths(problem: Problem) -> Ints:
+def worths(problem: DenseProblem) -> Ints:
     """(C,): what a pod of a class costs on the machine that is cheapest for it, micro-USD per hour."""
     if not problem.machines:
         return np.asarray(problem.requests.max(axis=1, initial=0), dtype=np.int64)
@@ -192,13 +192,15 @@ def worths(problem: Problem) -> Ints:
     return np.where(np.isfinite(price), np.ceil(price), 0).astype(np.int64)
 
 
-def _order(problem: Problem, left: Ints) -> list[int]:
+def _order(problem: DenseProblem, left: Ints) -> list[int]:
     rooms = np.concatenate([problem.machine_room, problem.node_room])
     order = by_share(problem.requests, rooms.max(axis=0, initial=1))
     return [c for c in order if left[c] > 0]
 
 
-def _fill(problem: Problem, machine: int, left: Ints, *, room: Ints | None = None, already: Ints | None = None) -> Ints:
+def _fill(
+    problem: DenseProblem, machine: int, left: Ints, *, room: Ints | None = None, already: Ints | None = None
+) -> Ints:
     """(C,): what one machine takes of the pods left, largest share first."""
     whole = problem.machine_room[machine]
     space = (whole if room is None else room).tolist()
@@ -220,7 +222,7 @@ ROUNDING = 1e-6
 """What the relaxation's values may be off."""
 
 
-def rounded(problem: Problem, *, machines: Shares, pods: Shares) -> Solution | None:
+def rounded(problem: DenseProblem, *, machines: Shares, pods: Shares) -> DenseSolution | None:
     """A solution near the relaxation's `machines` (M,) and `pods` (M, C) on them; None when first fit cannot end it."""
     left = needed(problem, np.ones(len(problem.nodes), dtype=bool))
     boots: list[tuple[int, Ints]] = []
@@ -235,7 +237,7 @@ def rounded(problem: Problem, *, machines: Shares, pods: Shares) -> Solution | N
     return finished(problem, boots, left)
 
 
-def _fitting(problem: Problem, machine: int, wanted: Ints, order: list[int]) -> Ints:
+def _fitting(problem: DenseProblem, machine: int, wanted: Ints, order: list[int]) -> Ints:
     """As much of what is wanted as one machine holds, pods with the largest share first."""
     room = problem.machine_room[machine].copy()
     counts = np.zeros_like(wanted)

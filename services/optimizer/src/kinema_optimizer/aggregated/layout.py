@@ -1,4 +1,4 @@
-"""Columns and rows of the class-aggregated model, and the way between its values and a `Solution`.
+"""Columns and rows of the class-aggregated model, and the way between its values and a `DenseSolution`.
 
 What a solve of the placement problem comes to.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_core.events import Stop
-from kinema_optimizer.aggregated.problem import Boot, Problem, Solution, rolled_out
+from kinema_optimizer.aggregated.problem import Boot, DenseProblem, DenseSolution, rolled_out
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.solvers.mip import Model
 
@@ -34,7 +34,7 @@ class Copy:
 class Layout:
     """Which column means what. Values are counts; `keep` and `used` are 0 or 1 unless relaxed."""
 
-    problem: Problem
+    problem: DenseProblem
     model: Model
     keep: list[int | None] = field(default_factory=list)
     """Per existing node; None: it must stay."""
@@ -48,7 +48,7 @@ class Layout:
     rolls: list[int | None] = field(default_factory=list)
     """Per workload moved by rolling update: whether it is; None: it cannot be."""
 
-    def start_of(self, solution: Solution) -> NDArray[np.float64]:
+    def start_of(self, solution: DenseSolution) -> NDArray[np.float64]:
         """The values that stand for a solution."""
         values = np.zeros(len(self.model.uppers))
         for e, column in enumerate(self.keep):
@@ -69,7 +69,7 @@ class Layout:
                     values[column] = boot.counts[c]
         return values
 
-    def _start_rolls(self, values: NDArray[np.float64], solution: Solution) -> None:
+    def _start_rolls(self, values: NDArray[np.float64], solution: DenseSolution) -> None:
         rolls = rolled_out(self.problem, np.array(solution.keep, dtype=bool))
         for column, flag in zip(self.rolls, rolls, strict=True):
             if column is not None:
@@ -78,7 +78,7 @@ class Layout:
         for (e, c), column in self.back.items():
             values[column] = min(solution.newcomers[e][c], int(old[e, c]))
 
-    def solution_of(self, values: NDArray[np.float64]) -> Solution:
+    def solution_of(self, values: NDArray[np.float64]) -> DenseSolution:
         """The solution that integer values stand for."""
         whole = np.rint(values).astype(np.int64)
         classes = range(len(self.problem.requests))
@@ -88,7 +88,7 @@ class Layout:
             if whole[copy.used]
             and any(whole[column] for column in copy.pods.values())  # nobody boots a node for nobody
         ]
-        return Solution(
+        return DenseSolution(
             keep=tuple(column is None or bool(whole[column]) for column in self.keep),
             newcomers=tuple(tuple(int(whole[row[c]]) if c in row else 0 for c in classes) for row in self.take),
             boots=tuple(sorted(boots, key=lambda boot: (boot.machine, boot.counts))),
@@ -133,7 +133,7 @@ class Layout:
         return found | dict.fromkeys(self.back.values(), 1.0)
 
 
-def exact_layout(problem: Problem, *, budget: int | None, lost: int) -> Layout:
+def exact_layout(problem: DenseProblem, *, budget: int | None, lost: int) -> Layout:
     """The integer model; with a `budget` (micro-USD per hour) nothing that would cost more.
 
     At most `lost` pending pods are left without a place.
@@ -155,7 +155,7 @@ def exact_layout(problem: Problem, *, budget: int | None, lost: int) -> Layout:
     return layout
 
 
-def relaxed_layout(problem: Problem, *, lost: int) -> Layout:
+def relaxed_layout(problem: DenseProblem, *, lost: int) -> Layout:
     """Shares instead of counts, and all copies of a machine as one: its least cost bounds every solution's."""
     layout = Layout(problem, Model(integer=False))
     _existing(layout)
@@ -168,12 +168,12 @@ def relaxed_layout(problem: Problem, *, lost: int) -> Layout:
     return layout
 
 
-def fixed_price(problem: Problem) -> int:
+def fixed_price(problem: DenseProblem) -> int:
     """Price of the nodes that must stay, micro-USD per hour: no column stands for them."""
     return int(problem.node_price[problem.node_fixed].sum())
 
 
-def columns_of(problem: Problem, budget: int) -> int:
+def columns_of(problem: DenseProblem, budget: int) -> int:
     """How many columns `exact_layout` with this budget would have, nearly."""
     classes = (problem.machine_limit > 0).sum(axis=1) + 1
     copies = np.minimum(problem.machine_count, budget // np.maximum(problem.machine_price, 1))
@@ -302,7 +302,7 @@ class Result:
     exact certificate. `solution` is checked in integers.
     """
 
-    solution: Solution
+    solution: DenseSolution
     least: int
     """Least cost found; the solution may cost 1/1000 more where that saves moves."""
     lower_bound: int

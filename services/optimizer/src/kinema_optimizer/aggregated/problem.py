@@ -21,7 +21,7 @@ from kinema_optimizer.problem.arrays import Flags, Ints, frozen
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class DenseProblem:
     """A placement problem. Amounts are in the integer unit of their resource, prices in micro-USD per hour."""
 
     resources: tuple[str, ...]
@@ -108,7 +108,7 @@ class Boot:
 
 
 @dataclass(frozen=True)
-class Solution:
+class DenseSolution:
     """An answer to a problem: counts per class, not yet which pod."""
 
     keep: tuple[bool, ...]
@@ -120,30 +120,30 @@ class Solution:
     """Per class: pending pods left without a place."""
 
 
-def rolled_out(problem: Problem, keep: Flags) -> Flags:
+def rolled_out(problem: DenseProblem, keep: Flags) -> Flags:
     """(U,): which workloads are rolled out anew when these nodes (E,) are kept."""
     return np.asarray(problem.rollouts[:, ~keep].any(axis=(1, 2)), dtype=np.bool_)
 
 
-def needed(problem: Problem, keep: Flags) -> Ints:
+def needed(problem: DenseProblem, keep: Flags) -> Ints:
     """(C,): pods that need a place when these nodes (E,) are kept."""
     updates = problem.rollouts[rolled_out(problem, keep)].sum(axis=(0, 1))
     return np.asarray(problem.demand + problem.node_stays[~keep].sum(axis=0) + updates, dtype=np.int64)
 
 
-def cost(problem: Problem, solution: Solution) -> int:
+def cost(problem: DenseProblem, solution: DenseSolution) -> int:
     """Price of the nodes kept and booted, micro-USD per hour."""
     kept = sum(int(price) for price, keep in zip(problem.node_price, solution.keep, strict=True) if keep)
     return kept + sum(int(problem.machine_price[boot.machine]) for boot in solution.boots)
 
 
-def size(problem: Problem, solution: Solution) -> int:
+def size(problem: DenseProblem, solution: DenseSolution) -> int:
     """The second term of equation 5.1, in 1e-3 micro-USD."""
     kept = sum(int(part) for part, keep in zip(problem.node_size, solution.keep, strict=True) if keep)
     return kept + sum(int(problem.machine_size[boot.machine]) for boot in solution.boots)
 
 
-def moves(problem: Problem, solution: Solution) -> int:
+def moves(problem: DenseProblem, solution: DenseSolution) -> int:
     """Pods whose node changes; a replaced pod that comes back to its old node has not moved."""
     keep = np.array(solution.keep, dtype=bool)
     updates = problem.rollouts[rolled_out(problem, keep)].sum(axis=0)
@@ -151,16 +151,16 @@ def moves(problem: Problem, solution: Solution) -> int:
     return int(problem.node_stays[~keep].sum() + problem.rolled.sum() + updates.sum() - back.sum())
 
 
-def unplaced(solution: Solution) -> int:
+def unplaced(solution: DenseSolution) -> int:
     """Pending pods without a place."""
     return sum(solution.unplaced)
 
 
-def _newcomers(problem: Problem, solution: Solution) -> Ints:
+def _newcomers(problem: DenseProblem, solution: DenseSolution) -> Ints:
     return np.array(solution.newcomers, dtype=np.int64).reshape(len(problem.nodes), len(problem.requests))
 
 
-def flaws(problem: Problem, solution: Solution) -> tuple[str, ...]:
+def flaws(problem: DenseProblem, solution: DenseSolution) -> tuple[str, ...]:
     """Every constraint that the solution breaks, in integers; empty when it is a plan for the problem."""
     found: list[str] = []
     taken = _newcomers(problem, solution)
@@ -190,7 +190,7 @@ def flaws(problem: Problem, solution: Solution) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _boot_flaws(problem: Problem, solution: Solution) -> list[str]:
+def _boot_flaws(problem: DenseProblem, solution: DenseSolution) -> list[str]:
     found = []
     for boot in solution.boots:
         counts = np.array(boot.counts, dtype=np.int64)
@@ -205,7 +205,7 @@ def _boot_flaws(problem: Problem, solution: Solution) -> list[str]:
     return found
 
 
-def unbound(problem: Problem, *, stay_room: Ints, stay_limit: Ints) -> Problem:
+def unbound(problem: DenseProblem, *, stay_room: Ints, stay_limit: Ints) -> DenseProblem:
     """The problem without the rule that pods on a kept node stay: a kept node is a machine that exists once.
 
     `stay_room` (E, R) is each node's room without its movable pods, `stay_limit` (E, C) how many of a class it may
@@ -222,7 +222,7 @@ def unbound(problem: Problem, *, stay_room: Ints, stay_limit: Ints) -> Problem:
     )
 
 
-def anew(problem: Problem) -> Problem:
+def anew(problem: DenseProblem) -> DenseProblem:
     """The problem with every replaceable node gone; only for problems where staying is free.
 
     A replaceable node that a plan keeps can be replaced by its like at no higher price. So the best plan that keeps
@@ -245,7 +245,7 @@ def anew(problem: Problem) -> Problem:
     )
 
 
-def as_of(problem: Problem, solution: Solution) -> Solution:
+def as_of(problem: DenseProblem, solution: DenseSolution) -> DenseSolution:
     """The solution of `anew(problem)` as one of the problem."""
     nothing = (0,) * len(problem.requests)
     keep, rows = iter(solution.keep), iter(solution.newcomers)

@@ -16,7 +16,17 @@ from typing import TypeAlias
 from kinema_core.events import Stop
 from kinema_optimizer.aggregated.greedy import rounded, starts
 from kinema_optimizer.aggregated.layout import Layout, Result, columns_of, exact_layout, fixed_price, relaxed_layout
-from kinema_optimizer.aggregated.problem import Problem, Solution, anew, as_of, cost, flaws, moves, size, unplaced
+from kinema_optimizer.aggregated.problem import (
+    DenseProblem,
+    DenseSolution,
+    anew,
+    as_of,
+    cost,
+    flaws,
+    moves,
+    size,
+    unplaced,
+)
 from kinema_optimizer.solvers.mip import solve
 from kinema_optimizer.solvers.stopping import StopRule
 
@@ -27,12 +37,17 @@ MAX_COLUMNS = 4_000
 WHOLE = 0.999
 """Absolute gap at which an objective of whole units is proven."""
 
-Measure: TypeAlias = Callable[[Problem, Solution], tuple[int, ...]]
+Measure: TypeAlias = Callable[[DenseProblem, DenseSolution], tuple[int, ...]]
 """What a phase makes small, most important first."""
 
 
 def solve_aggregated(
-    problem: Problem, free: Problem, given: Sequence[Solution], stop: StopRule, *, least_moves: bool = True
+    problem: DenseProblem,
+    free: DenseProblem,
+    given: Sequence[DenseSolution],
+    stop: StopRule,
+    *,
+    least_moves: bool = True,
 ) -> Result:
     """Solve the problem; see the module.
 
@@ -67,7 +82,7 @@ def solve_aggregated(
 class _Run:
     """The phases of one solve and what they know so far."""
 
-    def __init__(self, problem: Problem, stop: StopRule, given: Sequence[Solution]) -> None:
+    def __init__(self, problem: DenseProblem, stop: StopRule, given: Sequence[DenseSolution]) -> None:
         self._problem = problem
         self._stop = stop
         self._given = given
@@ -78,7 +93,7 @@ class _Run:
         self.stops: list[Stop] = []
         self.searched = False
 
-    def relax(self, problem: Problem) -> None:
+    def relax(self, problem: DenseProblem) -> None:
         """Bound the cost by the relaxation, shares of pods and nodes, and round it to a solution if it is of ours."""
         layout = relaxed_layout(problem, lost=unplaced(self.best))
         objective = layout.price(problem.price_unit)
@@ -127,7 +142,7 @@ class _Run:
         self.least = cost(problem, self.best)
         self.lower_bound = min(self.lower_bound, self.least)
 
-    def bound_of(self, free: Problem) -> None:
+    def bound_of(self, free: DenseProblem) -> None:
         """Bound what any plan can cost, also one that moves pods between kept nodes."""
         if columns_of(free, self.least) > MAX_COLUMNS or self.lower_bound >= self.least:
             return
@@ -181,19 +196,19 @@ class _Run:
                 self._adopt(found, measure)
         return outcome.bound
 
-    def _adopt(self, found: Solution, measure: Measure) -> None:
+    def _adopt(self, found: DenseSolution, measure: Measure) -> None:
         """Make it the best if it is better and obeys every constraint in integers."""
         if measure(self._problem, found) < measure(self._problem, self.best) and not flaws(self._problem, found):
             self.best = found
 
-    def _raise_bound(self, bound: float, problem: Problem) -> None:
+    def _raise_bound(self, bound: float, problem: DenseProblem) -> None:
         """`bound` is in the problem's price units and leaves out the nodes that must stay."""
         if math.isfinite(bound):
             raised = fixed_price(problem) + math.ceil(bound) * problem.price_unit
             self.lower_bound = max(self.lower_bound, raised)
 
 
-def _as_strict(problem: Problem, free: Problem) -> bool:
+def _as_strict(problem: DenseProblem, free: DenseProblem) -> bool:
     """Whether the reduction of rules keeps no pod from where it could be: what is best for it then bounds all plans."""
     kept = ~problem.node_replaceable
     return bool(
@@ -203,17 +218,17 @@ def _as_strict(problem: Problem, free: Problem) -> bool:
     )
 
 
-def _unplaced(_: Problem, solution: Solution) -> tuple[int, ...]:
+def _unplaced(_: DenseProblem, solution: DenseSolution) -> tuple[int, ...]:
     return (unplaced(solution),)
 
 
-def _cost(problem: Problem, solution: Solution) -> tuple[int, ...]:
+def _cost(problem: DenseProblem, solution: DenseSolution) -> tuple[int, ...]:
     return (unplaced(solution), cost(problem, solution))
 
 
-def _moves(problem: Problem, solution: Solution) -> tuple[int, ...]:
+def _moves(problem: DenseProblem, solution: DenseSolution) -> tuple[int, ...]:
     return (unplaced(solution), moves(problem, solution))
 
 
-def _size(problem: Problem, solution: Solution) -> tuple[int, ...]:
+def _size(problem: DenseProblem, solution: DenseSolution) -> tuple[int, ...]:
     return (*_moves(problem, solution), 1000 * cost(problem, solution) + size(problem, solution))

@@ -17,7 +17,7 @@ from kinema_optimizer.columns.knapsack import multipliers, worth_at_most
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED
-from kinema_optimizer.problem.node_types import Kinds
+from kinema_optimizer.problem.node_types import NodeTypes
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 
 _WORTH_MORE = 1e-6
@@ -50,7 +50,7 @@ class Relaxation:
         return np.maximum(self.pod_price, 1.0)
 
 
-def relax(problem_requests: Ints, demand: Ints, kinds: Kinds, *, rounds: int) -> Relaxation:
+def relax(problem_requests: Ints, demand: Ints, kinds: NodeTypes, *, rounds: int) -> Relaxation:
     """Solve the relaxation, letting kinds enter for so many rounds.
 
     Args:
@@ -75,7 +75,7 @@ def relax(problem_requests: Ints, demand: Ints, kinds: Kinds, *, rounds: int) ->
     return model.relaxation()
 
 
-def _by_sums(requests: Ints, demand: Ints, kinds: Kinds) -> Ints:
+def _by_sums(requests: Ints, demand: Ints, kinds: NodeTypes) -> Ints:
     """Kinds that the cheapest cover of summed requests uses, for each set of classes that fit the same kinds."""
     chosen = set(np.flatnonzero(kinds.fixed).tolist())
     signature = _signatures(kinds)
@@ -106,7 +106,7 @@ class _Assignment:
     is of second order in the difference, and the certificate is made per class from what the room is worth.
     """
 
-    def __init__(self, requests: Ints, demand: Ints, kinds: Kinds) -> None:
+    def __init__(self, requests: Ints, demand: Ints, kinds: NodeTypes) -> None:
         self._demand, self._kinds = demand, kinds
         self._room_price = np.zeros(kinds.room.shape)
         self._worth = np.zeros(len(kinds.price))
@@ -227,7 +227,7 @@ class _Assignment:
         )
 
 
-def groups_of(requests: Ints, demand: Ints, kinds: Kinds) -> NDArray[np.int64]:
+def groups_of(requests: Ints, demand: Ints, kinds: NodeTypes) -> NDArray[np.int64]:
     """(C,): group of each class: the kinds that hold it, and the direction of its requests in so many steps."""
     if len(requests) <= _FEW:
         return np.arange(len(requests))
@@ -239,7 +239,7 @@ def groups_of(requests: Ints, demand: Ints, kinds: Kinds) -> NDArray[np.int64]:
     return np.asarray(group, dtype=np.int64)
 
 
-def _signatures(kinds: Kinds) -> NDArray[np.int64]:
+def _signatures(kinds: NodeTypes) -> NDArray[np.int64]:
     """(C,): equal for classes that fit the same kinds."""
     _, signature = np.unique(np.packbits(kinds.fits > 0, axis=0), axis=1, return_inverse=True)
     return np.asarray(signature, dtype=np.int64).ravel()

@@ -12,8 +12,8 @@ from kinema_core.events import Stop
 from kinema_optimizer.bounds.certificate import Bound, lower_bound
 from kinema_optimizer.bounds.pattern_lp import PHASE, sharpened
 from kinema_optimizer.problem.arrays import Ints
-from kinema_optimizer.problem.instance import PackingProblem
-from kinema_optimizer.problem.solution import Filling
+from kinema_optimizer.problem.instance import Instance
+from kinema_optimizer.problem.solution import NodeLoad
 from kinema_optimizer.solvers.stopping import StopRule
 
 CLASSES: Final = 700
@@ -23,7 +23,7 @@ CLASSES: Final = 700
 class Bounding:
     """Bounds of one problem, in threads of a pool. What comes out does not depend on who was faster."""
 
-    def __init__(self, problem: PackingProblem, relaxed: PackingProblem, stop: StopRule, pool: Executor) -> None:
+    def __init__(self, problem: Instance, relaxed: Instance, stop: StopRule, pool: Executor) -> None:
         """Begin with the bound of `relaxed`. Pods that `problem` takes as one are several there, in other classes."""
         self._problem, self._stop, self._pool = relaxed, stop, pool
         self._alike = np.array_equal(problem.requests, relaxed.requests)
@@ -34,7 +34,7 @@ class Bounding:
         """Begin anew for plans that leave so many pods (C,) without a place."""
         self._rough = self._pool.submit(lower_bound, self._problem, unplaced)
 
-    def sharpen(self, patterns: Callable[[], Sequence[Filling]]) -> None:
+    def sharpen(self, patterns: Callable[[], Sequence[NodeLoad]]) -> None:
         """Look for a sharper one, beginning with these fillings of machines on sale; not for too many classes."""
         if len(self._problem.pending) <= CLASSES:
             rough, ends = self._rough, self._stop.beside(PHASE)

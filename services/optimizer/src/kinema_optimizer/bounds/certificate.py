@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from kinema_optimizer.bounds.assignment_lp import relax
 from kinema_optimizer.problem.arrays import Ints
-from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
-from kinema_optimizer.problem.node_types import Kinds, kinds_of
+from kinema_optimizer.problem.instance import UNLIMITED, Instance
+from kinema_optimizer.problem.node_types import NodeTypes, node_types
 from kinema_optimizer.solvers.lp import Floats
 
 SCALE: Final = 2**50
@@ -43,7 +43,7 @@ class Certificate:
 
 
 def certificate(
-    pod_price: NDArray[np.float64], room_price: NDArray[np.float64], kinds: Kinds, *, shrink: float
+    pod_price: NDArray[np.float64], room_price: NDArray[np.float64], kinds: NodeTypes, *, shrink: float
 ) -> Certificate:
     """Prices in floats as a certificate: of pods rounded down, of room rounded up, all scaled by `shrink` (0 to 1).
 
@@ -66,7 +66,7 @@ Objects: TypeAlias = NDArray[np.object_]
 """Integers of any size."""
 
 
-def by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: Kinds, most: Ints) -> int:
+def by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints) -> int:
     """`SCALE` times what the pods on one node of kind k can be worth at most: by the prices of its room.
 
     Args:
@@ -85,12 +85,12 @@ def by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds:
     return int(worth + (rest[above] * most[able[above]].astype(object)).sum())
 
 
-Worth: TypeAlias = Callable[[Certificate, int, Objects, Objects, Kinds, Ints], int]
+Worth: TypeAlias = Callable[[Certificate, int, Objects, Objects, NodeTypes, Ints], int]
 """`SCALE` times what the pods on one node of a kind can be worth at most; see `by_room`."""
 
 
 def certified_bound(
-    proof: Certificate, requests: Ints, demand: Ints, kinds: Kinds, worth: Worth = by_room
+    proof: Certificate, requests: Ints, demand: Ints, kinds: NodeTypes, worth: Worth = by_room
 ) -> int | None:
     """Micro-USD per hour that no plan for `demand` (C,) can cost less than; None when the certificate is none.
 
@@ -134,11 +134,11 @@ class Bound:
 
     value: int
     proof: Certificate
-    kinds: Kinds
+    kinds: NodeTypes
     demand: Ints
 
 
-def must_place(problem: PackingProblem, kinds: Kinds, unplaced: Ints | None) -> Ints:
+def must_place(problem: Instance, kinds: NodeTypes, unplaced: Ints | None) -> Ints:
     """(C,): pods that every plan places which leaves as many without a place as `unplaced` (C,).
 
     Where pending pods are left out for want of machines, another choice among them may be as good: none counts then.
@@ -148,9 +148,9 @@ def must_place(problem: PackingProblem, kinds: Kinds, unplaced: Ints | None) -> 
     return np.where((kinds.fits > 0).any(axis=0), problem.total, 0)
 
 
-def lower_bound(problem: PackingProblem, unplaced: Ints | None = None) -> Bound:
+def lower_bound(problem: Instance, unplaced: Ints | None = None) -> Bound:
     """The certified bound for plans that leave no more than `unplaced` (C,) pods without a place; None: nobody."""
-    kinds = kinds_of(problem)
+    kinds = node_types(problem)
     demand = must_place(problem, kinds, unplaced)
     free = Bound(kinds.fixed_price, Certificate((), ()), kinds, demand)
     if not demand.any() or not len(kinds.price):
@@ -159,9 +159,7 @@ def lower_bound(problem: PackingProblem, unplaced: Ints | None = None) -> Bound:
     return certified(problem, found.pod_price, found.room_price, free)
 
 
-def certified(
-    problem: PackingProblem, pod_price: Floats, room_price: Floats, known: Bound, worth: Worth = by_room
-) -> Bound:
+def certified(problem: Instance, pod_price: Floats, room_price: Floats, known: Bound, worth: Worth = by_room) -> Bound:
     """The bound that prices prove, raised to a whole price unit as every cost is; `known` where that is no less.
 
     Args:

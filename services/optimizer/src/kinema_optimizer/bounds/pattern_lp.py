@@ -22,9 +22,9 @@ from kinema_optimizer.columns.knapsack import multipliers
 from kinema_optimizer.columns.knapsack_exact import UNIT, best_filling
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Ints
-from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
-from kinema_optimizer.problem.node_types import Kinds
-from kinema_optimizer.problem.solution import Filling
+from kinema_optimizer.problem.instance import UNLIMITED, Instance
+from kinema_optimizer.problem.node_types import NodeTypes
+from kinema_optimizer.problem.solution import NodeLoad
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 from kinema_optimizer.solvers.stopping import Ends, StopReason
 
@@ -41,7 +41,7 @@ _PATIENCE: Final = 2
 """How often a search for patterns of a kind may be given up before it is held to shares of its room."""
 
 
-def sharpened(problem: PackingProblem, known: Bound, patterns: Sequence[Filling], ends: Ends) -> tuple[Bound, Stop]:
+def sharpened(problem: Instance, known: Bound, patterns: Sequence[NodeLoad], ends: Ends) -> tuple[Bound, Stop]:
     """The bound by patterns, or the one that is known where that is no less; and where the search for it ended.
 
     Args:
@@ -67,7 +67,7 @@ def sharpened(problem: PackingProblem, known: Bound, patterns: Sequence[Filling]
 
 
 def _generated(
-    problem: PackingProblem, known: Bound, patterns: Sequence[Filling], ends: Ends
+    problem: Instance, known: Bound, patterns: Sequence[NodeLoad], ends: Ends
 ) -> tuple[list[Pattern], int, StopReason | None]:
     """Patterns by column generation over all that has to be placed; the rounds it took, and why it was ended."""
     kinds, mine = known.kinds, np.flatnonzero(known.demand)
@@ -90,7 +90,7 @@ def _generated(
     return [(free[one.place], one.counts) for one in generation.columns if one.counts.any()], rounds, reason
 
 
-def _proven(problem: PackingProblem, known: Bound, prices: Floats) -> Bound:
+def _proven(problem: Instance, known: Bound, prices: Floats) -> Bound:
     """The bound that prices (C,) of pods prove, all of them lowered until no kind holds more than it costs."""
     kinds = known.kinds
     most = np.minimum(kinds.fits, known.demand[None])
@@ -105,7 +105,7 @@ def _proven(problem: PackingProblem, known: Bound, prices: Floats) -> Bound:
     return certified(problem, prices, np.array(rooms), known, by_search)
 
 
-def by_search(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: Kinds, most: Ints) -> int:
+def by_search(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints) -> int:
     """See `certificate.by_room`: what surely is the most; more where there are too many fillings or kinds.
 
     Nodes that stay in any case may hold less than they cost: room tells that, a search above the price does not.
@@ -122,7 +122,7 @@ def _price_by_room(known: Bound) -> Floats:
     return np.array([price / SCALE for price in known.proof.pod_price])
 
 
-def _unlimited(kinds: Kinds) -> list[int]:
+def _unlimited(kinds: NodeTypes) -> list[int]:
     """Kinds of which there are as many as one likes: the dearer of the others would bound nothing."""
     pooled = {k for members, _ in kinds.pools for k in members}
     free = np.flatnonzero((kinds.available >= UNLIMITED) & ~kinds.fixed).tolist()
@@ -132,7 +132,7 @@ def _unlimited(kinds: Kinds) -> list[int]:
 class _Relaxation:
     """The master program: a row per class that has to be placed; patterns, and shares of the room of some kinds."""
 
-    def __init__(self, problem: PackingProblem, known: Bound, patterns: Sequence[Pattern]) -> None:
+    def __init__(self, problem: Instance, known: Bound, patterns: Sequence[Pattern]) -> None:
         kinds = known.kinds
         self._searched = _unlimited(kinds)
         self._unsure = dict.fromkeys(self._searched, 0)

@@ -21,7 +21,7 @@ import numpy as np
 from kinema_optimizer.columns.pricing import Job, filling, priced
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED
-from kinema_optimizer.problem.node_types import Kinds
+from kinema_optimizer.problem.node_types import NodeTypes
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram, LpSolution
 from kinema_optimizer.solvers.stopping import StopReason
 
@@ -80,7 +80,7 @@ class Task:
 
 
 def new_nodes(
-    kinds: Kinds, which: Iterable[int], pods: Ints, mine: Ints, enemies: Mapping[int, tuple[int, ...]]
+    kinds: NodeTypes, which: Iterable[int], pods: Ints, mine: Ints, enemies: Mapping[int, tuple[int, ...]]
 ) -> tuple[Place, ...]:
     """A place for each of these kinds, empty, for pods (C,) of classes `mine`: those are the classes of the task."""
     nobody = np.zeros(len(mine), dtype=np.int64)

@@ -29,21 +29,31 @@ from kinema_core.model.resources import limited
 from kinema_core.model.risk import ORDINARY
 from kinema_core.model.volumes import attachments
 from kinema_optimizer.exact import model
-from kinema_optimizer.exact.model import ALONE, NOWHERE, Kind, Machine, Place, TinyProblem, Wish, Zoning, columns_of
+from kinema_optimizer.exact.model import (
+    ALONE,
+    NOWHERE,
+    ExactClass,
+    ExactInstance,
+    ExactMachine,
+    ExactNode,
+    PodPreference,
+    Topology,
+    columns_of,
+)
 from kinema_optimizer.problem.admission import NEW_NODE
 from kinema_optimizer.problem.pods import Mover, movers_of, port_of, resizes_of, stuck_updates
-from kinema_optimizer.problem.preferences import Liking
+from kinema_optimizer.problem.preferences import NodePreferences
 from kinema_optimizer.problem.question import Question, Sites
 from kinema_optimizer.problem.rules.read import (
-    Apart,
     Census,
     Counted,
-    Even,
-    Near,
+    PodAffinity,
+    PodAntiAffinity,
     Preferred,
     Rule,
+    TopologySpread,
     preferred,
-    rules_between,
+    read_rules,
 )
 from kinema_optimizer.problem.rules.reduce import closed_by_spread
 
@@ -59,7 +69,7 @@ _OPEN_NODES: Final = 24
 """Nodes that any pod may go to when running pods move for pending ones."""
 
 
-def tiny_problem(question: Question, sites: Sites) -> TinyProblem | None:
+def exact_instance(question: Question, sites: Sites) -> ExactInstance | None:
     """Return the exact instance of a question; None when it is too large for the exact model.
 
     Pods that the reduction of rules restricts may move here, but get no other size: the plan's new requests are those
@@ -71,7 +81,7 @@ def tiny_problem(question: Question, sites: Sites) -> TinyProblem | None:
     return _instance(question, sites, movers) if len(movers) <= MOST_PODS else None
 
 
-def relocation(question: Question, sites: Sites) -> TinyProblem | None:
+def relocation(question: Question, sites: Sites) -> ExactInstance | None:
     """Return the instance of the pods that wait and some that may move for them; None if too large, or none waits."""
     cluster, facts = question.cluster, sites.mobility
     waiting = movers_of(cluster, facts, "autoscale", ())
@@ -114,7 +124,7 @@ def _free(cluster: Cluster, node: Node) -> int:
 
 def _instance(
     question: Question, sites: Sites, movers: tuple[Mover, ...], *, among: frozenset[str] | None = None
-) -> TinyProblem | None:
+) -> ExactInstance | None:
     """Return the instance in which these pods may be anywhere and all others stay; None when it is too large.
 
     Where nodes are given, pods arrive at no other live node, but may come back to their own.
@@ -128,9 +138,9 @@ def _instance(
 class _Rules(NamedTuple):
     """The rules between pods that a move, a boot or a deletion can break, and what pods prefer."""
 
-    near: tuple[Near, ...]
-    apart: tuple[Apart, ...]
-    even: tuple[Even, ...]
+    near: tuple[PodAffinity, ...]
+    apart: tuple[PodAntiAffinity, ...]
+    even: tuple[TopologySpread, ...]
     preferred: tuple[Preferred, ...]
     closed: frozenset[str]
     """Offers of which a new node would break a spread among pods that all stay; that spread is not in `even`."""
@@ -167,7 +177,7 @@ class _Building:
     movers: tuple[Mover, ...]
     among: frozenset[str] | None
 
-    def instance(self) -> TinyProblem:
+    def instance(self) -> ExactInstance:
         """Return the finished instance."""
         rules = self.rules
         return replace(
@@ -176,18 +186,18 @@ class _Building:
             apart=(*(self._apart(rule) for rule in rules.apart), *self._port_rules()),
             even=tuple(self._even(rule) for rule in rules.even),
             wishes=tuple(
-                Wish(self._counted(rule.counted), holders, rule.weight, rule.near)
+                PodPreference(self._counted(rule.counted), holders, rule.weight, rule.near)
                 for rule in rules.preferred
                 if (holders := self._holders(rule))
             ),
         )
 
     @cached_property
-    def unruled(self) -> TinyProblem:
+    def unruled(self) -> ExactInstance:
         """The instance without rules between pods."""
         offers = self.question.offers
         machines = tuple(
-            Machine(
+            ExactMachine(
                 offers=tuple(offers[o].name for o in members),
                 price=offers[members[0]].micro_usd_per_hour,
                 room=self._rooms[len(self.sites.nodes) + members[0]],
@@ -198,10 +208,10 @@ class _Building:
         pools: dict[str, list[int]] = {}
         for m, members in enumerate(self._machines):
             pools.setdefault(_share(offers[members[0]]), []).append(m)
-        return TinyProblem(
+        return ExactInstance(
             kinds=tuple(self._kind(one) for one in self._classes),
             places=tuple(
-                Place(name=site.name, price=self.sites.prices[site.name], room=room, fixed=fixed)
+                ExactNode(name=site.name, price=self.sites.prices[site.name], room=room, fixed=fixed)
                 for site, room, fixed in zip(self.sites.nodes, self._rooms, self._fixed, strict=False)
             ),
             machines=machines,
@@ -280,10 +290,12 @@ class _Building:
     def _groups(self) -> tuple[_Alike, ...]:
         held: dict[str, list[int]] = {key: [] for key in self._movers_by_key}
         for number, rule in enumerate(self.rules.every):
-            for pod in rule.carriers:
+            for pod in rule.owners:
                 if pod.key in held:
                     held[pod.key].append(number)
-        topologies = [rule.counted.key if isinstance(rule, Near | Even) else "" for rule in self.rules.every]
+        topologies = [
+            rule.counted.key if isinstance(rule, PodAffinity | TopologySpread) else "" for rule in self.rules.every
+        ]
         scopes = tuple(dict.fromkeys(rule.counted.scope for rule in self.rules.every))
         found: dict[tuple[object, ...], _Alike] = {}
         for mover in self.movers:
@@ -346,8 +358,8 @@ class _Building:
         return daemon_ports(cluster, name=NEW_NODE, labels=site.labels, taints=site.taints)
 
     @cached_property
-    def _liking(self) -> Liking:
-        return Liking(self.sites.nodes, self.sites.offers)
+    def _liking(self) -> NodePreferences:
+        return NodePreferences(self.sites.nodes, self.sites.offers)
 
     def _disliked(self, pod: Pod) -> tuple[int, ...]:
         points = self._liking.points(pod) if self.question.point_price else None
@@ -374,13 +386,13 @@ class _Building:
     def _class_of(self) -> Mapping[str, int]:
         return {mover.pod.key: index for index, one in enumerate(self._classes) for mover in one.members}
 
-    def _kind(self, alike: _Alike) -> Kind:
+    def _kind(self, alike: _Alike) -> ExactClass:
         first, live = alike.members[0], len(self.sites.nodes)
         homes = () if first.role == "pending" else tuple(self._index[one.pod.node or ""] for one in alike.members)
         nodes = alike.nodes
         if self.among is not None:
             nodes &= frozenset(e for name, e in self._index.items() if name in self.among).union(homes)
-        return Kind(
+        return ExactClass(
             pods=tuple(mover.pod.key for mover in alike.members),
             homes=homes,
             requests=alike.requests,
@@ -428,7 +440,7 @@ class _Building:
     @cached_property
     def rules(self) -> _Rules:
         """The rules that concern movers, or nodes that may go with their daemon sets' pods; others never change."""
-        between, loose = rules_between(self.question.cluster), not all(self._fixed)
+        between, loose = read_rules(self.question.cluster), not all(self._fixed)
         movers = [mover.pod for mover in self.movers]
         even = tuple(rule for rule in between.even if loose or self._concerns(rule))
         rest = tuple(rule for rule in between.even if not loose and not self._concerns(rule))
@@ -441,14 +453,14 @@ class _Building:
         )
 
     def _concerns(self, rule: Rule) -> bool:
-        pods = (*rule.carriers, *self._census.pods(rule.counted.scope))
+        pods = (*rule.owners, *self._census.pods(rule.counted.scope))
         return any(pod.key in self._movers_by_key for pod in pods)
 
     @cached_property
-    def _zonings(self) -> dict[str, Zoning]:
+    def _zonings(self) -> dict[str, Topology]:
         return {}
 
-    def _zoning(self, topology: str) -> Zoning:
+    def _zoning(self, topology: str) -> Topology:
         """Return the domains by number. An offer whose nodes get the label from their name is `ALONE`."""
         if topology not in self._zonings:
             numbers: dict[str | None, int] = {None: NOWHERE}
@@ -456,13 +468,13 @@ class _Building:
             new = [self.sites.offers[members[0]].labels.get(topology) for members in self._machines]
             for value in (*live, *new):
                 numbers.setdefault(value, len(numbers) - 1)
-            self._zonings[topology] = Zoning(
+            self._zonings[topology] = Topology(
                 nodes=tuple(numbers[value] for value in live),
                 machines=tuple(ALONE if value == NEW_NODE else numbers[value] for value in new),
             )
         return self._zonings[topology]
 
-    def _counted(self, counted: Counted) -> model.Census:
+    def _counted(self, counted: Counted) -> model.PodCount:
         kinds: set[int] = set()
         others = [0] * len(self.sites.nodes)
         for pod in self._census.pods(counted.scope):
@@ -471,15 +483,15 @@ class _Building:
                 kinds.add(self._class_of[pod.key])
             elif node is not None:
                 others[node] += 1
-        return model.Census(self._zoning(counted.key), frozenset(kinds), tuple(others))
+        return model.PodCount(self._zoning(counted.key), frozenset(kinds), tuple(others))
 
     def _holders(self, rule: Rule) -> frozenset[int]:
-        return frozenset(self._class_of[pod.key] for pod in rule.carriers if pod.key in self._class_of)
+        return frozenset(self._class_of[pod.key] for pod in rule.owners if pod.key in self._class_of)
 
-    def _near(self, rule: Near) -> model.Near:
+    def _near(self, rule: PodAffinity) -> model.PodAffinity:
         holders: dict[int, set[int]] = {}
         others: list[tuple[int, bool]] = []
-        for pod in rule.carriers:
+        for pod in rule.owners:
             node = self._node(pod)
             obeys = self._census.company(pod, rule.counted) > 0 or self._census.first(pod, rule.counted)
             if pod.key in self._class_of:
@@ -487,32 +499,32 @@ class _Building:
                 homes |= {node} if node is not None and obeys else set()
             elif node is not None and obeys:
                 others.append((node, selects(rule.counted.scope, pod)))
-        return model.Near(
+        return model.PodAffinity(
             census=self._counted(rule.counted),
             holders=tuple((kind, frozenset(homes)) for kind, homes in holders.items()),
             others=tuple(others),
         )
 
-    def _apart(self, rule: Apart) -> model.Apart:
-        others = {self._node(pod) for pod in rule.carriers if pod.key not in self._class_of}
+    def _apart(self, rule: PodAntiAffinity) -> model.PodAntiAffinity:
+        others = {self._node(pod) for pod in rule.owners if pod.key not in self._class_of}
         zoning = self._zoning(rule.counted.key)
         broken = {
             zoning.nodes[node]
-            for pod in rule.carriers
+            for pod in rule.owners
             if pod.key in self._class_of and (node := self._node(pod)) is not None
             if self._census.company(pod, rule.counted) > 0
         }
-        return model.Apart(
+        return model.PodAntiAffinity(
             census=self._counted(rule.counted),
             holders=self._holders(rule),
             others=tuple(sorted(node for node in others if node is not None)),
             broken=frozenset(broken),
         )
 
-    def _port_rules(self) -> Iterable[model.Apart]:
+    def _port_rules(self) -> Iterable[model.PodAntiAffinity]:
         """Return a rule for each set of host ports, which are had once per node; those of others are in admission."""
         ports = {kind: one.members[0].pod.rules.host_ports for kind, one in enumerate(self._classes)}
-        zoning = Zoning(tuple(range(len(self.sites.nodes))), (ALONE,) * len(self._machines))
+        zoning = Topology(tuple(range(len(self.sites.nodes))), (ALONE,) * len(self._machines))
         for wanted in dict.fromkeys(held for held in ports.values() if held):
             holders = frozenset(kind for kind, held in ports.items() if held == wanted)
             clashing = frozenset(kind for kind, held in ports.items() if ports_clash(wanted, held) is not None)
@@ -528,11 +540,11 @@ class _Building:
                 for mover in self._classes[kind].members
                 if (node := self._node(mover.pod)) is not None and now[node] > int(kind in clashing)
             }
-            census = model.Census(zoning, clashing, (0,) * len(self.sites.nodes))
-            yield model.Apart(census, holders, (), frozenset(broken))
+            census = model.PodCount(zoning, clashing, (0,) * len(self.sites.nodes))
+            yield model.PodAntiAffinity(census, holders, (), frozenset(broken))
 
-    def _even(self, rule: Even) -> model.Even:
-        return model.Even(
+    def _even(self, rule: TopologySpread) -> model.TopologySpread:
+        return model.TopologySpread(
             census=self._counted(rule.counted),
             nodes=frozenset(e for e, site in enumerate(self.sites.nodes) if rule.admits(site)),
             machines=frozenset(

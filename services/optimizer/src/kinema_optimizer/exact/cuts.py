@@ -12,23 +12,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kinema_optimizer.exact.model import Apart, Census, Even, Kind, Near, TinyProblem, Wish
+from kinema_optimizer.exact.model import (
+    ExactClass,
+    ExactInstance,
+    PodAffinity,
+    PodAntiAffinity,
+    PodCount,
+    PodPreference,
+    TopologySpread,
+)
 
 
-def doubled(problem: TinyProblem, stuck: Iterable[str]) -> TinyProblem | None:
+def hold_spreads_in_transit(problem: ExactInstance, stuck: Iterable[str]) -> ExactInstance | None:
     """The problem in which spreads over nodes hold on the way; None where they do already, or no stuck pod has one."""
     spread = frozenset[int]().union(*(rule.holders for rule in problem.even if rule.doubles))
     waiting = {key for kind in spread for key in problem.kinds[kind].pods}
     return None if problem.doubled or waiting.isdisjoint(stuck) else replace(problem, doubled=True)
 
 
-def barred(
-    problem: TinyProblem,
+def forbid_moves(
+    problem: ExactInstance,
     stuck: Iterable[str],
     *,
     assignment: Mapping[str, str | None],
     boots: Mapping[str, tuple[str, ...]],
-) -> TinyProblem:
+) -> ExactInstance:
     """The problem in which none of these pods, nor one like it on the same node, may go where it was sent.
 
     Args:
@@ -45,7 +53,7 @@ def barred(
     return problem
 
 
-def _without(problem: TinyProblem, index: int, key: str, *, to: str, offers: tuple[str, ...]) -> TinyProblem:
+def _without(problem: ExactInstance, index: int, key: str, *, to: str, offers: tuple[str, ...]) -> ExactInstance:
     kind = problem.kinds[index]
     machines = frozenset(m for m, machine in enumerate(problem.machines) if machine.offers == offers)
     nodes = frozenset(e for e, place in enumerate(problem.places) if place.name == to)
@@ -65,17 +73,17 @@ def _without(problem: TinyProblem, index: int, key: str, *, to: str, offers: tup
     )
 
 
-def _home(kind: Kind, pod: str) -> int | None:
+def _home(kind: ExactClass, pod: str) -> int | None:
     return kind.homes[kind.pods.index(pod)] if kind.homes else None
 
 
-def _part(kind: Kind, pods: list[str]) -> Kind:
+def _part(kind: ExactClass, pods: list[str]) -> ExactClass:
     """Some pods of a kind."""
     homes = tuple(kind.homes[kind.pods.index(pod)] for pod in pods) if kind.homes else ()
     return replace(kind, pods=tuple(pods), homes=homes)
 
 
-def _census(census: Census, index: int, twin: int) -> Census:
+def _census(census: PodCount, index: int, twin: int) -> PodCount:
     return replace(census, kinds=_joined(census.kinds, index, twin))
 
 
@@ -83,18 +91,18 @@ def _joined(kinds: frozenset[int], index: int, twin: int) -> frozenset[int]:
     return kinds | {twin} if index in kinds else kinds
 
 
-def _near(rule: Near, index: int, twin: int) -> Near:
+def _near(rule: PodAffinity, index: int, twin: int) -> PodAffinity:
     more = tuple((twin, homes) for kind, homes in rule.holders if kind == index)
     return replace(rule, census=_census(rule.census, index, twin), holders=(*rule.holders, *more))
 
 
-def _apart(rule: Apart, index: int, twin: int) -> Apart:
+def _apart(rule: PodAntiAffinity, index: int, twin: int) -> PodAntiAffinity:
     return replace(rule, census=_census(rule.census, index, twin), holders=_joined(rule.holders, index, twin))
 
 
-def _even(rule: Even, index: int, twin: int) -> Even:
+def _even(rule: TopologySpread, index: int, twin: int) -> TopologySpread:
     return replace(rule, census=_census(rule.census, index, twin), holders=_joined(rule.holders, index, twin))
 
 
-def _wish(rule: Wish, index: int, twin: int) -> Wish:
+def _wish(rule: PodPreference, index: int, twin: int) -> PodPreference:
     return replace(rule, census=_census(rule.census, index, twin), holders=_joined(rule.holders, index, twin))

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from kinema_optimizer.exact.model import (
     ALONE,
     NOWHERE,
-    Apart,
-    Census,
-    Even,
-    Kind,
-    Near,
-    TinyProblem,
-    TinySolution,
-    Wish,
-    Zoning,
+    ExactClass,
+    ExactInstance,
+    ExactSolution,
+    PodAffinity,
+    PodAntiAffinity,
+    PodCount,
+    PodPreference,
+    Topology,
+    TopologySpread,
     affordable,
 )
 from kinema_optimizer.solvers.mip import Model
@@ -77,7 +77,7 @@ class Site:
 class ExactLayout:
     """A model of a tiny problem, rules between pods aside, and what its columns stand for."""
 
-    problem: TinyProblem
+    problem: ExactInstance
     model: Model
     sites: tuple[Site, ...]
     """Live nodes, then possible new ones."""
@@ -116,7 +116,7 @@ class ExactLayout:
         """Pods of the kind at the site."""
         return self.arrivals(kind, site).add(self.stayers(kind, site))
 
-    def counted(self, census: Census, sites: Iterable[int]) -> Sum:
+    def counted(self, census: PodCount, sites: Iterable[int]) -> Sum:
         """The pods that a rule counts at these sites."""
         found = Sum()
         for site in sites:
@@ -126,7 +126,7 @@ class ExactLayout:
                 found.add(self.used(site), census.others[site])
         return found
 
-    def doubled(self, census: Census, sites: Iterable[int]) -> Sum:
+    def doubled(self, census: PodCount, sites: Iterable[int]) -> Sum:
         """The pods that a rule counts at these sites when all have arrived and nobody has left."""
         found = Sum()
         for site in sites:
@@ -136,7 +136,7 @@ class ExactLayout:
                 found.constant += now + census.others[site]
         return found
 
-    def domains(self, zoning: Zoning) -> list[list[int]]:
+    def domains(self, zoning: Topology) -> list[list[int]]:
         """The sites of each domain."""
         found: dict[tuple[str, int], list[int]] = {}
         for index, site in enumerate(self.sites):
@@ -186,7 +186,7 @@ class ExactLayout:
                 found.add(column(self.back[index, node]), -1.0)
         return found
 
-    def solution_of(self, values: NDArray[np.float64]) -> TinySolution:
+    def solution_of(self, values: NDArray[np.float64]) -> ExactSolution:
         """What the values of the columns say."""
         whole = np.rint(values).astype(np.int64).tolist()
         new = [index for index, site in enumerate(self.sites) if site.node is None and whole[site.used or 0]]
@@ -197,7 +197,7 @@ class ExactLayout:
             return round(float(expression.constant + sum(whole[c] * factor for c, factor in expression.terms.items())))
 
         kinds = range(len(self.problem.kinds))
-        return TinySolution(
+        return ExactSolution(
             keep=tuple(bool(value(self.used(index))) for index in range(live)),
             boots=tuple(self.sites[index].machine or 0 for index in new),
             stay=tuple(_without_zeros({e: value(self.stayers(kind, e)) for e in range(live)}) for kind in kinds),
@@ -213,7 +213,7 @@ def _without_zeros(found: dict[int, int]) -> dict[int, int]:
     return {site: count for site, count in found.items() if count}
 
 
-def layout_of(problem: TinyProblem, *, budget: int | None, lost: bool) -> ExactLayout:
+def layout_of(problem: ExactInstance, *, budget: int | None, lost: bool) -> ExactLayout:
     """The model without rules between pods.
 
     Args:
@@ -248,11 +248,11 @@ def layout_of(problem: TinyProblem, *, budget: int | None, lost: bool) -> ExactL
     return layout
 
 
-def _may_arrive(kind: Kind, site: Site) -> bool:
+def _may_arrive(kind: ExactClass, site: Site) -> bool:
     return site.node in kind.nodes if site.node is not None else site.machine in kind.machines
 
 
-def _most_pods(problem: TinyProblem, kind: Kind, site: Site) -> float:
+def _most_pods(problem: ExactInstance, kind: ExactClass, site: Site) -> float:
     """Most pods of the kind that the site can hold."""
     room = problem.places[site.node].room if site.node is not None else problem.machines[site.machine or 0].room
     fits = [free // need for need, free in zip(kind.requests, room, strict=True) if need and free is not None]
@@ -347,7 +347,7 @@ def add_rules(layout: ExactLayout) -> None:
         _even(layout, even)
 
 
-def _big_m(layout: ExactLayout, census: Census) -> float:
+def _big_m(layout: ExactLayout, census: PodCount) -> float:
     """More than a rule can ever count."""
     pods = sum(len(layout.problem.kinds[kind].pods) for kind in census.kinds)
     return float(max(1, pods + sum(census.others)))
@@ -364,7 +364,7 @@ def _staying(layout: ExactLayout, kind: int, sites: Sequence[int]) -> Sum:
 # --- affinity
 
 
-def _near(layout: ExactLayout, rule: Near) -> None:
+def _near(layout: ExactLayout, rule: PodAffinity) -> None:
     """Whoever must obey shares its domain with somebody counted besides itself, or is the only one counted."""
     domains = layout.domains(rule.census.zoning)
     counted = [layout.counted(rule.census, sites) for sites in domains]
@@ -401,7 +401,7 @@ def _in_company(layout: ExactLayout, bound: Sum, count: Sum, only: Sum, *, kind:
 # --- anti-affinity and host ports
 
 
-def _apart(layout: ExactLayout, rule: Apart) -> None:
+def _apart(layout: ExactLayout, rule: PodAntiAffinity) -> None:
     """Whoever holds the rule shares its domain with nobody counted, unless both are there and stay."""
     most = _big_m(layout, rule.census)
     for sites in layout.domains(rule.census.zoning):
@@ -420,7 +420,7 @@ def _apart(layout: ExactLayout, rule: Apart) -> None:
 
 
 def _alone(
-    layout: ExactLayout, rule: Apart, kind: int, which: Pods, *, sites: Sequence[int], count: Sum, most: float
+    layout: ExactLayout, rule: PodAntiAffinity, kind: int, which: Pods, *, sites: Sequence[int], count: Sum, most: float
 ) -> None:
     """Where pods of the kind are (`which` of them), at most they themselves are counted."""
     here = total(which(kind, site) for site in sites)
@@ -432,7 +432,7 @@ def _alone(
     layout.row(Sum().add(count).add(there, most - own), upper=most)
 
 
-def _no_worse(layout: ExactLayout, rule: Apart, kind: int, sites: Sequence[int], *, most: float) -> None:
+def _no_worse(layout: ExactLayout, rule: PodAntiAffinity, kind: int, sites: Sequence[int], *, most: float) -> None:
     """In a domain where the rule is broken now: whoever arrives obeys it, and nobody joins those who stay."""
     count = layout.counted(rule.census, sites)
     _alone(layout, rule, kind, layout.arrivals, sites=sites, count=count, most=most)
@@ -456,7 +456,7 @@ class _Domain:
     count: Sum
 
 
-def _even(layout: ExactLayout, rule: Even) -> None:
+def _even(layout: ExactLayout, rule: TopologySpread) -> None:
     """Most less fewest over the domains that count is at most what is allowed, and where somebody arrives, wanted."""
     domains = [
         (sites, counting)
@@ -481,7 +481,7 @@ def _even(layout: ExactLayout, rule: Even) -> None:
         _land_evenly(layout, rule, meanwhile, _fewest(layout, rule, meanwhile))
 
 
-def _fewest(layout: ExactLayout, rule: Even, domains: Sequence[_Domain]) -> Sum:
+def _fewest(layout: ExactLayout, rule: TopologySpread, domains: Sequence[_Domain]) -> Sum:
     """A new column: no more than the fewest pods of any domain; none where there are too few domains."""
     most = 2 * _big_m(layout, rule.census)
     fewest = column(layout.model.column(most))
@@ -494,7 +494,7 @@ def _fewest(layout: ExactLayout, rule: Even, domains: Sequence[_Domain]) -> Sum:
     return fewest
 
 
-def _land_evenly(layout: ExactLayout, rule: Even, domains: Sequence[_Domain], fewest: Sum) -> None:
+def _land_evenly(layout: ExactLayout, rule: TopologySpread, domains: Sequence[_Domain], fewest: Sum) -> None:
     """Where somebody arrives who holds the rule, there are at most `max_skew` more than the fewest."""
     most = 2 * _big_m(layout, rule.census)
     for one in domains:
@@ -513,7 +513,7 @@ def _existed(layout: ExactLayout, sites: Sequence[int]) -> Sum:
     return Sum(constant=1.0) if alive else _exists(layout, sites)
 
 
-def _is_eligible(layout: ExactLayout, rule: Even, site: int) -> bool:
+def _is_eligible(layout: ExactLayout, rule: TopologySpread, site: int) -> bool:
     one = layout.sites[site]
     return one.node in rule.nodes if one.node is not None else one.machine in rule.machines
 
@@ -559,7 +559,7 @@ def _disliked(layout: ExactLayout) -> Sum:
     return found
 
 
-def _given_up(layout: ExactLayout, wish: Wish) -> Sum:
+def _given_up(layout: ExactLayout, wish: PodPreference) -> Sum:
     """Points that pods give up by whom they share a domain with, or do not."""
     found = Sum()
     for sites in layout.domains(wish.census.zoning):
@@ -571,7 +571,7 @@ def _given_up(layout: ExactLayout, wish: Wish) -> Sum:
     return found
 
 
-def _nowhere(layout: ExactLayout, wish: Wish) -> Sequence[int]:
+def _nowhere(layout: ExactLayout, wish: PodPreference) -> Sequence[int]:
     zoning = wish.census.zoning
     return [
         number
@@ -580,7 +580,7 @@ def _nowhere(layout: ExactLayout, wish: Wish) -> Sequence[int]:
     ]
 
 
-def _unmet(layout: ExactLayout, wish: Wish, kind: int, sites: Sequence[int]) -> Sum:
+def _unmet(layout: ExactLayout, wish: PodPreference, kind: int, sites: Sequence[int]) -> Sum:
     """How many of the kind's pods in the domain the wish does not hold for: all of them or none."""
     here = total(layout.pods(kind, site) for site in sites)
     if not here.terms and not here.constant:

@@ -23,7 +23,7 @@ ALONE: Final = -2
 
 
 @dataclass(frozen=True)
-class Kind:
+class ExactClass:
     """Pods that are alike in every respect but, where they run, their node."""
 
     pods: tuple[str, ...]
@@ -57,7 +57,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Place:
+class ExactNode:
     """A live node."""
 
     name: str
@@ -70,7 +70,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Machine:
+class ExactMachine:
     """Offers that are alike for everybody."""
 
     offers: tuple[str, ...]
@@ -81,7 +81,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Zoning:
+class Topology:
     """A topology: the domain of each live node and machine, numbered from 0, or `NOWHERE`, or `ALONE`."""
 
     nodes: tuple[int, ...]
@@ -94,19 +94,19 @@ class Zoning:
 
 
 @dataclass(frozen=True)
-class Census:
+class PodCount:
     """The pods that a rule counts, by domain: those of some kinds, and so many others that go with each live node."""
 
-    zoning: Zoning
+    zoning: Topology
     kinds: frozenset[int]
     others: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Near:
+class PodAffinity:
     """Required affinity: who holds the rule shares the domain of one counted, or is the only one counted of all."""
 
-    census: Census
+    census: PodCount
     holders: tuple[tuple[int, frozenset[int]], ...]
     """Kinds, each with the live nodes whose pods obey the rule now and must when they stay."""
     others: tuple[tuple[int, bool], ...]
@@ -114,10 +114,10 @@ class Near:
 
 
 @dataclass(frozen=True)
-class Apart:
+class PodAntiAffinity:
     """Required anti-affinity, or host ports: who holds the rule shares its domain with nobody else counted."""
 
-    census: Census
+    census: PodCount
     holders: frozenset[int]
     others: tuple[int, ...]
     """Live nodes of pods of no kind that hold the rule: nobody counted may arrive in their domain."""
@@ -126,10 +126,10 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Even:
+class TopologySpread:
     """An enforced topology spread."""
 
-    census: Census
+    census: PodCount
     nodes: frozenset[int]
     """Live nodes that make a domain count."""
     machines: frozenset[int]
@@ -146,10 +146,10 @@ class Even:
 
 
 @dataclass(frozen=True)
-class Wish:
+class PodPreference:
     """A preferred affinity term (`near`), or a preferred anti-affinity term."""
 
-    census: Census
+    census: PodCount
     holders: frozenset[int]
     weight: int
     """Points that each holder gives up that shares its domain with nobody counted besides itself, or with somebody."""
@@ -157,24 +157,24 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class TinyProblem:
+class ExactInstance:
     """Kinds of pods, places for them, and every rule."""
 
-    kinds: tuple[Kind, ...]
-    places: tuple[Place, ...]
-    machines: tuple[Machine, ...]
+    kinds: tuple[ExactClass, ...]
+    places: tuple[ExactNode, ...]
+    machines: tuple[ExactMachine, ...]
     pools: tuple[tuple[frozenset[int], int], ...]
     """Machines that share a limit, and the limit."""
     rollouts: tuple[str, ...]
     """Workloads that move by rolling update."""
-    near: tuple[Near, ...]
-    apart: tuple[Apart, ...]
-    even: tuple[Even, ...]
+    near: tuple[PodAffinity, ...]
+    apart: tuple[PodAntiAffinity, ...]
+    even: tuple[TopologySpread, ...]
     homeless: tuple[str, ...]
     """Pending pods that no node and no machine on sale could hold even alone."""
     point_price: int = 0
     """Micro-USD per hour of a weight point of a preference."""
-    wishes: tuple[Wish, ...] = ()
+    wishes: tuple[PodPreference, ...] = ()
     priced: bool = False
     """Moves have a price, be it 0: plans that cost nearly as little do not count as equal."""
     doubled: bool = False
@@ -213,7 +213,7 @@ class TinyProblem:
 
 
 @dataclass(frozen=True)
-class TinySolution:
+class ExactSolution:
     """An answer in counts. Sites are the live nodes, then the new ones, in order."""
 
     keep: tuple[bool, ...]
@@ -231,13 +231,13 @@ class TinySolution:
         return self.stay[kind].get(site, 0) + self.arrive[kind].get(site, 0)
 
 
-def cost(problem: TinyProblem, solution: TinySolution) -> int:
+def cost(problem: ExactInstance, solution: ExactSolution) -> int:
     """Price of the nodes kept and booted, micro-USD per hour."""
     kept = sum(place.price for place, keep in zip(problem.places, solution.keep, strict=True) if keep)
     return kept + sum(problem.machines[machine].price for machine in solution.boots)
 
 
-def points(problem: TinyProblem, solution: TinySolution) -> int:
+def points(problem: ExactInstance, solution: ExactSolution) -> int:
     """Weight points of preferences that pods give up where they are."""
     found = 0
     for index, kind in enumerate(problem.kinds):
@@ -249,7 +249,7 @@ def points(problem: TinyProblem, solution: TinySolution) -> int:
     return found + sum(_unmet(problem, solution, wish) * wish.weight for wish in problem.wishes)
 
 
-def _unmet(problem: TinyProblem, solution: TinySolution, wish: Wish) -> int:
+def _unmet(problem: ExactInstance, solution: ExactSolution, wish: PodPreference) -> int:
     """Pods that hold the wish and for which it does not hold."""
     zoning, live = wish.census.zoning, len(problem.places)
     domains = [*zoning.nodes, *(zoning.machines[machine] for machine in solution.boots)]
@@ -267,23 +267,23 @@ def _unmet(problem: TinyProblem, solution: TinySolution, wish: Wish) -> int:
     return found
 
 
-def worth(problem: TinyProblem, solution: TinySolution) -> int:
+def worth(problem: ExactInstance, solution: ExactSolution) -> int:
     """What a solution costs, with what pods give up and moves at their prices; micro-USD per hour."""
     given_up = points(problem, solution) if problem.choosy else 0
     moving = sum(kind.move_price * _moved(solution, index, kind) for index, kind in enumerate(problem.kinds))
     return cost(problem, solution) + problem.point_price * given_up + moving
 
 
-def moves(problem: TinyProblem, solution: TinySolution) -> int:
+def moves(problem: ExactInstance, solution: ExactSolution) -> int:
     """Running pods whose node changes; one that is replaced on its own node has not moved."""
     return sum(_moved(solution, index, kind) for index, kind in enumerate(problem.kinds))
 
 
-def _moved(solution: TinySolution, index: int, kind: Kind) -> int:
+def _moved(solution: ExactSolution, index: int, kind: ExactClass) -> int:
     return len(kind.homes) - sum(min(kind.at(node), solution.count(index, node)) for node in set(kind.homes))
 
 
-def restarts(problem: TinyProblem, solution: TinySolution) -> int:
+def restarts(problem: ExactInstance, solution: ExactSolution) -> int:
     """Running pods that are replaced on their own node."""
     found = 0
     for index, kind in enumerate(problem.kinds):
@@ -293,24 +293,24 @@ def restarts(problem: TinyProblem, solution: TinySolution) -> int:
     return found
 
 
-def updates(problem: TinyProblem, solution: TinySolution) -> frozenset[str]:
+def updates(problem: ExactInstance, solution: ExactSolution) -> frozenset[str]:
     """Workloads that are moved by a rolling update, which replaces their every pod."""
     found = {kind.rollout for kind, arriving in zip(problem.kinds, solution.arrive, strict=True) if arriving}
     return frozenset(workload for number, workload in enumerate(problem.rollouts) if number in found)
 
 
-def lost_by_priority(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
+def lost_by_priority(problem: ExactInstance, solution: ExactSolution) -> tuple[int, ...]:
     """Pods without a place by priority, the highest first."""
     levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
     pairs = [(kind.priority, lost) for kind, lost in zip(problem.kinds, solution.lost, strict=True)]
     return tuple(sum(lost for priority, lost in pairs if priority == level) for level in levels)
 
 
-def as_it_is(problem: TinyProblem) -> TinySolution | None:
+def as_it_is(problem: ExactInstance) -> ExactSolution | None:
     """The solution that changes nothing and leaves every pending pod out; None when some pod must be replaced."""
     if any(kind.replaced for kind in problem.kinds):
         return None
-    return TinySolution(
+    return ExactSolution(
         keep=(True,) * len(problem.places),
         boots=(),
         stay=tuple({node: kind.at(node) for node in sorted(set(kind.homes))} for kind in problem.kinds),
@@ -319,7 +319,7 @@ def as_it_is(problem: TinyProblem) -> TinySolution | None:
     )
 
 
-def assignment(problem: TinyProblem, solution: TinySolution) -> dict[str, int | None]:
+def assignment(problem: ExactInstance, solution: ExactSolution) -> dict[str, int | None]:
     """The site of every pod, None for those without one; who can stay does, by key."""
     found: dict[str, int | None] = {}
     for index, kind in enumerate(problem.kinds):
@@ -337,7 +337,7 @@ def assignment(problem: TinyProblem, solution: TinySolution) -> dict[str, int | 
     return dict(sorted(found.items()))
 
 
-def sufficient(problem: TinyProblem) -> int | None:
+def sufficient(problem: ExactInstance) -> int | None:
     """A price (micro-USD per hour) at which everybody can be placed unless rules between pods or limits forbid it.
 
     Everything is kept, and each pod that needs a new place has a machine of its own. None: one finds no machine.
@@ -352,7 +352,7 @@ def sufficient(problem: TinyProblem) -> int | None:
     return price
 
 
-def affordable(problem: TinyProblem, machine: int, budget: int | None) -> int:
+def affordable(problem: ExactInstance, machine: int, budget: int | None) -> int:
     """How many of a machine a plan can use: one for each pod, as many as there are, as can be paid."""
     chosen = problem.machines[machine]
     most = sum(len(kind.pods) for kind in problem.kinds if machine in kind.machines)
@@ -363,7 +363,7 @@ def affordable(problem: TinyProblem, machine: int, budget: int | None) -> int:
     return most
 
 
-def columns_of(problem: TinyProblem) -> int:
+def columns_of(problem: ExactInstance) -> int:
     """Return how many columns the exact model has at the price that suffices, those of rules aside."""
     budget = sufficient(problem)
     copies = [affordable(problem, m, budget) for m in range(len(problem.machines))]

@@ -20,8 +20,8 @@ from kinema_core.events import Stop
 from kinema_optimizer.exact import mip
 from kinema_optimizer.exact.mip import ExactLayout, Sum, add_rules, column, layout_of, total
 from kinema_optimizer.exact.model import (
-    TinyProblem,
-    TinySolution,
+    ExactInstance,
+    ExactSolution,
     as_it_is,
     assignment,
     cost,
@@ -41,7 +41,7 @@ SLACK: Final = 1000
 WHOLE: Final = 0.999
 """Absolute gap at which an objective of whole units is proven."""
 
-Measure: TypeAlias = Callable[[TinyProblem, TinySolution], tuple[int, ...]]
+Measure: TypeAlias = Callable[[ExactInstance, ExactSolution], tuple[int, ...]]
 """What a phase makes small, most important first."""
 
 
@@ -72,7 +72,7 @@ class ExactResult:
 
 
 def solve_exact(
-    problem: TinyProblem,
+    problem: ExactInstance,
     stop: StopRule,
     *,
     least_moves: bool = True,
@@ -110,7 +110,7 @@ class Below:
     stops: tuple[Stop, ...]
 
 
-def solve_below(problem: TinyProblem, stop: StopRule, *, cost: int, bound: int, least_moves: bool) -> Below:
+def solve_below(problem: ExactInstance, stop: StopRule, *, cost: int, bound: int, least_moves: bool) -> Below:
     """The least cost below one that is known, everybody placed, and then as `solve_exact`.
 
     What is known of both ends helps: machines that are too dear are not in the model, nor as many of the others.
@@ -150,7 +150,7 @@ def _finished(run: _Run, known: _Known, *, least_moves: bool) -> ExactResult:
 class _Known:
     """What is proven of plans that may move any number of pods."""
 
-    best: TinySolution
+    best: ExactSolution
     least: int
     lower_bound: int
     proven: bool
@@ -178,7 +178,7 @@ def _limited(run: _Run, most_moves: int) -> _Run:
 class _Run:
     """The phases of one solve and what they know so far."""
 
-    def __init__(self, problem: TinyProblem, stop: StopRule, most_moves: int | None = None) -> None:
+    def __init__(self, problem: ExactInstance, stop: StopRule, most_moves: int | None = None) -> None:
         self.problem = problem
         self.stop = stop
         self.most_moves = most_moves
@@ -190,7 +190,7 @@ class _Run:
         """No fewer pods can be left out than the best solution leaves out."""
 
     @property
-    def found(self) -> TinySolution:
+    def found(self) -> ExactSolution:
         """The best solution, where there is one."""
         assert self.best is not None, "there is a solution"
         return self.best
@@ -297,19 +297,19 @@ class _Run:
                 self.best = found
         return outcome
 
-    def _allowed(self, found: TinySolution) -> bool:
+    def _allowed(self, found: ExactSolution) -> bool:
         return self.most_moves is None or moves(self.problem, found) <= self.most_moves
 
 
-def _lost_and_cost(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
+def _lost_and_cost(problem: ExactInstance, solution: ExactSolution) -> tuple[int, ...]:
     return (*lost_by_priority(problem, solution), cost(problem, solution))
 
 
-def _lost_and_worth(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
+def _lost_and_worth(problem: ExactInstance, solution: ExactSolution) -> tuple[int, ...]:
     return (*lost_by_priority(problem, solution), worth(problem, solution))
 
 
-def _lost_moves_and_worth(problem: TinyProblem, solution: TinySolution) -> tuple[int, ...]:
+def _lost_moves_and_worth(problem: ExactInstance, solution: ExactSolution) -> tuple[int, ...]:
     lost = lost_by_priority(problem, solution)
     return (*lost, moves(problem, solution), worth(problem, solution), restarts(problem, solution))
 
@@ -320,7 +320,7 @@ def _lost(layout: ExactLayout, level: int) -> Sum:
     return total(column(index) for kind, index in layout.lost.items() if kinds[kind].priority == level)
 
 
-def _lost_now(problem: TinyProblem, solution: TinySolution, level: int) -> int:
+def _lost_now(problem: ExactInstance, solution: ExactSolution, level: int) -> int:
     pairs = zip(problem.kinds, solution.lost, strict=True)
     return sum(lost for kind, lost in pairs if kind.priority == level)
 

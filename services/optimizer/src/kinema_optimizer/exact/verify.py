@@ -6,10 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kinema_optimizer.exact.model import ALONE, NOWHERE, Apart, Census, Even, Near, TinyProblem, TinySolution, Zoning
+from kinema_optimizer.exact.model import (
+    ALONE,
+    NOWHERE,
+    ExactInstance,
+    ExactSolution,
+    PodAffinity,
+    PodAntiAffinity,
+    PodCount,
+    Topology,
+    TopologySpread,
+)
 
 
-def flaws(problem: TinyProblem, solution: TinySolution) -> tuple[str, ...]:
+def flaws(problem: ExactInstance, solution: ExactSolution) -> tuple[str, ...]:
     """Every constraint that the solution breaks; empty when it is a plan for the problem."""
     world = _World(problem, solution)
     found = [*_counts(problem, solution), *_sites(problem, solution)]
@@ -23,8 +33,8 @@ def flaws(problem: TinyProblem, solution: TinySolution) -> tuple[str, ...]:
 
 
 class _World(NamedTuple):
-    problem: TinyProblem
-    solution: TinySolution
+    problem: ExactInstance
+    solution: ExactSolution
 
     @property
     def sites(self) -> list[int]:
@@ -32,7 +42,7 @@ class _World(NamedTuple):
         live = [site for site, keep in enumerate(self.solution.keep) if keep]
         return [*live, *range(len(self.solution.keep), len(self.solution.keep) + len(self.solution.boots))]
 
-    def domain(self, zoning: Zoning, site: int) -> int:
+    def domain(self, zoning: Topology, site: int) -> int:
         """The domain of a site; hosts that are domains by themselves are numbered below `ALONE`."""
         live = len(self.solution.keep)
         if site < live:
@@ -40,7 +50,7 @@ class _World(NamedTuple):
         number = zoning.machines[self.solution.boots[site - live]]
         return ALONE - 1 - site if number == ALONE else number
 
-    def counts(self, census: Census) -> Counter[int]:
+    def counts(self, census: PodCount) -> Counter[int]:
         """Pods counted by domain."""
         found: Counter[int] = Counter()
         for site in self.sites:
@@ -50,7 +60,7 @@ class _World(NamedTuple):
         del found[NOWHERE]
         return found
 
-    def doubled(self, census: Census) -> Counter[int]:
+    def doubled(self, census: PodCount) -> Counter[int]:
         """Pods counted by domain when all have arrived and nobody has left."""
         found: Counter[int] = Counter()
         for kind in census.kinds:
@@ -63,7 +73,7 @@ class _World(NamedTuple):
         del found[NOWHERE]
         return found
 
-    def domains(self, rule: Even, sites: Iterable[int]) -> set[int]:
+    def domains(self, rule: TopologySpread, sites: Iterable[int]) -> set[int]:
         """The domains that count for a spread, by these sites."""
         live, boots = len(self.solution.keep), self.solution.boots
         counting = (
@@ -72,7 +82,7 @@ class _World(NamedTuple):
         return {self.domain(rule.census.zoning, site) for site in counting}
 
 
-def _counts(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
+def _counts(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
     for index, kind in enumerate(problem.kinds):
         stay, arrive, lost = solution.stay[index], solution.arrive[index], solution.lost[index]
         if min([lost, *stay.values(), *arrive.values()]) < 0:
@@ -92,7 +102,7 @@ def _counts(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
             yield "a rolling update replaces a part of its workload"
 
 
-def _sites(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
+def _sites(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
     if any(place.fixed and not keep for place, keep in zip(problem.places, solution.keep, strict=True)):
         yield "a node that must stay is deleted"
     live = len(problem.places)
@@ -109,7 +119,7 @@ def _sites(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
             yield "a node is booted for nobody"
 
 
-def _rooms(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
+def _rooms(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
     live = len(problem.places)
     for site in _World(problem, solution).sites:
         room = problem.places[site].room if site < live else problem.machines[solution.boots[site - live]].room
@@ -121,14 +131,14 @@ def _rooms(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
                 yield "a site is overfull"
 
 
-def _limits(problem: TinyProblem, solution: TinySolution) -> Iterator[str]:
+def _limits(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
     booted = Counter(solution.boots)
     over = any(machine.limit is not None and booted[m] > machine.limit for m, machine in enumerate(problem.machines))
     if over or any(sum(booted[m] for m in members) > limit for members, limit in problem.pools):
         yield "more machines are booted than there are"
 
 
-def _near(world: _World, rule: Near) -> Iterator[str]:
+def _near(world: _World, rule: PodAffinity) -> Iterator[str]:
     counts = world.counts(rule.census)
 
     def alone(site: int, *, itself: bool) -> bool:
@@ -148,7 +158,7 @@ def _near(world: _World, rule: Near) -> Iterator[str]:
             yield "a pod that may not move is left without those that it needs"
 
 
-def _apart(world: _World, rule: Apart) -> Iterator[str]:
+def _apart(world: _World, rule: PodAntiAffinity) -> Iterator[str]:
     zoning, counts, arriving = rule.census.zoning, world.counts(rule.census), Counter[int]()
     for kind in rule.census.kinds:
         for site, count in world.solution.arrive[kind].items():
@@ -166,7 +176,7 @@ def _apart(world: _World, rule: Apart) -> Iterator[str]:
         yield "a pod arrives where one that may not move keeps it away"
 
 
-def _even(world: _World, rule: Even) -> Iterator[str]:
+def _even(world: _World, rule: TopologySpread) -> Iterator[str]:
     counts, domains = world.counts(rule.census), world.domains(rule, world.sites)
     if domains and max(counts[place] for place in domains) - _fewest(rule, counts, domains) > rule.allowed:
         yield "pods are spread less evenly than a rule allows"
@@ -178,11 +188,11 @@ def _even(world: _World, rule: Even) -> Iterator[str]:
         yield "a pod arrives where there are too many already until the old copies have gone"
 
 
-def _fewest(rule: Even, counts: Counter[int], domains: set[int]) -> int:
+def _fewest(rule: TopologySpread, counts: Counter[int], domains: set[int]) -> int:
     return 0 if len(domains) < rule.min_domains else min(counts[place] for place in domains)
 
 
-def _crowded(world: _World, rule: Even, counts: Counter[int], domains: set[int]) -> bool:
+def _crowded(world: _World, rule: TopologySpread, counts: Counter[int], domains: set[int]) -> bool:
     """Whether a pod that holds the rule arrives where it would be above the skew."""
     if not domains:
         return False

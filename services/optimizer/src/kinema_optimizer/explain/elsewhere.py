@@ -35,7 +35,7 @@ from kinema_optimizer.planning.plan import build_plan
 from kinema_optimizer.planning.relaxed_cluster import changed
 from kinema_optimizer.problem.arrays import Ints, by_share, most_that_fit, pour
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.instance import UNLIMITED, Packing, PackingProblem, content, enemies_of
+from kinema_optimizer.problem.instance import UNLIMITED, Instance, Solution, content, enemies_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Alternative:
     """(class, pods) that neither node nor machine on sale can take."""
 
 
-def without(problem: PackingProblem, nodes: Sequence[int]) -> Alternative:
+def without(problem: Instance, nodes: Sequence[int]) -> Alternative:
     """The cheaper of using free room first and of new machines alone; what leaves nobody homeless comes first."""
     shop = _Shop(problem, frozenset(nodes))
     found = [shop.placed(use_room=True), shop.placed(use_room=False)]
@@ -61,7 +61,7 @@ def without(problem: PackingProblem, nodes: Sequence[int]) -> Alternative:
 
 @dataclass(frozen=True, eq=False)
 class _Shop:
-    problem: PackingProblem
+    problem: Instance
     gone: frozenset[int]
 
     def placed(self, *, use_room: bool) -> Alternative:
@@ -190,7 +190,7 @@ def _named(counts: Ints) -> Mapping[int, int]:
 class _Stock:
     """How many of each machine can still be bought."""
 
-    def __init__(self, problem: PackingProblem) -> None:
+    def __init__(self, problem: Instance) -> None:
         self._count: list[int] = problem.machine_available.tolist()
         self._pools = [(frozenset(members), [limit]) for members, limit in problem.pools]
 
@@ -289,9 +289,9 @@ def _holds_pods(cluster: Cluster, node: Node) -> bool:
     return any(not pod.terminating and not is_resident(cluster, pod) for pod in here)
 
 
-def as_outcome(given: Compiled, problem: PackingProblem, node: int, found: Alternative) -> Outcome:
+def as_outcome(given: Compiled, problem: Instance, node: int, found: Alternative) -> Outcome:
     """What became of a deleted node's pods, by name."""
-    packing = Packing(
+    packing = Solution(
         keep=np.arange(len(problem.nodes)) != node,
         changes=content([dict(found.onto.get(e, {})) for e in range(len(problem.nodes))]),
         boots=np.array([machine for machine, _ in found.boots], dtype=np.int64),

@@ -24,7 +24,7 @@ from kinema_optimizer.explain.elsewhere import (
 )
 from kinema_optimizer.planning.relaxed_cluster import released
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.instance import PackingProblem, enemies_of
+from kinema_optimizer.problem.instance import Instance, enemies_of
 from kinema_optimizer.problem.node_types import newly_fits
 from kinema_optimizer.problem.pods import stuck_updates, with_ports
 from kinema_optimizer.problem.question import Question
@@ -228,7 +228,7 @@ def _verdict(
     return "as-dear", f"{said}, and it costs {price / MICRO:.4f}"
 
 
-def _without_place(given: Compiled, problem: PackingProblem, found: Alternative, node: Node) -> str:
+def _without_place(given: Compiled, problem: Instance, found: Alternative, node: Node) -> str:
     """How many of the node's pods have no other place, and why one of them has none; empty when all have one."""
     lost = f"{_heads(problem, found.homeless)} of its pods find no place elsewhere, as "
     for c, _ in found.homeless:
@@ -246,12 +246,12 @@ def _without_place(given: Compiled, problem: PackingProblem, found: Alternative,
     return ""
 
 
-def _heads(problem: PackingProblem, counts: Iterable[tuple[int, int]]) -> int:
+def _heads(problem: Instance, counts: Iterable[tuple[int, int]]) -> int:
     """How many pods so many of each class are."""
     return sum(int(problem.pods[c]) * n for c, n in counts)
 
 
-def _elsewhere(problem: PackingProblem, found: Alternative, pods: int) -> Elsewhere:
+def _elsewhere(problem: Instance, found: Alternative, pods: int) -> Elsewhere:
     taken = [(_heads(problem, found.onto[e].items()), problem.nodes[e]) for e in found.onto]
     most = sorted(taken, key=lambda one: (-one[0], one[1]))
     boots = Counter(machine for machine, _ in found.boots)
@@ -281,7 +281,7 @@ def _by_rules(found: Seating) -> Elsewhere:
     )
 
 
-def _bought(problem: PackingProblem, machine: int, count: int) -> Bought:
+def _bought(problem: Instance, machine: int, count: int) -> Bought:
     price = int(problem.machine_price[machine])
     return Bought(offer=problem.machines[machine], count=count, usd_per_hour=price / MICRO)
 
@@ -350,7 +350,7 @@ def _class_of(given: Compiled, pod: Pod) -> int | None:
     )
 
 
-def _places(problem: PackingProblem, c: int, here: str | None) -> tuple[tuple[str, ...], Bought | None]:
+def _places(problem: Instance, c: int, here: str | None) -> tuple[tuple[str, ...], Bought | None]:
     """Other nodes that take a pod of the class beside those who are there, and the cheapest machine that takes it."""
     request = problem.requests[c]
     nodes = np.arange(len(problem.nodes))

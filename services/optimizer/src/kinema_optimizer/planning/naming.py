@@ -15,9 +15,9 @@ import numpy as np
 
 from kinema_core.events import Offer, Pod
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.aggregated.problem import Solution, rolled_out
+from kinema_optimizer.aggregated.problem import DenseSolution, rolled_out
 from kinema_optimizer.problem.compile import Compiled
-from kinema_optimizer.problem.instance import Packing
+from kinema_optimizer.problem.instance import Solution
 from kinema_optimizer.problem.pods import Mover
 
 
@@ -115,7 +115,7 @@ def _left_alone(
     return frozenset(names), frozenset(stays)
 
 
-def of_solution(compiled: Compiled, solution: Solution) -> Outcome:
+def of_solution(compiled: Compiled, solution: DenseSolution) -> Outcome:
     """The outcome of a dense problem's solution."""
     nodes = compiled.problem.nodes
     boots = tuple(compiled.offers[boot.machine] for boot in solution.boots)
@@ -135,7 +135,7 @@ def of_solution(compiled: Compiled, solution: Solution) -> Outcome:
     return Outcome(solution.keep, boots, targets, gone, updates)
 
 
-def of_packing(compiled: Compiled, packing: Packing) -> Outcome:
+def of_packing(compiled: Compiled, packing: Solution) -> Outcome:
     """The outcome of a packing."""
     compiled = compiled.grouped
     cluster = compiled.question.cluster
@@ -206,7 +206,7 @@ def in_turn(seats: Mapping[str, int]) -> Iterator[str]:
         left = {name: n - 1 for name, n in left.items() if n > 1}
 
 
-def _late_seats(compiled: Compiled, solution: Solution, waiting: Sequence[tuple[int, Mover]]) -> Mapping[str, str]:
+def _late_seats(compiled: Compiled, solution: DenseSolution, waiting: Sequence[tuple[int, Mover]]) -> Mapping[str, str]:
     """Pod key → node, for pods that fit once replaced pods have left their old nodes, and wait until then."""
     problem, sites = compiled.problem, compiled.sites
     if not waiting:

@@ -26,12 +26,12 @@ from kinema_optimizer.planning.rule_prices import rule_prices
 from kinema_optimizer.planning.unplaceable import with_waiting
 from kinema_optimizer.planning.watch import Watch
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.instance import Packing
+from kinema_optimizer.problem.instance import Solution
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import without_placeholders_in
 from kinema_optimizer.request.objective import MICRO, Objective, lowers, objective_at, raised, rising, worth
 from kinema_optimizer.request.restate import Frame, framed
-from kinema_optimizer.search.progress import Incumbent, Report
+from kinema_optimizer.search.progress import IncumbentReport, Report
 from kinema_optimizer.search.search import Wish
 from kinema_optimizer.search.tasks import Crew
 from kinema_optimizer.settings import PlanningSettings
@@ -92,7 +92,7 @@ def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are nam
     *,
     now: datetime,
     settings: PlanningSettings,
-    incumbent: Incumbent,
+    incumbent: IncumbentReport,
     solve: Solve,
     mode: Mode = "reschedule",
     forecasts: tuple[WorkloadForecast, ...] = (),
@@ -105,7 +105,7 @@ def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are nam
     asked = _Asked(cluster, offers, now, settings, mode)
     task = asked.task(forecasts)
     given = incumbent.answer
-    outcome = of_packing(task.problem, given) if isinstance(given, Packing) else of_solution(task.problem, given)
+    outcome = of_packing(task.problem, given) if isinstance(given, Solution) else of_solution(task.problem, given)
     task, plan = _worthwhile(asked, forecasts, task, ordered(task.problem, outcome)[0])
     return task.concluded(msgspec.structs.replace(plan, solve=solve), lower_bound=incumbent.bound, proven=False)
 

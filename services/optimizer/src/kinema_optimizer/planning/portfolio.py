@@ -18,11 +18,11 @@ from kinema_core.events import Stop
 from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_optimizer.aggregated.greedy import starts
 from kinema_optimizer.aggregated.layout import columns_of
-from kinema_optimizer.aggregated.problem import Solution, cost, moves
+from kinema_optimizer.aggregated.problem import DenseSolution, cost, moves
 from kinema_optimizer.aggregated.solve import MAX_COLUMNS, SLACK, solve_aggregated
-from kinema_optimizer.exact.build import relocation, tiny_problem
-from kinema_optimizer.exact.cuts import barred, doubled
-from kinema_optimizer.exact.model import TinyProblem
+from kinema_optimizer.exact.build import exact_instance, relocation
+from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
+from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import Below, ExactResult, solve_below, solve_exact
 from kinema_optimizer.planning.naming import Outcome, in_turn, new_names, of_packing, of_solution
 from kinema_optimizer.planning.preferences import points_given_up, preferred
@@ -58,7 +58,7 @@ class Answer:
     """Pods change places whatever that takes: perhaps no order of the moves is possible, and none can be taken out."""
     least: int | None = None
     """Micro-USD per hour of the cheapest plan, where the exact model has proven it."""
-    exact: tuple[TinyProblem, ExactResult] | None = None
+    exact: tuple[ExactInstance, ExactResult] | None = None
     """What the exact model was asked and said, where the answer is its."""
     settled: bool = False
     """No better answer to the wish exists: none within its limit, with moves at their price."""
@@ -234,13 +234,13 @@ def _exactly(problem: Compiled, stop: StopRule, vain: list[Stop]) -> Answer | No
     """
     if problem.updates:
         return None
-    tiny = tiny_problem(problem.question, problem.sites)
+    tiny = exact_instance(problem.question, problem.sites)
     found = None if tiny is None else _exact(problem, tiny, stop, vain, hurried=problem.question.max_moves is None)
     return None if tiny is None or found is None else _named(problem, tiny, found)
 
 
 def _exact(
-    problem: Compiled, tiny: TinyProblem, stop: StopRule, vain: list[Stop], *, hurried: bool = False
+    problem: Compiled, tiny: ExactInstance, stop: StopRule, vain: list[Stop], *, hurried: bool = False
 ) -> ExactResult | None:
     question = problem.question
     reschedules = question.mode == "reschedule"
@@ -252,12 +252,12 @@ def least_cost(question: Question, stop: StopRule) -> int | None:
     problem = compiled(replace(question, point_price=0, move_price=None))  # of nodes alone, whatever else is priced
     if problem.updates:
         return None
-    tiny = tiny_problem(problem.question, problem.sites)
+    tiny = exact_instance(problem.question, problem.sites)
     found = None if tiny is None else solve_exact(tiny, stop, least_moves=False)
     return found.least if found is not None and found.proven else None
 
 
-def _named(problem: Compiled, tiny: TinyProblem, found: ExactResult) -> Answer:
+def _named(problem: Compiled, tiny: ExactInstance, found: ExactResult) -> Answer:
     """The exact result in our names of new nodes; pods that are alike take their seats node by node in turn."""
     cluster = problem.question.cluster
     names = dict(zip(found.boots, new_names(cluster), strict=False))
@@ -300,8 +300,8 @@ def without_moves_of(
     """
     assert answer.exact is not None, "only the exact model lets pods change places"
     tiny, found = answer.exact
-    stricter = doubled(tiny, stuck)
-    fewer = stricter or barred(tiny, stuck, assignment=found.assignment, boots=found.boots)
+    stricter = hold_spreads_in_transit(tiny, stuck)
+    fewer = stricter or forbid_moves(tiny, stuck, assignment=found.assignment, boots=found.boots)
     again, searched, stops = None, answer.searched, answer.stops
     if searched is None:
         vain: list[Stop] = []
@@ -328,12 +328,12 @@ def without_moves_of(
     )
 
 
-def _below(problem: Compiled, tiny: TinyProblem, cost: int, *, bound: int, stop: StopRule) -> Below:
+def _below(problem: Compiled, tiny: ExactInstance, cost: int, *, bound: int, stop: StopRule) -> Below:
     """What the exact model finds for less than the cost of a plan that is known."""
     return solve_below(tiny, stop, cost=cost, bound=bound, least_moves=problem.question.mode == "reschedule")
 
 
-def _aggregated(problem: Compiled, given: tuple[Solution, ...], stop: StopRule, report: Report) -> Answer:
+def _aggregated(problem: Compiled, given: tuple[DenseSolution, ...], stop: StopRule, report: Report) -> Answer:
     dense = problem.problem
     report(Progress("start", cost(dense, given[0]), 0, moves(dense, given[0]), lambda: given[0]))
     reschedules = problem.question.mode == "reschedule"

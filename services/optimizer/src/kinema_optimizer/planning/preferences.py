@@ -29,7 +29,7 @@ from kinema_optimizer.planning.naming import Outcome, new_names, without_moves
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.pods import Mover
-from kinema_optimizer.problem.rules.reduced import FREE, UNMARKED
+from kinema_optimizer.problem.rules.reduced import NO_DEMAND, UNTAGGED
 
 
 @dataclass
@@ -156,24 +156,24 @@ def preferred(problem: Compiled, outcome: Outcome) -> Outcome:
 
     Whom required rules between pods concern, and whoever is replaced by a rolling update, is left where it goes.
     """
-    if problem.resizes or problem.updates or not (problem.choosy or problem.sociable):
+    if problem.resizes or problem.updates or not (problem.with_node_preferences or problem.with_pod_preferences):
         return outcome
     outcome = _kept(problem, outcome)
     outcome = replace(outcome, boots=_chosen(problem, outcome))
-    asking = outcome.targets.keys() & {**problem.choosy, **problem.sociable}.keys()
+    asking = outcome.targets.keys() & {**problem.with_node_preferences, **problem.with_pod_preferences}.keys()
     hall = _Hall(problem, outcome)
     for key in sorted(asking)[:_ASKED]:
         hall.better(key)
     better = replace(outcome, targets=hall.targets)
     # Whoever moves minds its own company only: that others are no worse off for it is to be seen.
-    if problem.sociable and points_given_up(problem, better) > points_given_up(problem, outcome):
+    if problem.with_pod_preferences and points_given_up(problem, better) > points_given_up(problem, outcome):
         return outcome
     return better
 
 
 def points_given_up(problem: Compiled, outcome: Outcome) -> int:
     """Weight points of all preferences that do not hold after the outcome, for pods that could go somewhere."""
-    asking = [mover.pod for mover in _movers(problem) if problem.liking.asks(mover.pod)]
+    asking = [mover.pod for mover in _movers(problem) if problem.node_preferences.asks(mover.pod)]
     if not asking:
         return 0
     after = _after(problem, outcome)
@@ -198,7 +198,7 @@ def _movers(problem: Compiled) -> Iterator[Mover]:
 
 
 def _points(problem: Compiled, pod: Pod) -> Ints:
-    found = problem.liking.points(pod)
+    found = problem.node_preferences.points(pod)
     assert found is not None, "the pod prefers something"
     return found
 
@@ -222,8 +222,8 @@ def _chosen(problem: Compiled, outcome: Outcome) -> tuple[tuple[Offer, ...], ...
     rated = {name: np.zeros(len(problem.question.offers), dtype=np.int64) for name in names}
     first = len(problem.question.cluster.nodes)
     for key, to in outcome.targets.items():
-        if to in rated and key in problem.choosy:
-            rated[to] += _points(problem, problem.choosy[key][1])[first:]
+        if to in rated and key in problem.with_node_preferences:
+            rated[to] += _points(problem, problem.with_node_preferences[key][1])[first:]
     index = {offer.name: i for i, offer in enumerate(problem.question.offers)}
     found = []
     for name, alike in zip(names, outcome.boots, strict=True):
@@ -241,7 +241,9 @@ def _kept(problem: Compiled, outcome: Outcome) -> Outcome:
     if sure:
         outcome = without_moves(problem, outcome, _leaving(problem, outcome, sure))
     paid = _paid(problem, outcome) if maybe else 0
-    for name in maybe[: max(1, _WEIGHED // max(1, len(problem.choosy) + len(problem.sociable)))]:
+    for name in maybe[
+        : max(1, _WEIGHED // max(1, len(problem.with_node_preferences) + len(problem.with_pod_preferences)))
+    ]:
         other = without_moves(problem, outcome, _leaving(problem, outcome, (name,)))
         instead = _paid(problem, other)
         if instead < paid and len(other.lost) <= len(outcome.lost):
@@ -265,11 +267,12 @@ def _cherished(problem: Compiled, outcome: Outcome) -> tuple[list[str], list[str
     price, prices = problem.question.point_price, problem.sites.prices
     sure: Counter[str] = Counter()
     most: Counter[str] = Counter()
-    for key in outcome.targets.keys() & {**problem.choosy, **problem.sociable}.keys() if gone and price else ():
+    asking = problem.with_node_preferences.keys() | problem.with_pod_preferences.keys()
+    for key in outcome.targets.keys() & asking if gone and price else ():
         pod = problem.question.cluster.pods_by_key[key]
         if pod.node not in gone:
             continue
-        if key in problem.choosy:
+        if key in problem.with_node_preferences:
             liked = _points(problem, pod)
             sure[pod.node] += price * int(liked[sites[outcome.targets[key]]] - liked[nodes[pod.node]])
         most[pod.node] += 2 * price * _weight(pod.rules)
@@ -327,8 +330,8 @@ class _Hall:
             rooms[at] -= draft.requests[c]
             self._seated.setdefault((c, at), []).append(key)
         self._rooms = rooms
-        sociable = [pod for key, (_, pod) in problem.sociable.items() if key in self.targets]
-        self._company = Company(_after(problem, outcome), self._names, sociable)
+        with_pod_preferences = [pod for key, (_, pod) in problem.with_pod_preferences.items() if key in self.targets]
+        self._company = Company(_after(problem, outcome), self._names, with_pod_preferences)
 
     def _arriving(self) -> Iterator[tuple[int, str]]:
         for c, members in enumerate(self.problem.draft.members):
@@ -367,18 +370,18 @@ class _Hall:
         return bool(mine[to] + theirs[at] < mine[at] + theirs[to])
 
     def _class(self, key: str) -> int:
-        return (self.problem.choosy.get(key) or self.problem.sociable[key])[0]
+        return (self.problem.with_node_preferences.get(key) or self.problem.with_pod_preferences[key])[0]
 
     def _liked(self, key: str, at: int) -> Ints:
         """(N,): weight points that the pod at a node gives up there, and would at each other."""
         found = self._company.points(key, at)
-        if key in self.problem.choosy:
-            found += _points(self.problem, self.problem.choosy[key][1])[self._sites]
+        if key in self.problem.with_node_preferences:
+            found += _points(self.problem, self.problem.with_node_preferences[key][1])[self._sites]
         return found
 
     def _unconcerned(self, key: str) -> bool:
         ties = self.problem.sites.ties
-        return ties.needs.get(key, FREE) == FREE and ties.marks.get(key, UNMARKED) == UNMARKED
+        return ties.needs.get(key, NO_DEMAND) == NO_DEMAND and ties.marks.get(key, UNTAGGED) == UNTAGGED
 
     def _admitting(self, c: int) -> Flags:
         if c not in self._admits:

@@ -12,13 +12,13 @@ import numpy as np
 
 from kinema_optimizer.problem.arrays import Flags, Ints, frozen
 from kinema_optimizer.problem.classes import Draft
-from kinema_optimizer.problem.instance import UNLIMITED, Content, PackingProblem, content
+from kinema_optimizer.problem.instance import UNLIMITED, Content, Instance, content
 from kinema_optimizer.problem.node_types import Machines
 from kinema_optimizer.problem.pods import Mover, PodClass
-from kinema_optimizer.problem.rules.reduced import Marks
+from kinema_optimizer.problem.rules.reduced import RuleTags
 
 
-def caps(marks: Sequence[Marks], most: Mapping[int, int]) -> Ints:
+def caps(marks: Sequence[RuleTags], most: Mapping[int, int]) -> Ints:
     """(C,): most pods of each class on one node; `most` by number of the spread constraint."""
     found = [
         min([1 if one.keeps_away & one.kept_away else UNLIMITED, *(most[rule] for rule in one.counted)])
@@ -27,7 +27,7 @@ def caps(marks: Sequence[Marks], most: Mapping[int, int]) -> Ints:
     return frozen(found, (len(found),))
 
 
-def true_caps(marks: Sequence[Marks], present: Ints) -> Ints:
+def true_caps(marks: Sequence[RuleTags], present: Ints) -> Ints:
     """(C,): what no plan exceeds: a class that keeps itself away, unless `present` (C,) of it share a node now."""
     found = [
         max(1, there) if one.keeps_away & one.kept_away else UNLIMITED
@@ -36,7 +36,7 @@ def true_caps(marks: Sequence[Marks], present: Ints) -> Ints:
     return frozen(found, (len(found),))
 
 
-def conflicts(marks: Sequence[Marks], meets: Sequence[int], places: Flags) -> Ints:
+def conflicts(marks: Sequence[RuleTags], meets: Sequence[int], places: Flags) -> Ints:
     """(P, 2): pairs of classes that no node may newly bring together, smaller first, sorted.
 
     Several classes that one spread constraint counts exclude each other: a node then holds no more than the limit of
@@ -54,15 +54,15 @@ def conflicts(marks: Sequence[Marks], meets: Sequence[int], places: Flags) -> In
     return frozen(np.array(sorted(found), dtype=np.int64).reshape(len(found), 2), (len(found), 2))
 
 
-def _pairs(marks: Sequence[Marks]) -> Iterable[tuple[int, int]]:
+def _pairs(marks: Sequence[RuleTags]) -> Iterable[tuple[int, int]]:
     keeps, kept, counted = (_by_rule(marks, what) for what in range(3))
-    for rule, carriers in keeps.items():
-        yield from ((a, b) for a, b in product(carriers, kept.get(rule, ())) if a != b)
+    for rule, owners in keeps.items():
+        yield from ((a, b) for a, b in product(owners, kept.get(rule, ())) if a != b)
     for members in counted.values():
         yield from combinations(members, 2)
 
 
-def _by_rule(marks: Sequence[Marks], what: int) -> dict[int, list[int]]:
+def _by_rule(marks: Sequence[RuleTags], what: int) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for c, one in enumerate(marks):
         for rule in sorted((one.keeps_away, one.kept_away, one.counted)[what]):
@@ -70,9 +70,9 @@ def _by_rule(marks: Sequence[Marks], what: int) -> dict[int, list[int]]:
     return found
 
 
-def packing_problem(
+def build_instance(
     draft: Draft, classes: Sequence[PodClass], machines: Machines, *, fixed: Flags, bound: Flags, free: bool
-) -> PackingProblem:
+) -> Instance:
     """The problem with every rule, or, `free`, one that no plan of any kind can do better than.
 
     Rolling updates are not in it: nodes with pods that would move by one are to be among `fixed` (E,) and `bound` (E,),
@@ -84,7 +84,7 @@ def packing_problem(
     admits, rows = _rows(draft, free=free)
     offers = list(machines.rows)
     firsts = [draft.question.offers[row] for row in offers]
-    return PackingProblem(
+    return Instance(
         resources=draft.resources,
         requests=draft.requests,
         pending=frozen([len(one.pending) for one in classes], (kinds,)),
@@ -94,14 +94,14 @@ def packing_problem(
         disruption=draft.risks,
         pods=frozen([1 + len(members[0].others) if members else 1 for members in draft.members], (kinds,)),
         # Those who need company of it, and a spread that is even because every node has some, count on where it is.
-        leaves=np.array([not (one.leaned_on or one.counted) for one in draft.marks], dtype=bool),
+        releasable=np.array([not (one.leaned_on or one.counted) for one in draft.marks], dtype=bool),
         admits=admits,
         nodes=tuple(node.name for node in nodes),
         node_price=frozen([draft.sites.prices[node.name] for node in nodes], (len(nodes),)),
         node_room=_in_the_end(draft) if free else draft.node_room,
         node_row=frozen(rows[: len(nodes)], (len(nodes),)),
         node_fixed=fixed,
-        node_bound=bound,
+        node_keeps_all=bound,
         stays=stays,
         old=_content(draft, [one.rolled for one in classes]),
         machines=tuple(same[0].name for same in machines.offers),

@@ -14,7 +14,14 @@ from kinema_optimizer.problem.admission import Site
 from kinema_optimizer.problem.arrays import Flags, Ints, frozen, most_that_fit
 from kinema_optimizer.problem.pods import Mover, movers_of, resizes_of, resources_of, room_vector, vector
 from kinema_optimizer.problem.question import Question, Sites
-from kinema_optimizer.problem.rules.reduced import FREE, UNMARKED, Group, Marks, Need, Ties
+from kinema_optimizer.problem.rules.reduced import (
+    NO_DEMAND,
+    UNTAGGED,
+    MoveGroup,
+    ReducedRules,
+    RuleTags,
+    TopologyDemand,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +38,7 @@ class Draft:
     """(C, R)"""
     kinds: Ints
     """(C,): which admission."""
-    marks: tuple[Marks, ...]
+    marks: tuple[RuleTags, ...]
     """Per class."""
     risks: Ints
     """(C,): what the restart of one pod counts, in thousandths of an ordinary one."""
@@ -52,14 +59,14 @@ class Draft:
         movers = movers_of(question.cluster, sites.mobility, question.mode, resizes, sites.ties.restricted)
         resources = resources_of(mover.requests for mover in movers)
         ranked = _ranks(movers)
-        kinds: dict[tuple[int, Need], int] = {}
-        found: dict[tuple[tuple[int, ...], int, Marks, int, int], list[Mover]] = {}
+        kinds: dict[tuple[int, TopologyDemand], int] = {}
+        found: dict[tuple[tuple[int, ...], int, RuleTags, int, int], list[Mover]] = {}
         ties, admission = sites.ties, sites.admission
         for mover in movers:
             key = mover.pod.key
-            kind = kinds.setdefault((admission.row(mover.pod), ties.needs.get(key, FREE)), len(kinds))
+            kind = kinds.setdefault((admission.row(mover.pod), ties.needs.get(key, NO_DEMAND)), len(kinds))
             rank = mover.pod.priority if ranked else 0
-            alike = (vector(mover.requests, resources), kind, ties.marks.get(key, UNMARKED), rank, mover.risk)
+            alike = (vector(mover.requests, resources), kind, ties.marks.get(key, UNTAGGED), rank, mover.risk)
             found.setdefault(alike, []).append(mover)
         most = {name: sum(mover.requests.get(name, 0) for mover in movers) for name in resources}
         could = np.array([admission.vector(row) for row, _ in kinds], dtype=bool)
@@ -80,13 +87,13 @@ class Draft:
             offer_room=_rooms(sites.offers, resources, most),
         )
 
-    def with_groups(self, groups: Sequence[Group]) -> Draft:
+    def with_groups(self, groups: Sequence[MoveGroup]) -> Draft:
         """The draft with each of these groups as one pod, in classes after all others, whose numbers do not change."""
         index = {mover.pod.key: (c, mover) for c, members in enumerate(self.members) for mover in members}
         grouped = {key for group in groups for key in group.pods}
-        kinds: dict[tuple[tuple[int, ...], Need], int] = {}
+        kinds: dict[tuple[tuple[int, ...], TopologyDemand], int] = {}
         found: dict[tuple[object, ...], list[Mover]] = {}
-        classes: list[tuple[Ints, int, Marks, int]] = []
+        classes: list[tuple[Ints, int, RuleTags, int]] = []
         for group in groups:
             pods = [index[key] for key in group.pods]
             mine = [c for c, _ in pods]
@@ -181,15 +188,15 @@ class Draft:
         return taken
 
 
-def _need_of(ties: Ties, group: Group) -> Need:
+def _need_of(ties: ReducedRules, group: MoveGroup) -> TopologyDemand:
     """Where all of a group's pods may be at once, their company on their node aside."""
-    pins = {pin for key in group.pods for pin in ties.needs.get(key, FREE).pins}
-    return Need(tuple(sorted(pins, key=lambda pin: (pin[0], pin[1] or ""))), group.nodes)
+    pins = {pin for key in group.pods for pin in ties.needs.get(key, NO_DEMAND).pins}
+    return TopologyDemand(tuple(sorted(pins, key=lambda pin: (pin[0], pin[1] or ""))), group.nodes)
 
 
-def _marks_of(marks: Sequence[Marks]) -> Marks:
+def _marks_of(marks: Sequence[RuleTags]) -> RuleTags:
     """Every part of them in a rule. They leave their node only when it is deleted, for each other's sake."""
-    return Marks(
+    return RuleTags(
         keeps_away=frozenset[int]().union(*(one.keeps_away for one in marks)),
         kept_away=frozenset[int]().union(*(one.kept_away for one in marks)),
         counted=frozenset[int]().union(*(one.counted for one in marks)),
@@ -208,7 +215,7 @@ def _ranks(movers: Sequence[Mover]) -> bool:
     return len({mover.pod.priority for mover in movers if mover.pod.node is None}) > 1
 
 
-def _admitted(could: Flags, needs: Sequence[Need], sites: Sites) -> Flags:
+def _admitted(could: Flags, needs: Sequence[TopologyDemand], sites: Sites) -> Flags:
     """(K, S): `could`, with the demands of rules between pods and without closed offers."""
     every = (*sites.nodes, *sites.offers)
     open_ = np.array([site.name not in sites.ties.closed for site in every], dtype=bool)

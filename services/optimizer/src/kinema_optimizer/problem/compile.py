@@ -26,18 +26,18 @@ from kinema_core.model.mobility import Mobility, holding, mobility
 from kinema_core.model.preferences import is_sociable
 from kinema_core.model.resources import lacking
 from kinema_optimizer.aggregated.dense import Dense, biggest
-from kinema_optimizer.aggregated.problem import Problem
+from kinema_optimizer.aggregated.problem import DenseProblem
 from kinema_optimizer.problem.admission import Admission, node_site, offer_site, taint_keys
 from kinema_optimizer.problem.arrays import Flags, Ints, frozen
-from kinema_optimizer.problem.assemble import packing_problem
+from kinema_optimizer.problem.assemble import build_instance
 from kinema_optimizer.problem.classes import Draft
-from kinema_optimizer.problem.instance import PackingProblem
+from kinema_optimizer.problem.instance import Instance
 from kinema_optimizer.problem.node_types import Machines, machines_of, sizes_of
 from kinema_optimizer.problem.pods import Mover, PodClass, class_of, node_room, stuck_updates
-from kinema_optimizer.problem.preferences import Liking
+from kinema_optimizer.problem.preferences import NodePreferences
 from kinema_optimizer.problem.question import Question, Sites
-from kinema_optimizer.problem.rules.pending import Market
-from kinema_optimizer.problem.rules.reduce import Scene, ties_of
+from kinema_optimizer.problem.rules.pending import SitesOnOffer
+from kinema_optimizer.problem.rules.reduce import Scene, reduce_rules
 
 _NO_ORDER: Final = (
     "no-order",
@@ -112,18 +112,18 @@ class Compiled:
         return frozen(found, (len(found),))
 
     @cached_property
-    def liking(self) -> Liking:
+    def node_preferences(self) -> NodePreferences:
         """What pods prefer of nodes and offers."""
-        return Liking(self.sites.nodes, self.sites.offers)
+        return NodePreferences(self.sites.nodes, self.sites.offers)
 
     @cached_property
-    def choosy(self) -> Mapping[str, tuple[int, Pod]]:
+    def with_node_preferences(self) -> Mapping[str, tuple[int, Pod]]:
         """Pods that could go somewhere and prefer some nodes, with their class, by key."""
         movers = ((c, mover.pod) for c, members in enumerate(self.draft.members) for mover in members)
-        return {pod.key: (c, pod) for c, pod in movers if self.liking.points(pod) is not None}
+        return {pod.key: (c, pod) for c, pod in movers if self.node_preferences.points(pod) is not None}
 
     @cached_property
-    def sociable(self) -> Mapping[str, tuple[int, Pod]]:
+    def with_pod_preferences(self) -> Mapping[str, tuple[int, Pod]]:
         """Pods that could go somewhere and prefer the company of some pods, or none of it, with their class, by key."""
         movers = ((c, mover.pod) for c, members in enumerate(self.draft.members) for mover in members)
         return {pod.key: (c, pod) for c, pod in movers if is_sociable(pod.rules)}
@@ -142,12 +142,12 @@ class Compiled:
         return MappingProxyType({**found, **self.restricted})
 
     @cached_property
-    def problem(self) -> Problem:
+    def problem(self) -> DenseProblem:
         """The dense form: nodes times classes."""
         return self._dense.problem(self._fixed(self.restricted))
 
     @cached_property
-    def unbound(self) -> Problem:
+    def unbound(self) -> DenseProblem:
         """The dense form without the rule that pods on kept nodes stay, and with no rule that this reduction adds."""
         return self._dense.unbound(self.problem, self._fixed(None))
 
@@ -162,20 +162,20 @@ class Compiled:
         return _finished(self.draft.with_groups(groups)) if groups else self
 
     @cached_property
-    def packing(self) -> PackingProblem:
+    def packing(self) -> Instance:
         """The sparse form."""
         made, kept = self.grouped, self.kept_by_packing
         fixed = self._fixed(kept)
         pending = np.array([len(one.pending) for one in made.classes], dtype=np.int64)
-        bound = fixed & ~giving(made.draft, pending, fixed & ~self._pinned(kept))
-        return packing_problem(made.draft, made.classes, made.machines, fixed=fixed, bound=bound, free=False)
+        bound = fixed & ~may_release(made.draft, pending, fixed & ~self._pinned(kept))
+        return build_instance(made.draft, made.classes, made.machines, fixed=fixed, bound=bound, free=False)
 
     @cached_property
-    def relaxed(self) -> PackingProblem:
+    def relaxed(self) -> Instance:
         """The sparse form with rules about nodes only: no plan of any kind costs less than its optimum."""
         fixed = self._fixed(None)
         nobody = np.zeros_like(fixed)
-        return packing_problem(self.draft, self.classes, self.machines, fixed=fixed, bound=nobody, free=True)
+        return build_instance(self.draft, self.classes, self.machines, fixed=fixed, bound=nobody, free=True)
 
     @cached_property
     def _dense(self) -> Dense:
@@ -244,7 +244,7 @@ def sites_of(question: Question) -> Sites:
     )
     offers = tuple(offer_site(offer, cluster, percent=percent) for offer in question.offers)
     admission = Admission(cluster, question.options, (*nodes, *offers))
-    market = Market(
+    market = SitesOnOffer(
         sites=(*nodes, *offers),
         live=len(nodes),
         closed=frozenset(),
@@ -253,7 +253,7 @@ def sites_of(question: Question) -> Sites:
         resized=frozenset(one.workload for one in question.forecasts),
         rolling=frozenset(key for key, strategy in facts.strategy.items() if strategy == "rolling"),
     )
-    ties = ties_of(Scene(cluster, facts, question.mode, market))
+    ties = reduce_rules(Scene(cluster, facts, question.mode, market))
     return Sites(nodes, offers, prices, facts, admission, ties)
 
 
@@ -286,7 +286,7 @@ _CLASSES: Final = 64
 """Of pods that wait, those that request most; where more kinds wait, new machines are bought anyway."""
 
 
-def giving(draft: Draft, pending: Ints, able: Flags) -> Flags:
+def may_release(draft: Draft, pending: Ints, able: Flags) -> Flags:
     """(E,): which of the nodes that are `able` (E,) give pods up.
 
     Args:

@@ -4,7 +4,7 @@ The same problem as `problem.Problem`, which the exact models take, without any 
 truth values per distinct admission. Rules between pods come as two things that a node can be held against by itself:
 the most pods of a class that it may hold (`cap`), and pairs of classes that may not share it (`conflicts`). What pods
 hold that are on a node already never counts as broken; a newcomer obeys every rule. A node that is kept may give pods
-up that others do not count on (`leaves`), so that pods which fill its room better can come.
+up that others do not count on (`releasable`), so that pods which fill its room better can come.
 
 Sizes: `C` pod classes, `R` resources, `E` existing nodes, `M` machines on sale, `A` distinct admissions.
 """
@@ -75,7 +75,7 @@ def content(rows: list[dict[int, int]]) -> Content:
 
 
 @dataclass(frozen=True, eq=False)
-class PackingProblem:
+class Instance:
     """A placement problem. Amounts are in the integer unit of their resource, prices in micro-USD per hour."""
 
     resources: tuple[str, ...]
@@ -93,7 +93,7 @@ class PackingProblem:
     """(C,): what moving one pod of the class counts, in thousandths of an ordinary move."""
     pods: Ints
     """(C,): how many pods one of the class is: more than one where pods move only together."""
-    leaves: Flags
+    releasable: Flags
     """(C,): a node that is kept may give pods of the class up: nobody counts on their company there."""
     admits: Flags
     """(A, C): distinct admissions by rule, room aside."""
@@ -107,7 +107,7 @@ class PackingProblem:
     """(E,): its row of `admits`; what held pods on the node rule out is ruled out there."""
     node_fixed: Flags
     """(E,): the node must be kept."""
-    node_bound: Flags
+    node_keeps_all: Flags
     """(E,): it gives nobody up. Nodes that must stay and could make no room for anybody who waits are among them."""
     stays: Content
     """Movable pods of each existing node: they need another place when it is deleted, or when it gives them up."""
@@ -127,9 +127,9 @@ class PackingProblem:
     """Machines that share a limit, and the limit."""
 
     @cached_property
-    def gives(self) -> Flags:
+    def node_releases(self) -> Flags:
         """(E,): the node may give pods up while it is kept: it is not overfull."""
-        return np.asarray(~self.node_bound & (self.node_room >= 0).all(axis=1))
+        return np.asarray(~self.node_keeps_all & (self.node_room >= 0).all(axis=1))
 
     @cached_property
     def total(self) -> Ints:
@@ -148,7 +148,7 @@ class PackingProblem:
 
 
 @dataclass(frozen=True, eq=False)
-class Packing:
+class Solution:
     """An answer: counts per class and node, not yet which pod."""
 
     keep: Flags
@@ -163,33 +163,33 @@ class Packing:
     """(C,): pending pods left without a place."""
 
 
-def cost(problem: PackingProblem, packing: Packing) -> int:
+def cost(problem: Instance, packing: Solution) -> int:
     """Price of the nodes kept and booted, micro-USD per hour."""
     return int(problem.node_price[packing.keep].sum() + problem.machine_price[packing.boots].sum())
 
 
-def displaced(problem: PackingProblem, packing: Packing) -> Ints:
+def displaced(problem: Instance, packing: Solution) -> Ints:
     """(C,): pods whose node is deleted."""
     return problem.stays.totals(len(problem.pending), ~packing.keep)
 
 
-def given_up(problem: PackingProblem, packing: Packing) -> Ints:
+def given_up(problem: Instance, packing: Solution) -> Ints:
     """(C,): pods that leave a node which is kept."""
     counts = np.maximum(-packing.changes.counts, 0)
     return np.bincount(packing.changes.classes, weights=counts, minlength=len(problem.pending)).astype(np.int64)
 
 
-def disruption(problem: PackingProblem, packing: Packing) -> int:
+def disruption(problem: Instance, packing: Solution) -> int:
     """What the packing's moves count, in thousandths of an ordinary move; rolled pods that come back count nothing."""
     return int((_moved(problem, packing) * problem.disruption).sum())
 
 
-def moves(problem: PackingProblem, packing: Packing) -> int:
+def moves(problem: Instance, packing: Solution) -> int:
     """Pods whose node changes."""
     return int(_moved(problem, packing) @ problem.pods)
 
 
-def _moved(problem: PackingProblem, packing: Packing) -> Ints:
+def _moved(problem: Instance, packing: Solution) -> Ints:
     back = np.zeros(len(problem.pending), dtype=np.int64)
     for e in np.flatnonzero(np.diff(problem.old.start) > 0).tolist():
         here = dict(packing.changes.of(e))
@@ -199,7 +199,7 @@ def _moved(problem: PackingProblem, packing: Packing) -> Ints:
     return np.asarray(gone + problem.rolled - back, dtype=np.int64)
 
 
-def flaws(problem: PackingProblem, packing: Packing) -> tuple[str, ...]:
+def flaws(problem: Instance, packing: Solution) -> tuple[str, ...]:
     """Every constraint that the packing breaks, in integers; empty when it is a plan for the problem."""
     found = [*_count_flaws(problem, packing)]
     if (problem.node_fixed & ~packing.keep).any():
@@ -220,12 +220,12 @@ def flaws(problem: PackingProblem, packing: Packing) -> tuple[str, ...]:
     return tuple(found)
 
 
-def losses(problem: PackingProblem, unplaced: Ints) -> tuple[int, int]:
+def losses(problem: Instance, unplaced: Ints) -> tuple[int, int]:
     """Pods without a place, `unplaced` (C,) by class: those that run and have to be replaced, and all of them."""
     return int(np.maximum(unplaced - problem.pending, 0).sum()), int(unplaced.sum())
 
 
-def _count_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
+def _count_flaws(problem: Instance, packing: Solution) -> list[str]:
     found = []
     kinds = len(problem.pending)
     if (packing.booted.counts < 0).any() or (packing.unplaced < 0).any():
@@ -238,11 +238,11 @@ def _count_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
     return found
 
 
-def _leaving_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
+def _leaving_flaws(problem: Instance, packing: Solution) -> list[str]:
     leaving = np.flatnonzero(packing.changes.counts < 0)
     nodes, classes = packing.changes.node_of[leaving], packing.changes.classes[leaving]
     found = []
-    if not (problem.gives[nodes] & problem.leaves[classes]).all():
+    if not (problem.node_releases[nodes] & problem.releasable[classes]).all():
         found.append("a node gives pods up that have to stay")
     for node, c, count in zip(nodes.tolist(), classes.tolist(), packing.changes.counts[leaving].tolist(), strict=True):
         if dict(problem.stays.of(node)).get(c, 0) < -count:
@@ -250,7 +250,7 @@ def _leaving_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
     return sorted(set(found))
 
 
-def _admission_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
+def _admission_flaws(problem: Instance, packing: Solution) -> list[str]:
     found = []
     enemies = enemies_of(problem)
     for rows, content_, stays in (
@@ -271,7 +271,7 @@ def _admission_flaws(problem: PackingProblem, packing: Packing) -> list[str]:
     return sorted(set(found))
 
 
-def enemies_of(problem: PackingProblem) -> dict[int, tuple[int, ...]]:
+def enemies_of(problem: Instance) -> dict[int, tuple[int, ...]]:
     """For every class with conflicts, the classes that it may not share a node with."""
     found: dict[int, list[int]] = {}
     for a, b in problem.conflicts.tolist():

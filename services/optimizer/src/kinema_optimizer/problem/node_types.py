@@ -15,7 +15,7 @@ import numpy as np
 
 from kinema_core.events import Amounts, Offer
 from kinema_optimizer.problem.arrays import Flags, Ints, first_fit_count, most_that_fit, virtual_nodes
-from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
+from kinema_optimizer.problem.instance import UNLIMITED, Instance
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ HUGE = 2**40
 
 
 @dataclass(frozen=True, eq=False)
-class Kinds:
+class NodeTypes:
     """Kinds of node; `K` of them, machines on sale first and in their order."""
 
     price: Ints
@@ -121,7 +121,7 @@ class Kinds:
         return int(self.price[self.fixed].sum())
 
 
-def kinds_of(problem: PackingProblem) -> Kinds:
+def node_types(problem: Instance) -> NodeTypes:
     """The kinds of a problem."""
     machine_fits = fits_in(problem, problem.machine_room, problem.machine_row)
     rows = [(problem.machine_price, problem.machine_room, problem.machine_available, machine_fits)]
@@ -142,7 +142,7 @@ def kinds_of(problem: PackingProblem) -> Kinds:
             )
         )
         fixed.append(np.array([stays]))
-    return Kinds(
+    return NodeTypes(
         price=np.concatenate([row[0] for row in rows]),
         room=np.concatenate([np.maximum(row[1], 0) for row in rows]),
         available=np.concatenate([row[2] for row in rows]),
@@ -152,7 +152,7 @@ def kinds_of(problem: PackingProblem) -> Kinds:
     )
 
 
-def fits_in(problem: PackingProblem, rooms: Ints, rows: Ints, classes: Ints | None = None) -> Ints:
+def fits_in(problem: Instance, rooms: Ints, rows: Ints, classes: Ints | None = None) -> Ints:
     """(nodes, n): most pods of each class alone in each of `rooms` (nodes, R) under the admission `rows` (nodes,).
 
     Of all classes, or of those given (n,).
@@ -167,7 +167,7 @@ def fits_in(problem: PackingProblem, rooms: Ints, rows: Ints, classes: Ints | No
     return np.asarray(found, dtype=np.int64)
 
 
-def newly_fits(problem: PackingProblem, nodes: Ints, classes: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Ints:
+def newly_fits(problem: Instance, nodes: Ints, classes: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Ints:
     """(nodes, n): most newcomers of each of these classes (n,) that an existing node takes, all that stay counted."""
     found = fits_in(problem, problem.node_room[nodes], problem.node_row[nodes], classes)
     column = {c: i for i, c in enumerate(classes.tolist())}
@@ -181,14 +181,14 @@ def newly_fits(problem: PackingProblem, nodes: Ints, classes: Ints, enemies: Map
     return found
 
 
-def _present(problem: PackingProblem, group: Ints) -> Ints:
+def _present(problem: Instance, group: Ints) -> Ints:
     """(C,): movable pods on these nodes now: they may stay where they would not be admitted."""
     where = np.zeros(len(problem.nodes), dtype=bool)
     where[group] = True
     return problem.stays.totals(len(problem.pending), where)
 
 
-def _groups(problem: PackingProblem, machine_fits: Ints) -> list[Ints]:
+def _groups(problem: Instance, machine_fits: Ints) -> list[Ints]:
     """Existing nodes that are alike: fixed ones by admission; others by price, room, admission unless replaceable."""
     gross = np.maximum(problem.node_room, 0) + problem.stays.loads(problem.requests)
     if not len(problem.nodes):
@@ -201,7 +201,7 @@ def _groups(problem: PackingProblem, machine_fits: Ints) -> list[Ints]:
     return [group for group in groups if problem.node_fixed[group[0]] or not _like(problem, group, gross, machine_fits)]
 
 
-def _like(problem: PackingProblem, group: Ints, gross: Ints, machine_fits: Ints) -> bool:
+def _like(problem: Instance, group: Ints, gross: Ints, machine_fits: Ints) -> bool:
     """Whether a machine without limit costs no more, has as much room and admits as much as each of these nodes."""
     first = int(group[0])
     wanted = problem.admits[problem.node_row[first]] | (_present(problem, group) > 0)

@@ -13,7 +13,7 @@ from kinema_optimizer.problem.admission import NEW_NODE, Site
 from kinema_optimizer.problem.arrays import Ints
 
 
-class Liking:
+class NodePreferences:
     """Weight points that a pod gives up at each site: nodes, then offers. Worked out once per set of preferences."""
 
     def __init__(self, nodes: Sequence[Site], offers: Sequence[Site]) -> None:

@@ -10,7 +10,7 @@ from kinema_core.events import Mode, Offer, WorkloadForecast
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, MobilityOptions
 from kinema_optimizer.problem.admission import Admission, Site
-from kinema_optimizer.problem.rules.reduced import Ties
+from kinema_optimizer.problem.rules.reduced import ReducedRules
 
 
 @dataclass(frozen=True)
@@ -47,4 +47,4 @@ class Sites:
     """Micro-USD per hour of each live node."""
     mobility: Mobility
     admission: Admission
-    ties: Ties
+    ties: ReducedRules

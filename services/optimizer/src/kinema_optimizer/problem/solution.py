@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kinema_optimizer.problem.arrays import Flags, Ints
-from kinema_optimizer.problem.instance import Content, Packing, PackingProblem
+from kinema_optimizer.problem.instance import Content, Instance, Solution
 
 
 @dataclass(frozen=True, eq=False)
-class Filling:
+class NodeLoad:
     """Pods of one node: all that are on a new one, or what changes on an existing one that is kept."""
 
     machine: int
@@ -23,33 +23,33 @@ class Filling:
     """Never 0. Of an existing node: pods that come, and below 0 pods that leave it."""
 
 
-NOTHING = Filling(-1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+NOTHING = NodeLoad(-1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 @dataclass(eq=False)
-class State:
+class Incumbent:
     """Where everything is: which existing nodes are kept, what changes there, what is booted, who has no place."""
 
     keep: Flags
     """(E,)"""
-    changes: dict[int, Filling] = field(default_factory=dict)
+    changes: dict[int, NodeLoad] = field(default_factory=dict)
     """By existing node; nodes without any are left out."""
-    boots: list[Filling] = field(default_factory=list)
+    boots: list[NodeLoad] = field(default_factory=list)
     unplaced: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """(C,)"""
 
-    def copy(self) -> State:
+    def copy(self) -> Incumbent:
         """A state that may be changed; fillings are shared."""
-        return State(self.keep.copy(), dict(self.changes), list(self.boots), self.unplaced)
+        return Incumbent(self.keep.copy(), dict(self.changes), list(self.boots), self.unplaced)
 
 
-def cost_of(problem: PackingProblem, state: State) -> int:
+def cost_of(problem: Instance, state: Incumbent) -> int:
     """Price of the nodes kept and booted, micro-USD per hour."""
     booted = sum(int(problem.machine_price[one.machine]) for one in state.boots)
     return int(problem.node_price[state.keep].sum()) + booted
 
 
-def moved(problem: PackingProblem, state: State) -> Ints:
+def moved(problem: Instance, state: Incumbent) -> Ints:
     """(C,): pods whose node changes; rolled pods that come back to their node are not among them."""
     gone = problem.stays.totals(len(problem.pending), ~state.keep)
     back = np.zeros(len(problem.pending), dtype=np.int64)
@@ -62,10 +62,10 @@ def moved(problem: PackingProblem, state: State) -> Ints:
     return np.asarray(gone + problem.rolled - back, dtype=np.int64)
 
 
-def packing_of(problem: PackingProblem, state: State) -> Packing:
+def solution_of(problem: Instance, state: Incumbent) -> Solution:
     """The state as an answer: new nodes by machine, then by what they take."""
     boots = sorted(state.boots, key=lambda one: (one.machine, one.classes.tolist(), one.counts.tolist()))
-    return Packing(
+    return Solution(
         keep=state.keep,
         changes=contents([state.changes.get(e, NOTHING) for e in range(len(problem.nodes))]),
         boots=np.array([one.machine for one in boots], dtype=np.int64),
@@ -74,7 +74,7 @@ def packing_of(problem: PackingProblem, state: State) -> Packing:
     )
 
 
-def contents(fillings: Sequence[Filling]) -> Content:
+def contents(fillings: Sequence[NodeLoad]) -> Content:
     """What is in each of the fillings."""
     sizes = [one.classes.size for one in fillings]
     none = np.zeros(0, dtype=np.int64)
@@ -85,10 +85,10 @@ def contents(fillings: Sequence[Filling]) -> Content:
     )
 
 
-def state_of(problem: PackingProblem, packing: Packing) -> State:
+def state_of(problem: Instance, packing: Solution) -> Incumbent:
     """The answer as a state."""
     changing = np.flatnonzero(np.diff(packing.changes.start) > 0).tolist()
-    return State(
+    return Incumbent(
         keep=packing.keep.copy(),
         changes={e: _filling(-1, packing.changes.of(e)) for e in changing},
         boots=[_filling(int(m), packing.booted.of(b)) for b, m in enumerate(packing.boots.tolist())],
@@ -96,11 +96,11 @@ def state_of(problem: PackingProblem, packing: Packing) -> State:
     )
 
 
-def _filling(machine: int, entries: Sequence[tuple[int, int]]) -> Filling:
+def _filling(machine: int, entries: Sequence[tuple[int, int]]) -> NodeLoad:
     pairs = np.array(entries, dtype=np.int64).reshape(len(entries), 2)
-    return Filling(machine, pairs[:, 0].copy(), pairs[:, 1].copy())
+    return NodeLoad(machine, pairs[:, 0].copy(), pairs[:, 1].copy())
 
 
-def filling(machine: int, counts: Mapping[int, int]) -> Filling:
+def filling(machine: int, counts: Mapping[int, int]) -> NodeLoad:
     """A filling from pods by class; zeros are left out."""
     return _filling(machine, sorted((c, n) for c, n in counts.items() if n))

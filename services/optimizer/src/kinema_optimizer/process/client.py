@@ -14,7 +14,7 @@ from kinema_optimizer.errors import ChildError
 from kinema_optimizer.planning.planner import PRICING_SHARE
 from kinema_optimizer.process.child import Child, resident_mib
 from kinema_optimizer.process.job import Ended, Failure, FailureReason, Job, salvage, solve
-from kinema_optimizer.search.progress import Incumbent
+from kinema_optimizer.search.progress import IncumbentReport
 from kinema_optimizer.settings import SolverSettings
 from kinema_optimizer.solvers.stopping import ClockStop, StopRule
 
@@ -128,7 +128,7 @@ class InChild:
 class _Ear:
     """What a child has told."""
 
-    incumbent: Incumbent | None = None
+    incumbent: IncumbentReport | None = None
     ended: Ended | None = None
     _began: float = field(default_factory=time.monotonic)
     _feasible: float = 0.0
@@ -142,7 +142,7 @@ class _Ear:
 
     def hear(self, message: object) -> bool:
         """Take note of a message; gives whether it was the last."""
-        if isinstance(message, Incumbent):
+        if isinstance(message, IncumbentReport):
             self.incumbent = message
             self._feasible = self._feasible or time.monotonic() - self._began
         if isinstance(message, Ended):

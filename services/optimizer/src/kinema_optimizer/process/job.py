@@ -38,7 +38,7 @@ from kinema_core.model.cluster import Cluster, all_objects, evolve
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.planning.planner import plan_for, plan_from
-from kinema_optimizer.search.progress import Incumbent, Progress, Report, incumbent_of
+from kinema_optimizer.search.progress import IncumbentReport, Progress, Report, incumbent_report
 from kinema_optimizer.search.tasks import Crew
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop, StopRule
@@ -104,7 +104,7 @@ def solve(job: Job, stop: StopRule, progress: Report | None = None, crew: Crew |
     return none_of(plan) if plan.status == "nothing-better" else plan
 
 
-def salvage(job: Job, failure: Failure, incumbent: Incumbent | None) -> Plan | NoPlanFound:
+def salvage(job: Job, failure: Failure, incumbent: IncumbentReport | None) -> Plan | NoPlanFound:
     """The answer to a job whose solve failed: the incumbent's plan where it is better than none, else a refusal."""
     none = refusal(job.mode, job.cluster.version, failure)
     if incumbent is None:
@@ -132,7 +132,7 @@ def repeat_failure(job: Job, stop: RecordedStop, recorded: RecordedFailure) -> P
     def until(news: Progress) -> None:
         nonlocal count
         count += 1
-        if count == recorded.number and (found := incumbent_of(count, news)) is not None:
+        if count == recorded.number and (found := incumbent_report(count, news)) is not None:
             raise _ReachedError(found)
 
     try:
@@ -145,7 +145,7 @@ def repeat_failure(job: Job, stop: RecordedStop, recorded: RecordedFailure) -> P
 class _ReachedError(Exception):
     """The repeated solve has come to the incumbent."""
 
-    def __init__(self, incumbent: Incumbent) -> None:
+    def __init__(self, incumbent: IncumbentReport) -> None:
         super().__init__(incumbent.number)
         self.incumbent = incumbent
 
@@ -181,7 +181,7 @@ def refusal(mode: Mode, version: int, failure: Failure) -> NoPlanFound:
     return NoPlanFound(mode=mode, version=version, reason=failure.reason, figures=FrozenMap(figures))
 
 
-def solve_of(failure: Failure, incumbent: Incumbent, seed: int) -> Solve:
+def solve_of(failure: Failure, incumbent: IncumbentReport, seed: int) -> Solve:
     """The report on the failed solve."""
     return Solve(
         seconds=failure.seconds,
@@ -192,7 +192,7 @@ def solve_of(failure: Failure, incumbent: Incumbent, seed: int) -> Solve:
     )
 
 
-def marked(plan: Plan, failure: Failure, incumbent: Incumbent) -> Plan:
+def marked(plan: Plan, failure: Failure, incumbent: IncumbentReport) -> Plan:
     """The plan of the incumbent, with the failure in its figures."""
     figures = {
         failure.reason: 1.0,

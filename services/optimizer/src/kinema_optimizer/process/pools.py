@@ -19,7 +19,7 @@ from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.framing import Manifest
 from kinema_core.runtime.work import WorkQueue
 from kinema_optimizer.errors import WireError
-from kinema_optimizer.problem.instance import PackingProblem
+from kinema_optimizer.problem.instance import Instance
 from kinema_optimizer.process.wire import Found, Item, data_of, faults, found_in, packed
 from kinema_optimizer.search.neighbourhood import BETTER, Exchange, Guide, saving_of
 from kinema_optimizer.search.tasks import Crew, Errand
@@ -56,7 +56,7 @@ class SharedCrew:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="shared-crew", daemon=True)
         self._work: WorkQueue | None = None
-        self._problem: tuple[PackingProblem, Manifest] | None = None
+        self._problem: tuple[Instance, Manifest] | None = None
         self._guide: tuple[Guide, Manifest] | None = None
         self._took: deque[float] = deque(maxlen=_REMEMBERED)
         self._resting = 0

@@ -24,7 +24,7 @@ from kinema_optimizer.process.child import read_message, write_message
 from kinema_optimizer.process.job import Alive, Ended, Job, solve, unpack
 from kinema_optimizer.process.pools import SharedCrew
 from kinema_optimizer.search.kernels import warm
-from kinema_optimizer.search.progress import Progress, incumbent_of
+from kinema_optimizer.search.progress import Progress, incumbent_report
 from kinema_optimizer.search.tasks import Crew, Threads
 from kinema_optimizer.settings import NAME
 from kinema_optimizer.solvers.stopping import ClockStop, StopReason
@@ -56,7 +56,7 @@ class _Teller:
         """Say what there is to say, unless something was said just before."""
         now = time.monotonic()
         if self._news is not None and now - self._told >= _EVERY_SECONDS:
-            incumbent = incumbent_of(self._count, self._news)
+            incumbent = incumbent_report(self._count, self._news)
             self._news = None
             if incumbent is not None:
                 write_message(self._out, incumbent)

@@ -19,8 +19,8 @@ import numpy as np
 from kinema_core.runtime.framing import Manifest
 from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.arrays import Ints
-from kinema_optimizer.problem.instance import UNLIMITED, Content, Packing, PackingProblem, content, flaws
-from kinema_optimizer.problem.solution import NOTHING, Filling, contents
+from kinema_optimizer.problem.instance import UNLIMITED, Content, Instance, Solution, content, flaws
+from kinema_optimizer.problem.solution import NOTHING, NodeLoad, contents
 from kinema_optimizer.search.neighbourhood import Exchange, Guide, Step
 from kinema_optimizer.search.tasks import Errand
 from kinema_optimizer.solvers.lp import Floats
@@ -46,7 +46,7 @@ class GuideData:
     machine_fits: Ints
     enemies: Mapping[int, tuple[int, ...]]
 
-    def guide(self, problem: PackingProblem) -> Guide:
+    def guide(self, problem: Instance) -> Guide:
         """The guide itself."""
         return Guide(problem, self.pod_price, self.move_price, self.machines, self.machine_fits, self.enemies)
 
@@ -92,18 +92,18 @@ def _decode(kind: type, value: object) -> object:
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_encode)
-_PROBLEMS: Final = msgspec.msgpack.Decoder(PackingProblem, dec_hook=_decode)
+_PROBLEMS: Final = msgspec.msgpack.Decoder(Instance, dec_hook=_decode)
 _GUIDES: Final = msgspec.msgpack.Decoder(GuideData, dec_hook=_decode)
 _ITEMS: Final = msgspec.msgpack.Decoder(Item, dec_hook=_decode)
 _FOUND: Final = msgspec.msgpack.Decoder(Found, dec_hook=_decode)
 
 
-def packed(value: PackingProblem | GuideData | Item | Found) -> bytes:
+def packed(value: Instance | GuideData | Item | Found) -> bytes:
     """The value as bytes; equal values give equal bytes."""
     return _ENCODER.encode(value)
 
 
-def problem_in(data: bytes) -> PackingProblem:
+def problem_in(data: bytes) -> Instance:
     """The problem in the bytes; raises WireError."""
     return _read(_PROBLEMS, data)
 
@@ -130,7 +130,7 @@ def _read(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
         raise WireError(str(error)) from error
 
 
-def faults(problem: PackingProblem, step: Step, exchange: Exchange) -> tuple[str, ...]:
+def faults(problem: Instance, step: Step, exchange: Exchange) -> tuple[str, ...]:
     """What is wrong with the exchange; empty when it may be carried out for the step.
 
     The nodes of the step are looked at as a problem of their own: the pods that came to them, less those that left, are
@@ -148,7 +148,7 @@ def faults(problem: PackingProblem, step: Step, exchange: Exchange) -> tuple[str
     if found:
         return tuple(found)
     rows = [exchange.kept.get(e, NOTHING) for e in nodes]
-    packing = Packing(
+    packing = Solution(
         keep=np.array([e in exchange.kept for e in nodes], dtype=bool),
         changes=contents(rows),
         boots=np.array([one.machine for one in exchange.boots], dtype=np.int64),
@@ -158,7 +158,7 @@ def faults(problem: PackingProblem, step: Step, exchange: Exchange) -> tuple[str
     return flaws(_part(problem, step, nodes, packing), packing)
 
 
-def _form_faults(problem: PackingProblem, filled: Sequence[Filling]) -> list[str]:
+def _form_faults(problem: Instance, filled: Sequence[NodeLoad]) -> list[str]:
     found = []
     for one in filled:
         if one.classes.dtype != np.int64 or one.counts.dtype != np.int64 or one.classes.ndim != 1:
@@ -170,7 +170,7 @@ def _form_faults(problem: PackingProblem, filled: Sequence[Filling]) -> list[str
     return found
 
 
-def _part(problem: PackingProblem, step: Step, nodes: Sequence[int], packing: Packing) -> PackingProblem:
+def _part(problem: Instance, step: Step, nodes: Sequence[int], packing: Solution) -> Instance:
     """Return the problem of the step's nodes alone, with as many machines as the step has and may boot besides."""
     some = np.array(nodes, dtype=np.int64)
     stays = _rows(problem.stays, nodes)
@@ -192,7 +192,7 @@ def _part(problem: PackingProblem, step: Step, nodes: Sequence[int], packing: Pa
         node_room=problem.node_room[some],
         node_row=problem.node_row[some],
         node_fixed=problem.node_fixed[some],
-        node_bound=problem.node_bound[some],
+        node_keeps_all=problem.node_keeps_all[some],
         stays=stays,
         old=content([{} for _ in nodes]),
         machine_available=available,
@@ -200,7 +200,7 @@ def _part(problem: PackingProblem, step: Step, nodes: Sequence[int], packing: Pa
     )
 
 
-def _total(problem: PackingProblem, filled: Sequence[Filling]) -> Ints:
+def _total(problem: Instance, filled: Sequence[NodeLoad]) -> Ints:
     total = np.zeros(len(problem.pending), dtype=np.int64)
     for one in filled:
         total[one.classes] += one.counts

@@ -21,7 +21,7 @@ from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.run import Runtime, run_service
 from kinema_core.runtime.work import Item, WorkQueue
 from kinema_optimizer.errors import WireError
-from kinema_optimizer.problem.instance import PackingProblem
+from kinema_optimizer.problem.instance import Instance
 from kinema_optimizer.process.wire import Found, GuideData, guide_in, item_in, packed, problem_in
 from kinema_optimizer.search.kernels import warm
 from kinema_optimizer.search.neighbourhood import Guide
@@ -45,7 +45,7 @@ class Worker:
 
     def __init__(self, work: WorkQueue) -> None:
         self._work = work
-        self._problems: OrderedDict[str, PackingProblem] = OrderedDict()
+        self._problems: OrderedDict[str, Instance] = OrderedDict()
         self._guides: OrderedDict[str, Guide] = OrderedDict()
 
     async def run(self) -> None:

@@ -35,9 +35,9 @@ from kinema_optimizer.bounds.assignment_lp import Relaxation, relax
 from kinema_optimizer.columns.generation import Column, ColumnGeneration, Place, Task, exactly, filled, new_nodes
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Flags, Ints
-from kinema_optimizer.problem.instance import PackingProblem, among, enemies_of, losses
-from kinema_optimizer.problem.node_types import Kinds, newly_fits
-from kinema_optimizer.problem.solution import NOTHING, Filling, State, cost_of, filling, moved
+from kinema_optimizer.problem.instance import Instance, among, enemies_of, losses
+from kinema_optimizer.problem.node_types import NodeTypes, newly_fits
+from kinema_optimizer.problem.solution import NOTHING, Incumbent, NodeLoad, cost_of, filling, moved
 from kinema_optimizer.search.dealing import best_fit, deal
 from kinema_optimizer.search.neighbourhood import Guide
 from kinema_optimizer.search.retention_lp import Kept, Selection, sparing
@@ -66,41 +66,41 @@ class Prices:
     """Of machines on sale alone; where the same pods are to be placed it need not be solved again."""
 
 
-def as_it_is(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Prices) -> State:
+def as_it_is(problem: Instance, kinds: NodeTypes, enemies: Enemies, prices: Prices) -> Incumbent:
     """Every existing node kept; pending and replaced pods on nodes with room, the rest on new nodes."""
     return keeping(problem, kinds, enemies, prices, np.ones(len(problem.nodes), dtype=bool))
 
 
-def anew(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Prices) -> State:
+def anew(problem: Instance, kinds: NodeTypes, enemies: Enemies, prices: Prices) -> Incumbent:
     """Only nodes kept that have to be; every pod of the others placed by the relaxation."""
     return keeping(problem, kinds, enemies, prices, problem.node_fixed.copy())
 
 
-def keeping(problem: PackingProblem, kinds: Kinds, enemies: Enemies, prices: Prices, keep: Flags) -> State:
+def keeping(problem: Instance, kinds: NodeTypes, enemies: Enemies, prices: Prices, keep: Flags) -> Incumbent:
     """Some nodes kept; what needs a place then on them as far as there is room, and the rest on new nodes."""
     moved = problem.stays.totals(len(problem.pending), ~keep)
     left = problem.pending + problem.rolled + moved
     changes = _into_room(problem, keep, left, enemies, prices.pod_price)
     market = on_sale(kinds, len(problem.machines))
     wanted = np.where((market.fits > 0).any(axis=0), left, 0)
-    boots: list[Filling] = []
+    boots: list[NodeLoad] = []
     if wanted.any():
         known = prices.relaxation
         if known is None or (wanted != prices.demand).any():
             known = relax(problem.requests, wanted, market, rounds=0)
         boots, rest = construct(problem.requests, wanted, market, known, enemies)
         left = left - wanted + rest
-    return State(keep, changes, boots, left)
+    return Incumbent(keep, changes, boots, left)
 
 
 def generated(
     guide: Guide,
-    state: State,
-    kinds: Kinds,
+    state: Incumbent,
+    kinds: NodeTypes,
     stop: StopRule,
     pool: Executor,
-    ready: Callable[[Callable[[], list[Filling]]], None],
-) -> tuple[State, list[Stop]]:
+    ready: Callable[[Callable[[], list[NodeLoad]]], None],
+) -> tuple[Incumbent, list[Stop]]:
     """The state with its new nodes chosen by column generation over all of their pods, cheaper or not.
 
     Also where its phases ended; `stop` is asked after each round. Places are priced side by side in `pool`; `ready` is
@@ -136,24 +136,24 @@ def generated(
     except LinearProgramError:  # numbers too close to each other for HiGHS
         return state, [*stops, Stop(reason="optimal", phase=_DIVE if stops else _PHASE, iteration=0)]
     boots = [_filling(mine, one) for one in exactly(task, chosen or known) or () if one.counts.any()]
-    return (State(state.keep, state.changes, boots, state.unplaced) if boots else state), stops
+    return (Incumbent(state.keep, state.changes, boots, state.unplaced) if boots else state), stops
 
 
-def _filling(mine: Ints, column: Column) -> Filling:
+def _filling(mine: Ints, column: Column) -> NodeLoad:
     used = np.flatnonzero(column.counts)
-    return Filling(column.place, mine[used], column.counts[used])
+    return NodeLoad(column.place, mine[used], column.counts[used])
 
 
-def _market_task(guide: Guide, market: Kinds, pool: Ints, mine: Ints) -> Task:
+def _market_task(guide: Guide, market: NodeTypes, pool: Ints, mine: Ints) -> Task:
     """The classes `mine` of a pool (C,) as a task for machines on sale."""
     places = new_nodes(market, range(len(market.price)), pool, mine, among(guide.enemies, mine))
     free = np.zeros(len(mine))
     return Task(guide.problem.requests[mine], pool[mine], free, places, market.pools, guide.pod_price[mine])
 
 
-def on_sale(kinds: Kinds, machines: int) -> Kinds:
+def on_sale(kinds: NodeTypes, machines: int) -> NodeTypes:
     """The kinds that are machines on sale."""
-    return Kinds(
+    return NodeTypes(
         price=kinds.price[:machines],
         room=kinds.room[:machines],
         available=kinds.available[:machines],
@@ -163,9 +163,7 @@ def on_sale(kinds: Kinds, machines: int) -> Kinds:
     )
 
 
-def _into_room(
-    problem: PackingProblem, keep: Flags, left: Ints, enemies: Enemies, pod_price: Floats
-) -> dict[int, Filling]:
+def _into_room(problem: Instance, keep: Flags, left: Ints, enemies: Enemies, pod_price: Floats) -> dict[int, NodeLoad]:
     """Fill the room of the nodes kept from `left` (C,), which is lowered; nodes with most room first."""
     if not left.any():
         return {}
@@ -184,11 +182,11 @@ def _into_room(
         row = np.zeros(len(left), dtype=np.int64)
         refill(problem.requests, pod_price, row, left, room=room[e], fits=fits, enemies=enemies)
         if row.any():
-            found[e] = Filling(-1, np.flatnonzero(row), row[row > 0])
+            found[e] = NodeLoad(-1, np.flatnonzero(row), row[row > 0])
     return found
 
 
-def first_guide(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Guide:
+def first_guide(problem: Instance, kinds: NodeTypes, found: Relaxation) -> Guide:
     """What steps go by at first: prices of the relaxation, and the machines that it pays most for. Moves are free."""
     machines = len(problem.machines)
     paid = found.room_price.sum(axis=1)[:machines] / np.maximum(kinds.price[:machines], 1)
@@ -215,8 +213,8 @@ _NEARLY = 0.8
 
 
 def construct(
-    requests: Ints, demand: Ints, kinds: Kinds, relaxation: Relaxation, enemies: Mapping[int, tuple[int, ...]]
-) -> tuple[list[Filling], Ints]:
+    requests: Ints, demand: Ints, kinds: NodeTypes, relaxation: Relaxation, enemies: Mapping[int, tuple[int, ...]]
+) -> tuple[list[NodeLoad], Ints]:
     """New nodes for all of `demand` (C,), and what of it (C,) no machine is left for; `kinds` are all on sale."""
     order = np.argsort(-(requests / np.maximum(np.median(kinds.room, axis=0), 1)).max(axis=1), kind="stable")
     fits = np.ascontiguousarray(kinds.fits[:, order])
@@ -250,7 +248,9 @@ class _Ordered:
     """By position."""
 
 
-def _dealt(mine: _Ordered, left: Ints, kinds: Kinds, relaxation: Relaxation) -> tuple[Ints, Ints, NDArray[np.int32]]:
+def _dealt(
+    mine: _Ordered, left: Ints, kinds: NodeTypes, relaxation: Relaxation
+) -> tuple[Ints, Ints, NDArray[np.int32]]:
     """(B,) kinds of the nodes opened, (B, R) room left there, and (B, C) the pods on them; `left` (C,) is lowered."""
     count = _opened(kinds, relaxation)
     row = np.repeat(relaxation.used, count)
@@ -269,7 +269,7 @@ def _dealt(mine: _Ordered, left: Ints, kinds: Kinds, relaxation: Relaxation) -> 
     return row, room, content
 
 
-def _opened(kinds: Kinds, relaxation: Relaxation) -> Ints:
+def _opened(kinds: NodeTypes, relaxation: Relaxation) -> Ints:
     """(U,): how many nodes of each kind in use are opened; what rounding adds stays within the limits of pools."""
     wanted = relaxation.nodes[relaxation.used]
     count = np.minimum(np.floor(wanted + (1 - _NEARLY)), kinds.available[relaxation.used]).clip(0).astype(np.int64)
@@ -280,7 +280,7 @@ def _opened(kinds: Kinds, relaxation: Relaxation) -> Ints:
     return count
 
 
-def _fillings(row: Ints, content: NDArray[np.int32], order: Ints) -> list[Filling]:
+def _fillings(row: Ints, content: NDArray[np.int32], order: Ints) -> list[NodeLoad]:
     """The nodes that hold anything."""
     node, column = np.nonzero(content)
     classes, counts = order[column], content[node, column].astype(np.int64)
@@ -288,7 +288,7 @@ def _fillings(row: Ints, content: NDArray[np.int32], order: Ints) -> list[Fillin
     node, classes, counts = node[sequence], classes[sequence], counts[sequence]
     cuts = np.flatnonzero(np.diff(node)) + 1
     parts = zip(np.split(node, cuts), np.split(classes, cuts), np.split(counts, cuts), strict=True)
-    return [Filling(int(row[nodes[0]]), *filled_) for nodes, *filled_ in parts if len(nodes)]
+    return [NodeLoad(int(row[nodes[0]]), *filled_) for nodes, *filled_ in parts if len(nodes)]
 
 
 def refill(
@@ -338,17 +338,17 @@ def _part(row: NDArray[np.int32], left: Ints, enemies: Mapping[int, tuple[int, .
 def finish(
     requests: Ints,
     left: Ints,
-    kinds: Kinds,
+    kinds: NodeTypes,
     relaxation: Relaxation,
     *,
     enemies: Mapping[int, tuple[int, ...]],
     used: Ints,
-) -> list[Filling]:
+) -> list[NodeLoad]:
     """New nodes one kind after another for what is left, which is lowered; each time the best paid filling.
 
     The less is left, the less a kind is paid for: those that were paid too little before are not looked at again.
     """
-    made: list[Filling] = []
+    made: list[NodeLoad] = []
     paid = np.full(len(kinds.price), np.inf)
     while left.any():
         mine = np.flatnonzero(left)
@@ -373,11 +373,11 @@ def finish(
         times = max(1, min(times, _purchasable(kinds, used, best)))
         left[mine] -= counts * times
         used[best] += times
-        made += [Filling(best, mine[taken], counts[taken])] * times
+        made += [NodeLoad(best, mine[taken], counts[taken])] * times
     return made
 
 
-def _purchasable(kinds: Kinds, used: Ints, k: int) -> int:
+def _purchasable(kinds: NodeTypes, used: Ints, k: int) -> int:
     """How many more nodes of kind `k` the provider sells beside those `used` (K,), its pools considered."""
     pooled = (limit - int(used[list(members)].sum()) for members, limit in kinds.pools if k in members)
     return max(0, min([int(kinds.available[k] - used[k]), *pooled]))
@@ -387,7 +387,7 @@ _PAIRS: Final = 1_000_000
 """Pairs of a new node and an existing one that are looked at, for each class of pods that they share."""
 
 
-def with_reused(problem: PackingProblem, state: State) -> State:
+def with_reused(problem: Instance, state: Incumbent) -> Incumbent:
     """The state with deleted nodes kept in the place of new ones."""
     reusable = _reusable(problem, state)
     booted, nodes, saved = _common(problem, state.boots, reusable)
@@ -408,15 +408,15 @@ def with_reused(problem: PackingProblem, state: State) -> State:
     return after
 
 
-def _reusable(problem: PackingProblem, state: State) -> Flags:
+def _reusable(problem: Instance, state: Incumbent) -> Flags:
     """(E,): deleted nodes that may give all of their pods up."""
     bound = np.bincount(
-        problem.stays.node_of, weights=~problem.leaves[problem.stays.classes], minlength=len(problem.nodes)
+        problem.stays.node_of, weights=~problem.releasable[problem.stays.classes], minlength=len(problem.nodes)
     )
-    return np.asarray(~state.keep & problem.gives & (bound == 0))
+    return np.asarray(~state.keep & problem.node_releases & (bound == 0))
 
 
-def _common(problem: PackingProblem, boots: Sequence[Filling], reusable: Flags) -> tuple[Ints, Ints, Ints]:
+def _common(problem: Instance, boots: Sequence[NodeLoad], reusable: Flags) -> tuple[Ints, Ints, Ints]:
     """New nodes, existing ones that can replace them and have pods of the same classes, and what moves that saves."""
     stays = problem.stays
     entry = np.flatnonzero(reusable[stays.node_of])
@@ -438,7 +438,7 @@ def _common(problem: PackingProblem, boots: Sequence[Filling], reusable: Flags) 
     return found // max(1, len(problem.nodes)), found % max(1, len(problem.nodes)), total
 
 
-def _change(problem: PackingProblem, boot: Filling, e: int) -> Filling:
+def _change(problem: Instance, boot: NodeLoad, e: int) -> NodeLoad:
     """What changes on the existing node when it holds exactly these pods."""
     counts = dict(zip(boot.classes.tolist(), boot.counts.tolist(), strict=True))
     for c, count in problem.stays.of(e):
@@ -457,15 +457,15 @@ _EXTRA: Final = (0.0, 0.1, 0.2, 0.35, 0.5)
 class Running:
     """A running cluster, and what its first plans are made of."""
 
-    problem: PackingProblem
-    kinds: Kinds
+    problem: Instance
+    kinds: NodeTypes
     guide: Guide
     prices: Prices
-    now: State
+    now: Incumbent
     """Every node kept."""
     selection: Selection
 
-    def plan(self, kept: Kept, most: int | None = None) -> State:
+    def plan(self, kept: Kept, most: int | None = None) -> Incumbent:
         """The cheapest plan found with these nodes, and as many more as a limit on moves takes; else as it is now."""
         problem = self.problem
         lost = losses(problem, self.now.unplaced)
@@ -476,11 +476,11 @@ class Running:
         return with_reused(problem, min(made, key=lambda one: cost_of(problem, one), default=self.now))
 
     @cached_property
-    def fresh(self) -> State:
+    def fresh(self) -> Incumbent:
         """The plan that is made anew, whatever moves: the bound begins with it, too."""
         return anew(self.problem, self.kinds, self.guide.enemies, self.prices)
 
-    def within(self, most: int, price: float, mean: float, ends: Callable[..., bool]) -> tuple[State, float]:
+    def within(self, most: int, price: float, mean: float, ends: Callable[..., bool]) -> tuple[Incumbent, float]:
         """The best of several plans with so many moves at this price of one, and what one more would save at most.
 
         Args:
@@ -499,7 +499,7 @@ class Running:
             if ends(turn, last=turn == len(_LIMITS) * len(_EXTRA)):
                 break
 
-        def worth(state: State) -> float:
+        def worth(state: Incumbent) -> float:
             return cost_of(problem, state) + float(moved(problem, state) @ weights) * price
 
         allowed = [one for one in found if int(moved(problem, one) @ problem.pods) <= most]

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from kinema_optimizer.columns.generation import Column, ColumnGeneration, Place, Task, cost_of, exactly
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Ints
-from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem, among
+from kinema_optimizer.problem.instance import UNLIMITED, Instance, among
 from kinema_optimizer.problem.node_types import fits_in
-from kinema_optimizer.problem.solution import NOTHING, Filling, State
+from kinema_optimizer.problem.solution import NOTHING, Incumbent, NodeLoad
 from kinema_optimizer.solvers.lp import Floats
 
 _ROUNDS = 20
@@ -35,7 +35,7 @@ BETTER = 0.5
 class Guide:
     """What all steps of a search share."""
 
-    problem: PackingProblem
+    problem: Instance
     pod_price: Floats
     """(C,) micro-USD per hour, by the relaxation."""
     move_price: Floats
@@ -54,11 +54,11 @@ class Step:
 
     kept: tuple[int, ...]
     """Existing nodes that are kept."""
-    changes: tuple[Filling, ...]
+    changes: tuple[NodeLoad, ...]
     """What comes to each of them, and what leaves it."""
     deleted: tuple[int, ...]
     """Existing nodes that are not: they may be kept again."""
-    boots: tuple[Filling, ...]
+    boots: tuple[NodeLoad, ...]
     allowance: Mapping[int, int]
     """How many more of a machine may be booted than the step has; machines without limit are left out."""
 
@@ -67,9 +67,9 @@ class Step:
 class Exchange:
     """What replaces the nodes of a step."""
 
-    kept: Mapping[int, Filling]
+    kept: Mapping[int, NodeLoad]
     """Existing nodes that are kept, with what changes there; the others of the step are deleted."""
-    boots: tuple[Filling, ...]
+    boots: tuple[NodeLoad, ...]
 
 
 def generated(view: View) -> tuple[Floats, list[Column] | None]:
@@ -93,7 +93,7 @@ def saving_of(guide: Guide, step: Step, exchange: Exchange) -> float:
     return before - _price(guide, tuple(exchange.kept), (*exchange.kept.values(), *exchange.boots))
 
 
-def _price(guide: Guide, kept: Sequence[int], fillings: Sequence[Filling]) -> float:
+def _price(guide: Guide, kept: Sequence[int], fillings: Sequence[NodeLoad]) -> float:
     """Return the price of the nodes kept and booted, and of the moves to them."""
     problem = guide.problem
     booted = [one.machine for one in fillings if one.machine >= 0]
@@ -101,7 +101,7 @@ def _price(guide: Guide, kept: Sequence[int], fillings: Sequence[Filling]) -> fl
     return float(nodes + sum(np.maximum(one.counts, 0) @ guide.move_price[one.classes] for one in fillings))
 
 
-def carried_out(state: State, step: Step, exchange: Exchange) -> State:
+def carried_out(state: Incumbent, step: Step, exchange: Exchange) -> Incumbent:
     """The state with the nodes of a step exchanged."""
     after = state.copy()
     for e in (*step.kept, *step.deleted):
@@ -145,7 +145,7 @@ class View:
         found = [(i, np.minimum(place.own, self.task.demand)) for i, place in enumerate(self.task.places)]
         return [Column(i, own) for i, own in found if own.any()]
 
-    def _counts(self, one: Filling) -> Ints:
+    def _counts(self, one: NodeLoad) -> Ints:
         counts = np.zeros(len(self.mine), dtype=np.int64)
         known = np.isin(one.classes, self.mine)  # classes that the node gave up wholly may be on none of the nodes
         counts[np.searchsorted(self.mine, one.classes[known])] = one.counts[known]
@@ -183,20 +183,20 @@ class View:
                 kept[e] = self._change(e, column)
             elif len(used):
                 machine = self.machines[column.place - len(self.existing)]
-                boots.append(Filling(machine, self.mine[used], column.counts[used]))
+                boots.append(NodeLoad(machine, self.mine[used], column.counts[used]))
         return Exchange(kept, tuple(boots))
 
-    def _change(self, e: int, column: Column) -> Filling:
+    def _change(self, e: int, column: Column) -> NodeLoad:
         """What a column changes on an existing node; its pods of classes that the task does not have are elsewhere."""
         problem = self.guide.problem
         counts = np.zeros(len(problem.pending), dtype=np.int64)
         counts[self.mine] = column.counts
-        if problem.gives[e]:
+        if problem.node_releases[e]:
             row = _staying(problem, e)
             classes = problem.stays.classes[row]
-            counts[classes] -= problem.stays.counts[row] * problem.leaves[classes]
+            counts[classes] -= problem.stays.counts[row] * problem.releasable[classes]
         used = np.flatnonzero(counts)
-        return Filling(-1, used, counts[used]) if len(used) else NOTHING
+        return NodeLoad(-1, used, counts[used]) if len(used) else NOTHING
 
 
 def view_of(guide: Guide, step: Step) -> View:
@@ -233,7 +233,7 @@ def view_of(guide: Guide, step: Step) -> View:
     return View(guide, step, task, mine, existing, machines)
 
 
-def _pool(problem: PackingProblem, step: Step) -> Ints:
+def _pool(problem: Instance, step: Step) -> Ints:
     """(C,): pods of the step."""
     pool = np.zeros(len(problem.pending), dtype=np.int64)
     for one in (*step.changes, *step.boots):
@@ -241,20 +241,20 @@ def _pool(problem: PackingProblem, step: Step) -> Ints:
     for e in step.kept:
         row = _staying(problem, e)
         classes = problem.stays.classes[row]
-        loose = problem.leaves[classes] & problem.gives[e] if problem.node_fixed[e] else True
+        loose = problem.releasable[classes] & problem.node_releases[e] if problem.node_fixed[e] else True
         pool[classes] += problem.stays.counts[row] * loose
     return pool
 
 
-def _fills(problem: PackingProblem, e: int, pool: Ints) -> bool:
+def _fills(problem: Instance, e: int, pool: Ints) -> bool:
     """Whether a deleted node can be kept with pods of the step: those that it cannot give up are among them."""
     row = _staying(problem, e)
     classes = problem.stays.classes[row]
-    bound = problem.stays.counts[row] * ~(problem.leaves[classes] & problem.gives[e])
+    bound = problem.stays.counts[row] * ~(problem.releasable[classes] & problem.node_releases[e])
     return bool((bound <= pool[classes]).all())
 
 
-def _staying(problem: PackingProblem, e: int) -> slice:
+def _staying(problem: Instance, e: int) -> slice:
     return slice(int(problem.stays.start[e]), int(problem.stays.start[e + 1]))
 
 
@@ -265,7 +265,7 @@ def _existing(guide: Guide, e: int, mine: Ints, enemies: Mapping[int, tuple[int,
     fixed, classes = bool(problem.node_fixed[e]), problem.stays.classes[row]
     here = np.zeros(len(problem.pending), dtype=np.int64)
     here[classes] = problem.stays.counts[row]
-    own = here * problem.leaves if problem.gives[e] else np.zeros_like(here)
+    own = here * problem.releasable if problem.node_releases[e] else np.zeros_like(here)
     room = np.maximum(problem.node_room[e], 0) + own[classes] @ problem.requests[classes]
     most = fits_in(problem, room[None], problem.node_row[[e]], mine)[0]
     most = np.minimum(most, np.maximum(problem.cap[mine] - here[mine], 0))
@@ -286,7 +286,7 @@ _SPREAD: Final = (0.02, 0.06, 0.2, 1.0)
 """How far down the ranks of waste the steps of a round look, as parts of all nodes."""
 
 
-def picks(guide: Guide, state: State, *, seed: tuple[int, ...], steps: int, nodes: int, classes: int) -> list[Step]:
+def picks(guide: Guide, state: Incumbent, *, seed: tuple[int, ...], steps: int, nodes: int, classes: int) -> list[Step]:
     """Disjoint steps over the state's nodes.
 
     Each node comes with a chance that falls with its rank by waste, price less worth of its pods; the same seed gives
@@ -328,7 +328,7 @@ def picks(guide: Guide, state: State, *, seed: tuple[int, ...], steps: int, node
     return found
 
 
-def _at_home(guide: Guide, fillings: tuple[Filling, ...]) -> NDArray[np.float64]:
+def _at_home(guide: Guide, fillings: tuple[NodeLoad, ...]) -> NDArray[np.float64]:
     """(E,): share of a node's pods that the newcomers of a step could be again."""
     problem = guide.problem
     new = np.zeros(len(problem.pending), dtype=np.int64)
@@ -342,7 +342,7 @@ def _at_home(guide: Guide, fillings: tuple[Filling, ...]) -> NDArray[np.float64]
     return back / np.maximum(pods, 1)
 
 
-def _joining(guide: Guide, state: State, kept: Ints, order: Ints, most: int) -> Ints:
+def _joining(guide: Guide, state: Incumbent, kept: Ints, order: Ints, most: int) -> Ints:
     """The first nodes of `order` that together have no more classes than a step can handle; ascending."""
     problem = guide.problem
     classes: set[int] = set()
@@ -360,7 +360,7 @@ def _joining(guide: Guide, state: State, kept: Ints, order: Ints, most: int) -> 
     return np.sort(np.array(chosen, dtype=np.int64))
 
 
-def _waste(guide: Guide, state: State) -> NDArray[np.float64]:
+def _waste(guide: Guide, state: Incumbent) -> NDArray[np.float64]:
     """(kept + boots,): price of each node less what its pods are worth."""
     problem = guide.problem
     staying = np.bincount(
@@ -380,7 +380,7 @@ def _waste(guide: Guide, state: State) -> NDArray[np.float64]:
     return np.concatenate([live, np.array(booted)])
 
 
-def _allowance(guide: Guide, state: State, steps: int) -> dict[int, int]:
+def _allowance(guide: Guide, state: Incumbent, steps: int) -> dict[int, int]:
     """How many more of each limited machine a step may boot, so that all steps together stay within the limits."""
     problem = guide.problem
     used = np.bincount([one.machine for one in state.boots], minlength=len(problem.machines))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kinema_core.events import Stop
-from kinema_optimizer.aggregated.problem import Solution
-from kinema_optimizer.problem.instance import Packing
+from kinema_optimizer.aggregated.problem import DenseSolution
+from kinema_optimizer.problem.instance import Solution
 
-Given: TypeAlias = Packing | Solution
+Given: TypeAlias = Solution | DenseSolution
 """An answer as the solvers for large and for small problems give it."""
 
 
@@ -41,7 +41,7 @@ Report: TypeAlias = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Incumbent:
+class IncumbentReport:
     """The best answer that a solve had told of, and how far it was then."""
 
     number: int
@@ -51,6 +51,6 @@ class Incumbent:
     stops: tuple[Stop, ...]
 
 
-def incumbent_of(number: int, news: Progress) -> Incumbent | None:
+def incumbent_report(number: int, news: Progress) -> IncumbentReport | None:
     """The incumbent that a report tells of, None where it brings only figures."""
-    return None if news.answer is None else Incumbent(number, news.answer(), news.bound, news.stops)
+    return None if news.answer is None else IncumbentReport(number, news.answer(), news.bound, news.stops)

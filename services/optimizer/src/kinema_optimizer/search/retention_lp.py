@@ -19,8 +19,8 @@ import numpy as np
 from kinema_optimizer.bounds.assignment_lp import Relaxation, compressed, groups_of
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Flags, Ints
-from kinema_optimizer.problem.instance import UNLIMITED, PackingProblem
-from kinema_optimizer.problem.node_types import Kinds
+from kinema_optimizer.problem.instance import UNLIMITED, Instance
+from kinema_optimizer.problem.node_types import NodeTypes
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 
 _CRUMBS = 1 / 64
@@ -44,7 +44,7 @@ class Kept:
 class Selection:
     """The program of one cluster; solved once per price of moves or limit on them."""
 
-    def __init__(self, problem: PackingProblem, market: Kinds, found: Relaxation) -> None:
+    def __init__(self, problem: Instance, market: NodeTypes, found: Relaxation) -> None:
         self._problem, self._market, self._pod_price = problem, market, found.guiding_price
         self._free = np.flatnonzero(~problem.node_fixed)
         self._machines = found.used[found.used < len(market.price)]
@@ -148,7 +148,7 @@ class Selection:
         ]
 
 
-def sparing(problem: PackingProblem, keep: Flags, most: int) -> Flags:
+def sparing(problem: Instance, keep: Flags, most: int) -> Flags:
     """Nodes to keep, (E,), and as many more as it takes that at most so many pods lose theirs; cheap for their pods."""
     pods = _pods(problem)
     over = int(pods[~keep].sum() + problem.rolled @ problem.pods) - most
@@ -162,7 +162,7 @@ def sparing(problem: PackingProblem, keep: Flags, most: int) -> Flags:
     return kept
 
 
-def _pods(problem: PackingProblem) -> Floats:
+def _pods(problem: Instance) -> Floats:
     """(E,): movable pods of each node."""
     stays = problem.stays
     weights = (stays.counts * problem.pods[stays.classes]).astype(np.float64)

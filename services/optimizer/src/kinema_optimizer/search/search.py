@@ -24,9 +24,9 @@ from kinema_optimizer.bounds.assignment_lp import Relaxation, relax
 from kinema_optimizer.bounds.background import CLASSES, Bounding
 from kinema_optimizer.bounds.certificate import Bound
 from kinema_optimizer.problem.arrays import Ints
-from kinema_optimizer.problem.instance import UNLIMITED, Packing, PackingProblem, enemies_of, flaws, losses
-from kinema_optimizer.problem.node_types import Kinds, kinds_of
-from kinema_optimizer.problem.solution import State, cost_of, moved, packing_of
+from kinema_optimizer.problem.instance import UNLIMITED, Instance, Solution, enemies_of, flaws, losses
+from kinema_optimizer.problem.node_types import NodeTypes, node_types
+from kinema_optimizer.problem.solution import Incumbent, cost_of, moved, solution_of
 from kinema_optimizer.search.first_plan import (
     Prices,
     Running,
@@ -86,7 +86,7 @@ _STALE: Final = 6
 _DEAR: Final = 1.0
 """to this."""
 
-Allowed: TypeAlias = Callable[[State], bool]
+Allowed: TypeAlias = Callable[[Incumbent], bool]
 """Whether a state may be taken."""
 
 
@@ -108,7 +108,7 @@ class Wish:
 class Found:
     """The best packing, what none can cost less than, and how it was found."""
 
-    packing: Packing
+    packing: Solution
     cost: int
     least: int
     """Least cost found; the packing may cost a little more where that saves moves."""
@@ -118,8 +118,8 @@ class Found:
 
 
 def search(
-    problem: PackingProblem,
-    relaxed: PackingProblem,
+    problem: Instance,
+    relaxed: Instance,
     wish: Wish,
     stop: StopRule,
     report: Report = lambda _: None,
@@ -137,21 +137,21 @@ def search(
         return _Search(problem, relaxed, wish, stop, report, pool).run()
 
 
-def placed_as_it_is(problem: PackingProblem) -> State:
+def placed_as_it_is(problem: Instance) -> Incumbent:
     """Every node kept and all pods that need a place given one, as far as there is room or a machine on sale."""
-    kinds = kinds_of(problem)
+    kinds = node_types(problem)
     return as_it_is(problem, kinds, enemies_of(problem), _prices(problem, kinds, _relaxation(problem, kinds)))
 
 
-def _relaxation(problem: PackingProblem, kinds: Kinds) -> Relaxation:
+def _relaxation(problem: Instance, kinds: NodeTypes) -> Relaxation:
     return relax(problem.requests, _demand(problem, kinds), kinds, rounds=0)
 
 
-def _demand(problem: PackingProblem, kinds: Kinds) -> Ints:
+def _demand(problem: Instance, kinds: NodeTypes) -> Ints:
     return np.where((kinds.fits > 0).any(axis=0), problem.total, 0)
 
 
-def _prices(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Prices:
+def _prices(problem: Instance, kinds: NodeTypes, found: Relaxation) -> Prices:
     """The relaxation as prices; itself too where it knows machines on sale alone."""
     alone = len(kinds.price) == len(problem.machines)
     return Prices(found.guiding_price, _demand(problem, kinds), found if alone else None)
@@ -161,8 +161,8 @@ def _prices(problem: PackingProblem, kinds: Kinds, found: Relaxation) -> Prices:
 class _Search:
     """One search and what it knows so far."""
 
-    problem: PackingProblem
-    relaxed: PackingProblem
+    problem: Instance
+    relaxed: Instance
     wish: Wish
     stop: StopRule
     report: Report
@@ -178,7 +178,7 @@ class _Search:
         problem = self.problem
         self.stop.begin("start")
         self.bounding = Bounding(problem, self.relaxed, self.stop, self.pool)
-        kinds = kinds_of(problem)
+        kinds = node_types(problem)
         relaxation = _relaxation(problem, kinds)
         guide = first_guide(problem, kinds, relaxation)
         self.prices = _prices(problem, kinds, relaxation)
@@ -190,13 +190,13 @@ class _Search:
         self._tell("start", self.least, now)
         if self._ends("start", 0, last=True):
             best = self._at_once(guide, kinds, now)
-        elif not problem.stays.totals(len(problem.pending), ~problem.node_fixed | problem.gives).any():
+        elif not problem.stays.totals(len(problem.pending), ~problem.node_fixed | problem.node_releases).any():
             best = self._to_the_end(*self._cheapest(guide, kinds, now, _LAST))
         else:
             selection = Selection(problem, on_sale(kinds, len(problem.machines)), relaxation)
             best = self._of_running(guide, kinds, now, selection)
         bound, ended = self.bounding.result()
-        packing, start = packing_of(problem, best), packing_of(problem, now)
+        packing, start = solution_of(problem, best), solution_of(problem, now)
         if not set(flaws(problem, packing)) <= set(flaws(problem, start)):
             best, packing, self.least = now, start, cost_of(problem, now)
         return Found(
@@ -208,7 +208,7 @@ class _Search:
             stops=(*self.stops, *ended),
         )
 
-    def _at_once(self, guide: Guide, kinds: Kinds, now: State) -> State:
+    def _at_once(self, guide: Guide, kinds: NodeTypes, now: Incumbent) -> Incumbent:
         """Where the time is over already: a plan made anew, if it is better; that takes less than what came before."""
         made = with_reused(self.problem, anew(self.problem, kinds, guide.enemies, self.prices))
         if losses(self.problem, made.unplaced) > losses(self.problem, now.unplaced) or not self._allowed(made):
@@ -217,7 +217,7 @@ class _Search:
         self.least = min(self.least, cost_of(self.problem, best))
         return best
 
-    def _of_running(self, guide: Guide, kinds: Kinds, now: State, selection: Selection) -> State:
+    def _of_running(self, guide: Guide, kinds: NodeTypes, now: Incumbent, selection: Selection) -> Incumbent:
         """The best for a running cluster, whose moves count."""
         running = Running(self.problem, kinds, guide, self.prices, now, selection)
         if self.wish.move_price is None and self.most is None:
@@ -234,19 +234,19 @@ class _Search:
         first = running.plan(selection.keep(priced.move_price))
         return self._to_the_end(*self._rounds(priced, min((now, first), key=partial(self._worth, priced)), _LAST))
 
-    def _most(self, now: State) -> int | None:
+    def _most(self, now: Incumbent) -> int | None:
         """The limit on moves, where it is one: not where all pods may move; and no fewer than must in any case."""
         if self.wish.max_moves is None or self.wish.max_moves >= self.problem.everybody:
             return None
         return max(self.wish.max_moves, self._moves(now))
 
-    def _allowed(self, state: State) -> bool:
+    def _allowed(self, state: Incumbent) -> bool:
         return self.most is None or self._moves(state) <= self.most
 
-    def _moves(self, state: State) -> int:
+    def _moves(self, state: Incumbent) -> int:
         return int(moved(self.problem, state) @ self.problem.pods)
 
-    def _cheapest(self, guide: Guide, kinds: Kinds, now: State, phase: str) -> tuple[Guide, State]:
+    def _cheapest(self, guide: Guide, kinds: NodeTypes, now: Incumbent, phase: str) -> tuple[Guide, Incumbent]:
         """Least cost, whatever moves; and the guide."""
         problem = self.problem
         fresh = anew(problem, kinds, guide.enemies, self.prices) if problem.nodes else now
@@ -266,7 +266,7 @@ class _Search:
                 self._tell("columns", self.least, best)
         return self._rounds(guide, best, phase)
 
-    def _cheapest_then_fewest(self, running: Running) -> State:
+    def _cheapest_then_fewest(self, running: Running) -> Incumbent:
         """Least cost; then, among plans within the slack of it, the fewest moves that are found.
 
         Two ways lead there: nodes selected with moves at a small price, and a plan made anew. On the largest clusters
@@ -285,15 +285,15 @@ class _Search:
         self.least = min(cost_of(self.problem, one) for one in (cheapest, near))
         most = self.least + int(self.least * self.wish.slack)
 
-        def affordable(state: State) -> bool:
+        def affordable(state: Incumbent) -> bool:
             return cost_of(self.problem, state) <= most
 
         best = min((one for one in (near, cheapest) if affordable(one)), key=self._moves)
         return self._to_the_end(*self._rounds(self._at(guide, self._mean()), best, _LAST, affordable), affordable)
 
     def _to_the_end(
-        self, guide: Guide, state: State, allowed: Allowed = lambda _: True, *, steered: bool = False
-    ) -> State:
+        self, guide: Guide, state: Incumbent, allowed: Allowed = lambda _: True, *, steered: bool = False
+    ) -> Incumbent:
         """Tries where nothing longer seems to fit; after some of them that is asked again: one may have been slow."""
         for _ in range(_ROUNDS):
             before = state
@@ -315,8 +315,8 @@ class _Search:
             self.stops.append(Stop(reason=ended or "optimal", phase=phase, iteration=turn))
         return ended is not None
 
-    def _tell(self, phase: str, cost: int, state: State) -> None:
-        made = partial(packing_of, self.problem, state)
+    def _tell(self, phase: str, cost: int, state: Incumbent) -> None:
+        made = partial(solution_of, self.problem, state)
         self.report(Progress(phase, cost, self.bounding.known, self._moves(state), made, tuple(self.stops)))
 
     def _mean(self) -> float:
@@ -327,20 +327,20 @@ class _Search:
         weights = self.problem.disruption.astype(np.float64)
         return replace(guide, move_price=weights * (price / 1000.0))
 
-    def _worth(self, guide: Guide, state: State) -> float:
+    def _worth(self, guide: Guide, state: Incumbent) -> float:
         return cost_of(self.problem, state) + float(moved(self.problem, state) @ guide.move_price)
 
     def _rounds(
         self,
         guide: Guide,
-        state: State,
+        state: Incumbent,
         phase: str,
         allowed: Allowed = lambda _: True,
         *,
         deep: bool = True,
         steered: bool = False,
         most: int = _ROUNDS,
-    ) -> tuple[Guide, State]:
+    ) -> tuple[Guide, Incumbent]:
         """Rounds of steps until the stop rule ends the phase, or nothing has been found for long.
 
         Tries come first: how long they take tells how long columns will.
@@ -389,7 +389,7 @@ class _Search:
                 break
         return guide, best
 
-    def _steps(self, guide: Guide, state: State, turn: int, *, deep: bool) -> tuple[list[Step], bool]:
+    def _steps(self, guide: Guide, state: Incumbent, turn: int, *, deep: bool) -> tuple[list[Step], bool]:
         """Steps of a round, and whether by column generation: not where few nodes have too many classes for it."""
         seed, nodes = (self.wish.seed, turn), int(state.keep.sum()) + len(state.boots)
         if deep:

@@ -18,14 +18,22 @@ from kinema_core.model.daemons import is_resident
 from kinema_core.model.match import HOSTNAME
 from kinema_core.model.resources import fits
 from kinema_optimizer.problem.admission import Admission, Site
-from kinema_optimizer.problem.rules.read import Apart, Between, Census, Counted, Even, Near, Rule
-from kinema_optimizer.problem.rules.reduced import Need
+from kinema_optimizer.problem.rules.read import (
+    Census,
+    Counted,
+    PodAffinity,
+    PodAntiAffinity,
+    PodRules,
+    Rule,
+    TopologySpread,
+)
+from kinema_optimizer.problem.rules.reduced import TopologyDemand
 
 Domains = Mapping[str, str | None]
 """Domain by topology key."""
 
 
-class Market(NamedTuple):
+class SitesOnOffer(NamedTuple):
     """Where pending pods can go: live nodes, and offers that no rule closes."""
 
     sites: tuple[Site, ...]
@@ -41,7 +49,7 @@ class Market(NamedTuple):
     rolling: frozenset[str]
     """Pods that may be replaced, for the same reason, by key."""
 
-    def fresh(self, even: Even) -> frozenset[str]:
+    def fresh(self, even: TopologySpread) -> frozenset[str]:
         """Domains that new nodes could be in and that would count for a spread constraint."""
         offers = (site for site in self.sites[self.live :] if site.name not in self.closed and even.admits(site))
         return frozenset(site.labels[even.counted.key] for site in offers)
@@ -58,13 +66,13 @@ _Parts = dict[Rule, _Part]
 
 
 @dataclass
-class Waiting:
+class PendingPlacer:
     """The rules that concern pending pods, and who was put where so far."""
 
     census: Census
-    between: Between
+    between: PodRules
     single: Callable[[str], bool]
-    market: Market
+    market: SitesOnOffer
     _most: dict[Counted, Counter[str]] = field(default_factory=dict)
     """Pods in scope per domain, with all pending ones that were put there."""
     _least: dict[Counted, Counter[str]] = field(default_factory=dict)
@@ -82,7 +90,7 @@ class Waiting:
     _tight: set[tuple[Rule, str]] = field(default_factory=set)
     """Spread constraints, and domains where a pod that has them was put: their skew bounds who comes there later."""
 
-    def seats(self, pods: Sequence[Pod]) -> dict[str, Need]:
+    def seats(self, pods: Sequence[Pod]) -> dict[str, TopologyDemand]:
         """What each of these pods that rules concern may do, by key."""
         parts = self._parts(pods)
         options = _Options(self.market)
@@ -99,13 +107,13 @@ class Waiting:
         rules: list[Rule] = [*self.between.near]
         rules += [rule for rule in (*self.between.apart, *self.between.even) if not self.single(rule.counted.key)]
         for rule in rules if keys else ():
-            carriers = {pod.key for pod in rule.carriers} & keys
+            owners = {pod.key for pod in rule.owners} & keys
             selected = {pod.key for pod in self.census.pods(rule.counted.scope)} & keys
-            for key in carriers | selected:
-                found.setdefault(key, {})[rule] = _Part(key in carriers, key in selected)
+            for key in owners | selected:
+                found.setdefault(key, {})[rule] = _Part(key in owners, key in selected)
         return found
 
-    def _seat(self, pod: Pod, parts: _Parts, options: _Options) -> Need:
+    def _seat(self, pod: Pod, parts: _Parts, options: _Options) -> TopologyDemand:
         nodes: frozenset[str] | None = None
         for rule, part in parts.items():
             if self.single(rule.counted.key):
@@ -118,11 +126,11 @@ class Waiting:
             if all(self._allows(rule, part, domains) for rule, part in parts.items() if rule.counted.key in domains):
                 rated.append((not sure, self._crowd(parts, domains), [place or "" for place in places], domains))
         if not rated:
-            return Need((), frozenset())
+            return TopologyDemand((), frozenset())
         unsure, _, _, domains = min(rated, key=lambda one: one[:3])
         self._coming |= {rule for rule, part in parts.items() if part.selected}
         self._take(parts, domains, sure=not unsure)
-        return Need(tuple(domains.items()), nodes)
+        return TopologyDemand(tuple(domains.items()), nodes)
 
     def _beside(self, rule: Rule, part: _Part, pod: Pod) -> frozenset[str] | None:
         """On which nodes affinity between pods of one node lets the pod be; None: on any."""
@@ -153,23 +161,23 @@ class Waiting:
         return self.census.domain(pod, HOSTNAME) is not None and not moves
 
     def _note_first(self, rule: Rule) -> None:
-        for pod in rule.carriers:
+        for pod in rule.owners:
             place = self.census.domain(pod, rule.counted.key)
             if place is not None and self.census.first(pod, rule.counted):
                 self._firsts[rule] = (pod.node or "") if self.single(rule.counted.key) else place
 
     def _allows(self, rule: Rule, part: _Part, domains: Domains) -> bool:
         place = domains[rule.counted.key]
-        if isinstance(rule, Near):
+        if isinstance(rule, PodAffinity):
             return self._near(rule, part, place)
-        if isinstance(rule, Even):
+        if isinstance(rule, TopologySpread):
             return self._even(rule, part, place)
         if place is None:
             return True
         met = part.carries and self._pods(self._most, rule.counted)[place] > 0
         return not met and not (part.selected and self._keeping(rule)[place] > 0)
 
-    def _near(self, rule: Near, part: _Part, place: str | None) -> bool:
+    def _near(self, rule: PodAffinity, part: _Part, place: str | None) -> bool:
         if rule not in self._firsts:
             self._note_first(rule)
         first = self._firsts.get(rule)
@@ -181,7 +189,7 @@ class Waiting:
             return False
         return place in self._company(rule) or (part.selected and not self._pods(self._most, rule.counted).total())
 
-    def _company(self, rule: Near) -> frozenset[str]:
+    def _company(self, rule: PodAffinity) -> frozenset[str]:
         """Domains of bound pods in scope that stay in them; those of daemon sets go with their node."""
         if rule not in self._places:
             pods = self.census.pods(rule.counted.scope)
@@ -192,13 +200,13 @@ class Waiting:
     def _resident(self, pod: Pod) -> bool:
         return is_resident(self.census.cluster, pod)
 
-    def _universe(self, rule: Even) -> frozenset[str]:
+    def _universe(self, rule: TopologySpread) -> frozenset[str]:
         """Domains that count, or that a new node could make count."""
         if rule not in self._places:
             self._places[rule] = self.census.domains(rule) | self.market.fresh(rule)
         return self._places[rule]
 
-    def _even(self, rule: Even, part: _Part, place: str | None) -> bool:
+    def _even(self, rule: TopologySpread, part: _Part, place: str | None) -> bool:
         if place is None or not (part.selected or part.carries):
             return not part.carries
         universe = self._universe(rule)
@@ -212,7 +220,7 @@ class Waiting:
         return self._pods(self._most, rule.counted)[place] + int(part.selected) - fewest <= allowed
 
     def _crowd(self, parts: _Parts, domains: Domains) -> int:
-        counts = (self._pods(self._most, rule.counted) for rule in parts if isinstance(rule, Even))
+        counts = (self._pods(self._most, rule.counted) for rule in parts if isinstance(rule, TopologySpread))
         return sum(mine[place] for mine in counts for place in domains.values() if place is not None)
 
     def _take(self, parts: _Parts, domains: Domains, *, sure: bool) -> None:
@@ -221,16 +229,16 @@ class Waiting:
             place = domains.get(rule.counted.key)
             if place is None:
                 continue
-            if part.carries and isinstance(rule, Apart):
+            if part.carries and isinstance(rule, PodAntiAffinity):
                 self._keeping(rule)[place] += 1
-            if part.carries and isinstance(rule, Even):
+            if part.carries and isinstance(rule, TopologySpread):
                 self._tight.add((rule, place))
-            if part.carries and isinstance(rule, Near):
+            if part.carries and isinstance(rule, PodAffinity):
                 self.company.add((rule.counted, place))
             if part.selected:
                 counted[rule.counted] = place
                 alone = not self._pods(self._most, rule.counted).total()
-                if isinstance(rule, Near) and part.carries and alone:
+                if isinstance(rule, PodAffinity) and part.carries and alone:
                     self._firsts[rule] = place
         for these, place in counted.items():
             self._pods(self._most, these)[place] += 1
@@ -243,7 +251,7 @@ class Waiting:
 
     def _keeping(self, rule: Rule) -> Counter[str]:
         if rule not in self._keepers:
-            places = (self.census.domain(pod, rule.counted.key) for pod in rule.carriers)
+            places = (self.census.domain(pod, rule.counted.key) for pod in rule.owners)
             self._keepers[rule] = Counter(place for place in places if place is not None)
         return self._keepers[rule]
 
@@ -251,7 +259,7 @@ class Waiting:
 class _Options:
     """In which domains a pod could be, by rules about nodes and by room."""
 
-    def __init__(self, market: Market) -> None:
+    def __init__(self, market: SitesOnOffer) -> None:
         self._market = market
         self._known: dict[tuple[object, ...], tuple[tuple[tuple[str | None, ...], bool], ...]] = {}
 

@@ -26,22 +26,22 @@ class Rule:
     """A rule of some pods that counts others."""
 
     counted: Counted
-    carriers: tuple[Pod, ...]
+    owners: tuple[Pod, ...]
     """The pods that have it."""
 
 
 @dataclass(frozen=True, eq=False)
-class Near(Rule):
+class PodAffinity(Rule):
     """A required affinity term."""
 
 
 @dataclass(frozen=True, eq=False)
-class Apart(Rule):
+class PodAntiAffinity(Rule):
     """A required anti-affinity term."""
 
 
 @dataclass(frozen=True, eq=False)
-class Even(Rule):
+class TopologySpread(Rule):
     """An enforced spread constraint."""
 
     eligible: PlacementRules
@@ -67,18 +67,18 @@ class Preferred(Rule):
 
 
 @dataclass(frozen=True)
-class Between:
+class PodRules:
     """All rules between pods that are not terminating; each list in the order of the first pod that has the rule."""
 
-    near: tuple[Near, ...]
-    apart: tuple[Apart, ...]
-    even: tuple[Even, ...]
+    near: tuple[PodAffinity, ...]
+    apart: tuple[PodAntiAffinity, ...]
+    even: tuple[TopologySpread, ...]
 
     def __bool__(self) -> bool:
         return bool(self.near or self.apart or self.even)
 
 
-def rules_between(cluster: Cluster) -> Between:
+def read_rules(cluster: Cluster) -> PodRules:
     """The rules of the pods, pending ones and those that go with their node among them."""
     near: dict[Counted, list[Pod]] = {}
     apart: dict[Counted, list[Pod]] = {}
@@ -94,9 +94,9 @@ def rules_between(cluster: Cluster) -> Between:
         for spread in enforced(rules.spread):
             alike = (Counted(spread_scope(pod, spread), spread.topology_key), spread, eligibility(rules, spread))
             even.setdefault(alike, (spread, []))[1].append(pod)
-    return Between(
-        near=tuple(Near(counted, tuple(pods)) for counted, pods in near.items()),
-        apart=tuple(Apart(counted, tuple(pods)) for counted, pods in apart.items()),
+    return PodRules(
+        near=tuple(PodAffinity(counted, tuple(pods)) for counted, pods in near.items()),
+        apart=tuple(PodAntiAffinity(counted, tuple(pods)) for counted, pods in apart.items()),
         even=tuple(_even(spread, pods) for spread, pods in even.values()),
     )
 
@@ -113,10 +113,10 @@ def preferred(cluster: Cluster, pods: Iterable[Pod]) -> tuple[Preferred, ...]:
     return tuple(Preferred(counted, tuple(have), weight, near) for (counted, weight, near), have in found.items())
 
 
-def _even(spread: Spread, pods: Sequence[Pod]) -> Even:
-    return Even(
+def _even(spread: Spread, pods: Sequence[Pod]) -> TopologySpread:
+    return TopologySpread(
         counted=Counted(spread_scope(pods[0], spread), spread.topology_key),
-        carriers=tuple(pods),
+        owners=tuple(pods),
         eligible=eligibility(pods[0].rules, spread),
         taints=spread.node_taints_policy == "Honor",
         max_skew=spread.max_skew,
@@ -143,7 +143,7 @@ class Census:
     _labels: dict[str, Labels] = field(init=False)
     _counts: dict[Counted, Counter[str]] = field(default_factory=dict)
     _domains: dict[tuple[object, ...], frozenset[str]] = field(default_factory=dict)
-    _ranges: dict[Even, tuple[int, int]] = field(default_factory=dict)
+    _ranges: dict[TopologySpread, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Index the nodes."""
@@ -169,7 +169,7 @@ class Census:
             self._counts[counted] = Counter(place for place in found if place is not None)
         return self._counts[counted]
 
-    def domains(self, even: Even) -> frozenset[str]:
+    def domains(self, even: TopologySpread) -> frozenset[str]:
         """Domains of the nodes that count for a spread constraint."""
         alike = (even.counted.key, even.eligible, even.taints)
         if alike not in self._domains:
@@ -177,15 +177,15 @@ class Census:
             self._domains[alike] = frozenset(node.labels[key] for node in self.nodes if even.admits(node))
         return self._domains[alike]
 
-    def fewest(self, even: Even) -> int:
+    def fewest(self, even: TopologySpread) -> int:
         """Fewest pods in any of its domains; too few domains count as an empty one more."""
         return 0 if len(self.domains(even)) < even.min_domains else self._range(even)[0]
 
-    def most(self, even: Even) -> int:
+    def most(self, even: TopologySpread) -> int:
         """Most pods in any of its domains."""
         return self._range(even)[1]
 
-    def _range(self, even: Even) -> tuple[int, int]:
+    def _range(self, even: TopologySpread) -> tuple[int, int]:
         if even not in self._ranges:
             domains = self.domains(even)
             there = [count for place, count in self.counts(even.counted).items() if place in domains]
@@ -193,7 +193,7 @@ class Census:
             self._ranges[even] = (0 if empty else min(there, default=0), max(there, default=0))
         return self._ranges[even]
 
-    def skew(self, even: Even) -> int:
+    def skew(self, even: TopologySpread) -> int:
         """Most pods in a domain less fewest."""
         return self.most(even) - self.fewest(even)
 

@@ -35,18 +35,34 @@ from kinema_core.model.mobility import Mobility, listed
 from kinema_core.model.neighbours import required, selects, term_scope
 from kinema_optimizer.problem.admission import Site
 from kinema_optimizer.problem.pods import stuck_updates
-from kinema_optimizer.problem.rules.pending import Market, Waiting
-from kinema_optimizer.problem.rules.read import Apart, Between, Census, Counted, Even, Near, by_node, rules_between
-from kinema_optimizer.problem.rules.reduced import UNMARKED, Ban, Group, Marks, Need, Ties
+from kinema_optimizer.problem.rules.pending import PendingPlacer, SitesOnOffer
+from kinema_optimizer.problem.rules.read import (
+    Census,
+    Counted,
+    PodAffinity,
+    PodAntiAffinity,
+    PodRules,
+    TopologySpread,
+    by_node,
+    read_rules,
+)
+from kinema_optimizer.problem.rules.reduced import (
+    UNTAGGED,
+    MoveGroup,
+    NodeExclusion,
+    ReducedRules,
+    RuleTags,
+    TopologyDemand,
+)
 
 
-def closed_by_spread(rules: Iterable[Even], census: Census, offers: Iterable[Site]) -> frozenset[str]:
+def closed_by_spread(rules: Iterable[TopologySpread], census: Census, offers: Iterable[Site]) -> frozenset[str]:
     """Names of the offers whose new nodes would break a spread constraint that holds now, or worsen a broken one."""
     sites = tuple(offers)
     return frozenset(name for even in rules for name in _closed(even, census, sites))
 
 
-def _closed(even: Even, census: Census, offers: tuple[Site, ...]) -> Iterable[str]:
+def _closed(even: TopologySpread, census: Census, offers: tuple[Site, ...]) -> Iterable[str]:
     counts, key, domains = census.counts(even.counted), even.counted.key, census.domains(even)
     fresh = [site for site in offers if site.labels.get(key) not in domains and even.admits(site)]
     # Pods on nodes that do not count are in a domain that a new node would make count.
@@ -65,7 +81,7 @@ class Kept:
 
 
 def kept_in_place(
-    between: Between, census: Census, single: Callable[[str], bool], rolls: Callable[[Pod], bool]
+    between: PodRules, census: Census, single: Callable[[str], bool], rolls: Callable[[Pod], bool]
 ) -> Kept:
     """Whom to keep.
 
@@ -93,41 +109,41 @@ def kept_in_place(
     return kept
 
 
-def _keep_unmet(kept: Kept, near: Near, census: Census) -> None:
+def _keep_unmet(kept: Kept, near: PodAffinity, census: Census) -> None:
     """Pods that miss the company that they ask for: no other place is known to be better."""
     obeying = {pod.key for pod in _obeying(near, census)}
-    for pod in near.carriers:
+    for pod in near.owners:
         if census.known(pod) and pod.key not in obeying:
             _keep(kept, pod, "affinity-unmet", "nobody that its required affinity asks for is near it")
 
 
-def _keep_met(kept: Kept, apart: Apart, census: Census) -> None:
+def _keep_met(kept: Kept, apart: PodAntiAffinity, census: Census) -> None:
     """Pods that share a domain with one that keeps them away: they would not be let in where they are pinned to."""
     key = apart.counted.key
-    clashes = {census.domain(pod, key) for pod in apart.carriers if census.company(pod, apart.counted)}
-    for pod in (*apart.carriers, *census.pods(apart.counted.scope)) if clashes else ():
+    clashes = {census.domain(pod, key) for pod in apart.owners if census.company(pod, apart.counted)}
+    for pod in (*apart.owners, *census.pods(apart.counted.scope)) if clashes else ():
         place = census.domain(pod, key)
         if place is not None and place in clashes:
             _keep(kept, pod, "anti-affinity-met", f"pods that a required anti-affinity keeps apart share its {key}")
 
 
-def _keep_uneven(kept: Kept, even: Even, census: Census) -> None:
+def _keep_uneven(kept: Kept, even: TopologySpread, census: Census) -> None:
     """Pods that a spread would not let into their own domain again, or that are in none."""
     counts, fewest = census.counts(even.counted), census.fewest(even)
-    for pod in even.carriers:
+    for pod in even.owners:
         place = census.domain(pod, even.counted.key)
         if census.known(pod) and (place is None or counts[place] - fewest > even.max_skew):
             _keep(kept, pod, "spread-uneven", "its topology spread would not let it into its domain again")
 
 
-def _obeying(near: Near, census: Census) -> Iterator[Pod]:
+def _obeying(near: PodAffinity, census: Census) -> Iterator[Pod]:
     """Bound pods that have the term and obey it now."""
-    for pod in near.carriers:
+    for pod in near.owners:
         if census.known(pod) and (census.company(pod, near.counted) or census.first(pod, near.counted)):
             yield pod
 
 
-def _keep_company(kept: Kept, near: Near, census: Census, rolls: Callable[[Pod], bool]) -> None:
+def _keep_company(kept: Kept, near: PodAffinity, census: Census, rolls: Callable[[Pod], bool]) -> None:
     """Pods that others must share a node with, where a rolling update could take them away."""
     homes: dict[str | None, str] = {}
     waits = any(pod.node is None for pod in census.pods(near.counted.scope))
@@ -140,7 +156,7 @@ def _keep_company(kept: Kept, near: Near, census: Census, rolls: Callable[[Pod],
             _keep(kept, other, "affinity-peer", f"the required affinity of pod {homes[other.node]} asks for it there")
 
 
-def _keep_leaned_on(kept: Kept, near: Near, census: Census) -> None:
+def _keep_leaned_on(kept: Kept, near: PodAffinity, census: Census) -> None:
     """A node whose daemon sets' pods are all the company that some pod has in its domain."""
     residents: dict[str | None, Pod] = {}
     others: Counter[str | None] = Counter()
@@ -157,7 +173,7 @@ def _keep_leaned_on(kept: Kept, near: Near, census: Census) -> None:
             kept.nodes.setdefault(residents[place].node or "", f"the required affinity of pod {pod.key} leans on it")
 
 
-def _keep_crowded(kept: Kept, even: Even, census: Census, rolls: Callable[[Pod], bool]) -> None:
+def _keep_crowded(kept: Kept, even: TopologySpread, census: Census, rolls: Callable[[Pod], bool]) -> None:
     """Pods that a spread over nodes counts where it is even only because every node has some of them."""
     if census.most(even) > even.max_skew and census.fewest(even):
         for pod in census.pods(even.counted.scope):
@@ -165,22 +181,22 @@ def _keep_crowded(kept: Kept, even: Even, census: Census, rolls: Callable[[Pod],
                 _keep(kept, pod, "spread-tight", "its topology spread is even only as long as no node loses a pod")
 
 
-def _keep_counted_residents(kept: Kept, even: Even, census: Census) -> None:
+def _keep_counted_residents(kept: Kept, even: TopologySpread, census: Census) -> None:
     """Nodes whose daemon sets' pods a spread over larger domains counts: they would go with the node."""
     for pod in census.pods(even.counted.scope):
         if census.known(pod) and is_resident(census.cluster, pod):
             kept.nodes.setdefault(
-                pod.node or "", f"the topology spread of pod {even.carriers[0].key} counts pod {pod.key}"
+                pod.node or "", f"the topology spread of pod {even.owners[0].key} counts pod {pod.key}"
             )
 
 
-def _keep_domains(kept: Kept, even: Even, census: Census) -> None:
+def _keep_domains(kept: Kept, even: TopologySpread, census: Census) -> None:
     """A node in every domain, where one domain fewer would be too few."""
     seen: set[str] = set()
     for node in census.nodes:
         if even.admits(node) and node.labels[even.counted.key] not in seen:
             seen.add(node.labels[even.counted.key])
-            kept.nodes.setdefault(node.name, f"the topology spread of pod {even.carriers[0].key} needs its domain")
+            kept.nodes.setdefault(node.name, f"the topology spread of pod {even.owners[0].key} needs its domain")
 
 
 def _keep(kept: Kept, pod: Pod, code: str, reason: str) -> None:
@@ -198,7 +214,7 @@ class Ask(NamedTuple):
 
 
 def asking(
-    between: Between, census: Census, single: Callable[[str], bool], homes: Callable[[Near], frozenset[str]]
+    between: PodRules, census: Census, single: Callable[[str], bool], homes: Callable[[PodAffinity], frozenset[str]]
 ) -> Mapping[str, Ask]:
     """Bound pods that need company on their node, by key; the only one of its kind that asks for its kind needs none.
 
@@ -216,7 +232,7 @@ def asking(
         for pod in census.pods(near.counted.scope):
             here.setdefault(pod.node or "", []).append(pod.key)
         company = {node: tuple(keys) for node, keys in here.items()}
-        for pod in near.carriers:
+        for pod in near.owners:
             if census.known(pod) and not census.first(pod, near.counted):
                 node, stays = pod.node or "", homes(near)
                 known = found.get(pod.key, Ask(node, (), stays))
@@ -228,12 +244,12 @@ def asking(
 class Together:
     """Who moves with whom, and who cannot move."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[MoveGroup, ...]
     stuck: Mapping[str, Held]
     """By key."""
 
 
-def together(asks: Mapping[str, Ask], able: Callable[[str], bool], marks: Mapping[str, Marks]) -> Together:
+def together(asks: Mapping[str, Ask], able: Callable[[str], bool], marks: Mapping[str, RuleTags]) -> Together:
     """Groups of pods, each of which has all the company that it needs to go elsewhere.
 
     Args:
@@ -245,13 +261,13 @@ def together(asks: Mapping[str, Ask], able: Callable[[str], bool], marks: Mappin
     for key in sorted(asks):
         if able(key):
             by_node.setdefault(asks[key].node, {})[key] = asks[key]
-    groups: list[Group] = []
+    groups: list[MoveGroup] = []
     stuck: dict[str, Held] = {}
     for node in sorted(by_node):
         here = by_node[node]
         found = _on_one_node(here, able)
         grouped = {key for one in found for key in one.pods}
-        groups += [one for one in found if not _quarrel([marks.get(key, UNMARKED) for key in one.pods])]
+        groups += [one for one in found if not _quarrel([marks.get(key, UNTAGGED) for key in one.pods])]
         for key, ask in here.items():
             if key not in grouped and not ask.homes - {node}:
                 stuck[key] = Held(pod=key, code="affinity-together", reason=_why(ask, here))
@@ -265,7 +281,7 @@ def _why(ask: Ask, here: Collection[str]) -> str:
     return "its required affinity asks for company on its node that cannot go elsewhere before it"
 
 
-def _on_one_node(asks: Mapping[str, Ask], able: Callable[[str], bool]) -> list[Group]:
+def _on_one_node(asks: Mapping[str, Ask], able: Callable[[str], bool]) -> list[MoveGroup]:
     """Groups of at least two pods: first of those who need nobody outside, then of those who follow somebody else."""
     company = {key for one in asks.values() for keys in one.company for key in keys}
     joined = {key: [key] for key in sorted(company - asks.keys()) if able(key)}
@@ -277,7 +293,7 @@ def _on_one_node(asks: Mapping[str, Ask], able: Callable[[str], bool]) -> list[G
             joined[key] = [key]
     _follow(joined, asks)
     distinct = {id(pods): pods for pods in joined.values() if len(pods) > 1}
-    return [Group(tuple(pods), _common(away[key] for key in pods if key in away)) for pods in distinct.values()]
+    return [MoveGroup(tuple(pods), _common(away[key] for key in pods if key in away)) for pods in distinct.values()]
 
 
 def _follow(joined: dict[str, list[str]], asks: Mapping[str, Ask]) -> None:
@@ -307,7 +323,7 @@ def _common(places: Iterable[frozenset[str]]) -> frozenset[str] | None:
     return frozenset.intersection(*found) if found else None
 
 
-def _quarrel(marks: Iterable[Marks]) -> bool:
+def _quarrel(marks: Iterable[RuleTags]) -> bool:
     """Whether a rule that they break together now would keep them from coming together anew."""
     known = list(marks)
     counted = Counter(rule for one in known for rule in one.counted)
@@ -324,7 +340,7 @@ class Scene:
     cluster: Cluster
     facts: Mobility
     mode: Mode
-    market: Market
+    market: SitesOnOffer
 
     @property
     def nodes(self) -> tuple[Site, ...]:
@@ -337,24 +353,24 @@ class Scene:
         return self.market.sites[self.market.live :]
 
 
-def ties_of(scene: Scene) -> Ties:
+def reduce_rules(scene: Scene) -> ReducedRules:
     """Pins, marks, bans and whatever else the rules between pods come to; `closed` of the market is worked out here."""
-    between = rules_between(scene.cluster)
+    between = read_rules(scene.cluster)
     if not between:
-        return Ties()
+        return ReducedRules()
     census = Census(scene.cluster, scene.nodes)
     single = by_node(scene.nodes, scene.offers)
     kept = kept_in_place(between, census, single, lambda pod: _rolls(scene, pod))
     closed = closed_by_spread(between.even, census, scene.offers)
     marking = _marking(between, census, single)
     pending = [pod for pod in listed(scene.cluster) if pod.node is None and pod.key not in scene.facts.held]
-    waiting = Waiting(census, between, single, scene.market._replace(closed=closed))
+    waiting = PendingPlacer(census, between, single, scene.market._replace(closed=closed))
     seats = waiting.seats(pending)
     asks = asking(between, census, single, waiting.homes)
     lonely = _lonely(scene, [near for near in between.near if single(near.counted.key)], census)
     united = together(asks, _able(scene, {**lonely, **kept.pods}, kept.nodes), marking.marks)
     stays = {**lonely, **united.stuck, **kept.pods}
-    return Ties(
+    return ReducedRules(
         needs=MappingProxyType({**_needs(waiting, asks), **seats}),
         marks=MappingProxyType(marking.marks),
         most=MappingProxyType(marking.most),
@@ -370,13 +386,13 @@ def ties_of(scene: Scene) -> Ties:
 class _Marking:
     """Marks by pod key, those of pods that go with their node too, and what the rules' numbers stand for."""
 
-    marks: dict[str, Marks]
+    marks: dict[str, RuleTags]
     most: dict[int, int]
     apart: dict[Counted, int]
     even: dict[Counted, int]
 
 
-def _marking(between: Between, census: Census, single: Callable[[str], bool]) -> _Marking:
+def _marking(between: PodRules, census: Census, single: Callable[[str], bool]) -> _Marking:
     found: dict[str, tuple[set[int], set[int], set[int]]] = {}
     apart: dict[Counted, int] = {}
     even: dict[Counted, int] = {}
@@ -389,7 +405,7 @@ def _marking(between: Between, census: Census, single: Callable[[str], bool]) ->
     for keeping in between.apart:
         if single(keeping.counted.key):
             rule = apart.setdefault(keeping.counted, len(apart))
-            add(keeping.carriers, 0, rule)
+            add(keeping.owners, 0, rule)
             add(census.pods(keeping.counted.scope), 1, rule)
     for spread in between.even:
         if single(spread.counted.key):
@@ -399,7 +415,7 @@ def _marking(between: Between, census: Census, single: Callable[[str], bool]) ->
             limit = spread.max_skew + (census.fewest(spread) if crowded else 0)
             most[rule] = min(limit, most.get(rule, limit))
             add(census.pods(spread.counted.scope), 2, rule)
-            outside = [pod for pod in spread.carriers if not selects(spread.counted.scope, pod)]
+            outside = [pod for pod in spread.owners if not selects(spread.counted.scope, pod)]
             if outside:  # who has the rule and is not counted is kept from those who are, to be sure of few of them
                 rule = apart.setdefault(spread.counted, len(apart))
                 add(outside, 0, rule)
@@ -408,7 +424,9 @@ def _marking(between: Between, census: Census, single: Callable[[str], bool]) ->
     leaned_on = {pod.key for scope in company for pod in census.pods(scope)}
     for key in sorted(leaned_on):
         found.setdefault(key, (set(), set(), set()))
-    marks = {key: Marks(frozenset(a), frozenset(b), frozenset(c), key in leaned_on) for key, (a, b, c) in found.items()}
+    marks = {
+        key: RuleTags(frozenset(a), frozenset(b), frozenset(c), key in leaned_on) for key, (a, b, c) in found.items()
+    }
     return _Marking(marks, most, apart, even)
 
 
@@ -419,7 +437,7 @@ def _rolls(scene: Scene, pod: Pod) -> bool:
     return resized or scene.facts.strategy.get(pod.key) == "rolling"
 
 
-def _lonely(scene: Scene, nears: Iterable[Near], census: Census) -> dict[str, Held]:
+def _lonely(scene: Scene, nears: Iterable[PodAffinity], census: Census) -> dict[str, Held]:
     """Pods that ask for their own kind and are the only ones of it, where a new copy comes before the old one goes.
 
     Of rules whose domains are nodes.
@@ -428,7 +446,7 @@ def _lonely(scene: Scene, nears: Iterable[Near], census: Census) -> dict[str, He
     return {
         pod.key: Held(pod=pod.key, code="affinity-first", reason=why)
         for near in nears
-        for pod in near.carriers
+        for pod in near.owners
         if scene.facts.strategy.get(pod.key) == "surge" and census.known(pod) and census.first(pod, near.counted)
     }
 
@@ -449,7 +467,7 @@ def _able(scene: Scene, kept: Iterable[str], nodes: Collection[str]) -> Callable
     return able
 
 
-def _needs(waiting: Waiting, asks: Mapping[str, Ask]) -> dict[str, Need]:
+def _needs(waiting: PendingPlacer, asks: Mapping[str, Ask]) -> dict[str, TopologyDemand]:
     """Bound pods that rules concern, pinned to the domains that they are in, or to nodes with the company they need."""
     census, between, single = waiting.census, waiting.between, waiting.single
     keys: dict[str, set[str]] = {}
@@ -462,27 +480,27 @@ def _needs(waiting: Waiting, asks: Mapping[str, Ask]) -> dict[str, Need]:
     for pod, key in chain(_concerned(between, census, single), asked):
         if census.known(pod) and not is_resident(census.cluster, pod):
             keys.setdefault(pod.key, set()).add(key)
-    known: dict[Need, Need] = {}
-    found: dict[str, Need] = {}
+    known: dict[TopologyDemand, TopologyDemand] = {}
+    found: dict[str, TopologyDemand] = {}
     for name in sorted(keys.keys() | asks.keys()):
         one = census.cluster.pods_by_key[name]
         pins = tuple((key, census.domain(one, key)) for key in sorted(keys.get(name, ())))
-        need = Need(pins, asks[name].homes if name in asks else None)
+        need = TopologyDemand(pins, asks[name].homes if name in asks else None)
         found[name] = known.setdefault(need, need)
     return found
 
 
-def _concerned(between: Between, census: Census, single: Callable[[str], bool]) -> Iterator[tuple[Pod, str]]:
+def _concerned(between: PodRules, census: Census, single: Callable[[str], bool]) -> Iterator[tuple[Pod, str]]:
     """Pods and the topology keys by which a rule counts on where they are, or they depend on it."""
     for rule in (*between.apart, *between.even):
         key = rule.counted.key
         if not single(key):
-            yield from ((pod, key) for pod in (*rule.carriers, *census.pods(rule.counted.scope)))
+            yield from ((pod, key) for pod in (*rule.owners, *census.pods(rule.counted.scope)))
     for near in between.near:
         key = near.counted.key
         if not single(key):
-            places = {census.domain(pod, key) for pod in near.carriers}
-            yield from ((pod, key) for pod in near.carriers)
+            places = {census.domain(pod, key) for pod in near.owners}
+            yield from ((pod, key) for pod in near.owners)
             yield from ((pod, key) for pod in census.pods(near.counted.scope) if census.domain(pod, key) in places)
 
 
@@ -500,11 +518,11 @@ def _restricted(scene: Scene, kept: Mapping[str, Held]) -> dict[str, Held]:
     return found
 
 
-def _live_bans(scene: Scene, marking: _Marking) -> dict[str, frozenset[Ban]]:
+def _live_bans(scene: Scene, marking: _Marking) -> dict[str, frozenset[NodeExclusion]]:
     """By live node, whom the pods that stay there whatever happens keep out."""
     cluster, strategy = scene.cluster, scene.facts.strategy
     stuck = stuck_updates(cluster, scene.facts)
-    found: dict[str, set[Ban]] = {}
+    found: dict[str, set[NodeExclusion]] = {}
     for key in sorted(marking.marks):
         pod = cluster.pod(key)
         if pod is None or pod.node is None:
@@ -516,35 +534,35 @@ def _live_bans(scene: Scene, marking: _Marking) -> dict[str, frozenset[Ban]]:
     return {name: frozenset(bans) for name, bans in found.items()}
 
 
-def _bans(marks: Marks) -> Iterator[Ban]:
-    yield from (Ban("kept_away", rule) for rule in marks.keeps_away)
-    yield from (Ban("keeps_away", rule) for rule in marks.kept_away)
-    yield from (Ban("counted", rule) for rule in marks.counted)
+def _bans(marks: RuleTags) -> Iterator[NodeExclusion]:
+    yield from (NodeExclusion("kept_away", rule) for rule in marks.keeps_away)
+    yield from (NodeExclusion("keeps_away", rule) for rule in marks.kept_away)
+    yield from (NodeExclusion("counted", rule) for rule in marks.counted)
 
 
-def _daemon_bans(scene: Scene, marking: _Marking) -> dict[str, frozenset[Ban]]:
+def _daemon_bans(scene: Scene, marking: _Marking) -> dict[str, frozenset[NodeExclusion]]:
     """By offer, whom the daemon sets' pods that come with a new node keep out."""
     ghosts = [
         (daemon.rules, _bans(_ghost_marks(scene, daemon.key, marking)))
         for daemon in residents_of(scene.cluster).daemons
     ]
     banning = [(rules, frozenset(bans)) for rules, bans in ghosts]
-    found: dict[str, frozenset[Ban]] = {}
+    found: dict[str, frozenset[NodeExclusion]] = {}
     for offer in scene.offers:
         landing = (
             bans
             for rules, bans in banning
             if bans and node_admits(rules, name=offer.name, labels=offer.labels, taints=offer.taints) is None
         )
-        found[offer.name] = frozenset[Ban]().union(*landing)
+        found[offer.name] = frozenset[NodeExclusion]().union(*landing)
     return {name: bans for name, bans in found.items() if bans}
 
 
-def _ghost_marks(scene: Scene, key: str, marking: _Marking) -> Marks:
+def _ghost_marks(scene: Scene, key: str, marking: _Marking) -> RuleTags:
     """The marks that a daemon set's next pod will have."""
     workload = scene.cluster.workload(key)
     if workload is None:
-        return UNMARKED
+        return UNTAGGED
     ghost = Pod(
         name=workload.name,
         uid="",
@@ -554,7 +572,7 @@ def _ghost_marks(scene: Scene, key: str, marking: _Marking) -> Marks:
     )
     terms = required(ghost.rules.anti_affinity)
     mine = {Counted(term_scope(scene.cluster, ghost, term), term.topology_key) for term in terms}
-    return Marks(
+    return RuleTags(
         keeps_away=frozenset(rule for counted, rule in marking.apart.items() if counted in mine),
         kept_away=frozenset(rule for counted, rule in marking.apart.items() if selects(counted.scope, ghost)),
         counted=frozenset(rule for counted, rule in marking.even.items() if selects(counted.scope, ghost)),

@@ -18,7 +18,7 @@ Pin: TypeAlias = tuple[str, str | None]
 """A topology key, and the domain in which a pod stays; None: on nodes that are in no domain."""
 
 
-class Marks(NamedTuple):
+class RuleTags(NamedTuple):
     """A pod's part in the rules whose domains are nodes, by number of the rule."""
 
     keeps_away: frozenset[int]
@@ -31,18 +31,18 @@ class Marks(NamedTuple):
     """Whether others count on its company on its node: it leaves that only when the node is deleted."""
 
 
-UNMARKED: Final = Marks(frozenset(), frozenset(), frozenset())
+UNTAGGED: Final = RuleTags(frozenset(), frozenset(), frozenset())
 
 
-class Ban(NamedTuple):
+class NodeExclusion(NamedTuple):
     """Keeps from a node whoever has the mark: somebody who stays there counts on it."""
 
     what: str
-    """The field of `Marks`."""
+    """The field of `RuleTags`."""
     rule: int
 
 
-class Need(NamedTuple):
+class TopologyDemand(NamedTuple):
     """Where a pod may be by the rules between pods; whatever is not demanded is free."""
 
     pins: tuple[Pin, ...]
@@ -50,10 +50,10 @@ class Need(NamedTuple):
     """Only on these live nodes."""
 
 
-FREE: Final = Need(())
+NO_DEMAND: Final = TopologyDemand(())
 
 
-class Group(NamedTuple):
+class MoveGroup(NamedTuple):
     """Bound pods of one node that leave it together: each asks for company there, or is such company."""
 
     pods: tuple[str, ...]
@@ -63,22 +63,22 @@ class Group(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ties:
+class ReducedRules:
     """The rules between pods, worked out; pods and nodes without an entry are concerned by none."""
 
-    needs: Mapping[str, Need] = field(default_factory=lambda: MappingProxyType({}))
+    needs: Mapping[str, TopologyDemand] = field(default_factory=lambda: MappingProxyType({}))
     """By pod key."""
-    marks: Mapping[str, Marks] = field(default_factory=lambda: MappingProxyType({}))
+    marks: Mapping[str, RuleTags] = field(default_factory=lambda: MappingProxyType({}))
     """By pod key."""
     most: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     """By spread constraint: how many of the pods that it counts one node may hold."""
-    bans: Mapping[str, frozenset[Ban]] = field(default_factory=lambda: MappingProxyType({}))
+    bans: Mapping[str, frozenset[NodeExclusion]] = field(default_factory=lambda: MappingProxyType({}))
     """By live node or offer."""
     restricted: Mapping[str, Held] = field(default_factory=lambda: MappingProxyType({}))
     """Bound pods that this reduction keeps where they are, though they might move, by key."""
     fixed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Live nodes that it keeps for other reasons, and why."""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[MoveGroup, ...] = ()
     """No pod is in two of them."""
     closed: frozenset[str] = frozenset()
     """Offers of which a new node would break an enforced spread."""
