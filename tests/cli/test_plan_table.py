@@ -33,7 +33,7 @@ from kinema_core.events import (
     ViolatedPreference,
 )
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.service import plan_for
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 

@@ -30,12 +30,12 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.planning.relaxed_cluster import released
 from kinema_optimizer.planning.rule_prices import class_of, constraint_relaxations, prices_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import ROOM, USABLE, placeholders, with_placeholders
 from kinema_optimizer.request.limits import NodeLimit, floor_pods
-from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import PRICING, RecordedStop, StopReason, WorkStop
 

@@ -6,7 +6,7 @@ from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
 
 from kinema_core.model.checker.check import check_plan
-from kinema_optimizer.service import plan_for, reference_for
+from kinema_optimizer.planning.planner import plan_for, reference_for
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 

@@ -14,9 +14,9 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import listed
 from kinema_optimizer.explain.elsewhere import seating
 from kinema_optimizer.explain.explain import NodeExplanation, explain_node, explain_pod
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 

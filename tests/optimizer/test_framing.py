@@ -11,12 +11,12 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 from kinema_core.events import FrozenMap, Offer, Plan
 from kinema_core.model.catalog import PriceError
 from kinema_core.model.cluster import Cluster
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.headroom import Headroom
 from kinema_optimizer.request.limits import NodeLimit, breaches, capped
 from kinema_optimizer.request.objective import Objective, Window
 from kinema_optimizer.request.restate import framed
 from kinema_optimizer.request.usable import UsableResources
-from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 

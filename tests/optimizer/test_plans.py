@@ -39,8 +39,8 @@ from kinema_core.events import (
 from kinema_core.model.catalog import PriceError
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.objective import Window
-from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 

@@ -23,14 +23,11 @@ from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.stage import AtVersion, Moment, NoState, Want
-from kinema_optimizer.planning.planner import plan_for, reference_for
 from kinema_optimizer.process.client import InThread, Solving, in_thread
 from kinema_optimizer.process.job import Job, is_refusal, recorded_failure, recorded_solve, repeat_failure
 from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_optimizer.settings import NAME, Settings
 from kinema_optimizer.solvers.stopping import RecordedStop
-
-__all__ = ["NAME", "Optimizer", "plan_for", "reference_for"]
 
 register("optimizer.before-answer")
 

@@ -19,6 +19,7 @@ NAME: Final = "optimizer"
 """Of the service: its user at the broker, its consumer, and its work queue."""
 _MOST_WORKERS: Final = 256
 _SEEDS: Final = 2**31
+_MOST_MOVES: Final = 2**31
 
 
 class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,7 +70,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ValueError(message)
         for name, least, most in (
             ("move_price_micro_usd", 0, int(MOST_PRICE * MICRO)),
-            ("max_moves", 0, _SEEDS),
+            ("max_moves", 0, _MOST_MOVES),
             ("preference_price_micro", 0, MICRO),
             ("seed", 0, _SEEDS - 1),
             ("workers", 1, _MOST_WORKERS),

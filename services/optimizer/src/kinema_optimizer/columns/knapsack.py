@@ -7,7 +7,8 @@ thousand times in a solve, a few microseconds to a millisecond each.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kinema_optimizer.columns.compiled import kernel
 
 _TOLERANCE = 1e-9
 _BRANCHES = 5
@@ -16,7 +17,7 @@ _MIXER = np.int64(0x9E3779B97F4A7C1)
 """Odd, with bits set at random: spreads the keys of states over a table."""
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def multipliers(values, weights, bounds, most):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
     """(R,): dual prices of max values·x, weights x <= 1 per resource, 0 <= x <= most; by the bounded primal simplex.
 
@@ -59,7 +60,7 @@ def multipliers(values, weights, bounds, most):  # type: ignore[no-untyped-def] 
     return np.maximum(duals, 0.0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _price_rows(values, inverse, basis, duals):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """Set the duals (R,) of a basis; slacks of the rows, from n on, are worth nothing."""
     rows = len(basis)
@@ -70,7 +71,7 @@ def _price_rows(values, inverse, basis, duals):  # type: ignore[no-untyped-def] 
                 duals[r] += values[basis[i]] * inverse[i, r]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _entering(values, weights, most, duals, upper, basic):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """The variable that may gain most by entering the basis, a slack from n on; -1 where none gains."""
     n, rows = weights.shape
@@ -92,7 +93,7 @@ def _entering(values, weights, most, duals, upper, basic):  # type: ignore[no-un
     return enter
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _leaving(level, most, basis, direction, sign, step):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(how far one may go, at most `step`, the row that ends it or -1, whether its variable ends at its most)."""
     leave, to_upper = -1, False
@@ -109,7 +110,7 @@ def _leaving(level, most, basis, direction, sign, step):  # type: ignore[no-unty
     return step, leave, to_upper
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pivot(inverse, leave, direction):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """Bring the inverse of the basis up to date where row `leave` has a new variable of this direction (R,)."""
     rows = len(direction)
@@ -121,7 +122,7 @@ def _pivot(inverse, leave, direction):  # type: ignore[no-untyped-def]  # noqa: 
                 inverse[i, r] -= direction[i] * inverse[leave, r]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def worth_at_most(values, weights, prices, most):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
     """What no filling of a node can be worth more than, by any prices (R,) of its room; arguments as above."""
     n, rows = weights.shape
@@ -137,7 +138,7 @@ def worth_at_most(values, weights, prices, most):  # type: ignore[no-untyped-def
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill(values, requests, room, most, width, floor):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0912, PLR0915 - compiled: numba infers types, one loop over arrays is what makes it fast
     """((n,) pods, their worth, (R,) prices of all the room): a nearly best filling of one node, by a beam.
 

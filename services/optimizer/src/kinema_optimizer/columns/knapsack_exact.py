@@ -4,8 +4,6 @@ At prices at which no filling of any machine is worth more than the machine cost
 than any plan costs. The assignment relaxation guards that by sums of room; what can be *on* a node (whole pods, whole
 GPUs) is worth less, and lets prices rise: Gilmore and Gomory (1961) for the prices, Farley (1990) for scaling those
 that are nearly so.
-
-numba tells by this file alone whether what it kept of these loops is up to date.
 """
 
 from __future__ import annotations
@@ -13,9 +11,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from kinema_optimizer.columns.compiled import kernel
 from kinema_optimizer.columns.knapsack import multipliers
 from kinema_optimizer.problem.arrays import Ints
 
@@ -89,7 +87,7 @@ def _following(values: NDArray[np.object_]) -> Ints:
     return np.array(sums[::-1], dtype=np.int64)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _search(prices, cover, requests, alike, fits, rest, beyond, room, base, floor, branches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901, PLR0913, PLR0917 - compiled: numba infers types, takes no keywords; one loop is what makes it fast
     """(worth of the best filling or `floor`, (n,) its pods, whether there surely is no better one).
 

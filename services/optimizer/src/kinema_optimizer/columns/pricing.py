@@ -1,16 +1,12 @@
-"""Compiled pricing: what best fills each place of a task at some prices of its pods.
-
-numba tells by this file alone whether what it kept of these loops is up to date: after a change of `knapsack.fill`,
-which is compiled into them, touch this file too.
-"""
+"""Compiled pricing: what best fills each place of a task at some prices of its pods."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from kinema_optimizer.columns.compiled import kernel
 from kinema_optimizer.columns.knapsack import fill, worth_at_most
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.solvers.lp import Floats
@@ -45,7 +41,7 @@ class Job(NamedTuple):
     """Classes that may not share a place."""
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _apart(job, mine, new, counts, worth, allowed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """Whether no newcomers meet enemies; where they do, the entry worth less is barred in `allowed`.
 
@@ -70,7 +66,7 @@ def _apart(job, mine, new, counts, worth, allowed):  # type: ignore[no-untyped-d
     return clear
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def filling(job, values, place, left, fresh, width, floor, shadow):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, PLR0913, PLR0917 - compiled: numba infers types, and takes no keywords
     """((n,) pods, their worth): a nearly best filling of a place. Nothing, of worth 0, where none is worth more.
 
@@ -112,7 +108,7 @@ def filling(job, values, place, left, fresh, width, floor, shadow):  # type: ign
     return found, 0.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def priced(job, prices, needed, shadow, left, places, width, each):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, PLR0913, PLR0917 - compiled: numba infers types, and takes no keywords
     """((k,) places, (k, n) pods): fillings that are worth more than they cost, the best of each place first.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from kinema_optimizer.columns.compiled import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _roomiest(request, left):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """Nodes by their room in the direction of a request: whoever goes first there fills what is emptiest."""
     nodes, rows = left.shape
@@ -18,7 +19,7 @@ def _roomiest(request, left):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
     return np.argsort(score, kind="mergesort")
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def deal(requests, counts, most, left, content):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901 - compiled: numba infers types
     """Deal pods to nodes of one kind so that all get the same mix; largest classes first, as the caller orders them.
 
@@ -58,7 +59,7 @@ def deal(requests, counts, most, left, content):  # type: ignore[no-untyped-def]
                         left[b, r] -= requests[c, r]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_fit(requests, counts, most, row, left, content):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901 - compiled: numba infers types
     """Put pods where least room is left afterwards; classes in the order given. What finds no room stays in `counts`.
 

@@ -1,9 +1,4 @@
-"""Compiled ruin and recreate: what `ruin` does with a step, without the interpreter.
-
-numba tells by this file alone whether what it kept of these loops is up to date: after a change of `pricing` or
-`knapsack`, which are compiled into them, touch this file too.
-
-Ruin and recreate: the quick step of the search, and what ends the other kind.
+"""Ruin and recreate: the quick way to improve a neighborhood, and the end of the other one. Compiled.
 
 Some nodes are emptied, the others filled anew from their own pods and from those that lost their node, and what is left
 over goes to new nodes. One try takes a millisecond where column generation takes a second, which pays where hardly two
@@ -14,8 +9,8 @@ interpreter to others meanwhile.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kinema_optimizer.columns.compiled import kernel
 from kinema_optimizer.columns.generation import Column, job_of
 from kinema_optimizer.columns.pricing import filling
 from kinema_optimizer.problem.instance import UNLIMITED
@@ -39,7 +34,7 @@ A node is saved in several exchanges of which the first only make room on it.
 """
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _random(state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """The next number in [0, 1) of Vigna's SplitMix64; `state` is one unsigned number."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -49,7 +44,7 @@ def _random(state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - co
     return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _shuffle(items, most, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """Bring a random choice of so many items, in random order, to the front."""
     for i in range(min(most, len(items) - 1)):
@@ -57,7 +52,7 @@ def _shuffle(items, most, state):  # type: ignore[no-untyped-def]  # noqa: ANN00
         items[i], items[j] = items[j], items[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _take(job, values, place, held, pool, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(n,) what a place holds of its pods and of a sample of the pool; the same as now where nothing is better."""
     free = np.flatnonzero((pool > 0) & ((job.most[place] > 0) | (job.own[place] > 0)) & (held == 0))
@@ -72,7 +67,7 @@ def _take(job, values, place, held, pool, state):  # type: ignore[no-untyped-def
     return found if worth > floor else held.copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cheapest(job, place, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """The cheapest machine without limit that holds what is on a new node, or its own."""
     best = place
@@ -88,7 +83,7 @@ def _cheapest(job, place, counts):  # type: ignore[no-untyped-def]  # noqa: ANN0
     return best
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _emptied(job, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(nodes,) whether a node is emptied: some at random, those first that cost more than their pods are worth."""
     nodes = len(places)
@@ -106,7 +101,7 @@ def _emptied(job, places, counts, state):  # type: ignore[no-untyped-def]  # noq
     return gone
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _noisy(job, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(n,) what pods are worth, disturbed."""
     values = np.empty(len(job.guess))
@@ -116,7 +111,7 @@ def _noisy(job, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 
     return values
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _market(job, places):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """Places for what is left over: machines, and where moves have a price existing nodes that are to be deleted."""
     free = np.ones(len(job.price), np.bool_)
@@ -126,7 +121,7 @@ def _market(job, places):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
     return np.flatnonzero(free)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _returned(job, places, counts, market, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(a node that was to be deleted or -1, (n,) its pods that are elsewhere): they are taken from `counts`."""
     back = np.zeros(counts.shape[1], np.int64)
@@ -145,7 +140,7 @@ def _returned(job, places, counts, market, state):  # type: ignore[no-untyped-de
     return (place if back.any() else -1), back
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _rest(job, values, made, held, used, size, pool, market, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0913, PLR0917 - compiled: numba infers types, and takes no keywords
     """How many nodes there are once the pool is on nodes, best worth per cost first; -1 where it finds no place."""
     nobody = np.zeros(len(pool), np.int64)
@@ -171,7 +166,7 @@ def _rest(job, values, made, held, used, size, pool, market, state):  # type: ig
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _attempt(job, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(whether all pods found a place, places, counts): nodes emptied, others filled anew, new ones for the rest."""
     nodes, n = counts.shape
@@ -203,7 +198,7 @@ def _attempt(job, places, counts, state):  # type: ignore[no-untyped-def]  # noq
     return size >= 0, made[: max(size, 0)], held[: max(size, 0)]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _paid(job, places, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """Price of the nodes and of the moves to them."""
     total = 0.0
@@ -213,7 +208,7 @@ def _paid(job, places, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001,
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def recreate(job, places, counts, tries, seed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
     """(what is saved, places, counts): nodes that cost less for the same pods, as far as so many tries find some.
 
