@@ -20,9 +20,9 @@ from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
 from kinema_optimizer.exact.model import ExactInstance, ExactSolution, as_it_is
 from kinema_optimizer.exact.solve import ExactResult, solve_exact
 from kinema_optimizer.exact.verify import flaws
+from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.problem.compile import sites_of
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.service import plan_for
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
