@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 import pytest
 from tests.observer.scripted_api import eventually, kubeconfig
+from tests.support.faults import armed
 from tests.support.nats_broker import PASSWORDS, Broker
 from tests.support.nats_broker import running as running_broker
 
@@ -47,7 +48,7 @@ def settings_file(path: Path, **settings: Any) -> str:
 
 async def launch(settings: str, *options: str, fault: str = "") -> Process:
     """Start the observer."""
-    environment = {**os.environ, **({"KINEMA_FAULT": fault} if fault else {})}
+    environment = {**os.environ, **armed(fault)}
     command = (sys.executable, "-m", "kinema_observer", "--settings", settings, *options)
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
 

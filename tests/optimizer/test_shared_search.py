@@ -18,12 +18,12 @@ import msgspec
 import pytest
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
+from tests.support.faults import armed
 from tests.support.nats_broker import Broker, running
 
 from kinema_core.events import CatalogPublished, ForecastMade, Plan
 from kinema_core.runtime.bus import BusUnavailableError
 from kinema_core.runtime.envelope import origin
-from kinema_core.runtime.faultpoint import VARIABLE
 from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
@@ -243,9 +243,7 @@ class Crowd:
         """One more."""
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", "kinema_optimizer.process.worker", "--settings", str(self._settings)]
-            self.processes.append(
-                subprocess.Popen(command, env={**os.environ, VARIABLE: fault}, stdout=log, stderr=log)
-            )
+            self.processes.append(subprocess.Popen(command, env={**os.environ, **armed(fault)}, stdout=log, stderr=log))
 
     def stop(self) -> list[int]:
         """End all; gives their exit codes."""

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
+from tests.support.faults import armed
 
 from kinema_core.events import AnyBody, CatalogPublished, Event, ForecastMade, NoPlanFound, Offer, Plan, encode
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import answer, origin
-from kinema_core.runtime.faultpoint import VARIABLE
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
 from kinema_optimizer.process.child import Child
@@ -94,7 +94,8 @@ async def test_the_incumbent_of_a_solve_that_failed_is_proposed(
     fault: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dead or silent at the end, it had told of a better plan: that one is proposed, sound, with the failure in it."""
-    monkeypatch.setenv(VARIABLE, fault)
+    for name, value in armed(fault).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(f"{__name__}.PLANNING", PlanningSettings(time_limit_seconds=4.0, max_moves=200))
     body = await solved_in_child(SolverSettings(patience_seconds=2))
     assert isinstance(body, Plan)
@@ -118,7 +119,8 @@ async def test_without_a_better_plan_a_failed_solve_is_a_refusal(
     fault: str, settings: SolverSettings, reason: str, detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first plan changes nothing: the answer has the reason and its figures, and a replay repeats it."""
-    monkeypatch.setenv(VARIABLE, fault)
+    for name, value in armed(fault).items():
+        monkeypatch.setenv(name, value)
     body = await solved_in_child(settings)
     assert isinstance(body, NoPlanFound)
     assert body.reason == reason

@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 from tests.history.checker import Violation, violations
 from tests.history.record import History, recorded
+from tests.support.faults import FAULT, armed
 
 from kinema_cli.local.demo import CLUSTER, DemoOptions, SimulatorAddress, simulator_child, start_pipeline
 from kinema_cli.local.demo_progress import Progress
@@ -30,7 +31,6 @@ from kinema_cli.report.history import read_history
 from kinema_core.events import ExecutionCompleted
 from kinema_core.runtime.bus import BusError, Stored
 
-FAULT: Final = "KINEMA_FAULT"
 SPEED: Final = 30.0
 SETTINGS: Final = {
     "observer": {"stabilization_window_seconds": 30.0},
@@ -146,7 +146,7 @@ class Strikes:
     @property
     def environment(self) -> dict[str, dict[str, str]]:
         """What the first processes are armed with."""
-        return {service: {FAULT: points[0]} for service, points in self.faults.items() if points}
+        return {service: armed(points[0]) for service, points in self.faults.items() if points}
 
     async def strike(self, pipeline: LocalPipeline, progress: Progress) -> None:
         """Do what is due now."""
@@ -163,7 +163,7 @@ def _arm_next(child: Child, points: list[str]) -> None:
         return
     del points[0]
     calm = {key: value for key, value in child.environment.items() if key != FAULT}
-    child.environment = {**calm, FAULT: points[0]} if points else calm
+    child.environment = {**calm, **armed(points[0])} if points else calm
     child.process = _DEAD
 
 

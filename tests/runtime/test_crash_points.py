@@ -13,12 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.bus_events import iteration, snapshot
+from tests.support.faults import FAULT, armed
 from tests.support.nats_broker import Broker, running
 
 from kinema_core.events import Event, ForecastMade
 from kinema_core.runtime import serve  # noqa: F401 - registers its fault points
 from kinema_core.runtime.bus import Stored
-from kinema_core.runtime.faultpoint import VARIABLE, faultpoint, register, registered
+from kinema_core.runtime.faultpoint import HOOKS, faultpoint, register, registered
 from kinema_core.runtime.nats_bus import NatsBus
 from kinema_core.runtime.setup import Layout
 
@@ -69,7 +70,7 @@ def start(broker: Broker, directory: Path, fault: str) -> subprocess.Popen[bytes
     """The service as a process of its own."""
     settings = directory / "settings.json"
     settings.write_bytes(msgspec.json.encode({"runtime": broker.settings("predictor")}))
-    environment = {**os.environ, VARIABLE: fault}
+    environment = {**os.environ, **armed(fault)}
     with (directory / "service.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-c", SERVICE, "--settings", str(settings)], env=environment, stdout=log, stderr=log
@@ -117,19 +118,21 @@ def test_points_are_known_and_named_after_their_place() -> None:
     assert "test-point" in registered()
 
 
-def test_unarmed_points_do_nothing() -> None:
-    """Without the variable a point is passed."""
-    assert VARIABLE not in os.environ
+def test_points_do_nothing_by_themselves() -> None:
+    """What ships is killed by no variable: only a test that installs a hook can interfere."""
+    assert not HOOKS
+    code = "from kinema_core.runtime.faultpoint import faultpoint\nfaultpoint('here')"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, FAULT: "here"}, check=True, timeout=30)
     faultpoint("serve-before-ack")
 
 
-@pytest.mark.parametrize(("armed", "passes"), [("here", 1), ("here:3", 3), ("elsewhere", 0)])
-def test_dies_at_the_pass_that_is_asked_for(armed: str, passes: int) -> None:
+@pytest.mark.parametrize(("fault", "passes"), [("here", 1), ("here:3", 3), ("elsewhere", 0)])
+def test_dies_at_the_pass_that_is_asked_for(fault: str, passes: int) -> None:
     """`name` kills at the first pass, `name:3` at the third, another name never."""
     load = "from kinema_core.runtime.faultpoint import faultpoint"
     code = f"{load}\nfor n in range(1, 6):\n print(n, flush=True)\n faultpoint('here')"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, VARIABLE: armed}, capture_output=True, check=False, timeout=30
+        [sys.executable, "-c", code], env={**os.environ, **armed(fault)}, capture_output=True, check=False, timeout=30
     )
     assert done.returncode == (-signal.SIGKILL if passes else 0)
     assert len(done.stdout.split()) == (passes or 5)
