@@ -20,8 +20,8 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.server import Server
 
 from benchmarks.clusters import ZONE
+from kinema_cli.local.nats_server import free_port
 from kinema_core.events import Offer
-from kinema_core.runtime.embedded import free_port
 
 POOL: Final = "/apis/karpenter.sh/v1/nodepools/all"
 _CLASS: Final = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "usual"}

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.synthetic import MEBIBYTE, cluster_objects, touched
+from kinema_cli.local.nats_server import NatsServer
 from kinema_core.events import (
     AnyBody,
     CatalogPublished,
@@ -31,7 +32,6 @@ from kinema_core.events import (
     Pod,
 )
 from kinema_core.runtime.bus import Bus, Stored
-from kinema_core.runtime.embedded import NatsServer
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.nats_bus import connect

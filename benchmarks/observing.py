@@ -23,7 +23,6 @@ from benchmarks.etcd_objects import Writer, changed, node, pod
 from benchmarks.machine import peak_rss_mib
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.run import spare_the_collector
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.adapters.kubernetes import Api
@@ -31,6 +30,7 @@ from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import KubernetesSource
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
+from kinema_sim.memory_bus import MemoryBus
 
 NODES: Final = 5_000
 PODS: Final = 150_000

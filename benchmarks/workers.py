@@ -31,7 +31,7 @@ import msgspec
 
 from benchmarks.instances import large
 from benchmarks.solver import warm_up
-from kinema_core.runtime.embedded import NatsServer
+from kinema_cli.local.nats_server import NatsServer
 from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup

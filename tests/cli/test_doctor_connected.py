@@ -9,8 +9,8 @@ from tests.support.builders import NOW
 
 from kinema_cli.broker import settings_for
 from kinema_cli.doctor.broker import broker
+from kinema_cli.local.nats_server import NatsServer, free_port
 from kinema_core.events import ClusterSnapshot
-from kinema_core.runtime.embedded import NatsServer, free_port
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.rights import USERS, authorization

@@ -24,7 +24,7 @@ from kinema_core.events import (
     Solve,
 )
 from kinema_core.runtime.envelope import origin
-from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_sim.memory_bus import MemoryBus
 
 PLAN = Plan(
     status="feasible",

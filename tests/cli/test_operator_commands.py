@@ -30,9 +30,9 @@ from kinema_core.events import (
 )
 from kinema_core.runtime.bus import BusUnavailableError, Stored
 from kinema_core.runtime.envelope import origin
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.nats_bus import connect as connect_broker
 from kinema_core.runtime.settings import RuntimeSettings
+from kinema_sim.memory_bus import MemoryBus
 
 BAD = ["nats://a:secret@[::1", "nats://a:secret@127.0.0.1:99999", "nats://a:secret@host:0", "http://a:secret@host"]
 

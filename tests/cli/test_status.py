@@ -41,8 +41,8 @@ from kinema_core.events import (
 )
 from kinema_core.runtime.bus import BusUnavailableError
 from kinema_core.runtime.envelope import origin
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
+from kinema_sim.memory_bus import MemoryBus
 
 PLAN = Plan(
     status="optimal",

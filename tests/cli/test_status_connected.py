@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.support.builders import NOW
 
+from kinema_cli.local.nats_server import NatsServer
 from kinema_cli.output import Format
 from kinema_cli.status.command import run_status
 from kinema_core.events import AnyBody, ClusterSnapshot, IterationSkipped
-from kinema_core.runtime.embedded import NatsServer
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.rights import USERS, authorization

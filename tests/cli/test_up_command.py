@@ -21,11 +21,11 @@ from tests.rescheduler.sim_world import sim_world
 from kinema_cli.broker import settings_for
 from kinema_cli.inputs import InputError
 from kinema_cli.local.directory import clear_own, exclusive_lock
+from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, Supervisor
 from kinema_cli.local.service_settings import read_service_settings
 from kinema_cli.local.up import UpOptions, _keep_broker, _pipeline_options, _run, _what_runs, instance_name, run_up
-from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.settings import load
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_predictor.settings import Settings as PredictorSettings
@@ -105,7 +105,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from kinema_cli.local.directory import exclusive_lock
 from kinema_cli.local.processes import Child
-from kinema_core.runtime.embedded import NatsServer
+from kinema_cli.local.nats_server import NatsServer
 
 async def main(out):
     child = Child("sleeper", ("-c", "import time; time.sleep(600)"), out / "log")

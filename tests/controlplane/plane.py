@@ -27,7 +27,7 @@ from tests.controlplane.build import VERSIONS, Programs, built
 from tests.controlplane.flags import PORTS, PROGRAMS, Layout, flags
 from tests.controlplane.server import Server
 
-from kinema_core.runtime.embedded import free_port
+from kinema_cli.local.nats_server import free_port
 
 _USERS: Final = {
     "admin": ("admin", "system:masters"),

@@ -12,7 +12,6 @@ from tests.history.record import History, entries
 from kinema_core.events import IterationStarted, Offer, Plan, PlanAccepted, encode
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import answer, origin
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
 from kinema_decider.logic.limits import Limits
@@ -21,6 +20,7 @@ from kinema_decider.settings import Settings
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
+from kinema_sim.memory_bus import MemoryBus
 
 _WORK: Final = 5
 """How far each phase of a solve may go, in the solver's own rounds."""

@@ -37,7 +37,6 @@ from kinema_core.model.cluster import Cluster, all_objects, evolve, from_objects
 from kinema_core.runtime.bus import Lease
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.kubernetes import decode_object, is_read
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
@@ -47,6 +46,7 @@ from kinema_rescheduler.settings import Settings
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import ALL_KINDS, NAMESPACE
 from kinema_sim.engine.store import Change as SimChange
+from kinema_sim.memory_bus import MemoryBus
 
 NAME: Final = "random"
 _KIND: Final = {kind.name: kind for kind in ALL_KINDS}

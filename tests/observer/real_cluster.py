@@ -20,7 +20,6 @@ from tests.observer.scripted_source import folded
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.reflector import Patience
@@ -30,6 +29,7 @@ from kinema_observer.logic.drivers import Seen, assembled
 from kinema_observer.logic.kubernetes import read
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
+from kinema_sim.memory_bus import MemoryBus
 
 QUICK: Final = Patience(bookmark=30, shortest=0.05, longest=0.5, denied=0.5, missing=1)
 

@@ -9,12 +9,12 @@ from kinema_core.events import ClusterDelta, ClusterObject, ClusterSnapshot
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.changes import Changes
 from kinema_observer.logic.drivers import identity
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
+from kinema_sim.memory_bus import MemoryBus
 
 BEGIN = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 

@@ -21,10 +21,10 @@ from tests.support.faults import armed
 from tests.support.nats_broker import PASSWORDS, Broker
 from tests.support.nats_broker import running as running_broker
 
+from kinema_cli.local.nats_server import free_port
 from kinema_core.events import ClusterDelta, ClusterSnapshot, IterationStarted
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.bus import Bus, Stored
-from kinema_core.runtime.embedded import free_port
 from kinema_core.runtime.settings import SettingsError, load
 from kinema_core.runtime.starter import FLAG
 from kinema_observer.logic.settings import LoopSettings

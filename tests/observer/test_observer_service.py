@@ -19,7 +19,7 @@ from kinema_core.runtime.bus import BusSetupError, BusUnavailableError
 from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_sim.memory_bus import MemoryBus
 
 N1, N2 = node("n1"), node("n2")
 BARE = pod("bare", node="n1")

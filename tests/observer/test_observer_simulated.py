@@ -21,7 +21,6 @@ from kinema_core.events import IterationStarted, Node, Pod, UsageSampled
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.adapters.metrics import MetricsApi
@@ -33,6 +32,7 @@ from kinema_observer.sampling import UsageSampler
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
 from kinema_sim.front.server import Server
+from kinema_sim.memory_bus import MemoryBus
 from kinema_sim.scenarios.registry import SCENARIOS
 
 SPEED = 20.0

@@ -13,12 +13,12 @@ from tests.support.builders import MIB, cluster, node, pod
 
 from kinema_core.events import PodUsage, UsageSampled
 from kinema_core.runtime.clock import ManualClock
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.errors import ApiMissingError, UnreadableListError
 from kinema_observer.logic.usage import Usage, sample, usage_of
 from kinema_observer.sampling import UsageSampler
 from kinema_observer.settings import Settings
+from kinema_sim.memory_bus import MemoryBus
 
 SAMPLED = datetime(2026, 3, 2, 11, 59, 45, tzinfo=UTC)
 

@@ -30,7 +30,6 @@ from kinema_core.runtime.bus import Lease
 from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.memory.cluster import MemoryCluster, Pace
 from kinema_rescheduler.memory.effects import MemoryProvider, MemoryWriter
@@ -38,6 +37,7 @@ from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, DISRUPTED, OPTI
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
+from kinema_sim.memory_bus import MemoryBus
 
 USAGE_SECONDS = 60
 CLUSTER = "test"

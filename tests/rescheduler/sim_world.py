@@ -30,7 +30,6 @@ from kinema_core.model.cluster import Cluster, all_objects, difference, from_obj
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.kubernetes import decode_object
 from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
@@ -47,6 +46,7 @@ from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import ALL_KINDS, DEPLOYMENT, STATEFUL_SET
 from kinema_sim.front.kubeconfig import write_kubeconfig
 from kinema_sim.front.server import Server
+from kinema_sim.memory_bus import MemoryBus
 
 NAME = "sim"
 READ = frozenset(

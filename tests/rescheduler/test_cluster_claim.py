@@ -16,7 +16,6 @@ from kinema_core.events import ExecutionAborted, Offer, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
 from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, connect
@@ -25,6 +24,7 @@ from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 from kinema_sim.engine.kinds import LEASE
+from kinema_sim.memory_bus import MemoryBus
 from kinema_sim.scenarios.registry import SCENARIOS
 
 SECONDS = 3.0

@@ -26,7 +26,6 @@ from kinema_core.model.catalog import parse_catalog
 from kinema_core.runtime.bus import LeaseLostError
 from kinema_core.runtime.envelope import answer
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.errors import PassingError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
@@ -34,6 +33,7 @@ from kinema_rescheduler.memory.effects import MemoryProvider, MemoryWriter
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.service import Rescheduler
 from kinema_rescheduler.settings import Settings
+from kinema_sim.memory_bus import MemoryBus
 
 CATALOG = "machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\n"
 

@@ -20,9 +20,9 @@ from kinema_core.events import (
 )
 from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.memory_bus import MemoryBus
 from kinema_core.runtime.serve import serve
 from kinema_core.runtime.stage import Moment, NoState, Want
+from kinema_sim.memory_bus import MemoryBus
 
 State = tuple[int, ...]
 

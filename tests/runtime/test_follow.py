@@ -20,7 +20,7 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.follow import Follower, StateLostError
-from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_sim.memory_bus import MemoryBus
 
 USAGE = kind_of_type(UsageSampled.TYPE)
 Trail = tuple[str, ...]

@@ -8,7 +8,7 @@ import pytest
 from tests.support.bus_events import iteration, paused
 
 from kinema_core.runtime.bus import BusUnavailableError, Damaged, Stored
-from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_sim.memory_bus import MemoryBus
 
 
 async def test_preloaded_events_keep_their_sequences() -> None:

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from nats.errors import NoRespondersError
 from tests.support.bus_events import iteration, snapshot
-from tests.support.nats_broker import Broker, running
+from tests.support.nats_broker import Broker, NatsCluster, running
 
+from kinema_cli.local.nats_server import NatsServer
 from kinema_core.events import Event, subject_of
 from kinema_core.runtime.bus import BusUnavailableError, ConflictError, LeaseLostError, Stored
-from kinema_core.runtime.embedded import NatsCluster, NatsServer
 from kinema_core.runtime.framing import frame
 from kinema_core.runtime.nats_bus import NatsBus
 from kinema_core.runtime.serve import patiently

@@ -14,9 +14,9 @@ from tests.support.bus_events import iteration, snapshot
 from tests.support.nats_broker import Broker, running
 from tests.support.nats_proxy import Proxy, proxied
 
+from kinema_cli.local.nats_server import NatsServer
 from kinema_core.events import Event
 from kinema_core.runtime.bus import BusDeniedError, BusUnavailableError, Stored
-from kinema_core.runtime.embedded import NatsServer
 from kinema_core.runtime.nats_bus import NatsBus, connect
 from kinema_core.runtime.serve import patiently
 from kinema_core.runtime.setup import Layout

@@ -12,9 +12,9 @@ import pytest
 from tests.support.bus_events import NOW, forecast, iteration, paused, snapshot
 from tests.support.nats_broker import PASSWORDS, Broker, running, users
 
+from kinema_cli.local.nats_server import NatsServer, free_port
 from kinema_core.events import BODIES, PREFIX, Event, Plan, PlanAccepted, subject_of
 from kinema_core.runtime.bus import BusDeniedError, BusSetupError, BusUnavailableError, Stored
-from kinema_core.runtime.embedded import NatsServer, free_port
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.nats_connection import Connection

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 from tests.support.nats_broker import Broker, running
 
+from kinema_cli.local.nats_server import free_port
 from kinema_core.events import ServiceStarted
 from kinema_core.runtime.bus import Stored
-from kinema_core.runtime.embedded import free_port
 from kinema_core.runtime.settings import RuntimeSettings
 
 SERVICE = """

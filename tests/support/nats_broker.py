@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nats.aio.client import Client
 
-from kinema_core.runtime.embedded import NatsCluster, NatsServer
+from kinema_cli.local.nats_server import Member, NatsServer, free_port
 from kinema_core.runtime.nats_bus import NatsBus, connect
 from kinema_core.runtime.rights import USERS, authorization
 from kinema_core.runtime.settings import RuntimeSettings
@@ -25,6 +25,38 @@ def users(clusters: tuple[str, ...]) -> dict[str, object]:
     listed = block["users"]
     assert isinstance(listed, list)
     return {"users": [*listed, ROGUE]}
+
+
+class NatsCluster:
+    """Several nats-servers on loopback that hold their streams together."""
+
+    def __init__(self, directory: Path, *, size: int = 3, authorization: Mapping[str, object] | None = None) -> None:
+        ports = tuple(free_port() for _ in range(size))
+        self.servers: Sequence[NatsServer] = [
+            NatsServer(
+                directory / f"n{index}",
+                authorization=authorization,
+                member=Member(name=f"n{index}", port=port, routes=ports),
+            )
+            for index, port in enumerate(ports)
+        ]
+
+    @property
+    def url(self) -> str:
+        """Addresses of all members, separated by commas."""
+        return ",".join(server.url for server in self.servers)
+
+    def start(self) -> None:
+        """Start all members and wait until all are ready."""
+        for server in self.servers:
+            server.launch()
+        for server in self.servers:
+            server.wait_ready()
+
+    def stop(self) -> None:
+        """Stop all members."""
+        for server in self.servers:
+            server.stop()
 
 
 @dataclass

@@ -11,7 +11,7 @@ from tests.support.nats_broker import Broker
 
 from kinema_core.events import family_subjects
 from kinema_core.runtime.bus import Bus, StreamName
-from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_sim.memory_bus import MemoryBus
 
 CLUSTER = "prod.eu"
 ACK_WAIT = 1.0

@@ -25,7 +25,7 @@ from kinema_core.runtime.bus import (
     StreamName,
 )
 from kinema_core.runtime.framing import HEADER_ENCODING, frame
-from kinema_core.runtime.memory_bus import MemoryBus
+from kinema_sim.memory_bus import MemoryBus
 
 
 async def everything(bus: Bus, stream: StreamName, start: int = 1, kinds: tuple[str, ...] = ()) -> list[Event]:

