@@ -28,9 +28,9 @@ from kinema_core.events import (
     ExecutionAborted,
     ExecutionCompleted,
     ObjectKey,
+    ObserverHeartbeat,
     Offer,
     Plan,
-    UsageSampled,
 )
 from kinema_core.events.objects import kind_of
 from kinema_core.model.cluster import Cluster, all_objects, evolve, from_objects
@@ -53,7 +53,7 @@ _KIND: Final = {kind.name: kind for kind in ALL_KINDS}
 _SETTLE_SECONDS: Final = 40
 _MOST_SECONDS: Final = 4 * 3600
 """Virtual seconds after which an execution counts as stuck."""
-_USAGE_SECONDS: Final = 60
+_HEARTBEAT_SECONDS: Final = 15
 
 
 class SimSource:
@@ -202,9 +202,8 @@ class SimulatedRun:
             body = ClusterDelta(version=version, upserts=tuple(upserts), deletes=tuple(deletes))
             await self._publish(body, f"state-{version}")
             self._cluster = evolve(self._cluster, body)
-        elif self.clock.now() - self._told >= timedelta(seconds=_USAGE_SECONDS):
-            usage = UsageSampled(sampled=self.clock.now(), window_seconds=_USAGE_SECONDS, pods=())
-            await self._publish(usage, f"usage-{self.sim.loop.now_ms}")
+        elif self.clock.now() - self._told >= timedelta(seconds=_HEARTBEAT_SECONDS):
+            await self._publish(ObserverHeartbeat(version=self._cluster.version), f"heartbeat-{self.sim.loop.now_ms}")
 
     def _difference(self) -> tuple[list[ClusterObject], list[ObjectKey]]:
         """What is new since the last look."""

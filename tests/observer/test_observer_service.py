@@ -13,7 +13,7 @@ from tests.observer.scripted_source import BEGIN, ScriptedSource, folded, log, o
 from tests.support.builders import deployed, node, pod, replica_set, tiny
 from tests.support.strategies import objects
 
-from kinema_core.events import ClusterDelta, ClusterObject, Event, IterationSkipped, IterationStarted
+from kinema_core.events import ClusterDelta, ClusterObject, Event, IterationSkipped, IterationStarted, ObserverHeartbeat
 from kinema_core.model.cluster import all_objects, from_objects
 from kinema_core.runtime.bus import BusSetupError, BusUnavailableError
 from kinema_core.runtime.clock import ManualClock
@@ -201,7 +201,7 @@ async def test_a_broker_that_goes_away_costs_no_change() -> None:
     """Not ready meanwhile, one log line; afterwards everything that changed is in one delta."""
     bus, source, health = MemoryBus(), ScriptedSource([N1]), Health("observer", "c1")
     observing = observer(bus, source, clock(), health=health)
-    assert "start" in health.problems()
+    health.started()
     await observing.tick()
     assert health.problems() == {}
     bus.cut()
@@ -320,6 +320,7 @@ async def test_an_unready_source_is_not_ready_and_decides_nothing() -> None:
     bus, source, health = MemoryBus(), ScriptedSource([N1]), Health("observer", "c1")
     observing = observer(bus, source, clock(), health=health, stabilization_window_seconds=0)
     source.problems = ("Pod: no answer",)
+    health.started()
     await observing.tick()
     assert health.problems() == {"kubernetes": "Pod: no answer"}
     source.put(N2)
@@ -378,3 +379,26 @@ async def test_unrest_between_two_ticks_is_seen_in_the_next() -> None:
     await observing.tick()
     reasons = [event.body.reason for event in bus.events("LOG") if isinstance(event.body, IterationSkipped)]
     assert reasons == ["settling", "replicas-not-ready", "settling"]
+
+
+async def test_a_quiet_observer_gives_a_sign_and_names_what_it_cannot_see() -> None:
+    """A heartbeat comes when nothing else does, and at once when a kind goes blind or comes back."""
+    bus, source, time = MemoryBus(), ScriptedSource([N1]), clock()
+    observing = observer(bus, source, time)
+
+    def beats() -> list[tuple[str, ...]]:
+        return [event.body.blind for event in bus.events("STATE") if isinstance(event.body, ObserverHeartbeat)]
+
+    await observing.tick()
+    assert beats() == []
+    for seconds in (14, 15, 29, 30):
+        time.set(BEGIN + timedelta(seconds=seconds))
+        await observing.tick()
+    assert beats() == [(), ()]
+    source.problems = ("Pod: the watch is silent",)
+    await observing.tick()
+    await observing.tick()
+    assert beats()[2:] == [("Pod",)]
+    source.problems = ()
+    await observer(bus, source, time).tick()
+    assert beats()[3:] == [()], "another process takes it back"

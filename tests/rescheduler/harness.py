@@ -17,13 +17,13 @@ from kinema_core.events import (
     Event,
     ExecutionAborted,
     ExecutionCompleted,
+    ObserverHeartbeat,
     Offer,
     Plan,
     PlanAccepted,
     StepFailed,
     StepStarted,
     StepSucceeded,
-    UsageSampled,
 )
 from kinema_core.model.cluster import Cluster, all_objects, difference
 from kinema_core.runtime.bus import Lease
@@ -39,7 +39,7 @@ from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 from kinema_sim.memory_bus import MemoryBus
 
-USAGE_SECONDS = 60
+HEARTBEAT_SECONDS = 15
 CLUSTER = "test"
 
 
@@ -74,7 +74,7 @@ class World:
             if item.type in {"Deployment", "StatefulSet"}
         }
         self.watched = True
-        """Whether an observer lives, who tells usage every minute though nothing changes."""
+        """Whether the observer runs: it publishes a heartbeat though nothing changes."""
         self.crash_at: Callable[[str], bool] = lambda _: False
         self.passed: list[str] = []
         self.crashes = 0
@@ -152,9 +152,9 @@ class World:
                 ClusterDelta(version=now.version, upserts=upserts, deletes=deletes), f"state-{now.version}"
             )
             self._seen = now
-        elif self.watched and int(self.clock.now().timestamp()) % USAGE_SECONDS == 0:
-            sampled = UsageSampled(sampled=self.clock.now(), window_seconds=USAGE_SECONDS, pods=())
-            await self.publish(sampled, f"usage-{self.clock.now().timestamp():.0f}")
+        elif self.watched and int(self.clock.now().timestamp()) % HEARTBEAT_SECONDS == 0:
+            beat = ObserverHeartbeat(version=self._seen.version)
+            await self.publish(beat, f"heartbeat-{self.clock.now().timestamp():.0f}")
 
     # --- running
 

@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from kinema_core.events import (
     Event,
     ExecutionAborted,
     ExecutionCompleted,
+    ObserverHeartbeat,
     Offer,
     Plan,
     PlanAccepted,
@@ -105,6 +106,7 @@ class ApiWorld(ABC):
         self.claim: ClusterClaim | None = None
         """Without one, nobody disputes the cluster."""
         self._seen: Cluster | None = None
+        self._beat = datetime.min.replace(tzinfo=UTC)
         self._running: asyncio.Task[None]
 
     @abstractmethod
@@ -130,7 +132,7 @@ class ApiWorld(ABC):
     async def observe(self) -> None:
         """Publish what changed."""
         if self._seen is None:
-            self._seen = self.cluster()
+            self._seen, self._beat = self.cluster(), self.clock.now()
             await self.publish(ClusterSnapshot(version=1, objects=tuple(all_objects(self._seen))), "state-1")
             return
         now = self.cluster(self._seen.version + 1)
@@ -138,7 +140,10 @@ class ApiWorld(ABC):
         if upserts or deletes:
             body = ClusterDelta(version=now.version, upserts=upserts, deletes=deletes)
             await self.publish(body, f"state-{now.version}")
-            self._seen = now
+            self._seen, self._beat = now, self.clock.now()
+        elif self.clock.now() - self._beat > timedelta(seconds=10):
+            self._beat = self.clock.now()
+            await self.publish(ObserverHeartbeat(version=self._seen.version), f"heartbeat-{self._beat.isoformat()}")
 
     async def carry_out(
         self,

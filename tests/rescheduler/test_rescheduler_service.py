@@ -13,6 +13,7 @@ from tests.rescheduler.plans_in_memory import fragmented_plan, small_plan
 from tests.support.builders import cluster, deployed, node, tiny
 
 from kinema_core.events import (
+    AbortRequested,
     CatalogPublished,
     Event,
     ExecutionAborted,
@@ -26,11 +27,13 @@ from kinema_core.model.catalog import parse_catalog
 from kinema_core.runtime.bus import LeaseLostError
 from kinema_core.runtime.envelope import answer
 from kinema_core.runtime.health import Health
+from kinema_core.runtime.loop import Tenure, _act
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.errors import PassingError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.memory.effects import MemoryProvider, MemoryWriter
 from kinema_rescheduler.plan.limits import Limits
+from kinema_rescheduler.providers.base import Catalog
 from kinema_rescheduler.service import Rescheduler
 from kinema_rescheduler.settings import Settings
 from kinema_sim.memory_bus import MemoryBus
@@ -195,7 +198,8 @@ async def test_effects_stop_with_the_lease_while_the_broker_is_away() -> None:
     world.writer = Halting(world.memory)
     await world.accept(plan)
     mine = service(world)
-    await asyncio.wait_for(mine._lead(Expiring(2)), timeout=30)  # two seconds: a busy machine begins late
+    tenure = Tenure(Expiring(2))  # two seconds: a busy machine begins late
+    await asyncio.wait_for(_act(tenure, 9, mine._act, mine._metrics), timeout=30)
     assert stopped == ["expire/n2"]
     assert mine._tasks == {}
 
@@ -275,14 +279,19 @@ async def test_catalog_is_published_at_start_and_when_it_changed() -> None:
     def published() -> list[CatalogPublished]:
         return [event.body for event in world.log() if isinstance(event.body, CatalogPublished)]
 
-    await mine.tick(lease)
+    async def look() -> None:
+        for _ in range(3):
+            await mine.tick(lease)
+            await asyncio.sleep(0)
+
+    await look()
     await world.clock.sleep(11)
-    await mine.tick(lease)
+    await look()
     assert len(published()) == 1
     assert published()[0].offers[0].allocatable["cpu"] == 4000, "what live nodes of the type have wins"
     world.provider._rows = parse_catalog(CATALOG.replace("0.17", "0.18"))
     await world.clock.sleep(11)
-    await mine.tick(lease)
+    await look()
     assert [body.offers[0].micro_usd_per_hour for body in published()] == [170_000, 180_000]
 
 
@@ -307,8 +316,50 @@ async def test_provider_out_of_reach_is_reported_and_asked_again() -> None:
         writer=world.writer,
         provider=world.provider,
     )
-    await mine.tick(lease)
+    for _ in range(3):
+        await mine.tick(lease)
+        await asyncio.sleep(0)
     assert "no route" in health.problems()["provider"]
+
+
+async def test_slow_provider_keeps_no_outcome_waiting() -> None:
+    """A catalog that takes long holds up neither decisions nor outcomes."""
+    before, plan = small_plan()
+    world = World(before)
+
+    class Slow(MemoryProvider):
+        async def catalog(self) -> Catalog:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    world.provider = Slow(world.memory)
+    await world.accept(plan)
+    lease = await world.bus.acquire("rescheduler", 60)
+    assert lease is not None
+    mine = service(world)
+    for _ in range(10):
+        await asyncio.wait_for(mine.tick(lease), timeout=30)
+        await asyncio.sleep(0)
+    assert any(isinstance(event.body, StepSucceeded) for event in world.log())
+    await mine._drop_tasks()
+
+
+async def test_log_that_was_replaced_is_read_from_its_beginning() -> None:
+    """A plan that is accepted on a new LOG is executed, though LOG is shorter than what was read before."""
+    before, plan = small_plan()
+    world = World(before)
+    lease = await world.bus.acquire("rescheduler", 60)
+    assert lease is not None
+    for number in range(20):
+        await world.publish(AbortRequested(by="test"), f"noise-{number}")
+    await world.observe()
+    mine = service(world)
+    await mine.tick(lease)
+    world.bus.wipe("LOG")
+    await world.accept(plan)
+    await mine.tick(lease)
+    assert intents(world) != []
+    await mine._drop_tasks()
 
 
 async def leftover(world: World, name: str, *, uid: str | None = None) -> None:

@@ -162,7 +162,7 @@ async def scene(world: PlaneWorld, directory: Path) -> AsyncIterator[Scene]:
             )
             try:
                 await first.start()
-                await until(lambda: first.says("lease taken"))
+                await until(lambda: first.says("lease acquired"))
                 await second.start()
                 yield Scene(world, bus, (first, second))
             finally:
@@ -214,7 +214,7 @@ async def test_a_leader_that_is_gone_is_replaced_and_does_nothing_when_it_wakes_
         late = [what for at, what in first.proxy.writes if at > woken + 1]
         assert late == []
         assert first.says("lease lost") == (1 if how is signal.SIGSTOP else 0)
-        assert second.says("lease taken") >= 1
+        assert second.says("lease acquired") >= 1
         check_log(act.events)
     cluster = world.cluster()
     assert [node.name for node in cluster.nodes] == ["new-1", "old-1"]

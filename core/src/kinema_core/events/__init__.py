@@ -15,6 +15,7 @@ from kinema_core.events.bodies import (
     IterationStarted as IterationStarted,
     NodeDeletionRequested as NodeDeletionRequested,
     NoPlanFound as NoPlanFound,
+    ObserverHeartbeat as ObserverHeartbeat,
     Offer as Offer,
     PlanAccepted as PlanAccepted,
     PlanApprovalRequested as PlanApprovalRequested,

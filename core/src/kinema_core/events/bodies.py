@@ -69,6 +69,18 @@ class UsageSampled(Body, frozen=True, kw_only=True):
     pods: tuple[PodUsage, ...]
 
 
+class ObserverHeartbeat(Body, frozen=True, kw_only=True):
+    """Sign that the observer sees the cluster, though nothing changes, or that it sees less or more than before."""
+
+    TYPE: ClassVar[str] = "observer-heartbeat.v1"
+    FAMILY: ClassVar[str] = "state"
+
+    version: int
+    """The newest version of the state."""
+    blind: tuple[str, ...] = ()
+    """Kinds whose objects may be out of date: the API server did not answer for them."""
+
+
 # --- plan: what shall be done, and why not
 
 
@@ -257,6 +269,7 @@ BODIES: tuple[type[Body] | type[Plan], ...] = (
     ClusterSnapshot,
     ClusterDelta,
     UsageSampled,
+    ObserverHeartbeat,
     ServiceStarted,
     CatalogPublished,
     IterationStarted,
@@ -285,6 +298,7 @@ AnyBody: TypeAlias = (
     ClusterSnapshot
     | ClusterDelta
     | UsageSampled
+    | ObserverHeartbeat
     | ServiceStarted
     | CatalogPublished
     | IterationStarted

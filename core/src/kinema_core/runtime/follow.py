@@ -52,14 +52,23 @@ class Follower(Generic[S]):
     Args:
         initial: the state before any event.
         fold: pure function of a state and an event; gets snapshots, deltas in turn, and the other kinds asked for.
-        kinds: further kinds of STATE events to fold. With any, folding begins at the beginning of the stream.
+        kinds: further kinds of STATE events to fold.
+        from_beginning: with further kinds, whether folding begins at the beginning of the stream, or at a snapshot.
     """
 
-    def __init__(self, bus: Bus, initial: S, fold: Callable[[S, Event], S], kinds: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        initial: S,
+        fold: Callable[[S, Event], S],
+        kinds: tuple[str, ...] = (),
+        *,
+        from_beginning: bool = True,
+    ) -> None:
         self._bus = bus
         self._initial = initial
         self._fold = fold
-        self._history = kinds
+        self._history = kinds if from_beginning else ()
         self._kinds = (_SNAPSHOT, _DELTA, *kinds)
         self._points: deque[_Point[S]] = deque(maxlen=_KEPT)
 

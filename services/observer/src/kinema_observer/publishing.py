@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 
 import msgspec
 import structlog
 
-from kinema_core.events import ClusterDelta, ClusterObject, ClusterSnapshot, Event
+from kinema_core.events import ClusterDelta, ClusterObject, ClusterSnapshot, Event, ObserverHeartbeat
 from kinema_core.model.cluster import Cluster, StateGapError, all_objects, evolve, from_objects
 from kinema_core.runtime.bus import Bus, ConflictError, Damaged, Stored
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.faultpoint import faultpoint, register
-from kinema_observer.logic.changes import Changes, age_of, delta_of_changes, delta_of_contents, snapshot_due
+from kinema_observer.logic.changes import (
+    HEARTBEAT_EVERY,
+    Changes,
+    age_of,
+    delta_of_changes,
+    delta_of_contents,
+    snapshot_due,
+)
 
 register("observer.delta.published", "observer.snapshot.published")
 _KINDS = ("cluster-snapshot", "cluster-delta")
@@ -23,10 +30,11 @@ _KINDS = ("cluster-snapshot", "cluster-delta")
 
 @dataclass
 class _Stream:
-    """What is known of the stream: the last sequences of both subjects, and of the last snapshot version and time."""
+    """What is known of the stream: the last sequence of each subject, and version and time of the last snapshot."""
 
     deltas: int = 0
     snapshots: int = 0
+    heartbeats: int = 0
     snapshot_version: int = 0
     snapshot_time: datetime | None = None
     highest: int = 0
@@ -43,11 +51,19 @@ class StatePublisher:
         self._seconds = seconds
         self._stream = _Stream()
         self._cluster: Cluster | None = None
+        self._published: datetime | None = None
+        """When anything was last published."""
+        self._blind: tuple[str, ...] = ()
+        """The kinds that are said to be out of date, as of the last heartbeat."""
 
     @property
     def cluster(self) -> Cluster | None:
         """The state as published; None when there is none, or the stream is damaged."""
         return self._cluster
+
+    def age(self, now: datetime) -> timedelta:
+        """Return how long ago anything was published; 0 before that."""
+        return age_of(self._published or now, now)
 
     async def restore(self) -> None:
         """Fold what is in the stream.
@@ -57,14 +73,18 @@ class StatePublisher:
         """
         stream, cluster = _Stream(), None
         last = await self._bus.last("STATE", "cluster-snapshot")
+        beat = await self._bus.last("STATE", "observer-heartbeat")
         last_delta = await self._bus.last("STATE", "cluster-delta")
         stream.snapshots = last.sequence if last is not None else 0
+        stream.heartbeats = beat.sequence if beat is not None else 0
         stream.deltas = last_delta.sequence if last_delta is not None else 0
         start = last.sequence if isinstance(last, Stored) else 1
         async for item in self._bus.read("STATE", start=start, kinds=_KINDS):
             cluster = _folded(cluster, item, stream)
         if cluster is None and stream.highest:
             structlog.get_logger().warning("state stream is damaged: a new snapshot follows", version=stream.highest)
+        body = beat.event.body if isinstance(beat, Stored) else None
+        self._blind = body.blind if isinstance(body, ObserverHeartbeat) else ()
         self._stream, self._cluster = stream, cluster
 
     async def publish_contents(self, contents: Callable[[], Iterable[ClusterObject]], now: datetime) -> None:
@@ -96,6 +116,20 @@ class StatePublisher:
         if snapshot_due(deltas=deltas, age=age, every=self._every, seconds=self._seconds):
             await self._publish_snapshot(self._cluster, now, digest=False)
 
+    async def publish_heartbeat(self, blind: tuple[str, ...], now: datetime) -> None:
+        """Publish a heartbeat where nothing else was published recently, or where other kinds are `blind` than before.
+
+        Raises:
+            ConflictError: another process writes too: restore and try again. BusError: as the bus.
+        """
+        recent = self._published is not None and self.age(now) < HEARTBEAT_EVERY
+        if self._cluster is None or (recent and blind == self._blind):
+            return
+        body = ObserverHeartbeat(version=self._cluster.version, blind=blind)
+        event = self._event(body, f"heartbeat-after-{self._stream.heartbeats}", now)
+        self._stream.heartbeats = await self._bus.publish(event, expected_last=self._stream.heartbeats)
+        self._published, self._blind = now, blind
+
     async def mark(self, now: datetime) -> int:
         """Publish a delta without changes and return its version.
 
@@ -124,7 +158,7 @@ class StatePublisher:
         event = self._event(delta, f"delta-{delta.version}-{_digest(delta)}", now)
         self._stream.deltas = await self._bus.publish(event, expected_last=self._stream.deltas)
         faultpoint("observer.delta.published")
-        self._cluster = evolve(self._cluster, delta)
+        self._cluster, self._published = evolve(self._cluster, delta), now
         self._stream.highest = delta.version
 
     async def _publish_snapshot(self, cluster: Cluster, now: datetime, *, digest: bool) -> None:
@@ -135,9 +169,10 @@ class StatePublisher:
         self._stream.snapshots = await self._bus.publish(event, expected_last=self._stream.snapshots)
         faultpoint("observer.snapshot.published")
         self._stream.snapshot_version, self._stream.snapshot_time = cluster.version, now
+        self._published = now
         self._stream.highest = cluster.version
 
-    def _event(self, body: ClusterDelta | ClusterSnapshot, name: str, now: datetime) -> Event:
+    def _event(self, body: ClusterDelta | ClusterSnapshot | ObserverHeartbeat, name: str, now: datetime) -> Event:
         return origin(
             body,
             id_=f"{self._name}/observer/{name}",

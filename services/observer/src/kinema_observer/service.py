@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 import structlog
 
 from kinema_core.events import AnyBody, ClusterObject, IterationSkipped, IterationStarted, NodeDeletionRequested
 from kinema_core.model.cluster import Cluster
-from kinema_core.runtime.bus import Bus, BusUnavailableError, ConflictError, Stored
+from kinema_core.runtime.bus import Bus, BusUnavailableError, ConflictError, Stored, StreamResetError
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.health import Health
+from kinema_core.runtime.loop import LogFollower, LoopMetrics, Tenure, lead
 from kinema_observer.logic.changes import Changes
 from kinema_observer.logic.logview import KINDS, LogView, fold
 from kinema_observer.logic.loop import Memory, tick
 from kinema_observer.publishing import StatePublisher
 from kinema_observer.settings import Settings
+
+NAME: Final = "observer"
 
 register("observer.iteration.before-publish", "observer.iteration.published")
 
@@ -56,8 +59,9 @@ class Observer:
         )
         self._restored = False
         self._followed = False
+        self._metrics = LoopMetrics(health, NAME, self._name)
+        self._log_follower = LogFollower(bus, KINDS)
         self._view = LogView()
-        self._read = 0
         self._memory = Memory()
         self._log = structlog.get_logger()
 
@@ -67,8 +71,20 @@ class Observer:
         return self._publisher.cluster
 
     async def run(self) -> None:
-        """Tick for ever."""
-        while True:
+        """Observe whenever this process holds the lease, forever: two at once would undo each other's deltas."""
+        await lead(
+            self._bus,
+            NAME,
+            seconds=self._settings.lease_seconds,
+            act=self._act,
+            health=self._health,
+            metrics=self._metrics,
+        )
+
+    async def _act(self, tenure: Tenure) -> None:
+        """Tick until the lease is lost. Another process may have published before: begin from the streams."""
+        self._restored = self._followed = False
+        while tenure.lease.left() > 0:
             await self.tick()
             await self._clock.sleep(self._settings.tick_seconds)
 
@@ -81,7 +97,6 @@ class Observer:
         try:
             await self._observe()
             await self._decide()
-            self._health.started()
             self._health.report("streams", None)
         except (BusUnavailableError, ConflictError) as error:
             self._restored = self._followed = False
@@ -92,6 +107,8 @@ class Observer:
     async def _observe(self) -> None:
         """Publish what the source saw. Nothing before all kinds are listed: what is missing would seem deleted."""
         missing = self._source.missing()
+        blind = tuple(sorted(item.partition(":")[0] for item in missing))
+        self._metrics.blind_kinds.set(len(blind))
         self._health.report("kubernetes", "; ".join(missing) or None)
         if not self._restored:
             await self._publisher.restore()
@@ -104,6 +121,8 @@ class Observer:
         else:
             await self._publisher.publish_contents(self._source.contents, self._clock.now())
             self._followed = True
+        await self._publisher.publish_heartbeat(blind, self._clock.now())
+        self._metrics.state_age.set(self._publisher.age(self._clock.now()).total_seconds())
 
     async def _decide(self) -> None:
         await self._follow_log()
@@ -135,19 +154,17 @@ class Observer:
             await self._publish(decision.skip, f"skip-{decision.skip.version}-{self._view.sequence}", now)
 
     async def _follow_log(self) -> None:
-        """Fold what is new in the log. A damaged event is passed over: deadlines end what it would have ended."""
-        head = await self._bus.head("LOG")
-        if head < self._read:
-            self._log.warning(
-                "the log begins anew: iterations of the old one are forgotten", head=head, read=self._read
-            )
-            self._view, self._read = LogView(), 0
-        if head == self._read:
-            return
-        async for item in self._bus.read("LOG", start=self._read + 1, kinds=KINDS):
+        """Fold what is new in LOG. A damaged event is skipped: deadlines end what it would have ended."""
+        try:
+            await self._fold_log()
+        except StreamResetError:
+            self._view = LogView()
+            await self._fold_log()
+
+    async def _fold_log(self) -> None:
+        async for item in self._log_follower.read():
             if isinstance(item, Stored):
                 self._view = fold(self._view, item.sequence, item.event)
-        self._read = max(head, self._view.sequence)
 
     async def _publish(
         self,

@@ -18,6 +18,8 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """File with the cluster's address and credentials; empty: the service account of the pod we run in."""
     context: str = ""
     """Context in the kubeconfig; empty: its current one."""
+    lease_seconds: float = 9.0
+    """Real seconds after which another process may take over; whole seconds, at least 3."""
     tick_seconds: float = 1.0
     """How often changes are published and the observer loop decides."""
     usage_seconds: float = 15.0
@@ -37,6 +39,9 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if not 0 < getattr(self, name) <= _DAY:
                 message = f"{name} is {getattr(self, name)}: use more than 0 and at most a day ({_DAY})"
                 raise ValueError(message)
+        if self.lease_seconds < 3:
+            message = f"lease_seconds is {self.lease_seconds}: use 3 or more"
+            raise ValueError(message)
         if not 0 <= self.usage_seconds <= _DAY:
             message = f"usage_seconds is {self.usage_seconds}: use 0 (off) to a day ({_DAY})"
             raise ValueError(message)

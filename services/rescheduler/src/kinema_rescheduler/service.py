@@ -27,20 +27,21 @@ from kinema_core.events import (
     StepSucceeded,
 )
 from kinema_core.model.cluster import Cluster
-from kinema_core.runtime.bus import Bus, BusError, BusUnavailableError, ConflictError, Lease, LeaseLostError
+from kinema_core.runtime.bus import Bus, BusUnavailableError, ConflictError, Lease, LeaseLostError
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.health import Health
+from kinema_core.runtime.loop import LoopMetrics, StateReader, Tenure, lead
 from kinema_core.runtime.serve import patiently
 from kinema_rescheduler.effects import Effects
 from kinema_rescheduler.errors import ATTACHED, EffectError, PassingError
 from kinema_rescheduler.journal.decisions import NAME, decided, event_of, outcome_name
 from kinema_rescheduler.journal.execution import Execution, Progress
-from kinema_rescheduler.journal.reading import Reading
+from kinema_rescheduler.journal.reading import LogReader, fold_state
 from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Order
 from kinema_rescheduler.kubernetes.recorder import Background, Tell, log_event, nobody
 from kinema_rescheduler.leadership.fence import Fence
-from kinema_rescheduler.providers.base import Provider
+from kinema_rescheduler.providers.base import Catalog, Provider
 from kinema_rescheduler.providers.catalog import catalog_event
 from kinema_rescheduler.settings import Settings
 
@@ -121,7 +122,17 @@ class Rescheduler:
         self._fence = ties.fence
         self._claim = ties.claim
         self._tell = ties.tell
-        self._reading = Reading(bus, clock, health, max_state_age_seconds=settings.max_state_age_seconds)
+        self._metrics = LoopMetrics(health, NAME, settings.runtime.cluster)
+        self._reading = LogReader(bus)
+        self._state = StateReader(
+            bus,
+            clock,
+            initial=Cluster(),
+            fold=fold_state,
+            max_age_seconds=settings.max_state_age_seconds,
+            health=health,
+            metrics=self._metrics,
+        )
         self._effects = Effects(
             writer=writer, provider=provider, clock=clock, report=lambda problem: health.report("effects", problem)
         )
@@ -132,66 +143,43 @@ class Rescheduler:
         self._decided_on: tuple[int, int, datetime] | None = None
         """Log position, state version and time of the last decision."""
         self._catalog_due: datetime | None = None
+        self._catalog_reading: asyncio.Task[Catalog] | None = None
 
     async def run(self) -> None:
-        """Wait for the lease, act under it, for ever; on cancellation let running effects end and give it up."""
-        self._health.started()
-        while True:
-            lease = await patiently(lambda: self._bus.acquire(NAME, self._settings.lease_seconds))
-            if lease is None:
-                await asyncio.sleep(self._settings.lease_seconds / 3)
-                continue
-            _LOG.info("lease taken", revision=lease.revision)
-            self._fence.hold(lease)
-            await self._lead(lease)
+        """Carry out plans whenever this process holds the lease, forever; when canceled, let running effects end."""
+        await lead(
+            self._bus,
+            NAME,
+            seconds=self._settings.lease_seconds,
+            act=self._act,
+            health=self._health,
+            metrics=self._metrics,
+        )
 
-    async def _lead(self, lease: Lease) -> None:
-        """Act until the lease is lost."""
-        renewing = asyncio.create_task(self._renew(lease))
+    async def _act(self, tenure: Tenure) -> None:
+        """Act until the lease is lost; then no effect that it covered goes on."""
+        lease = tenure.lease
+        self._fence.hold(lease)
         claiming = asyncio.create_task(self._claim.keep(lambda problem: self._health.report("claim", problem)))
         try:
-            while not renewing.done() and lease.left() > 0:
+            while lease.left() > 0:
                 if claiming.done():
-                    claiming.result()  # a bug in it is ours to die of: without a claim nothing would be written again
+                    claiming.result()  # without the claim nothing is written: end with its error
                 try:
                     await self.tick(lease)
                 except BusUnavailableError as error:
                     _LOG.warning("broker unreachable", error=str(error))
-                except LeaseLostError as error:
-                    _LOG.warning("lease lost", reason=str(error))
-                    return
                 await self._pause()
-            _LOG.warning("lease lost", reason="not renewed in time")
         except asyncio.CancelledError:
-            if self._tasks:
+            if self._tasks and not tenure.lost:
                 await asyncio.wait(self._tasks.values(), timeout=self._settings.grace_seconds)
             raise
         finally:
-            renewing.cancel()
             claiming.cancel()
             await self._drop_tasks()
-            with suppress(BusError):
-                await lease.release()
-            if self._reading.journal.active is None:  # else nobody but us shall come between two steps of a plan
+            if self._reading.journal.active is None:  # no other Kinema may come between two steps of a plan
                 with suppress(EffectError):
                     await self._claim.release()
-
-    async def _renew(self, lease: Lease) -> None:
-        """Renew until somebody else has it or its time has run out; then no effect that it covered goes on."""
-        try:
-            while (left := lease.left()) > 0:
-                await asyncio.sleep(min(left, self._settings.lease_seconds / 4))
-                try:
-                    async with asyncio.timeout(max(0.0, lease.left())):
-                        await lease.renew()
-                except (LeaseLostError, TimeoutError):
-                    return
-                except BusUnavailableError as error:
-                    _LOG.warning("lease not renewed", error=str(error), left=round(lease.left(), 1))
-        finally:
-            # Here and not in the loop: that waits while an outcome cannot be written down.
-            for task in self._tasks.values():
-                task.cancel()
 
     async def _pause(self) -> None:
         if self._tasks:
@@ -202,6 +190,9 @@ class Rescheduler:
             await asyncio.sleep(self._settings.tick_seconds)
 
     async def _drop_tasks(self) -> None:
+        if self._catalog_reading is not None:
+            self._catalog_reading.cancel()
+            self._catalog_reading = None
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -217,9 +208,10 @@ class Rescheduler:
         """
         self._reap()
         async with self._writing:
-            await self._reading.read()
+            if not await self._reading.read():
+                await self._drop_tasks()  # their plans are not in the log
             self._check_fencing(lease)
-            known = await self._reading.state()
+            known = await self._state.read()
             if known is None:
                 return
             cluster, version = known
@@ -277,15 +269,24 @@ class Rescheduler:
             log_event(event)
             self._tell(event, None, background)
             if isinstance(event.body, ExecutionCompleted | ExecutionAborted):
+                self._metrics.execution_ended("completed" if isinstance(event.body, ExecutionCompleted) else "aborted")
                 self._fault(f"rescheduler.{_kind(event)}.done")
 
     async def _keep_catalog(self, cluster: Cluster) -> None:
-        """Publish what the provider sells, at start and whenever it has changed."""
-        now = self._clock.now()
-        if self._catalog_due is not None and now < self._catalog_due:
+        """Publish what the provider sells, at start and whenever it has changed.
+
+        The provider may take minutes. Neither decisions nor outcomes wait for it.
+        """
+        now, reading = self._clock.now(), self._catalog_reading
+        if reading is None:
+            if self._catalog_due is None or now >= self._catalog_due:
+                self._catalog_reading = asyncio.create_task(self._provider.catalog())
             return
+        if not reading.done():
+            return
+        self._catalog_reading = None
         try:
-            catalog = await self._provider.catalog()
+            catalog = reading.result()
         except EffectError as error:
             self._health.report("provider", str(error))
             return
@@ -327,6 +328,7 @@ class Rescheduler:
         )
         async with self._writing:
             await patiently(lambda: self._bus.publish(event))
+        self._metrics.step_ended(kind, body.outcome if isinstance(body, StepSucceeded) else "failed")
         log_event(event)
         self._tell(event, progress.step, Background(execution.plan, cluster))
         self._fault(f"rescheduler.{kind}.done")

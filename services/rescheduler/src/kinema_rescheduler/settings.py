@@ -80,9 +80,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Real seconds between two looks at the streams."""
     grace_seconds: float = 5.0
     """Real seconds that running effects have to end when the service is told to stop."""
-    max_state_age_seconds: float = 900.0
-    """Cluster seconds without any observation after which nothing more is decided. A quiet cluster's observer tells
-    usage every 15 seconds and, where there is no metrics API, restates the cluster every ten minutes."""
+    max_state_age_seconds: float = 60.0
+    """Cluster seconds without an observation after which nothing is decided. The observer of a quiet cluster publishes
+    a heartbeat every 15 seconds, so that three may be lost."""
     catalog_seconds: float = 300.0
     """Cluster seconds between two looks at the provider's catalog."""
 

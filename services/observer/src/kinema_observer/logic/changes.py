@@ -14,6 +14,8 @@ Changes: TypeAlias = Mapping[tuple[str, str], ClusterObject | None]
 
 SNAPSHOT_AT_LEAST: Final = timedelta(hours=12)
 """A snapshot is stated again at least this often, so that the stream's retention never leaves readers without one."""
+HEARTBEAT_EVERY: Final = timedelta(seconds=15)
+"""A heartbeat follows when nothing else was published for so long: a quarter of the age at which readers stop."""
 
 
 def delta_of_changes(cluster: Cluster, changes: Changes) -> ClusterDelta | None:
