@@ -23,7 +23,7 @@ help: ## list the verbs
 
 .venv/.ready: pyproject.toml uv.lock $(MEMBERS) | $(filter .tools/bin/uv,$(UV))
 	$(UV) sync --locked --quiet
-	.venv/bin/python -c 'from kinema_optimizer.search.kernels import warm; warm(3)' # compiles, half a minute once
+	.venv/bin/python -m kinema_optimizer.search.kernels # compiles, half a minute once
 	touch $@
 
 demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/

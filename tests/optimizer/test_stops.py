@@ -19,7 +19,19 @@ from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.solvers import stopping
 from kinema_optimizer.solvers.mip import Model, solve
-from kinema_optimizer.solvers.stopping import PRICING, ClockStop, RecordedStop, StopRule, WorkStop
+from kinema_optimizer.solvers.stopping import (
+    BEGIN,
+    BUILD,
+    KERNELS,
+    ORDER,
+    PRICING,
+    WAVE,
+    ClockStop,
+    Deadline,
+    RecordedStop,
+    StopRule,
+    WorkStop,
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +48,12 @@ def solved(problem: Compiled, stop: StopRule) -> Result:
 
 def recorded(result: Result) -> Solve:
     """What a plan records of a solve."""
-    return Solve(seconds=1.0, first_feasible_seconds=0.1, method=result.method, seed=0, stops=result.stops)
+    return solve_with(result.stops)
+
+
+def solve_with(stops: tuple[Stop, ...]) -> Solve:
+    """A recorded solve that stopped there."""
+    return Solve(seconds=1.0, first_feasible_seconds=0.1, method="", seed=0, stops=stops)
 
 
 @pytest.mark.parametrize("callbacks", [1, 12])
@@ -93,6 +110,10 @@ class Clock:
     def monotonic(self) -> float:
         """See `time.monotonic`."""
         return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """See `time.sleep`."""
+        self.now += seconds
 
 
 @pytest.fixture
@@ -151,13 +172,85 @@ def test_time_is_left_to_price_rules() -> None:
     assert stop.ends(1) is None
 
 
-def test_rules_are_priced_even_where_the_search_took_too_long() -> None:
-    """The share of time for what rules cost begins when they are looked at."""
-    stop = ClockStop(1e-6, pricing=1e9)
+def test_rules_are_not_priced_after_the_limit(clock: Clock) -> None:
+    """A search that took too long leaves no time to price rules: that belongs to the limit, too."""
+    stop = ClockStop(10, pricing=0.1)
     stop.begin("last")
+    clock.now = 10.1
     assert stop.ends(1) == "time-limit"
     stop.begin(PRICING)
+    assert stop.ends(0, PRICING) == "time-limit"
+
+
+def test_the_limit_counts_from_when_the_command_began(clock: Clock) -> None:
+    """A command that took 4 of 10 s to read its input has 6 s left."""
+    clock.now = 104.0
+    deadline = Deadline(10, began=100.0)
+    assert deadline.left() == 6.0
+    stop = ClockStop(deadline)
+    stop.begin("last")
+    clock.now = 106.9
     assert stop.ends(1) is None
+    clock.now = 110.0
+    assert stop.ends(2) == "time-limit"
+
+
+def test_a_search_leaves_time_to_order_and_check_its_plan(clock: Clock) -> None:
+    """What comes after a search takes longer the longer the model took to build: three times that is kept for it."""
+    stop = ClockStop(10)
+    stop.begin(BUILD)
+    clock.now = 2.0
+    stop.ends(0)
+    stop.begin("last")
+    clock.now = 2.9
+    assert stop.ends(1) is None
+    clock.now = 4.0
+    assert stop.ends(2) == "time-limit"
+
+
+def test_no_search_begins_that_would_be_late(clock: Clock) -> None:
+    """A model that took 5 s of 10 s to build is not searched, one that took 1 s is; a replay does the same."""
+    for built, over in ((5.0, True), (1.0, False)):
+        clock.now = 0.0
+        stop = ClockStop(10)
+        stop.begin(BUILD)
+        clock.now = built
+        stop.ends(0)
+        assert stop.noted(BEGIN)(BEGIN) is over
+        assert RecordedStop(solve_with(stop.notes)).noted(BEGIN)(BEGIN) is over
+
+
+def test_an_order_ends_where_the_recorded_one_ended(clock: Clock) -> None:
+    """Of two orders that the clock ends in different waves, each ends in its wave in a replay, and stays over."""
+    stop = ClockStop(10)
+    waves = []
+    for begins in (0.0, 11.0):
+        clock.now = begins
+        over = stop.noted(ORDER)
+        count = 0
+        while not over(WAVE):
+            clock.now += 2.0
+            count += 1
+        assert over(WAVE)
+        waves.append(count)
+    assert waves[0] > waves[1]
+    replay = RecordedStop(solve_with(stop.notes))
+    for wave in waves:
+        over = replay.noted(ORDER)
+        assert [over(WAVE) for _ in range(wave + 2)] == [False] * wave + [True] * 2
+
+
+def test_what_is_not_ready_is_waited_for_only_for_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After eight of ten seconds a solve goes on without; a replay goes on without, too, though all is ready there."""
+    clock = Clock()
+    monkeypatch.setattr(stopping, "time", clock)
+    late, soon = ClockStop(10), ClockStop(10)
+    assert not late.waits(KERNELS, lambda: clock.now > 8.5)
+    assert clock.now == pytest.approx(8, abs=0.1)
+    clock.now = 0.0
+    assert soon.waits(KERNELS, lambda: clock.now > 3)
+    assert not RecordedStop(solve_with(late.notes)).waits(KERNELS, lambda: True)
+    assert RecordedStop(solve_with(soon.notes)).waits(KERNELS, lambda: True)
 
 
 def test_a_cancelled_solve_ends_at_its_next_callback(hard: Compiled) -> None:

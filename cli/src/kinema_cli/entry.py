@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from pathlib import Path
 
 
 def run() -> None:
     """Entry point of `kinema` and `kubectl-kinema`."""
+    began = time.monotonic()  # a time limit counts from here, before anything is imported
     try:
         from kinema_cli.main import app
 
-        app(prog_name=Path(sys.argv[0]).name)
+        app(prog_name=Path(sys.argv[0]).name, obj=began)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kinema_core.events import Offer, Plan
     from kinema_optimizer.request.objective import Window
     from kinema_optimizer.settings import PlanningSettings
+    from kinema_optimizer.solvers.stopping import Deadline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +46,12 @@ class PlanOptions:
     workers: int = 2
     output: Format = Format.TABLE
     html: Path | None = None
+    began: float | None = None
+    """`time.monotonic()` when the command began, from which the time limit counts; by default it begins now."""
 
 
 def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
+    command: typer.Context,
     catalog: Annotated[Path, typer.Option("--catalog", help="CSV of machine types with their prices.")],
     snapshot: SnapshotFile = None,
     context: ContextName = None,
@@ -56,7 +60,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         str,
         typer.Option("--objective", help="cost or energy; with :60 nodes are filled to 60 percent at most."),
     ] = "cost",
-    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds for the solver.")] = 30.0,
+    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds for the whole command.")] = 30.0,
     move_jobs: MoveJobs = False,
     allow_spot: AllowSpot = False,
     move_price: Annotated[
@@ -92,6 +96,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         workers=workers,
         output=output,
         html=html,
+        began=command.obj,
     )
     raise typer.Exit(run_plan(options))
 
@@ -101,7 +106,9 @@ def run_plan(options: PlanOptions) -> int:
     from kinema_cli.plan.offer_gaps import say_what_offers_lack
     from kinema_core.model.catalog import PriceError
     from kinema_optimizer.errors import OptimizerError
+    from kinema_optimizer.solvers.stopping import Deadline
 
+    deadline = Deadline(options.time_limit, began=options.began)
     try:
         settings = planning_settings(options)
         check_output(options.html, "--html")
@@ -109,7 +116,7 @@ def run_plan(options: PlanOptions) -> int:
         offers = offers_of(options.catalog, found)
         say_what_is_left_out(found)
         say_what_offers_lack(found, offers)
-        made = _solve(found, offers, settings)
+        made = _solve(found, offers, settings, deadline)
     except UsageError as error:
         complain(str(error))
         return 2
@@ -165,15 +172,17 @@ def _windows(options: PlanOptions) -> tuple[Window, ...]:
     return (window,)
 
 
-def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSettings) -> Plan:
+def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSettings, deadline: Deadline) -> Plan:
     from kinema_cli.plan.progress import told
-    from kinema_optimizer.planning.planner import plan_for
+    from kinema_optimizer.planning.planner import PRICING_SHARE, plan_for
+    from kinema_optimizer.solvers.stopping import ClockStop
 
     nodes, pods = counted(len(snapshot.cluster.nodes), "node"), counted(len(snapshot.cluster.pods), "pod")
     said = f"planning for {nodes} and {pods}, up to {settings.time_limit_seconds:g} s"
     unit = "W" if settings.objective(snapshot.now).kind == "energy" else "USD/h"
     with told(said, unit) as progress:
-        return plan_for(snapshot.cluster, offers, now=snapshot.now, settings=settings, progress=progress)
+        stop = ClockStop(deadline, pricing=PRICING_SHARE)
+        return plan_for(snapshot.cluster, offers, now=snapshot.now, settings=settings, stop=stop, progress=progress)
 
 
 def _print(made: Plan, snapshot: Snapshot, *, form: Format, settings: PlanningSettings, prices: str) -> None:

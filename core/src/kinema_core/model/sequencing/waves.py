@@ -21,7 +21,7 @@ is taken. When all moves go into free room, this takes one wave, and time O(n lo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -65,6 +65,7 @@ def order_transition(
     *,
     now: datetime,
     options: MobilityOptions = _DEFAULTS,
+    over: Callable[[], bool] = lambda: False,
 ) -> Transition:
     """Waves for a plan that is valid for exactly this cluster; see the module for what they keep.
 
@@ -74,6 +75,7 @@ def order_transition(
         offers: machines on sale, for temporary nodes.
         now: the cluster's time; which nodes take pods depends on it.
         options: as the plan was made with.
+        over: whether the time is over, asked in every wave; then every pod that is not in place is stuck.
     """
     sold, facts = tuple(offers), mobility(cluster, now, options)
     movers = movers_of(plan, cluster)
@@ -83,7 +85,7 @@ def order_transition(
     def attempt(hopeless: Collection[str]) -> tuple[Transition, tuple[str, ...]]:
         yard = Yard(plan, cluster, sold, facts, options)
         course = Course(cluster, movers, yard, emptied=left, floors=Floors(cluster, unplaced))
-        stalled = _run(course, Detours(course, movers, hopeless))
+        stalled = _run(course, Detours(course, movers, hopeless), over)
         if not course.over:
             return Transition((), (), stuck=_waiting(course)), stalled
         steps = [*course.steps, *_boots(plan, yard, course.steps), *_deletes(left, movers, course.steps)]
@@ -91,17 +93,17 @@ def order_transition(
         return Transition(tuple(steps), tuple(yard.temporary)), stalled
 
     found, stalled = attempt(())
-    if found.stuck or not stalled:
+    if found.stuck or not stalled or over():
         return found
     # Those who were left when nobody could go on would have been left anyway: let them make way from the beginning.
     sooner, _ = attempt(frozenset(stalled))
     return min(found, sooner, key=_effort)
 
 
-def _run(course: Course, detours: Detours) -> tuple[str, ...]:
+def _run(course: Course, detours: Detours, over: Callable[[], bool]) -> tuple[str, ...]:
     """Move until everybody is in place or nobody can; gives those who waited when, for the first time, nobody could."""
     stalled: tuple[str, ...] = ()
-    while not course.over:
+    while not course.over and not over():
         moved = course.go()
         if moved:
             detours.foresee()

@@ -27,6 +27,7 @@ from kinema_optimizer.planning.naming import Outcome, keeping, nothing, without_
 from kinema_optimizer.planning.plan import build_plan
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.request.objective import MICRO
+from kinema_optimizer.solvers.stopping import ORDER, WAVE, Over, StopRule
 
 ATTEMPTS: Final = 8
 """How often moves without an order are taken out before nothing is moved at all."""
@@ -70,29 +71,45 @@ def counting(plan: Plan, stuck: Collection[str]) -> Plan:
     return msgspec.structs.replace(plan, figures=FrozenMap(figures)) if stuck else plan
 
 
-def ordered(problem: Compiled, outcome: Outcome) -> tuple[Plan, frozenset[str]]:
-    """The plan with its steps in waves, and the pods whose moves had no order at first: such moves are taken out.
+def ordered(problem: Compiled, outcome: Outcome, stop: StopRule) -> tuple[Plan, frozenset[str]]:
+    """Return the plan with its steps in waves, and the pods whose moves had no order at first.
 
-    Where that does not help, nobody moves, and only those who wait are seated.
+    Such moves are taken out. Where that does not help, or there is no time for it, no pod moves and only pending pods
+    get a place.
     """
     first: frozenset[str] = frozenset()
+    over = stop.noted(ORDER)
     for _ in range(ATTEMPTS):
-        plan, stuck = attempt(problem, outcome)
+        if over(ORDER):
+            break
+        plan, stuck = attempt(problem, outcome, over)
         if not stuck:
             return plan, first
+        if over(WAVE):
+            break
         first = first or frozenset(stuck)
         if outcome.targets.keys().isdisjoint(stuck):  # who was seated last has no order with what the others do
             break
         outcome = without_moves(problem, outcome, stuck)
+    return unmoved(problem), first
+
+
+def unmoved(problem: Compiled) -> Plan:
+    """Return the plan that moves no pod and gives a place to each pending pod that can have one."""
     plan, stuck = attempt(problem, nothing(problem))
-    return (build_plan(problem, nothing(problem)) if stuck else plan), first
+    return build_plan(problem, nothing(problem)) if stuck else plan
 
 
-def attempt(problem: Compiled, outcome: Outcome) -> tuple[Plan, tuple[str, ...]]:
-    """The plan with its steps, and the pods whose moves have no order, or none within the limit: who makes stops."""
+def attempt(problem: Compiled, outcome: Outcome, over: Over = lambda _: False) -> tuple[Plan, tuple[str, ...]]:
+    """Return the plan with its steps, and the pods whose moves have no order, or none within the limit on moves.
+
+    Where the time is `over`, all pods that have no order until then are among these.
+    """
     asked = problem.question
     plan = _complete(problem, outcome)
-    transition = order_transition(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
+    transition = order_transition(
+        plan, asked.cluster, asked.offers, now=asked.now, options=asked.options, over=lambda: over(WAVE)
+    )
     found = with_steps(plan, transition)
     if transition.stuck or not _excess(problem, found):
         return found, transition.stuck

@@ -19,9 +19,18 @@ from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.exact.thesis_model import LiteralResult, solve_literal
 from kinema_optimizer.planning.naming import nothing, of_packing, of_solution
-from kinema_optimizer.planning.ordering import ATTEMPTS, attempt, counting, exceeds, ordered, rank
+from kinema_optimizer.planning.ordering import ATTEMPTS, attempt, counting, exceeds, ordered, rank, unmoved
 from kinema_optimizer.planning.plan import concluded
-from kinema_optimizer.planning.portfolio import Answer, is_dense, left_out, node_cost, plainly, solved, without_moves_of
+from kinema_optimizer.planning.portfolio import (
+    UNSEARCHED,
+    Answer,
+    is_dense,
+    left_out,
+    node_cost,
+    plainly,
+    solved,
+    without_moves_of,
+)
 from kinema_optimizer.planning.rule_prices import rule_prices
 from kinema_optimizer.planning.unplaceable import with_waiting
 from kinema_optimizer.planning.watch import Watch
@@ -31,11 +40,12 @@ from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import without_placeholders_in
 from kinema_optimizer.request.objective import MICRO, Objective, lowers, objective_at, raised, rising, worth
 from kinema_optimizer.request.restate import Frame, framed
+from kinema_optimizer.search import kernels
 from kinema_optimizer.search.progress import IncumbentReport, Report
 from kinema_optimizer.search.search import Wish
 from kinema_optimizer.search.tasks import Crew
 from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import ClockStop, StopRule, within
+from kinema_optimizer.solvers.stopping import BUILD, KERNELS, ORDER, WAVE, ClockStop, StopRule, WorkStop, within
 
 PRICING_SHARE: Final = 0.1
 """Of the time limit: on large clusters the search would leave none to tell what rules cost."""
@@ -77,11 +87,12 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     stop = stop or ClockStop(settings.time_limit_seconds, pricing=PRICING_SHARE)
     watch = Watch()
     asked = _Asked(cluster, offers, now, settings, mode)
-    made = _no_dearer(asked, forecasts, crew, stop, watch.reporting(progress))
-    made = made.of(*_worthwhile(asked, forecasts, made.task, made.plan))
+    made = _no_dearer(asked, forecasts, crew, stop, watch.reporting(progress, stop))
+    made = made.of(*_worthwhile(asked, forecasts, made.task, made.plan), stop)
     task, answer = made.task, made.answer
     binding, looked = rule_prices(task.problem, made.first, stop)
-    solve = watch.solve(replace(answer, stops=(*answer.stops, looked)), stop.recorded, settings.seed)
+    stops = (*answer.stops, *stop.notes, looked)
+    solve = watch.solve(replace(answer, stops=stops), stop.recorded, settings.seed)
     plan = msgspec.structs.replace(made.plan, constraint_costs=binding, solve=solve)
     return task.concluded(plan, lower_bound=answer.lower_bound, proven=answer.proven)
 
@@ -106,7 +117,7 @@ def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are nam
     task = asked.task(forecasts)
     given = incumbent.answer
     outcome = of_packing(task.problem, given) if isinstance(given, Solution) else of_solution(task.problem, given)
-    task, plan = _worthwhile(asked, forecasts, task, ordered(task.problem, outcome)[0])
+    task, plan = _worthwhile(asked, forecasts, task, ordered(task.problem, outcome, WorkStop(0))[0])
     return task.concluded(msgspec.structs.replace(plan, solve=solve), lower_bound=incumbent.bound, proven=False)
 
 
@@ -148,11 +159,12 @@ class _Made:
     answer: Answer
     plan: Plan
 
-    def of(self, task: _Task, plan: Plan) -> _Made:
+    def of(self, task: _Task, plan: Plan, stop: StopRule) -> _Made:
         """Return the same with another plan; what was proven of a task with other requests is proven no more."""
         if plan is self.plan:
             return self
-        bound = min(self.answer.lower_bound, lower_bound(task.problem.relaxed).value)
+        known = stop.waits(KERNELS, kernels.ready)
+        bound = min(self.answer.lower_bound, lower_bound(task.problem.relaxed).value) if known else 0
         answer = replace(self.answer, lower_bound=bound, proven=False)
         return _Made(task, replace(self.first, least=None), answer, plan)
 
@@ -166,13 +178,16 @@ def _no_dearer(
     that takes room that is not there, it is bought, whatever is there after it. Nothing asks for that: the next plan
     may lower them.
     """
+    stop.begin(BUILD)
     task = asked.task(forecasts)
+    stop.ends(0)
     if not lowers(task.problem.resizes) or not is_dense(task.problem):  # the search of a large one uses up the time
         return _made(task, asked.wish(task, crew), stop, report)
     with stop.part(LOWERED_SHARE):
         made = _made(task, asked.wish(task, crew), stop, report)
     task = asked.task(raised(forecasts))
-    if worth(made.plan) <= (False, 0, lower_bound(task.problem.relaxed).value):
+    known = stop.waits(KERNELS, kernels.ready)
+    if known and worth(made.plan) <= (False, 0, lower_bound(task.problem.relaxed).value):
         return made
     with stop.within(UNLOWERED):
         other = _made(task, asked.wish(task, crew), stop, lambda _: None)
@@ -237,6 +252,8 @@ def _unplaced(plan: Plan) -> frozenset[str]:
 def _made(task: _Task, wish: Wish, stop: StopRule, report: Report) -> _Made:
     """The best plan of a task."""
     first = solved(task.problem, wish, stop, report)
+    if first.method == UNSEARCHED:
+        return _Made(task, first, first, unmoved(task.problem))
     answer, plan, stuck = _in_waves(task.problem, first, wish=wish, stop=stop, report=report)
     # The next best answer of the exact model can be a poor one: is a plan from which moves can be taken out cheaper?
     if plan is None or (answer.shuffles and answer is not first and _is_dearer(task.problem, plan, first)):
@@ -245,7 +262,7 @@ def _made(task: _Task, wish: Wish, stop: StopRule, report: Report) -> _Made:
             plain = plainly(task.problem, wish, stop, report)
             stops += plain.stops
         bound = max(plain.lower_bound, answer.lower_bound)
-        other, _ = ordered(task.problem, plain.outcome)
+        other, _ = ordered(task.problem, plain.outcome, stop)
         if plan is None or rank(task.problem, other) < rank(task.problem, plan):
             answer, plan = plain, other
         answer = replace(answer, lower_bound=bound, stops=stops)
@@ -327,16 +344,21 @@ def _in_waves(
     """
     first: frozenset[str] = frozenset()
     for _ in range(ATTEMPTS if answer.shuffles else 0):
-        plan, stuck = attempt(problem, answer.outcome)
+        over = stop.noted(ORDER)
+        if over(ORDER):
+            return answer, unmoved(problem), frozenset()
+        plan, stuck = attempt(problem, answer.outcome, over)
         if not stuck:
             return answer, plan, first
+        if over(WAVE):
+            return answer, unmoved(problem), frozenset()
         first = first or frozenset(stuck)
         answer = without_moves_of(problem, answer, stuck, wish=wish, stop=stop, report=report)
         if not answer.shuffles:
             break
     if answer.shuffles:
         return answer, None, first
-    plan, stuck_too = ordered(problem, answer.outcome)
+    plan, stuck_too = ordered(problem, answer.outcome, stop)
     return answer, plan, first or stuck_too
 
 
@@ -361,7 +383,7 @@ def _with_some_unmoved(
         problem = compiled(replace(problem.question, unmoved=problem.question.unmoved | stuck))
         with stop.within(f"held-{turn}-"):
             again = solved(problem, wish, stop, lambda _: None)
-        plan, stuck = ordered(problem, again.outcome)
+        plan, stuck = ordered(problem, again.outcome, stop)
         better = rank(problem, plan) < rank(problem, best)
         # What the first answer proves holds for every plan; what is proven with pods held does not.
         stops, chosen = (*answer.stops, *within(f"held-{turn}-", again.stops)), again if better else answer

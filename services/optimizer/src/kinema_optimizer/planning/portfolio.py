@@ -24,21 +24,23 @@ from kinema_optimizer.exact.build import exact_instance, relocation
 from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import Below, ExactResult, solve_below, solve_exact
-from kinema_optimizer.planning.naming import Outcome, in_turn, new_names, of_packing, of_solution
+from kinema_optimizer.planning.naming import Outcome, in_turn, new_names, nothing, of_packing, of_solution
 from kinema_optimizer.planning.preferences import points_given_up, preferred
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import losses
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import NAMESPACE
+from kinema_optimizer.search import kernels
 from kinema_optimizer.search.progress import Progress, Report
 from kinema_optimizer.search.search import Wish, placed_as_it_is, search
-from kinema_optimizer.solvers.stopping import StopRule
+from kinema_optimizer.solvers.stopping import BEGIN, KERNELS, StopRule
 
 SOON: Final = 2000
 """Callbacks of the solver after which a least cost is not waited for any longer."""
 SEARCHED: Final = 0.3
 """Part of the time for the search where the exact model goes on from what it found."""
 SEARCH: Final = "assignment bound, column generation, neighbourhood search"
+UNSEARCHED: Final = "none: the time was over"
 _DENSE: Final = 12_000
 """Nodes and machines times classes up to which the dense form is made."""
 
@@ -97,6 +99,8 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
     Of equally good answers one whose moves can be taken out one by one is taken: they may have no order. The search
     uses the time that exact models leave without a proof.
     """
+    if stop.noted(BEGIN)(BEGIN):
+        return unsearched(problem)
     vain: list[Stop] = []
     exact = _exactly(problem, stop, vain)
     answers = [] if exact is None else [exact]
@@ -183,8 +187,15 @@ def _suffices(problem: Compiled, answer: Answer, wish: Wish) -> bool:
     return proven and not _rank(problem, answer.outcome, wish)[0]
 
 
+def unsearched(problem: Compiled) -> Answer:
+    """Return the answer that moves no pod, for a solve without the time or the kernels for a search."""
+    return Answer(nothing(problem), lower_bound=0, proven=False, method=UNSEARCHED, stops=())
+
+
 def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
-    """The answer of the search; where its moves have no order, fewer of them have."""
+    """Return the answer of the search; where its moves have no order, fewer of them have."""
+    if not stop.waits(KERNELS, kernels.ready):
+        return unsearched(problem)
     found = search(problem.packing, problem.relaxed, wish, stop, report)
     # Where machines are few, some pods that are to be replaced may have got none: the dense form's first plan has them.
     sound = not (is_dense(problem) and losses(problem.packing, found.packing.unplaced)[0])

@@ -34,7 +34,8 @@ from kinema_optimizer.planning.portfolio import SOON, Answer, least_cost
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import FLOOR, NAMESPACE, ROOM, USABLE
-from kinema_optimizer.solvers.stopping import PRICING, StepStop, StopRule
+from kinema_optimizer.search import kernels
+from kinema_optimizer.solvers.stopping import KERNELS, PRICING, StepStop, StopRule
 
 MICRO: Final = 1_000_000
 SINGLES: Final = 12
@@ -272,6 +273,7 @@ def rule_prices(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tupl
 
     Where the exact model has proven the plan the bound is the least cost, which it knows without each constraint too.
     """
+    known = answer.least is not None or stop.waits(KERNELS, kernels.ready)
     stop.begin(PRICING)
 
     def bound(question: Question) -> int | None:
@@ -281,14 +283,14 @@ def rule_prices(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tupl
         found = least_cost(question, step)
         return None if step.given_up else answer.least if found is None else found
 
-    ended = stop.ends(0)
-    if ended is not None:
-        return (), Stop(reason=ended, phase=PRICING, iteration=0)
+    ended = stop.ends(0, PRICING)
+    if ended is not None or not known:
+        return (), Stop(reason=ended or "time-limit", phase=PRICING, iteration=0)
     relaxations = constraint_relaxations(problem.question)
     base = answer.least
     if base is None:
         base = lower_bound(problem.relaxed).value if relaxations else 0
-    found, looked = prices_of(relaxations, base=base, value=bound, ends=lambda n: stop.ends(n) is not None)
+    found, looked = prices_of(relaxations, base=base, value=bound, ends=lambda n: stop.ends(n, PRICING) is not None)
     if looked == len(relaxations):
         return found, Stop(reason="optimal", phase=PRICING, iteration=looked + 1)
     # A replay ends before the one that was begun in vain: before the first of all, 1, it asks as 0.

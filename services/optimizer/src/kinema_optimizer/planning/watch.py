@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kinema_core.events import Solve
 from kinema_optimizer.planning.portfolio import Answer
 from kinema_optimizer.search.progress import Progress, Report
+from kinema_optimizer.solvers.stopping import StopRule
 
 
 @dataclass
@@ -20,13 +21,13 @@ class Watch:
     def __post_init__(self) -> None:
         self._began = time.perf_counter()
 
-    def reporting(self, progress: Report | None) -> Report:
-        """Notes when the first plan is there, and passes everything on."""
+    def reporting(self, progress: Report | None, stop: StopRule) -> Report:
+        """Note when the first plan is there, and pass everything on, with what the stop rule has noted by then."""
 
         def report(news: Progress) -> None:
             self._feasible = self._feasible or time.perf_counter() - self._began
             if progress is not None:
-                progress(news)
+                progress(replace(news, stops=(*stop.notes, *news.stops)))
 
         return report
 

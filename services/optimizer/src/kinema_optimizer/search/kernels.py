@@ -1,12 +1,24 @@
 """All compiled loops of the search.
 
-numba compiles them once per machine and keeps the result beside their files, or in `NUMBA_CACHE_DIR` where that is set.
+numba compiles them once per machine, in half a minute, and keeps the result beside their files, or in `NUMBA_CACHE_DIR`
+where that is set. An installation runs `python -m kinema_optimizer.search.kernels` to have them compiled; where that
+was not done, another process does it while plans are made without them.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import atexit
+import hashlib
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
 
+import numba
+import numpy as np
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
+
+from kinema_optimizer.columns.compiled import STAMP
 from kinema_optimizer.columns.knapsack import multipliers, worth_at_most
 from kinema_optimizer.columns.knapsack_exact import best_filling
 from kinema_optimizer.columns.pricing import Job, filling, priced
@@ -14,9 +26,12 @@ from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.search.dealing import best_fit, deal
 from kinema_optimizer.search.ruin_recreate import recreate
 
+_COMPILING: list[subprocess.Popen[bytes]] = []
+"""The process that compiles, if one was started."""
+
 
 def warm(resources: int) -> None:
-    """Compile or load everything for this number of resources, outside of any measured time."""
+    """Compile or load all of them; they are then the same for any number of resources."""
     asked: Ints = np.ones((2, resources), dtype=np.int64)
     room, few = np.full(resources, 3, dtype=np.int64), np.ones(2, dtype=np.int64)
     prices = multipliers(np.ones(2), asked / 3.0, np.ones(resources), np.ones(2))
@@ -33,3 +48,30 @@ def warm(resources: int) -> None:
     filling(job, np.ones(2), 0, few, few, 4, 0.0, shadow[0])
     priced(job, np.ones(2), np.zeros(1), shadow, few, few[:1] - 1, 4, 1)
     recreate(job, none[0, :1], pair, 1, np.zeros(1, dtype=np.uint64))
+    _mark().touch()
+
+
+def ready() -> bool:
+    """Return whether all are compiled; where they are not, see to it that a process compiles them.
+
+    It ends with this process at the latest. What it has compiled by then is kept.
+    """
+    if _mark().exists():
+        return True
+    if not _COMPILING:
+        command = ["nice", sys.executable, "-m", __name__]
+        _COMPILING.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))  # noqa: S603 - our own module
+        atexit.register(_COMPILING[0].kill)
+    return False
+
+
+@cache
+def _mark() -> Path:
+    """Return the file that is there once all are compiled: for these sources, this numba and this processor."""
+    key = hashlib.sha256(repr((numba.__version__, sys.version, get_host_cpu_name())).encode())
+    key.update(get_host_cpu_features().flatten().encode() + STAMP)
+    return Path(str(deal.stats.cache_path)) / f"kernels-{key.hexdigest()[:16]}.compiled"
+
+
+if __name__ == "__main__":
+    warm(3)

@@ -8,6 +8,7 @@ callback k without a clock: that is how a replay repeats it.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, Literal, Protocol, TypeAlias
@@ -21,7 +22,11 @@ StopReason: TypeAlias = Literal["time-limit", "work-limit"]
 Ends: TypeAlias = Callable[[int], StopReason | None]
 """Why something ends at this iteration, or None when it goes on."""
 
+Over: TypeAlias = Callable[[str], bool]
+"""Whether a phase is over at this callback, given what comes next."""
+
 SHARES = {
+    "kernels": 0.8,
     "relaxation": 0.3,
     "unplaced": 0.4,
     "cost": 0.6,
@@ -47,8 +52,48 @@ SHARES = {
     "exact-cost-of-most": 0.4,
 }
 """Part of the time left that a phase may take; the last phase takes all."""
+BUILD: Final = "build"
+"""The phase in which the model is built."""
+BEGIN: Final = "begin"
+"""The phase that ends at 0 where no time is left for a search."""
+KERNELS: Final = "kernels"
+"""The phase in which a search waits for its kernels to be compiled."""
+ORDER: Final = "order"
+"""The phase in which the moves of a plan get an order."""
+WAVE: Final = "wave"
+"""Step of an order."""
+PRICING: Final = "rule-prices"
+"""The phase after the plan, in which what rules cost is worked out."""
 SLOWER = {"columns of a step": (12.0, "tries")}
 """Kinds of steps: as so many times the last one of another kind they are taken until one of them was done."""
+EXPECTED = {BEGIN: 2.5, ORDER: 2.0, WAVE: 0.0, PRICING: 2.0}
+"""Kinds of steps: seconds that they take, for each second of `BUILD`, until one of them was done."""
+KEPT = {PRICING: 1.5, ORDER: 1.5}
+"""Seconds that a phase leaves for what comes after it, for each second of `BUILD`; see `_KEPT` for the others."""
+_KEPT: Final = 3.0
+"""Likewise, for naming, ordering, checking and printing a plan: all grow as the model does, and slow down alike."""
+LATE_SHARE: Final = 0.1
+LATE_SECONDS: Final = 2.0
+"""By how much more than the time limit a plan that is at hand may be ordered and checked; no search is."""
+
+_POLL_SECONDS: Final = 0.05
+
+
+class Deadline:
+    """The moment when a command or a job has to be done.
+
+    Args:
+        seconds: the time limit.
+        began: `time.monotonic()` when the work began; by default now.
+    """
+
+    def __init__(self, seconds: float, *, began: float | None = None) -> None:
+        self.end = (time.monotonic() if began is None else began) + seconds
+        self.latest = self.end + LATE_SHARE * seconds + LATE_SECONDS
+
+    def left(self) -> float:
+        """Return the seconds left, 0 when it is past."""
+        return max(0.0, self.end - time.monotonic())
 
 
 class StopRule(Protocol):
@@ -82,8 +127,22 @@ class StopRule(Protocol):
         A phase that went on to its end may not be in the record: the next one of its name would be taken for it.
         """
 
+    def noted(self, phase: str) -> Over:
+        """Begin a phase whose end the rule itself records; each has a number after its name.
+
+        The function that is returned is called at each callback and says whether the phase ends there; from then on it
+        says so always. Its argument names what is done until the next callback.
+        """
+
+    def waits(self, phase: str, ready: Callable[[], bool]) -> bool:
+        """Wait until something is ready; return False where the phase ends before that, and in a replay of that."""
+
+    @property
+    def notes(self) -> tuple[Stop, ...]:
+        """Where `noted` phases and waits ended before they were done."""
+
     def cancel(self) -> None:
-        """End everything at the next callback: nobody wants the result any more. May come from another thread."""
+        """End everything at the next callback: no result is wanted. May come from another thread."""
 
 
 def within(prefix: str, stops: Iterable[Stop]) -> tuple[Stop, ...]:
@@ -96,6 +155,8 @@ class _Rule:
         self.recorded = recorded
         self._cancelled = False
         self._phase = ""
+        self._turns: Counter[str] = Counter()
+        self._notes: list[Stop] = []
 
     def begin(self, phase: str) -> None:
         """See `StopRule`."""
@@ -113,45 +174,93 @@ class _Rule:
         """See `StopRule`."""
         return nullcontext()
 
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
+        """See `StopRule`."""
+        raise NotImplementedError
+
+    def noted(self, phase: str) -> Over:
+        """See `StopRule`."""
+        self._turns[phase] += 1
+        name, count, ended = f"{phase}-{self._turns[phase]}", 0, False
+        self.begin(name)
+
+        def over(coming: str) -> bool:
+            nonlocal count, ended
+            reason = None if ended else self.ends(count, coming)
+            if reason is not None:
+                ended = True
+                self._notes.append(Stop(reason=reason, phase=name, iteration=count))
+            count += 1
+            return ended
+
+        return over
+
+    def waits(self, phase: str, ready: Callable[[], bool]) -> bool:
+        """See `StopRule`."""
+        return not self.noted(phase)("")
+
+    @property
+    def notes(self) -> tuple[Stop, ...]:
+        """See `StopRule`."""
+        return tuple(self._notes)
+
     def cancel(self) -> None:
         """See `StopRule`."""
         self._cancelled = True
 
 
-PRICING: Final = "rule-prices"
-"""The phase after the plan, in which what rules cost is worked out."""
-
-
 class ClockStop(_Rule):
-    """Ends after `seconds` in all; every phase gets its share of what is left when it begins.
+    """Ends by the clock; every phase gets its share of what is left when it begins.
 
-    A phase that takes too long costs the next ones time, so it may end a little late. Nothing is begun of which the
-    last of its kind took longer than there is left in all. A new kind is taken for what `SLOWER` says, or else for half
+    A phase that takes too long costs the next ones time. No step is begun of which the last of its kind took longer
+    than there is left in all. A step of a new kind is expected to take what `SLOWER` or `EXPECTED` says, or else half
     as long again as the longest that came before without being of a kind, such as the first plan.
 
+    Once the model is built, all phases leave time for what has to come after them (`KEPT`). A search begins, and a
+    plan is ordered, also where that ends a little after the limit: `Deadline.latest`.
+
     Args:
-        seconds: real seconds from now.
-        pricing: part of them that `PRICING` has for itself, even where what came before took longer than it should.
+        limit: when all has to be done, or the seconds until then.
+        pricing: part of the seconds left that `PRICING` has for itself.
     """
 
-    def __init__(self, seconds: float, *, pricing: float = 0.0) -> None:
+    def __init__(self, limit: float | Deadline, *, pricing: float = 0.0) -> None:
         super().__init__()
-        self._end = time.monotonic() + seconds
-        self._pricing = pricing * seconds
-        self._deadline = self._end - self._pricing
+        self._until = limit if isinstance(limit, Deadline) else Deadline(limit)
+        self._deadline = self._until.end - pricing * self._until.left()
         self._limit = self._phase_deadline = self._deadline
         self._began = time.monotonic()
         self._coming = ""
         self._took: dict[str, float] = {}
         self._longest = 0.0
+        self._built = 0.0
 
     def begin(self, phase: str) -> None:
         """See `StopRule`."""
         super().begin(phase)
-        now = time.monotonic()
-        self._limit = max(self._end, now + self._pricing) if phase == PRICING else self._deadline
-        self._phase_deadline = now + max(0.0, self._limit - now) * SHARES.get(phase, 1.0)
+        now, kind = time.monotonic(), phase.rpartition("-")[0]
+        kept = self._built * KEPT.get(phase if phase == PRICING else kind, _KEPT)
+        self._limit = self._deadline - kept
+        if phase == PRICING:
+            self._limit = self._until.end - kept
+        if kind in {BEGIN, ORDER}:
+            self._limit = self._until.latest - kept
+        self._phase_deadline = now + max(0.0, self._limit - now) * SHARES.get(phase, SHARES.get(kind, 1.0))
         self._began, self._coming = now, phase
+
+    def waits(self, phase: str, ready: Callable[[], bool]) -> bool:
+        """See `StopRule`."""
+        self._turns[phase] += 1
+        if ready():
+            return True
+        name, before = f"{phase}-{self._turns[phase]}", self._phase
+        self.begin(name)
+        while not (done := ready()) and time.monotonic() < self._phase_deadline and not self._cancelled:
+            time.sleep(_POLL_SECONDS)
+        if not done:
+            self._notes.append(Stop(reason="time-limit", phase=name, iteration=0))
+        self.begin(before)
+        return done
 
     @contextmanager
     def part(self, share: float) -> Iterator[None]:
@@ -167,12 +276,16 @@ class ClockStop(_Rule):
         """See `StopRule`. Of the share, also where the next callback would more likely come after it than before."""
         now = time.monotonic()
         self._took[self._coming] = now - self._began
-        if self._coming == self._phase:
+        if self._coming == BUILD:
+            self._built = now - self._began
+        elif self._coming == self._phase:
             self._longest = max(self._longest, now - self._began)
         self._began, self._coming = now, coming or self._phase
         times, other = SLOWER.get(coming, (1.5, ""))
         unknown = times * self._took.get(other, self._longest) if coming else 0.0
-        took = self._took.get(self._coming, unknown)
+        if coming in EXPECTED:
+            unknown = EXPECTED[coming] * self._built
+        took = self._took.get(self._coming, unknown) if coming not in {BEGIN, ORDER} else unknown
         over = now + took / 2 >= self._phase_deadline or now + took >= self._limit
         return "time-limit" if self._cancelled or over else None
 
@@ -183,7 +296,7 @@ class ClockStop(_Rule):
     def beside(self, phase: str) -> Ends:
         """See `StopRule`: its share of the time left is its own."""
         began = time.monotonic()
-        deadline = began + max(0.0, self._deadline - began) * SHARES[phase]
+        deadline = began + max(0.0, self._deadline - self._built * _KEPT - began) * SHARES[phase]
 
         def ends(iteration: int) -> StopReason | None:
             now = time.monotonic()
@@ -207,6 +320,10 @@ class WorkStop(_Rule):
     def beside(self, phase: str) -> Ends:
         """See `StopRule`."""
         return self.ends
+
+    def noted(self, phase: str) -> Over:
+        """See `StopRule`."""
+        return lambda _: False
 
 
 class StepStop(WorkStop):
@@ -242,6 +359,13 @@ class RecordedStop(_Rule):
             yield
         finally:
             self._prefix = before
+
+    def noted(self, phase: str) -> Over:
+        """See `StopRule`; its number says which it was."""
+        before, self._prefix = self._prefix, ""
+        over = super().noted(phase)
+        self._prefix = before
+        return over
 
     def begin(self, phase: str) -> None:
         """See `StopRule`; a phase that comes again ends where it ended that time."""
