@@ -60,7 +60,7 @@ KARPENTER: Final = {
     "nodes_bought_again": [11, 19],
 }
 """The real one, measured on two starts of this kind (400 Deployments, 1,271 and 1,255 pods, 175 and 180 nodes)."""
-MOVE_PRICE: Final = 20_000
+MOVE_PRICE: Final = 0.02
 """Micro-USD per hour that each move has to save: an operator's setting."""
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 """Without the metrics server: nothing here depends on usage."""
@@ -81,7 +81,7 @@ class Wish:
     @property
     def settings(self) -> dict[str, dict[str, object]]:
         """Of the services: all else is as it comes."""
-        moves = {"move_price_micro_usd": MOVE_PRICE} if self.max_moves is None else {"max_moves": self.max_moves}
+        moves = {"move_price_usd": MOVE_PRICE} if self.max_moves is None else {"max_moves": self.max_moves}
         planning = {"time_limit_seconds": self.solve_seconds, **moves}
         return {
             "observer": {"usage_seconds": 0.0},

@@ -194,7 +194,7 @@ def _row(start: Start, seconds: float, *, most_moves: int | None = None, move_pr
     settings = PlanningSettings(
         time_limit_seconds=seconds,
         max_moves=most_moves,
-        move_price_micro_usd=None if move_price is None else round(move_price * 1e6),
+        move_price_usd=move_price,
     )
     plan = plan_for(start.cluster, start.offers, now=NOW, settings=settings)
     row = Row(plan.moves, plan.cost.after, plan.cost.lower_bound, most_moves, move_price)

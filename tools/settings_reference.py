@@ -31,10 +31,8 @@ DOC: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 SERVICES: Final = ("observer", "predictor", "optimizer", "decider", "rescheduler")
 _UNITS: Final = {
     "_seconds": "s",
-    "_micro_usd": "10⁻⁶ USD",
-    "_micro_watt_hours": "10⁻⁶ Wh",
-    "_micro": "10⁻⁶ USD or W",
-    "_usd": "USD/h",
+    "_watt_hours": "Wh",
+    "_usd": "USD",
     "_watts": "W",
     "_mib": "MiB",
     "_percent": "%",

@@ -6,7 +6,8 @@ import re
 
 from tools import settings_reference
 
-from kinema_decider.logic.limits import Limits, Window
+from kinema_core.model.schedule import Schedule
+from kinema_decider.logic.limits import Limits
 
 ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| .* \|(?: (?P<meaning>[^|]*) \||\|)$", re.MULTILINE)
 
@@ -21,7 +22,7 @@ def test_every_setting_has_its_line_and_a_meaning() -> None:
     text = settings_reference.reference()
     decider = text.split("\n## decider\n", 1)[1].split("\n## ", 1)[0]
     named = {found["name"] for found in ROW.finditer(decider)}
-    assert {"runtime", *(f"limits.{name}" for name in Limits.__struct_fields__), *Window.__struct_fields__} == named
+    assert {"runtime", *(f"limits.{name}" for name in Limits.__struct_fields__), *Schedule.__struct_fields__} == named
     assert [found["name"] for found in ROW.finditer(text) if not (found["meaning"] or "").strip()] == []
 
 

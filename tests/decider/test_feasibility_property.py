@@ -84,7 +84,7 @@ def plans(draw: st.DrawFn) -> Plan:
 @given(changed_clusters(), plans())
 async def test_accepted_plans_fit_the_state_of_now(now: Cluster, plan: Plan) -> None:
     """Whatever was planned and whatever has happened since: an accepted plan overfills no node and strands no pod."""
-    court = Court(max_drift_fraction=1.0, min_savings_fraction=0.0, restart_price_micro_usd=0)
+    court = Court(max_drift_fraction=1.0, min_savings_fraction=0.0, restart_price_usd=0.0)
     asked = event(plan)
     body = await court.answer_to(asked, now, NOW)
     hypothesis.event("accepted" if isinstance(body, PlanAccepted) else body.rule)

@@ -27,8 +27,9 @@ from kinema_core.events import (
     Resize,
 )
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
+from kinema_core.model.schedule import Schedule
 from kinema_core.runtime.stage import Moment
-from kinema_decider.logic.limits import Limits, Window
+from kinema_decider.logic.limits import Limits
 from kinema_decider.logic.rules import RULES
 
 
@@ -223,7 +224,7 @@ def swapped() -> tuple[Cluster, Plan]:
 async def test_change_must_pay_back_while_it_lasts(life: int, accepted: bool) -> None:
     """Saving 0.255 USD/h: 300 s of a 0.085 node side by side are earned after exactly 100 s."""
     before, plan = swapped()
-    court = Court(expected_plan_lifetime_seconds=life, transition_seconds=300, restart_price_micro_usd=0)
+    court = Court(expected_plan_lifetime_seconds=life, transition_seconds=300, restart_price_usd=0.0)
     body = await court.judge(plan, before)
     assert isinstance(body, PlanAccepted) is accepted, body
     if isinstance(body, PlanRejected):
@@ -242,7 +243,7 @@ async def test_lower_requests_pay_back_by_the_room_that_they_free(price: int, ac
     rolled = [replace(one, strategy="rolling", requests=lower.requests_after) for one in still.placements]
     steps = tuple(PlanStep(wave=1, action="move", node="n1", pod=one.pod) for one in rolled)
     plan = replace(still, status="feasible", placements=tuple(rolled), restarts=2, resizes=(lower,), steps=steps)
-    body = await Court(restart_price_micro_usd=price, expected_plan_lifetime_seconds=3600).judge(plan, before)
+    body = await Court(restart_price_usd=price / 1e6, expected_plan_lifetime_seconds=3600).judge(plan, before)
     assert isinstance(body, PlanAccepted) is accepted, body
     if isinstance(body, PlanRejected):
         assert body.rule == "payback"
@@ -254,7 +255,7 @@ async def test_temporary_nodes_have_to_pay_back_too(life: int, accepted: bool) -
     before, plan = swapped()
     booted = next(item for item in plan.nodes if item.action == "boot")
     plan = msgspec.structs.replace(plan, temporary=(msgspec.structs.replace(booted, name="way"),))
-    court = Court(expected_plan_lifetime_seconds=life, transition_seconds=300, restart_price_micro_usd=0)
+    court = Court(expected_plan_lifetime_seconds=life, transition_seconds=300, restart_price_usd=0.0)
     body = await court.judge(plan, before)
     assert isinstance(body, PlanAccepted) is accepted, body
 
@@ -264,14 +265,14 @@ async def test_stops_are_restarts() -> None:
     before, plan = swapped()
     steps = [PlanStep(wave=wave, action="move", node="k1", pod=pod) for wave, pod in ((1, "a"), (2, "a"), (2, "b"))]
     plan = msgspec.structs.replace(plan, steps=tuple(steps))
-    refused = await refusal(Court(restart_price_micro_usd=200_000), plan, before)
+    refused = await refusal(Court(restart_price_usd=0.2), plan, before)
     assert refused.figures["restarts"] == 3
 
 
 async def test_restarts_have_a_price() -> None:
     """Two moves at 0.1 USD each are more than an hour of the saving."""
     before, plan = swapped()
-    refused = await refusal(Court(restart_price_micro_usd=200_000), plan, before)
+    refused = await refusal(Court(restart_price_usd=0.2), plan, before)
     assert refused.rule == "payback"
     assert refused.figures["restarts_usd"] == 0.4
 
@@ -282,7 +283,7 @@ async def test_restarts_have_a_price() -> None:
 async def test_plans_keep_the_operators_windows(start: str, end: str, accepted: bool) -> None:
     """At noon a window from 11 to 13 is open; one from 13 to noon the next day has just closed."""
     before, plan = halved()
-    window = Window(start=time.fromisoformat(start), end=time.fromisoformat(end))
+    window = Schedule(start=time.fromisoformat(start), end=time.fromisoformat(end))
     body = await Court(windows=(window,)).judge(plan, before, after=0)
     assert isinstance(body, PlanAccepted) is accepted, body
     if isinstance(body, PlanRejected):
@@ -291,7 +292,7 @@ async def test_plans_keep_the_operators_windows(start: str, end: str, accepted: 
 
 def test_window_past_midnight_belongs_to_the_day_it_opens() -> None:
     """22:00 to 02:00 on Mondays is open at 01:00 on Tuesday and closed at 01:00 on Monday."""
-    window = Window(days=(0,), start=time(22), end=time(2))
+    window = Schedule(days=("mon",), start=time(22), end=time(2))
     monday = PROPOSED.replace(hour=1)
     assert monday.weekday() == 0
     assert not window.contains(monday)
@@ -357,7 +358,7 @@ async def test_autoscale_needs_only_to_be_feasible() -> None:
     """A plan that brings room costs more, comes in a cooldown, outside windows and without approval: accepted."""
     before = full()
     plan = plan_for(before, offers(), to={"shop/batch-0": "k1"}, boot={"k1": "m2/a/on-demand"}, mode="autoscale")
-    closed = Window(start=time(3), end=time(4))
+    closed = Schedule(start=time(3), end=time(4))
     court = Court(approval="required", windows=(closed,), cooldown_seconds=10_000)
     court.tell(PlanAccepted(plan="old", version=1), "accept-old")
     court.tell(ExecutionCompleted(plan="old", fencing=1), "end-1")
@@ -374,7 +375,7 @@ def test_limits_out_of_range_are_refused_by_name() -> None:
 
 async def test_risky_restarts_cost_more() -> None:
     """A pod that counts as forty ordinary ones is not moved for a saving that would pay for one."""
-    limits = {"restart_price_micro_usd": 100, "expected_plan_lifetime_seconds": 60.0}
+    limits = {"restart_price_usd": 0.0001, "expected_plan_lifetime_seconds": 60.0}
     before, plan = halved()
     assert isinstance(await Court(**limits).judge(plan, before), PlanAccepted)
     risky = {"kinema.io/disruption-cost": "40"}

@@ -209,7 +209,7 @@ def test_without_any_of_these_the_cluster_is_the_one_given() -> None:
         (PlanningSettings, {"seed": -1}, "seed is -1"),
         (PlanningSettings, {"workers": 0}, "workers is 0"),
         (PlanningSettings, {"max_moves": -2}, "max_moves is -2"),
-        (PlanningSettings, {"move_price_micro_usd": -2}, "move_price_micro_usd is -2"),
+        (PlanningSettings, {"move_price_usd": -2}, "move_price_usd is -2"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(kind: type, spoiled: dict[str, object], said: str) -> None:
@@ -220,7 +220,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(kind: type, spoiled: di
 
 def test_window_wins_over_settings_for_all_times() -> None:
     """Price and cap of the window count where it names them; a price in USD says nothing about watts."""
-    settings = PlanningSettings(move_price_micro_usd=5, max_moves=7)
+    settings = PlanningSettings(move_price_usd=5e-06, max_moves=7)
     assert settings.objective(NOW) == Objective(move_price=5, max_moves=7)
     window = Window(move_price_usd=0.25, max_moves=0)
     own = msgspec.structs.replace(settings, windows=(window,)).objective(NOW)

@@ -33,7 +33,7 @@ M2, M4 = offer("m2", cpu=2000, memory=8192, price=100_000), offer("m4", cpu=4000
 
 def planned(state: Cluster, *, most: int | None = None, price: int | None = None) -> Plan:
     """The plan of a cluster where both types are on sale, `price` (micro-USD per hour) being that of a move."""
-    wish = PlanningSettings(max_moves=most, move_price_micro_usd=price)
+    wish = PlanningSettings(max_moves=most, move_price_usd=None if price is None else price / 1e6)
     return plan_for(state, (M2, M4), now=NOW, settings=wish, stop=WorkStop(WORK))
 
 

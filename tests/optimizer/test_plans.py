@@ -373,11 +373,11 @@ def test_a_risky_pod_is_moved_only_for_more_money() -> None:
             deployed("one", ["n1"] * 40, cpu=30, memory=8, annotations={"kinema.io/disruption-cost": risk}),
             deployed("two", ["n2"] * 40, cpu=30, memory=8),
         )
-        found = plan(state, (offer(available=0),), planning=PlanningSettings(move_price_micro_usd=1000))
+        found = plan(state, (offer(available=0),), planning=PlanningSettings(move_price_usd=0.001))
         assert [one.name for one in found.nodes if one.action == "delete"] == [gone]
         assert found.figures["restart_risk"] == 40 * min(1, float(risk))
     state = cluster(
         node("n1"), node("n2"), deployed("one", ["n1", "n2"], annotations={"kinema.io/disruption-cost": "9"})
     )
-    dear = plan(state, (offer(available=0),), planning=PlanningSettings(move_price_micro_usd=20_000))
+    dear = plan(state, (offer(available=0),), planning=PlanningSettings(move_price_usd=0.02))
     assert (dear.status, dear.moves) == ("nothing-better", 0)

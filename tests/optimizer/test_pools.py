@@ -78,7 +78,7 @@ def test_rounding_up_stays_within_a_pool() -> None:
 def test_a_plan_is_made_where_a_pool_is_nearly_used_up(pending: tuple[int, int], running: int) -> None:
     """Prices of six decimals, priced moves, a pool over two zones: the checker finds nothing to refuse."""
     state, on_sale = pooled(20, pending=pending, running=running)
-    planning = PlanningSettings(move_price_micro_usd=0)
+    planning = PlanningSettings(move_price_usd=0.0)
     plan = plan_for(state, on_sale, now=NOW, settings=planning, stop=WorkStop(4))
     assert check_plan(plan, state, on_sale, NOW, planning.mobility, ordered=True) == ()
     assert not plan.unplaced

@@ -36,7 +36,7 @@ def zoned(zone: str, weight: int = 50) -> PlacementRules:
 
 def plan(state: Cluster, on_sale: tuple[Offer, ...], *, price: int = 1) -> Plan:
     """The plan, checked."""
-    settings = PlanningSettings(preference_price_micro=price)
+    settings = PlanningSettings(preference_price_usd=price / 1e6)
     found = plan_for(state, on_sale, now=NOW, settings=settings, stop=WorkStop(400))
     assert check_plan(found, state, on_sale, NOW, ordered=True) == ()
     return found

@@ -51,8 +51,8 @@ def test_without_leave_nobody_moves() -> None:
 
 def test_moves_at_their_price_must_be_cheaper() -> None:
     """A move that costs more than the cheapest machine that would do is not made; a cap on moves holds."""
-    assert scaled(split(), offers(), autoscale_moves=True, move_price_micro_usd=84_000).moves == 1
-    assert scaled(split(), offers(), autoscale_moves=True, move_price_micro_usd=86_000).moves == 0
+    assert scaled(split(), offers(), autoscale_moves=True, move_price_usd=0.084).moves == 1
+    assert scaled(split(), offers(), autoscale_moves=True, move_price_usd=0.086).moves == 0
     assert scaled(split(), offers(), autoscale_moves=True, max_moves=0).moves == 0
 
 

@@ -35,19 +35,19 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Pods may be put on spot capacity without asking for it."""
     autoscale_moves: bool = False
     """Running pods may be moved for pending ones where that is cheaper than a new node, moves at their price."""
-    move_price_micro_usd: int | None = None
-    """What a plan has to save per hour for each pod that it moves, where the window says nothing and money counts.
+    move_price_usd: float | None = None
+    """USD per hour that a plan has to save for each pod that it moves, where the window sets none and money counts.
 
-    null: among the plans within 0.1 % of the least cost, the one with the fewest moves.
+    null: among the plans within 0.1% of the least cost, the one with the fewest moves. To six decimals.
     """
     max_moves: int | None = None
     """Pods that a plan moves at most, where the window says nothing; null: any number. A stop counts too."""
-    preference_price_micro: int = 1
-    """What each weight point of a preferred rule is worth per hour, in millionths of USD, or of W for energy.
+    preference_price_usd: float = 0.000001
+    """USD per hour that each weight point of a preferred rule is worth; W for the objective `energy`. To six decimals.
 
-    A preference has 1 to 100 points; a taint `PreferNoSchedule` and a spread `ScheduleAnyway` count 100. At 1, a node
-    full of pods (110, 100 points each) gives up a cent: preferences break ties and hardly ever pay for a node. 0: they
-    are reported only.
+    A preference has 1 to 100 points; a taint `PreferNoSchedule` and a spread `ScheduleAnyway` count 100. By default a
+    node full of pods (110, 100 points each) gives up a cent: preferences break ties and hardly ever pay for a node. 0:
+    they are reported only.
     """
     refused_seconds: float = 3600.0
     """How long a workload's pods stay where they are after new ones were refused (a quota, an admission rule)."""
@@ -69,15 +69,15 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             message = f"refused_seconds is {self.refused_seconds}: it must not be below 0"
             raise ValueError(message)
         for name, least, most in (
-            ("move_price_micro_usd", 0, int(MOST_PRICE * MICRO)),
+            ("move_price_usd", 0, MOST_PRICE),
             ("max_moves", 0, _MOST_MOVES),
-            ("preference_price_micro", 0, MICRO),
+            ("preference_price_usd", 0, 1),
             ("seed", 0, _SEEDS - 1),
             ("workers", 1, _MOST_WORKERS),
         ):
-            value: int | None = getattr(self, name)
+            value: float | None = getattr(self, name)
             if value is not None and not least <= value <= most:
-                message = f"{name} is {value}: use {least} to {most}"
+                message = f"{name} is {value}: use {least} to {most:.10g}"
                 raise ValueError(message)
 
     @property
@@ -92,7 +92,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         found = objective_at(self.windows, now)
         price = found.move_price
         if price is None and found.kind == "cost":
-            price = self.move_price_micro_usd
+            price = None if self.move_price_usd is None else round(self.move_price_usd * MICRO)
         most = self.max_moves if found.max_moves is None else found.max_moves
         return replace(found, move_price=price, max_moves=most)
 

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, time
+import math
 from typing import Literal
 
 import msgspec
 
-
-class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A daily span in UTC in which reschedule plans may be carried out; it runs past midnight when end ≤ start."""
-
-    days: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)
-    """Weekdays on which it opens, 0 is Monday."""
-    start: time
-    """Its first moment, UTC."""
-    end: time
-    """The first moment after it, UTC."""
-
-    def contains(self, now: datetime) -> bool:
-        """Whether the window is open at `now` (UTC)."""
-        today, clock = now.weekday(), now.time()
-        if self.start < self.end:
-            return today in self.days and self.start <= clock < self.end
-        yesterday = (today - 1) % 7
-        return (today in self.days and clock >= self.start) or (yesterday in self.days and clock < self.end)
+from kinema_core.model.schedule import Schedule
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,17 +32,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long the new node set is expected to pay before the next change."""
     transition_seconds: float = 300.0
     """How long old and new nodes are expected to run side by side."""
-    restart_price_micro_usd: int = 100
+    restart_price_usd: float = 0.0001
     """What one restarted pod is taken to cost."""
-    restart_micro_watt_hours: int = 500_000
-    """The same for plans that save energy: half a watt-hour is what the price above buys at 0.20 USD per kWh."""
+    restart_watt_hours: float = 0.5
+    """The same for plans that save energy: what the price above buys at $0.20 per kWh."""
     max_moves_fraction: float = 1.0
     """Most pods moved or restarted by one plan, as a share of all pods it places."""
     move_jobs: bool = False
     """Pods of Jobs may be moved: as the optimizer was told."""
     allow_spot: bool = False
     """Pods may be put on spot capacity without asking for it: as the optimizer was told."""
-    windows: tuple[Window, ...] = ()
+    windows: tuple[Schedule, ...] = ()
     """When reschedule plans may be carried out; none: at any time."""
 
     def __post_init__(self) -> None:
@@ -79,9 +62,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "approval_seconds",
             "expected_plan_lifetime_seconds",
             "transition_seconds",
-            "restart_price_micro_usd",
-            "restart_micro_watt_hours",
+            "restart_price_usd",
+            "restart_watt_hours",
         ):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 message = f"limits.{name} is {getattr(self, name)}: give 0 or more"
                 raise ValueError(message)

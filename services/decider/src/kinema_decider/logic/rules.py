@@ -37,6 +37,8 @@ _REMEDY: Final = {
 
 Rule: TypeAlias = Callable[[Case], Objection | None]
 
+MICRO: Final = 1_000_000
+
 
 def share(value: float) -> Fraction:
     """A share as it was written: 0.1 is exactly one tenth."""
@@ -45,7 +47,7 @@ def share(value: float) -> Fraction:
 
 def whole(micro: int | Fraction) -> float:
     """Millionths of USD, W or Wh as such with six decimals, for people."""
-    return round(float(micro) / 1e6, 6)
+    return round(float(micro) / MICRO, 6)
 
 
 def _object(rule: str, reason: str, would_change: str, **figures: float | str) -> Objection:
@@ -234,7 +236,7 @@ def payback(case: Case) -> Objection | None:
     hourly = case.freed if case.only_resizes else case.cost_now - case.cost_new
     saved = hourly * share(limits.expected_plan_lifetime_seconds) / 3600
     double_run = (case.booted + case.rented) * share(limits.transition_seconds) / 3600
-    restarts = risk * (limits.restart_micro_watt_hours if case.energy else limits.restart_price_micro_usd)
+    restarts = risk * share(limits.restart_watt_hours if case.energy else limits.restart_price_usd) * MICRO
     price = double_run + restarts
     if saved >= price:
         return None

@@ -307,7 +307,7 @@ class _Task:
             forecasts,
             objective.percent,
             settings.mobility,
-            settings.preference_price_micro,
+            round(settings.preference_price_usd * MICRO),
             move_price=objective.move_price,
             max_moves=objective.max_moves,
         )

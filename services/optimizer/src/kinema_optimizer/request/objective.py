@@ -10,34 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime
 from typing import Final, Literal, TypeAlias
-from zoneinfo import ZoneInfo
-
-import msgspec
 
 from kinema_core.events import Plan, Resize, WorkloadForecast
+from kinema_core.model.schedule import Schedule
 from kinema_optimizer.request.headroom import Headroom
 
-Day: TypeAlias = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-DAYS: Final[tuple[Day, ...]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 Kind: TypeAlias = Literal["cost", "energy"]
 MICRO: Final = 1_000_000
 MOST_PRICE: Final = 1e6
 """Above any price of a move that makes sense: it forbids every move."""
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hours of the week with an objective of their own."""
 
-    days: tuple[Day, ...] = DAYS
-    """Days on which the window begins."""
-    start: time = time(0)
-    """Local time of the window's first moment, as `08:00:00`."""
-    end: time = time(0)
-    """Local time of the first moment after it; not later than `start`: it is on the next day."""
-    time_zone: str = "UTC"
-    """An IANA name such as `Europe/Berlin`."""
     objective: Kind = "cost"
     """What is made small: USD per hour, or watts; energy needs the catalog's `watts` of every machine type in use."""
     max_utilisation_percent: int = 100
@@ -53,24 +41,14 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
+        super().__post_init__()
         if not 1 <= self.max_utilisation_percent <= 100:
             message = f"max_utilisation_percent is {self.max_utilisation_percent}: use 1 to 100"
-            raise ValueError(message)
-        if self.start.tzinfo is not None or self.end.tzinfo is not None:
-            message = "start and end are local times of time_zone: leave out the offset"
             raise ValueError(message)
         if self.max_moves is not None and self.max_moves < 0:
             message = f"max_moves is {self.max_moves}: use 0 or more"
             raise ValueError(message)
-        self._check_zone()
         self._check_prices()
-
-    def _check_zone(self) -> None:
-        try:
-            ZoneInfo(self.time_zone)
-        except (KeyError, OSError, ValueError) as error:  # unknown, unreadable, malformed
-            message = f"time_zone {self.time_zone!r} is not known: use an IANA name such as Europe/Berlin"
-            raise ValueError(message) from error
 
     def _check_prices(self) -> None:
         wrong = "move_price_watts" if self.objective == "cost" else "move_price_usd"
@@ -113,7 +91,7 @@ class Objective:
 
 def objective_at(windows: Sequence[Window], now: datetime) -> Objective:
     """The objective of the first window that contains `now`; without one, cost alone."""
-    return next((_objective(window) for window in windows if _contains(window, now)), Objective())
+    return next((_objective(window) for window in windows if window.contains(now)), Objective())
 
 
 def _objective(window: Window) -> Objective:
@@ -125,15 +103,6 @@ def _objective(window: Window) -> Objective:
         max_moves=window.max_moves,
         headroom=window.headroom,
     )
-
-
-def _contains(window: Window, now: datetime) -> bool:
-    local = now.astimezone(ZoneInfo(window.time_zone))
-    today, yesterday = DAYS[local.weekday()], DAYS[(local - timedelta(days=1)).weekday()]
-    at = local.time()
-    if window.start < window.end:
-        return today in window.days and window.start <= at < window.end
-    return (today in window.days and at >= window.start) or (yesterday in window.days and at < window.end)
 
 
 def lowers(changes: Iterable[Resize | WorkloadForecast]) -> bool:
