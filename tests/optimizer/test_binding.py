@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import pytest
 from tests.support.builders import (
     NOW,
@@ -16,6 +19,7 @@ from tests.support.builders import (
     selector,
     stateful,
     stateful_set,
+    unreadable,
 )
 
 from kinema_core.events import (
@@ -28,11 +32,13 @@ from kinema_core.events import (
     PodTerm,
     Spread,
 )
+from kinema_core.model import pod_rules, volumes
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
+from kinema_core.model.vocabulary import HELD
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.planning.relaxed_cluster import released
-from kinema_optimizer.planning.rule_prices import class_of, constraint_relaxations, prices_of
+from kinema_optimizer.planning.rule_prices import UNPRICED, class_of, constraint_relaxations, prices_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import ROOM, USABLE, placeholders, with_placeholders
 from kinema_optimizer.request.limits import NodeLimit, floor_pods
@@ -94,6 +100,14 @@ UNSAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
         ),
         (deployed("db", ["n1", "n1"], annotations={"kinema.io/strategy": "none"}), "annotation kinema.io/strategy"),
         (stateful("db", ["n1"]), "single replicas"),
+        (
+            deployed("db", ["n1", "n1"], annotations={"kinema.io/disruption-cost": "lots"}),
+            "annotation kinema.io/disruption-cost",
+        ),
+        (
+            deployed("db", ["n1", "n1"], pod_annotations={HELD: "refused: quota"}),
+            "moves that were refused",
+        ),
         ((*deployed("db", ["n1", "n1"]), budget("db", max_unavailable="0")), "pdb shop/db"),
         ((*deployed("db", ["n1", "n1"]), budget("db", max_unavailable="0")), "pdb *"),
     ],
@@ -106,6 +120,28 @@ def test_rule_that_holds_a_pod_can_be_taken_away(more: object, name: str) -> Non
     free = without(question, name)
     assert held(free) == {}
     assert least(free) < least(question)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [unreadable("Pod shop/odd", node="n1"), unreadable("DisruptionBudget shop/odd"), unreadable("Deployment shop/db")],
+)
+def test_an_unreadable_object_has_a_price(item: ClusterObject) -> None:
+    """Without it no pod is held, and the node that stayed for it can go."""
+    question = asked(held_cluster(*deployed("db", ["n1", "n1"]), item))
+    name = "objects that could not be read"
+    assert {class_of(code) for code in held(question).values()} == {name}
+    assert held(without(question, name)) == {}
+
+
+def test_every_code_of_a_held_pod_has_a_price_or_a_reason() -> None:
+    """No rule by which a pod stays is missing from the prices without a word why."""
+    source = inspect.getsource(pod_rules) + inspect.getsource(volumes)
+    codes = set(re.findall(r'\(?"([a-z]+(?:-[a-z]+)*)", (?:f?"|why|protected|fixed|unsafe|doubt|missing)', source))
+    codes -= {"namespaces", "scheduler", "field", "surge"}
+    assert codes > {"bare-pod", "gated", "invalid-disruption-cost", "frozen-namespace", "volume-shared", "pdb-never"}
+    codes |= {"unmodelled-namespaces", "unmodelled-scheduler", "unmodelled-field"}
+    assert {code for code in codes if class_of(code) == code} <= set(UNPRICED)
 
 
 def test_one_rule_of_two_leaves_the_other() -> None:

@@ -13,6 +13,7 @@ from kinema_core.events import (
     FrozenMap,
     Held,
     Placement,
+    PlacementRules,
     Plan,
     PlanNode,
     QuarantinedObject,
@@ -177,8 +178,12 @@ def _unplaced(compiled: Compiled, lost: Sequence[Mover]) -> tuple[Unplaced, ...]
         if pod.node is None and key in held
     ]
     class_of = {mover.pod.key: c for c, one in enumerate(compiled.draft.members if lost else ()) for mover in one}
+    refusals: dict[tuple[int, PlacementRules], tuple[str, str]] = {}
     for mover in lost:
-        code, reason = compiled.refusal(class_of[mover.pod.key], mover)
+        alike = class_of[mover.pod.key], mover.pod.rules
+        if alike not in refusals:
+            refusals[alike] = compiled.refusal(alike[0], mover)
+        code, reason = refusals[alike]
         found.append(Unplaced(pod=mover.pod.key, uid=mover.pod.uid, code=code, reason=reason))
     return tuple(sorted(found, key=lambda one: one.pod))
 

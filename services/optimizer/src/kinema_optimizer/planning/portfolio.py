@@ -113,26 +113,44 @@ def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Ans
             answers.append(_aggregated(problem, given, stop, report))
     if not any(_suffices(problem, one, wish) for one in answers):
         answers += _searched(problem, exact, answers, wish=wish, stop=stop, report=report)
-    idle = any(not one.outcome.boots and not one.outcome.lost for one in answers)
+    idle = any(not one.outcome.boots and _places_all(problem, one.outcome) for one in answers)
     relocated = None if idle else _relocated(problem, stop)
     answers += [] if relocated is None else [relocated]
     best = _best(answers, [_rank(problem, one.outcome, wish) for one in answers], wish)
+    best = joint_bound(problem, best, answers)
     # What is proven of plans that only add says nothing of those that move; no plan of this mode deletes a node.
     moves = problem.question.mode == "autoscale" and problem.question.options.autoscale_moves
     return replace(
         best,
-        lower_bound=sum(problem.sites.prices.values()) if moves else max(one.lower_bound for one in answers),
-        proven=not moves and any(one.proven for one in answers),
+        lower_bound=sum(problem.sites.prices.values()) if moves else best.lower_bound,
+        proven=not moves and best.proven,
         least=None if moves or exact is None or exact.exact is None or not exact.proven else exact.exact[1].least,
         stops=(*vain, *(stop for one in answers for stop in one.stops)),
         searched=_fallback(problem, answers),
     )
 
 
+def _places_all(problem: Compiled, outcome: Outcome) -> bool:
+    """Whether an outcome leaves out no pod but those that no node or offer can hold."""
+    return len(outcome.lost) <= len(problem.homeless)
+
+
+def joint_bound(problem: Compiled, best: Answer, answers: Sequence[Answer]) -> Answer:
+    """Return the best answer with what the others prove of plans that leave out no more pods than it does.
+
+    An answer's bound holds for plans that leave out no more pods of any class than that answer: one of an answer that
+    places a pod says nothing of plans without the pod, which may cost less.
+    """
+    classes = {mover.pod.key: c for c, members in enumerate(problem.draft.members) for mover in members}
+    lost = [Counter(classes[mover.pod.key] for mover in one.outcome.lost) for one in (best, *answers)]
+    valid = [one for one, pods in zip(answers, lost[1:], strict=True) if lost[0] <= pods]
+    return replace(best, lower_bound=max(one.lower_bound for one in valid), proven=any(one.proven for one in valid))
+
+
 def _fallback(problem: Compiled, answers: Sequence[Answer]) -> Answer | None:
     """The cheapest that has room for old copies beside new ones; of the search, where nobody gets another size."""
     known = [one for one in answers if one.method == SEARCH or (problem.resizes and not one.shuffles)]
-    placing = [one for one in known if not one.outcome.lost]
+    placing = [one for one in known if _places_all(problem, one.outcome)]
     return min(placing, key=lambda one: node_cost(problem, one.outcome), default=None)
 
 
@@ -147,11 +165,11 @@ def _searched(
         return [plainly(problem, wish, stop, report)]
     with stop.part(SEARCHED):
         found = plainly(problem, wish, stop, report)
-    costs = [node_cost(problem, one.outcome) for one in (*known, found) if not one.outcome.lost]
+    costs = [node_cost(problem, one.outcome) for one in (*known, found) if _places_all(problem, one.outcome)]
     bound = max(one.lower_bound for one in (*known, found))
-    if not costs or bound >= min(costs):
-        return [found]
     tiny = exact.exact[0]
+    if not costs or bound >= min(costs) or len(tiny.homeless) < len(problem.homeless):
+        return [found]
     below = _below(problem, tiny, min(costs), bound=bound, stop=stop)
     if below.result is not None:
         return [found, replace(_named(problem, tiny, below.result), lower_bound=below.lower_bound)]
@@ -322,7 +340,7 @@ def without_moves_of(
             with stop.part(SEARCHED):
                 other = plainly(problem, wish, stop, report)
             stops += other.stops
-            searched = other if again is None or not other.outcome.lost else None
+            searched = other if again is None or _places_all(problem, other.outcome) else None
     if searched is not None:
         below = _below(problem, fewer, node_cost(problem, searched.outcome), bound=answer.lower_bound, stop=stop)
         again, stops = below.result, stops + below.stops

@@ -11,7 +11,19 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from kinema_core.events import ClusterObject, FrozenMap, Labels, Node, Owner, PlacementRules, Pod, Toleration, Workload
+from kinema_core.events import (
+    ClusterObject,
+    FrozenMap,
+    Labels,
+    Node,
+    Owner,
+    PlacementRules,
+    Pod,
+    Quarantined,
+    Toleration,
+    Unknown,
+    Workload,
+)
 from kinema_core.model.budgets import budgets_by_pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import listed
@@ -65,6 +77,13 @@ def without_budgets(cluster: Cluster, keys: Collection[str]) -> Cluster:
     return changed(cluster, "DisruptionBudget", dict.fromkeys(keys))
 
 
+def without_quarantine(cluster: Cluster, _: Collection[str]) -> Cluster:
+    """Return the cluster without the objects that could not be read."""
+    unread = {Quarantined.__name__, Unknown.__name__}
+    kept = {kind: objects for kind, objects in cluster.objects.items() if kind not in unread}
+    return Cluster(version=cluster.version, objects=MappingProxyType(kept))
+
+
 def replaceable(cluster: Cluster, keys: Iterable[str]) -> Cluster:
     """These pods as if a set that tolerates evictions stood behind them; budgets still hold."""
     return _with_pods(cluster, keys, _owned)
@@ -104,7 +123,7 @@ def _templates(
     }
 
 
-def without_templates(cluster: Cluster) -> Cluster:
+def without_templates(cluster: Cluster, _: Collection[str]) -> Cluster:
     """As if what replaces a pod were as the pod is, whatever its template says."""
     free: dict[str, ClusterObject | None] = {
         one.key: replace(one, template_containers=(), template_rules=_FREE)

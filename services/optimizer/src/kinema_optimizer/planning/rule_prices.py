@@ -1,17 +1,15 @@
-"""The constraints whose price is worth knowing, each as the same question without it.
+"""What each constraint costs: the same question is asked again without it, as far as the time allows.
 
-The price of a constraint is what the cluster could cost less without it: the difference of two answers, or of two
-bounds. What is given up is that constraint alone, so prices of several do not add up.
-
-What constraints cost, as far as the time that is left for it allows.
+The price is the difference of two least costs, or of two bounds. Only one constraint is lifted at a time, so prices of
+several do not add up. A pod that two constraints hold stays held without one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -24,6 +22,7 @@ from kinema_core.model.vocabulary import (
     DO_NOT_DISRUPT,
     DO_NOT_MOVE,
     PREFER_NO_EVICTION,
+    RESTART_RISK,
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
     STRATEGY,
@@ -34,42 +33,66 @@ from kinema_optimizer.planning.portfolio import SOON, Answer, least_cost
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import FLOOR, NAMESPACE, ROOM, USABLE
+from kinema_optimizer.request.objective import MICRO
 from kinema_optimizer.search import kernels
 from kinema_optimizer.solvers.stopping import KERNELS, PRICING, StepStop, StopRule
 
-MICRO: Final = 1_000_000
 SINGLES: Final = 12
-"""Single budgets, nodes and offers that are looked at: those whose nodes cost most."""
+"""Single budgets, nodes and offers that are priced: those whose nodes cost most."""
 _NODE_KEYS: Final = (SCALE_DOWN_DISABLED, DO_NOT_DISRUPT)
-_ANNOTATIONS: Final = {
-    "do-not-disrupt": DO_NOT_DISRUPT,
-    "do-not-move": DO_NOT_MOVE,
-    "safe-to-evict": SAFE_TO_EVICT,
-    "prefer-no-eviction": PREFER_NO_EVICTION,
-    "strategy-none": STRATEGY,
-    "strategy-unknown": STRATEGY,
-    "strategy-recreate": STRATEGY,
-}
-"""Code of a held pod → the annotation behind it."""
-_CONTROLLERS: Final = {
-    "bare-pod": "pods without a controller",
-    "unknown-controller": "controllers that Kinema does not know",
-    "single-replica": "single replicas",
-}
-_BUDGETS: Final = "pdb *"
+_Change: TypeAlias = Callable[[Cluster, Collection[str]], Cluster]
+"""Takes a constraint away from a cluster; the keys are those of the pods that it holds."""
+
+
+def _unannotated(key: str) -> tuple[str, _Change]:
+    return f"annotation {key}", lambda cluster, _: relaxed_cluster.without_annotation(cluster, key)
+
+
+def _unbudgeted(cluster: Cluster, _: Collection[str]) -> Cluster:
+    return relaxed_cluster.without_budgets(cluster, [budget.key for budget in cluster.budgets])
+
+
 _BY_BUDGETS: Final = frozenset({"pdb-never", "pdb-unhealthy", "two-budgets"})
-_TEMPLATES: Final = "templates that differ from pods"
-_CLASSES: Final[Mapping[str, str]] = {
-    **{code: f"annotation {key}" for code, key in _ANNOTATIONS.items()},
-    **_CONTROLLERS,
-    "host-path": "host paths",
-    "job": "pods of jobs",
-    "pdb-never": _BUDGETS,
-    "pdb-unhealthy": _BUDGETS,
-    "two-budgets": _BUDGETS,
-    "template-differs": _TEMPLATES,
+_BUDGETS: Final = "pdb *", _unbudgeted
+_UNREAD: Final = "objects that could not be read", relaxed_cluster.without_quarantine
+_HOLDING: Final[Mapping[str, tuple[str, _Change]]] = {
+    "do-not-disrupt": _unannotated(DO_NOT_DISRUPT),
+    "do-not-move": _unannotated(DO_NOT_MOVE),
+    "safe-to-evict": _unannotated(SAFE_TO_EVICT),
+    "prefer-no-eviction": _unannotated(PREFER_NO_EVICTION),
+    "strategy-none": _unannotated(STRATEGY),
+    "strategy-unknown": _unannotated(STRATEGY),
+    "strategy-recreate": _unannotated(STRATEGY),
+    "invalid-disruption-cost": _unannotated(RESTART_RISK),
+    "bare-pod": ("pods without a controller", relaxed_cluster.replaceable),
+    "unknown-controller": ("controllers that Kinema does not know", relaxed_cluster.replaceable),
+    "single-replica": ("single replicas", relaxed_cluster.replaceable),
+    "host-path": ("host paths", relaxed_cluster.without_host_paths),
+    "template-differs": ("templates that differ from pods", relaxed_cluster.without_templates),
+    "refused": ("moves that were refused", relaxed_cluster.released),
+    "quarantined-node": _UNREAD,
+    "quarantined-controller": _UNREAD,
+    "frozen-namespace": _UNREAD,
+    **dict.fromkeys(_BY_BUDGETS, _BUDGETS),
 }
-"""Code of a held pod → the class of constraints that holds it."""
+"""Code of a held pod → the class of constraints that holds it, and the cluster without that class."""
+_JOBS: Final = "pods of jobs"
+_BY_RULES: Final = {
+    "job": _JOBS,
+    "unmodelled-field": "rules that are not modelled",
+    "unmodelled-namespaces": "pod affinity",
+    "unmodelled-scheduler": "rules that are not modelled",
+    "volume-shared": "volumes",
+    "volume-unknown": "volumes",
+}
+"""Code of a held pod → the class of constraints on placement, or the setting, that holds it and is priced as such."""
+UNPRICED: Final = {
+    "foreign-node": "another autoscaler deletes the node",
+    "gated": "the pod is pending: without its gate the cluster costs more",
+    "namespace-terminating": "the pod ends with its namespace",
+    "unknown-node": "the node has no price",
+}
+"""Code of a held pod → why lifting what holds it has no price."""
 _PLACEHOLDERS: Final = {FLOOR: "minimum nodes", ROOM: "headroom", USABLE: "usable resources"}
 _PARTS: Final[Mapping[str, Callable[[PlacementRules], PlacementRules]]] = {
     "host ports": relaxed_cluster.no_host_ports,
@@ -92,8 +115,8 @@ class Relaxation:
 
 
 def class_of(code: str) -> str:
-    """The class of constraints that holds a pod, as prices name it; the code itself where that is no class."""
-    return _CLASSES.get(code, code)
+    """Return the class of constraints that holds a pod, as prices name it; the code itself where that is no class."""
+    return _HOLDING[code][0] if code in _HOLDING else _BY_RULES.get(code, code)
 
 
 def constraint_relaxations(question: Question, *, singles: int = SINGLES) -> tuple[Relaxation, ...]:
@@ -148,30 +171,24 @@ def _on(question: Question, change: Callable[[Cluster], Cluster]) -> Callable[[]
 
 def _held(question: Question, facts: Mobility) -> Iterator[Relaxation]:
     """Rules by which pods or nodes may not move or go."""
-    by_code: dict[str, list[str]] = {}
+    by_class: dict[str, tuple[_Change, list[str]]] = {}
     for held in facts.held.values():
-        by_code.setdefault(held.code, []).append(held.pod)
-    for key, code in sorted({key: code for code, key in _ANNOTATIONS.items() if code in by_code}.items()):
-        yield Relaxation(class_of(code), _on(question, partial(relaxed_cluster.without_annotation, key=key)))
-    for code in _CONTROLLERS:
-        if code in by_code:
-            yield Relaxation(class_of(code), _on(question, partial(relaxed_cluster.replaceable, keys=by_code[code])))
-    if "host-path" in by_code:
-        yield Relaxation(
-            class_of("host-path"), _on(question, partial(relaxed_cluster.without_host_paths, keys=by_code["host-path"]))
-        )
-    if "job" in by_code:
+        if held.code not in _BY_RULES and held.code not in UNPRICED:
+            name, change = _HOLDING.get(held.code, (held.code, relaxed_cluster.released))
+            by_class.setdefault(name, (change, []))[1].append(held.pod)
+    for name, (change, keys) in by_class.items():
+        yield Relaxation(name, _on(question, partial(_changed, change=change, keys=keys)))
+    if any(held.code == "job" for held in facts.held.values()):
         options = replace(question.options, move_jobs=True)
-        yield Relaxation(class_of("job"), lambda: replace(question, options=options))
-    if _BY_BUDGETS & by_code.keys():
-        keys = [budget.key for budget in question.cluster.budgets]
-        yield Relaxation(_BUDGETS, _on(question, partial(relaxed_cluster.without_budgets, keys=keys)))
-    if "template-differs" in by_code:
-        yield Relaxation(_TEMPLATES, _on(question, relaxed_cluster.without_templates))
+        yield Relaxation(_JOBS, lambda: replace(question, options=options))
     nodes = [node.name for node in question.cluster.nodes if any(key in node.annotations for key in _NODE_KEYS)]
     if nodes:
-        change = partial(relaxed_cluster.without_node_annotations, keys=_NODE_KEYS, names=frozenset(nodes))
-        yield Relaxation("node annotations", _on(question, change))
+        bare = partial(relaxed_cluster.without_node_annotations, keys=_NODE_KEYS, names=frozenset(nodes))
+        yield Relaxation("node annotations", _on(question, bare))
+
+
+def _changed(cluster: Cluster, *, change: _Change, keys: Collection[str]) -> Cluster:
+    return change(cluster, keys)
 
 
 def _rules(question: Question) -> Iterator[Relaxation]:
