@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kinema_optimizer.bounds.assignment_lp import compressed
+from kinema_optimizer.bounds.assignment_lp import compress
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Instance
 from kinema_optimizer.solvers.lp import INFINITY, LinearProgram
@@ -84,8 +84,8 @@ class LeastCost:
             for entry in entries:
                 c = int(stays.classes[entry])
                 pods.append([(1 + c, 1.0), *self._load(place, c), (self._staying + entry, -1.0)])
-        self._lp.add(np.where(problem.node_fixed, 0.0, problem.node_price), np.ones(len(nodes)), compressed(nodes))
-        self._lp.add(np.zeros(len(pods)), stays.counts.astype(np.float64), compressed(pods))
+        self._lp.add(np.where(problem.node_fixed, 0.0, problem.node_price), np.ones(len(nodes)), compress(nodes))
+        self._lp.add(np.zeros(len(pods)), stays.counts.astype(np.float64), compress(pods))
 
     def _buy(self, sets: int) -> None:
         """Machines on sale."""
@@ -93,7 +93,7 @@ class LeastCost:
         rooms = self._room[len(problem.nodes) :]
         bought = [self._gives(sets + m, room) for m, room in enumerate(rooms)]
         most = np.where(problem.machine_available >= UNLIMITED, INFINITY, problem.machine_available)
-        self._lp.add(problem.machine_price.astype(np.float64), most.astype(np.float64), compressed(bought))
+        self._lp.add(problem.machine_price.astype(np.float64), most.astype(np.float64), compress(bought))
 
     def _place(self, first: Ints) -> None:
         """Pods that move, to any set of nodes or machine one of which could hold one of them."""
@@ -104,4 +104,4 @@ class LeastCost:
         for place, room in enumerate(rooms):
             holds: Flags = able[place] & (problem.requests <= room).all(axis=1)
             found += [[(0, 1.0), (1 + c, 1.0), *self._load(place, c)] for c in np.flatnonzero(holds).tolist()]
-        self._lp.add(np.zeros(len(found)), np.full(len(found), INFINITY), compressed(found))
+        self._lp.add(np.zeros(len(found)), np.full(len(found), INFINITY), compress(found))

@@ -9,7 +9,7 @@ from benchmarks.assemble import PodClass, assemble
 from benchmarks.machine_types import MachineType
 from kinema_optimizer.problem.instance import Instance, Solution, cost, flaws, moves
 from kinema_optimizer.search.progress import Progress
-from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.solvers.stopping import ClockStop
 
 
@@ -52,7 +52,7 @@ def solve(
     def report(told: Progress) -> None:
         curve.append((round(time.perf_counter() - began, 3), told.cost, told.moves))
 
-    wish = Wish(move_price=move_price, max_moves=max_moves, seed=seed, workers=workers)
+    wish = SearchOptions(move_price=move_price, max_moves=max_moves, seed=seed, workers=workers)
     found = search(problem, problem, wish, ClockStop(seconds), report)
     took = time.perf_counter() - began
     wrong = flaws(problem, found.packing)

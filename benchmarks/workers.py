@@ -36,9 +36,9 @@ from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup
 from kinema_optimizer.problem.instance import Content, Instance, Solution, flaws
-from kinema_optimizer.process.pools import SharedCrew
-from kinema_optimizer.search.search import Found, Wish, search
-from kinema_optimizer.search.tasks import Threads
+from kinema_optimizer.process.pools import RemotePool
+from kinema_optimizer.search.neighborhood import ThreadPool
+from kinema_optimizer.search.search import SearchOptions, SearchResult, search
 from kinema_optimizer.settings import NAME
 from kinema_optimizer.solvers.stopping import WorkStop
 
@@ -78,7 +78,7 @@ def table(*, pods: int, rounds: int) -> dict[str, object]:
     warm_up()
     rows: dict[str, object] = {"pods": pods, "nodes": len(problem.nodes), "rounds_of_a_phase": rounds}
     with ThreadPoolExecutor(max_workers=2) as pool:
-        alone, row = _timed(problem, Wish(crew=Threads(pool)), rounds)
+        alone, row = _timed(problem, SearchOptions(task_pool=ThreadPool(pool)), rounds)
     rows["no worker, 2 threads"] = row
     for run in RUNS:
         with tempfile.TemporaryDirectory() as directory, _broker(Path(directory)) as settings:
@@ -87,7 +87,7 @@ def table(*, pods: int, rounds: int) -> dict[str, object]:
     return rows
 
 
-def _timed(problem: Instance, wish: Wish, rounds: int) -> tuple[str, dict[str, object]]:
+def _timed(problem: Instance, wish: SearchOptions, rounds: int) -> tuple[str, dict[str, object]]:
     began, worked = time.perf_counter(), time.process_time()
     found = search(problem, problem, wish, WorkStop(rounds))
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
@@ -105,7 +105,7 @@ def _worked(process: subprocess.Popen[bytes]) -> float | None:
     return None if process.poll() is not None else ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _quality(found: Found) -> dict[str, object]:
+def _quality(found: SearchResult) -> dict[str, object]:
     gap = round(100 * (found.cost / found.bound.value - 1), 3)
     return {"cost": found.cost / 1e6, "gap_percent": gap, "moves": found.moves}
 
@@ -116,13 +116,13 @@ def _shared(
     with (
         _workers(run.workers, settings, directory) as processes,
         ThreadPoolExecutor(max_workers=2) as pool,
-        SharedCrew(partial(connect_work, settings, NAME), Threads(pool)) as crew,
+        RemotePool(partial(connect_work, settings, NAME), ThreadPool(pool)) as task_pool,
     ):
         timer = Timer(KILL_SECONDS, processes[0].kill)
         if run.killed:
             timer.start()
         before = [_worked(process) for process in processes]
-        digest, row = _timed(problem, Wish(crew=crew), rounds)
+        digest, row = _timed(problem, SearchOptions(task_pool=task_pool), rounds)
         timer.cancel()
         after = [_worked(process) for process in processes]
         row["cpu_seconds_of_workers"] = [
@@ -130,7 +130,7 @@ def _shared(
         ]
         if run.killed:
             assert processes[0].poll() is not None, f"the search ended before {KILL_SECONDS:g} s: nobody was killed"
-        return digest, {**row, "errands_by_workers": crew.answered, "errands_lost": crew.lost}
+        return digest, {**row, "errands_by_workers": task_pool.answered, "errands_lost": task_pool.lost}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from benchmarks.starts import deployments_after_peak
 
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.solvers.stopping import WorkStop
 
 
@@ -49,7 +49,7 @@ def test_a_plan_within_a_limit_on_moves_costs_little_more_than_any_must(
 ) -> None:
     """Nearly all the moves allowed are used, where each saves most: within three percent of the limit, never below."""
     most = int(after_peak.packing.total.sum()) * share // 100
-    found = search(after_peak.packing, after_peak.relaxed, Wish(max_moves=most, workers=1), WorkStop(2))
+    found = search(after_peak.packing, after_peak.relaxed, SearchOptions(max_moves=most, workers=1), WorkStop(2))
     assert found.moves <= most
     assert least.at(most) <= found.cost * (1 + 1e-9)
     assert found.cost <= least.at(most) * 1.03

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from tests.optimizer.instances import boutique, random_cluster
 from tests.support.builders import NOW
 
-from kinema_optimizer.bounds.certificate import SCALE, Certificate, certificate, certified_bound, lower_bound
-from kinema_optimizer.columns.knapsack import fill, multipliers, worth_at_most
+from kinema_optimizer.bounds.certificate import SCALE, Certificate, check_certificate, lower_bound, make_certificate
+from kinema_optimizer.columns.knapsack import knapsack_beam, knapsack_dual_bound, knapsack_duals
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import cost
 from kinema_optimizer.problem.node_types import node_types
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 from kinema_optimizer.solvers.stopping import WorkStop
 
@@ -27,7 +27,7 @@ def test_no_certificate_claims_more_than_a_packing_costs(seed: int, limited: boo
     """Prices out of the air are either no certificate or a bound below every packing that places everybody."""
     cluster, offers = random_cluster(seed, pods=12, limited=limited)
     problem = compiled(Question(cluster, offers, NOW, "reschedule"))
-    found = search(problem.packing, problem.relaxed, Wish(workers=1), WorkStop(2))
+    found = search(problem.packing, problem.relaxed, SearchOptions(workers=1), WorkStop(2))
     if found.packing.unplaced.any():
         return
     kinds = node_types(problem.relaxed)
@@ -35,8 +35,8 @@ def test_no_certificate_claims_more_than_a_packing_costs(seed: int, limited: boo
     draw = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     pod_price = draw.uniform(0, 60_000, len(demand))
     room_price = draw.uniform(0, 200_000, kinds.room.shape)
-    proof = certificate(pod_price, room_price, kinds, shrink=draw.uniform(0.01, 1.0))
-    claimed = certified_bound(proof, problem.relaxed.requests, demand, kinds)
+    proof = make_certificate(pod_price, room_price, kinds, shrink=draw.uniform(0.01, 1.0))
+    claimed = check_certificate(proof, problem.relaxed.requests, demand, kinds)
     assert claimed is None or claimed <= cost(problem.packing, found.packing)
 
 
@@ -47,7 +47,7 @@ def test_prices_above_what_a_node_costs_are_no_certificate() -> None:
     kinds = node_types(problem)
     free = tuple((0,) * len(problem.resources) for _ in kinds.price)
     dear = Certificate((10**9 * SCALE,) * len(problem.pending), free)
-    assert certified_bound(dear, problem.requests, problem.total, kinds) is None
+    assert check_certificate(dear, problem.requests, problem.total, kinds) is None
 
 
 def test_the_bound_is_near_the_optimum_of_a_large_cluster() -> None:
@@ -55,7 +55,7 @@ def test_the_bound_is_near_the_optimum_of_a_large_cluster() -> None:
     cluster, offers = boutique(300, nodes=300)
     problem = compiled(Question(cluster, offers, NOW, "reschedule"))
     bound = lower_bound(problem.relaxed)
-    found = search(problem.packing, problem.relaxed, Wish(workers=1), WorkStop(6))
+    found = search(problem.packing, problem.relaxed, SearchOptions(workers=1), WorkStop(6))
     assert bound.value <= found.bound.value
     assert bound.value <= found.cost <= bound.value * 1.02
 
@@ -68,14 +68,14 @@ def test_a_filling_fits_and_is_no_better_than_its_relaxation(seed: int, classes:
     requests = draw.integers(1, 400, (classes, 3))
     room, most = draw.integers(100, 3000, 3), draw.integers(0, 20, classes)
     values = draw.uniform(1, 100, classes)
-    counts, worth, prices = fill(values, requests, room, most, width, 0.0)
+    counts, worth, prices = knapsack_beam(values, requests, room, most, width, 0.0)
     assert (counts @ requests <= room).all()
     assert (counts <= most).all()
     assert (counts >= 0).all()
     assert worth == pytest.approx(float(counts @ values))
     weights = requests / room
     fits = np.minimum(most, (room // requests).min(axis=1))
-    bound = worth_at_most(values, weights, prices, fits)
+    bound = knapsack_dual_bound(values, weights, prices, fits)
     assert worth <= bound * (1 + 1e-9)
     assert bound == pytest.approx(_relaxed(values, weights, fits), rel=1e-6, abs=1e-6)
 
@@ -92,7 +92,7 @@ def _relaxed(values: Floats, weights: Floats, most: Ints) -> float:
 
 def test_multipliers_of_an_empty_node_are_zero() -> None:
     """Nothing to put anywhere: room is worth nothing."""
-    nothing = multipliers(np.zeros(0), np.zeros((0, 2)), np.ones(2), np.zeros(0))
+    nothing = knapsack_duals(np.zeros(0), np.zeros((0, 2)), np.ones(2), np.zeros(0))
     assert nothing.tolist() == [0.0, 0.0]
 
 
@@ -109,7 +109,7 @@ def test_with_one_resource_a_filling_is_the_best_there_is(seed: int, classes: in
         for _ in range(most[c]):
             size = int(requests[c, 0])
             best[size:] = np.maximum(best[size:], best[:-size] + values[c])
-    _, worth, _ = fill(values, requests, room, most, 1000, 0.0)
+    _, worth, _ = knapsack_beam(values, requests, room, most, 1000, 0.0)
     assert worth == pytest.approx(best[-1])
-    barred, nothing, _ = fill(values, requests, room, most, 1000, best[-1] + 1e-6)
+    barred, nothing, _ = knapsack_beam(values, requests, room, most, 1000, best[-1] + 1e-6)
     assert (nothing, barred.any()) == (0.0, False)

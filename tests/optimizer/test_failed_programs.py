@@ -8,14 +8,14 @@ from tests.optimizer.test_search import boutique_problem
 from kinema_optimizer import errors
 from kinema_optimizer.errors import LinearProgramError, OptimizerError
 from kinema_optimizer.problem.instance import flaws
-from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.solvers.lp import LinearProgram, LpSolution
 from kinema_optimizer.solvers.stopping import WorkStop
 
 
-@pytest.mark.parametrize("wish", [Wish(), Wish(move_price=300), Wish(max_moves=60)])
+@pytest.mark.parametrize("wish", [SearchOptions(), SearchOptions(move_price=300), SearchOptions(max_moves=60)])
 @pytest.mark.parametrize("every", [1, 2, 7])
-def test_a_failed_program_costs_no_plan(wish: Wish, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_program_costs_no_plan(wish: SearchOptions, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever programs fail, a sound packing comes out with a bound that holds."""
     solve, count = LinearProgram.solve, 0
 

@@ -20,7 +20,7 @@ from kinema_optimizer.problem.instance import Instance, Solution, content, cost,
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import moved, solution_of, state_of
 from kinema_optimizer.search.progress import IncumbentReport
-from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
@@ -53,8 +53,10 @@ def giving(problem: Instance, node: str, counts: dict[int, int]) -> Solution:
     )
 
 
-@pytest.mark.parametrize("wish", [Wish(workers=1), Wish(workers=1, move_price=1000), Wish(workers=1, max_moves=2)])
-def test_a_kept_node_gives_a_pod_up_where_only_that_reaches_the_optimum(wish: Wish) -> None:
+@pytest.mark.parametrize(
+    "wish", [SearchOptions(workers=1), SearchOptions(workers=1, move_price=1000), SearchOptions(workers=1, max_moves=2)]
+)
+def test_a_kept_node_gives_a_pod_up_where_only_that_reaches_the_optimum(wish: SearchOptions) -> None:
     """One half joins the other, and the whole pod comes to the node that is empty then."""
     problem = problem_of(crossed())
     found = search(problem, problem, wish, WorkStop(8))
@@ -81,7 +83,7 @@ def test_its_plan_moves_the_half_before_the_whole() -> None:
     """No wave needs room that somebody has yet to leave."""
     state = crossed()
     problem = problem_of(state)
-    found = search(problem, problem, Wish(workers=1), WorkStop(8))
+    found = search(problem, problem, SearchOptions(workers=1), WorkStop(8))
     incumbent = IncumbentReport(1, found.packing, found.bound.value, ())
     plan = plan_from(state, SOLD_OUT, now=NOW, settings=PlanningSettings(), incumbent=incumbent, solve=SOLVE)
     waves = {step.pod.rsplit("/", 1)[-1].split("-")[0]: step.wave for step in plan.steps if step.action == "move"}

@@ -16,15 +16,15 @@ from tests.optimizer.random_packings import random_packing
 from tests.support.builders import NOW
 
 from kinema_core.events import Solve
-from kinema_optimizer.bounds.certificate import SCALE, Bound, certified_bound, lower_bound
-from kinema_optimizer.bounds.pattern_lp import by_search, sharpened
+from kinema_optimizer.bounds.certificate import SCALE, Bound, check_certificate, lower_bound
+from kinema_optimizer.bounds.pattern_lp import pattern_bound, worth_by_knapsack
 from kinema_optimizer.columns import knapsack_exact
-from kinema_optimizer.columns.knapsack_exact import UNIT, best_filling
+from kinema_optimizer.columns.knapsack_exact import UNIT, exact_knapsack
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Instance, cost
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.search.search import Wish, search
+from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 
 MACHINES = (
@@ -43,7 +43,7 @@ def of_gpus(threes: int) -> Instance:
 def sharp(problem: Instance) -> tuple[Bound, Bound]:
     """The bound by shares of room, and the sharper one."""
     known = lower_bound(problem)
-    return known, sharpened(problem, known, (), lambda _: None)[0]
+    return known, pattern_bound(problem, known, (), lambda _: None)[0]
 
 
 def by_hand(prices: Ints, requests: Ints, room: Ints, fits: Ints) -> int:
@@ -63,12 +63,12 @@ def test_the_best_filling_is_found_and_nothing_better_than_the_best(seed: int, c
     room, fits = draw.integers(1, 20, 2) * (1, 2**30), draw.integers(0, 4, classes)
     prices = draw.integers(0, 50 * UNIT, classes)
     most = by_hand(prices, requests, room, fits)
-    found = best_filling(prices, requests, room, fits, floor=0)
+    found = exact_knapsack(prices, requests, room, fits, floor=0)
     assert found.sure
     assert found.most == most == int(found.counts @ prices)
     assert (found.counts @ requests <= room).all()
     assert (found.counts <= fits).all()
-    none = best_filling(prices, requests, room, fits, floor=most)
+    none = exact_knapsack(prices, requests, room, fits, floor=most)
     assert none.most == most
     assert not none.counts.any()
 
@@ -77,7 +77,7 @@ def test_a_search_that_was_given_up_claims_no_more_than_the_room_shows(monkeypat
     """With a single branch the answer is above the truth, and says that it is not sure."""
     monkeypatch.setattr(knapsack_exact, "BRANCHES", 1)
     prices, requests = np.array([30, 31, 17]) * UNIT, np.array([[3], [3], [2]])
-    found = best_filling(prices, requests, np.array([7]), np.array([2, 2, 2]), floor=0)
+    found = exact_knapsack(prices, requests, np.array([7]), np.array([2, 2, 2]), floor=0)
     assert not found.sure
     assert found.most >= by_hand(prices, requests, np.array([7]), np.array([2, 2, 2]))
 
@@ -86,7 +86,7 @@ def test_pods_of_three_gpus_are_not_shared_out_by_room() -> None:
     """On nodes of four and eight GPUs one and two fit: the rest of a node is no place for a third of a pod."""
     known, found = sharp(of_gpus(100))
     problem = of_gpus(100)
-    best = search(problem, problem, Wish(), WorkStop(20))
+    best = search(problem, problem, SearchOptions(), WorkStop(20))
     assert known.value < 0.8 * found.value
     assert found.value <= best.cost <= found.value * 1.01
     assert best.bound.value == found.value
@@ -98,10 +98,10 @@ def test_the_proof_is_checked_without_what_found_it() -> None:
     problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES[:1])
     _, found = sharp(problem)
     asked = problem.requests, found.demand, found.kinds
-    assert certified_bound(found.proof, *asked, by_search) == pytest.approx(found.value, rel=1e-6)
-    assert certified_bound(found.proof, *asked) is None
+    assert check_certificate(found.proof, *asked, worth_by_knapsack) == pytest.approx(found.value, rel=1e-6)
+    assert check_certificate(found.proof, *asked) is None
     dear = replace(found.proof, pod_price=tuple(price + SCALE * 10_000 for price in found.proof.pod_price))
-    assert certified_bound(dear, *asked, by_search) is None
+    assert check_certificate(dear, *asked, worth_by_knapsack) is None
 
 
 @settings(max_examples=60, deadline=None)
@@ -115,7 +115,7 @@ def test_no_packing_costs_less_than_the_sharper_bound(seed: int, limited: bool, 
             patch.setattr(knapsack_exact, "BRANCHES", 20)
         known, found = sharp(problem.relaxed)
     assert found.value >= known.value
-    best = search(problem.packing, problem.relaxed, Wish(workers=1), WorkStop(3))
+    best = search(problem.packing, problem.relaxed, SearchOptions(workers=1), WorkStop(3))
     for packing in (best.packing, *(random_packing(problem.packing, seed + i) for i in range(5))):
         if packing is not None and not packing.unplaced.any():
             assert found.value <= cost(problem.packing, packing)
@@ -126,12 +126,12 @@ def test_a_replay_ends_the_proof_where_it_ended() -> None:
     asked = np.random.default_rng(5).integers(5000, 30000, (40, 2)) // (1, 60)
     classes = [PodClass((int(c), int(m) * 2**28, 0), 20) for c, m in asked]
     problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES)
-    first = search(problem, problem, Wish(), WorkStop(10))
+    first = search(problem, problem, SearchOptions(), WorkStop(10))
     solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=first.stops)
-    again = search(problem, problem, Wish(), RecordedStop(solve))
+    again = search(problem, problem, SearchOptions(), RecordedStop(solve))
     assert [(stop.reason, stop.iteration) for stop in first.stops if stop.phase == "proof"] == [("work-limit", 10)]
     assert (again.bound.value, again.stops) == (first.bound.value, first.stops)
-    to_the_end = search(problem, problem, Wish(), WorkStop(40)).bound
+    to_the_end = search(problem, problem, SearchOptions(), WorkStop(40)).bound
     assert lower_bound(problem).value < first.bound.value < to_the_end.value
 
 
@@ -140,7 +140,7 @@ def test_a_running_cluster_gets_the_sharper_bound_too() -> None:
     nodes = [Running(MACHINES[1], {0: 1}) for _ in range(30)]
     classes = [PodClass((1000, 2**30, 3), 30)]
     problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES, nodes)
-    found = search(problem, problem, Wish(max_moves=20), WorkStop(20))
+    found = search(problem, problem, SearchOptions(max_moves=20), WorkStop(20))
     assert lower_bound(problem).value < found.bound.value <= found.cost
 
 

@@ -9,7 +9,7 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 from kinema_core.events import FrozenMap, Offer, PlacementRules
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.bounds.assignment_lp import Relaxation
+from kinema_optimizer.bounds.assignment_lp import AssignmentSolution
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import flaws
@@ -17,8 +17,8 @@ from kinema_optimizer.problem.node_types import NodeTypes
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Incumbent, solution_of
 from kinema_optimizer.search import search as search_module
-from kinema_optimizer.search.first_plan import construct
-from kinema_optimizer.search.search import Wish, placed_as_it_is, search
+from kinema_optimizer.search.first_plan import construct_nodes
+from kinema_optimizer.search.search import SearchOptions, search, start_as_is
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
@@ -45,8 +45,8 @@ def test_a_first_plan_buys_no_more_than_a_pool_has(pending: tuple[int, int]) -> 
     """A pool's limit holds over all of its zones, also while several equal nodes are bought at once."""
     state, on_sale = pooled(10, pending=pending, dear=False)
     problem = compiled(Question(state, on_sale, NOW, "reschedule")).packing
-    assert flaws(problem, solution_of(problem, placed_as_it_is(problem))) == ()
-    assert flaws(problem, search(problem, problem, Wish(workers=1), WorkStop(3)).packing) == ()
+    assert flaws(problem, solution_of(problem, start_as_is(problem))) == ()
+    assert flaws(problem, search(problem, problem, SearchOptions(workers=1), WorkStop(3)).packing) == ()
 
 
 def test_rounding_up_stays_within_a_pool() -> None:
@@ -61,14 +61,14 @@ def test_rounding_up_stays_within_a_pool() -> None:
         fits=np.ones((types, 1), dtype=np.int64),
         pools=((tuple(range(types)), 5),),
     )
-    relaxation = Relaxation(
+    relaxation = AssignmentSolution(
         pod_price=np.array([100.0]),
         room_price=np.full((types, 1), 100.0),
         nodes=np.full(types, 5 / 6),
         used=np.arange(types),
         shares=np.ones((types, 1)),
     )
-    boots, rest = construct(requests, demand, market, relaxation, {})
+    boots, rest = construct_nodes(requests, demand, market, relaxation, {})
     assert len(boots) == 5
     assert rest.tolist() == [1]
 
@@ -89,7 +89,7 @@ def test_a_search_that_breaks_a_rule_answers_with_the_cluster_as_it_is(monkeypat
     state, on_sale = pooled(20, pending=(5, 5), running=6)
     problem = compiled(Question(state, on_sale, NOW, "reschedule")).packing
     monkeypatch.setattr(search_module, "anew", lambda *_: Incumbent(problem.node_fixed, unplaced=0 * problem.pending))
-    found = search(problem, problem, Wish(workers=1), WorkStop(0))
+    found = search(problem, problem, SearchOptions(workers=1), WorkStop(0))
     assert flaws(problem, found.packing) == ()
     assert found.packing.keep.all()
     assert found.cost == found.least >= found.bound.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kinema_optimizer.columns.generation import Place, Task, job_of
+from kinema_optimizer.columns.generation import Bin, Subproblem, arrays_of
 from kinema_optimizer.problem.instance import UNLIMITED
 from kinema_optimizer.search.ruin_recreate import recreate
 
@@ -13,10 +13,10 @@ _ROOM = np.array([4_000, 4_096], dtype=np.int64)
 _TRIES = 40
 
 
-def a_place(own: tuple[int, int], *, base: tuple[int, int] = (0, 0), limit: int = 1) -> Place:
+def a_place(own: tuple[int, int], *, base: tuple[int, int] = (0, 0), limit: int = 1) -> Bin:
     """A node of price 100 with room for four pods, and with such pods at home."""
     mine = np.array(own, dtype=np.int64)
-    return Place(
+    return Bin(
         price=100.0,
         room=_ROOM,
         most=np.array([4, 4], dtype=np.int64),
@@ -27,23 +27,23 @@ def a_place(own: tuple[int, int], *, base: tuple[int, int] = (0, 0), limit: int 
     )
 
 
-def a_task(move_price: float, *places: Place) -> Task:
+def a_task(move_price: float, *places: Bin) -> Subproblem:
     """Two classes of two pods each, a quarter of a node every one; the last place is a machine on sale."""
-    return Task(
+    return Subproblem(
         requests=np.array([[1_000, 1_024], [1_000, 1_024]], dtype=np.int64),
         demand=np.array([2, 2], dtype=np.int64),
         move_price=np.full(2, move_price),
-        places=(*places, a_place((0, 0), limit=UNLIMITED)),
+        bins=(*places, a_place((0, 0), limit=UNLIMITED)),
         pools=(),
         guess=np.full(2, 25.0 + move_price),
         existing=len(places),
     )
 
 
-def begun_on_a_machine(task: Task) -> tuple[float, list[int], list[list[int]]]:
+def begun_on_a_machine(task: Subproblem) -> tuple[float, list[int], list[list[int]]]:
     """What tries save, and make of it, where all pods are on a machine on sale and every existing node is deleted."""
-    where, counts = np.array([len(task.places) - 1]), task.demand[None].copy()
-    saved, places, held = recreate(job_of(task), where, counts, _TRIES, np.array([7], dtype=np.uint64))
+    where, counts = np.array([len(task.bins) - 1]), task.demand[None].copy()
+    saved, places, held = recreate(arrays_of(task), where, counts, _TRIES, np.array([7], dtype=np.uint64))
     return saved, places.tolist(), held.tolist()
 
 

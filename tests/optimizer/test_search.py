@@ -18,7 +18,7 @@ from kinema_core.events import Solve
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import Instance, cost, flaws, moves
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.search.search import Found, Wish, placed_as_it_is, search
+from kinema_optimizer.search.search import SearchOptions, SearchResult, search, start_as_is
 from kinema_optimizer.solvers.stopping import Ends, RecordedStop, WorkStop
 
 
@@ -28,12 +28,12 @@ def boutique_problem(replicas: int = 60, nodes: int = 70) -> Compiled:
     return compiled(Question(cluster, offers, NOW, "reschedule"))
 
 
-def found_for(problem: Compiled, wish: Wish, rounds: int = 6) -> Found:
+def found_for(problem: Compiled, wish: SearchOptions, rounds: int = 6) -> SearchResult:
     """A short search."""
     return search(problem.packing, problem.relaxed, wish, WorkStop(rounds))
 
 
-def same(one: Found, other: Found) -> bool:
+def same(one: SearchResult, other: SearchResult) -> bool:
     """Whether two packings are equal in every count."""
     pairs = (
         (one.packing.keep, other.packing.keep),
@@ -53,7 +53,7 @@ def test_packings_obey_every_rule_and_the_bound(seed: int, pods: int) -> None:
     """Whatever the rules: no flaw, and no packing that places everybody is cheaper than the certified bound."""
     instance = rule_instance(seed, pods=pods)
     problem = compiled(Question(instance.cluster, instance.offers, NOW, "reschedule"))
-    found = found_for(problem, Wish(workers=1), rounds=3)
+    found = found_for(problem, SearchOptions(workers=1), rounds=3)
     assert flaws(problem.packing, found.packing) == ()
     assert not found.packing.unplaced.any() or (found.packing.unplaced <= problem.packing.pending).all()
     if not found.packing.unplaced.any():
@@ -66,17 +66,17 @@ def test_no_more_pods_move_than_allowed(seed: int, most: int) -> None:
     """A cap on moves holds, whatever could be saved with more."""
     cluster, offers = random_cluster(seed, pods=14)
     problem = compiled(Question(cluster, offers, NOW, "reschedule"))
-    found = found_for(problem, Wish(max_moves=most, workers=1), rounds=3)
+    found = found_for(problem, SearchOptions(max_moves=most, workers=1), rounds=3)
     assert flaws(problem.packing, found.packing) == ()
     assert moves(problem.packing, found.packing) <= most
 
 
-@pytest.mark.parametrize("wish", [Wish(), Wish(max_moves=200), Wish(move_price=300)])
-def test_the_same_seed_gives_the_same_packing_whatever_the_workers(wish: Wish) -> None:
+@pytest.mark.parametrize("wish", [SearchOptions(), SearchOptions(max_moves=200), SearchOptions(move_price=300)])
+def test_the_same_seed_gives_the_same_packing_whatever_the_workers(wish: SearchOptions) -> None:
     """Workers decide how fast a round is, never what comes out of it."""
     problem = boutique_problem()
-    one = found_for(problem, Wish(wish.move_price, wish.max_moves, workers=1))
-    many = found_for(problem, Wish(wish.move_price, wish.max_moves, workers=3))
+    one = found_for(problem, SearchOptions(wish.move_price, wish.max_moves, workers=1))
+    many = found_for(problem, SearchOptions(wish.move_price, wish.max_moves, workers=3))
     assert same(one, many)
     assert one.stops == many.stops
 
@@ -84,14 +84,14 @@ def test_the_same_seed_gives_the_same_packing_whatever_the_workers(wish: Wish) -
 def test_a_search_ends_where_a_recorded_one_ended() -> None:
     """A replay has no clock: it stops every phase at the recorded round, and finds the same."""
     problem = boutique_problem()
-    first = found_for(problem, Wish(), rounds=4)
+    first = found_for(problem, SearchOptions(), rounds=4)
     solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=first.stops)
-    again = search(problem.packing, problem.relaxed, Wish(), RecordedStop(solve))
+    again = search(problem.packing, problem.relaxed, SearchOptions(), RecordedStop(solve))
     assert same(first, again)
 
 
-@pytest.mark.parametrize("wish", [Wish(), Wish(max_moves=200), Wish(move_price=300)])
-def test_every_phase_that_begins_is_recorded(wish: Wish) -> None:
+@pytest.mark.parametrize("wish", [SearchOptions(), SearchOptions(max_moves=200), SearchOptions(move_price=300)])
+def test_every_phase_that_begins_is_recorded(wish: SearchOptions) -> None:
     """Two searches of one plan share one record: a phase without a stop would take that of the other search."""
     begun: list[str] = []
 
@@ -113,22 +113,22 @@ def test_a_search_without_time_gives_the_plan_that_is_made_anew() -> None:
     """The half empty cluster as it is would be no answer; wishes are kept all the same, and a replay finds the same."""
     problem = boutique_problem()
     before = int(problem.packing.node_price.sum())
-    found = found_for(problem, Wish(), rounds=0)
+    found = found_for(problem, SearchOptions(), rounds=0)
     assert [(stop.phase, stop.reason) for stop in found.stops] == [("start", "work-limit")]
     assert flaws(problem.packing, found.packing) == ()
     assert found.bound.value <= found.least == found.cost < 0.6 * before
-    for wish in (Wish(max_moves=0), Wish(move_price=10**9)):
+    for wish in (SearchOptions(max_moves=0), SearchOptions(move_price=10**9)):
         assert found_for(problem, wish, rounds=0).moves == 0
     solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=found.stops)
-    assert same(found, search(problem.packing, problem.relaxed, Wish(), RecordedStop(solve)))
+    assert same(found, search(problem.packing, problem.relaxed, SearchOptions(), RecordedStop(solve)))
 
 
 def test_a_dear_move_is_not_made() -> None:
     """At a price that no saving pays for, everything stays; at none, the plan is cheaper."""
     problem = boutique_problem()
     packing: Instance = problem.packing
-    dear = found_for(problem, Wish(move_price=10**9))
-    free = found_for(problem, Wish(move_price=0))
+    dear = found_for(problem, SearchOptions(move_price=10**9))
+    free = found_for(problem, SearchOptions(move_price=0))
     assert dear.moves == 0
     assert dear.packing.keep[np.diff(packing.stays.start) > 0].all()
     assert free.cost < dear.cost
@@ -137,7 +137,7 @@ def test_a_dear_move_is_not_made() -> None:
 def test_a_running_cluster_comes_close_to_its_bound() -> None:
     """3,000 pods on 280 half empty nodes: within two percent of what no plan can beat."""
     problem = boutique_problem(250, 280)
-    found = found_for(problem, Wish(), rounds=6)
+    found = found_for(problem, SearchOptions(), rounds=6)
     assert found.cost <= found.bound.value * 1.02
     assert found.cost < int(problem.packing.node_price.sum()) * 0.6
 
@@ -146,5 +146,5 @@ def test_the_first_plan_buys_no_large_machine_for_what_a_small_one_holds() -> No
     """The relaxation buys fractions of the machine that is cheapest per core; a small fraction is left to others."""
     machines = [MachineType("large", 60_000_000, (64_000, 2**38)), MachineType("small", 16_000_000, (16_000, 2**36))]
     problem = assemble(("cpu", "memory"), [PodClass((1000, 2**30), 75)], machines)
-    first = placed_as_it_is(problem)
+    first = start_as_is(problem)
     assert sorted(machines[one.machine].name for one in first.boots) == ["large", "small"]

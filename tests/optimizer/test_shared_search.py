@@ -1,4 +1,4 @@
-"""A search whose errands are done by other processes: the same packing, whoever does them and whoever dies."""
+"""A search whose tasks are done by other processes: the same packing, whoever does them and whoever dies."""
 
 from __future__ import annotations
 
@@ -34,13 +34,11 @@ from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import NOTHING, NodeLoad
 from kinema_optimizer.process import pools
 from kinema_optimizer.process.client import InChild
-from kinema_optimizer.process.pools import SharedCrew
-from kinema_optimizer.process.wire import Found, item_in, packed
-from kinema_optimizer.process.wire import Item as Order
+from kinema_optimizer.process.pools import RemotePool
+from kinema_optimizer.process.wire import TaskItem, TaskResult, encode, item_in
 from kinema_optimizer.process.worker import Worker
-from kinema_optimizer.search.neighbourhood import Exchange, Guide
-from kinema_optimizer.search.search import Wish, search
-from kinema_optimizer.search.tasks import Errand, Threads
+from kinema_optimizer.search.neighborhood import ImprovementTask, Replacement, SearchContext, ThreadPool
+from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PlanningSettings, Settings, SolverSettings
 from kinema_optimizer.solvers.stopping import WorkStop
@@ -59,24 +57,24 @@ def problem() -> Instance:
 class Recorded:
     """Threads that note what they were asked and what they found."""
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: ThreadPool) -> None:
         self._threads = threads
-        self.done: list[tuple[Guide, Errand, Exchange | None]] = []
+        self.done: list[tuple[SearchContext, ImprovementTask, Replacement | None]] = []
 
-    def improve(self, guide: Guide, errands: Sequence[Errand]) -> list[Exchange | None]:
+    def improve(self, context: SearchContext, tasks: Sequence[ImprovementTask]) -> list[Replacement | None]:
         """See `Crew`."""
-        found = self._threads.improve(guide, errands)
-        self.done += [(guide, errand, one) for errand, one in zip(errands, found, strict=True)]
+        found = self._threads.improve(context, tasks)
+        self.done += [(context, task, one) for task, one in zip(tasks, found, strict=True)]
         return found
 
 
 @cache
-def alone() -> tuple[bytes, list[tuple[Guide, Errand, Exchange | None]]]:
+def alone() -> tuple[bytes, list[tuple[SearchContext, ImprovementTask, Replacement | None]]]:
     """The packing that threads find, and all that they did on the way."""
     with ThreadPoolExecutor(max_workers=2) as pool:
-        crew = Recorded(Threads(pool))
-        found = search(problem(), problem(), Wish(seed=3, crew=crew), WorkStop(ROUNDS))
-    return wire(found.packing), crew.done
+        task_pool = Recorded(ThreadPool(pool))
+        found = search(problem(), problem(), SearchOptions(seed=3, task_pool=task_pool), WorkStop(ROUNDS))
+    return wire(found.packing), task_pool.done
 
 
 def wire(packing: Solution) -> bytes:
@@ -86,14 +84,14 @@ def wire(packing: Solution) -> bytes:
     return b"|".join(part.tobytes() for part in (*parts, *(part for one in lists for part in one)))
 
 
-def shared(connect: Callable[[], Awaitable[WorkQueue]]) -> tuple[Solution, SharedCrew]:
+def shared(connect: Callable[[], Awaitable[WorkQueue]]) -> tuple[Solution, RemotePool]:
     """The packing found with the help of a work queue."""
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=2))
-        crew = stack.enter_context(SharedCrew(connect, Threads(pool)))
-        found = search(problem(), problem(), Wish(seed=3, crew=crew), WorkStop(ROUNDS))
+        task_pool = stack.enter_context(RemotePool(connect, ThreadPool(pool)))
+        found = search(problem(), problem(), SearchOptions(seed=3, task_pool=task_pool), WorkStop(ROUNDS))
     assert flaws(problem(), found.packing) == ()
-    return found.packing, crew
+    return found.packing, task_pool
 
 
 class Populated(MemoryWork):
@@ -141,15 +139,17 @@ async def babbling(work: WorkQueue) -> None:
 async def greedy(work: WorkQueue) -> None:
     """Finds that all nodes can go, whatever runs on them."""
     async for item in work.items():
-        await item.answer(packed(Found(Exchange({}, ()))))
+        await item.answer(encode(TaskResult(Replacement({}, ()))))
 
 
 async def wasteful(work: WorkQueue) -> None:
     """Answers with the nodes as they are, and one machine more that nothing runs on."""
     async for item in work.items():
-        step = item_in(item.data).errand.step
-        kept = dict(zip(step.kept, step.changes, strict=True))
-        await item.answer(packed(Found(Exchange(kept, (*step.boots, NodeLoad(0, NOTHING.classes, NOTHING.counts))))))
+        neighborhood = item_in(item.data).task.neighborhood
+        kept = dict(zip(neighborhood.kept, neighborhood.changes, strict=True))
+        await item.answer(
+            encode(TaskResult(Replacement(kept, (*neighborhood.boots, NodeLoad(0, NOTHING.classes, NOTHING.counts)))))
+        )
 
 
 async def late(work: WorkQueue) -> None:
@@ -166,37 +166,37 @@ def test_the_packing_does_not_depend_on_who_works(workers: int, monkeypatch: pyt
     """Same seed and rounds: what threads find is found by any number of workers, who do all of it."""
     monkeypatch.setattr(pools, "_FIRST_SECONDS", 300.0)  # a busy machine takes nothing from them
     monkeypatch.setattr(pools, "_LEAST_SECONDS", 300.0)
-    packing, crew = shared(populated(*[diligent] * workers))
+    packing, task_pool = shared(populated(*[diligent] * workers))
     assert wire(packing) == alone()[0]
-    assert (crew.answered, crew.lost) == (len(alone()[1]), 0)
+    assert (task_pool.answered, task_pool.lost) == (len(alone()[1]), 0)
 
 
 @pytest.mark.parametrize("bad", [mute, babbling, greedy, wasteful])
 def test_bad_workers_cost_time_only(bad: Does, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silence, nonsense and exchanges that lose pods or cost more are replaced by work done here."""
+    """Silence, nonsense and replacements that lose pods or cost more are replaced by work done here."""
     monkeypatch.setattr(pools, "_FIRST_SECONDS", 1.0)
-    packing, crew = shared(populated(diligent, bad))
+    packing, task_pool = shared(populated(diligent, bad))
     assert wire(packing) == alone()[0]
-    assert crew.lost > 0
+    assert task_pool.lost > 0
 
 
 def test_without_workers_everything_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a round without any answer nobody is waited for, for many rounds."""
     monkeypatch.setattr(pools, "_FIRST_SECONDS", 0.1)
-    packing, crew = shared(populated())
+    packing, task_pool = shared(populated())
     assert wire(packing) == alone()[0]
-    assert crew.answered == 0
-    assert 0 < crew.lost < len(alone()[1]) / 2
+    assert task_pool.answered == 0
+    assert 0 < task_pool.lost < len(alone()[1]) / 2
 
 
 def test_those_who_are_late_for_the_first_round_work_in_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """One round without an answer does not send everybody home for the rest of the search."""
     monkeypatch.setattr(pools, "_FIRST_SECONDS", 2.0)
     monkeypatch.setattr(pools, "_LEAST_SECONDS", 300.0)
-    packing, crew = shared(populated(late))
+    packing, task_pool = shared(populated(late))
     assert wire(packing) == alone()[0]
-    assert crew.lost > 0
-    assert crew.answered > 0
+    assert task_pool.lost > 0
+    assert task_pool.answered > 0
 
 
 def test_a_queue_that_does_not_answer_costs_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,9 +207,9 @@ def test_a_queue_that_does_not_answer_costs_its_limit(monkeypatch: pytest.Monkey
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 
-    packing, crew = shared(connect)
+    packing, task_pool = shared(connect)
     assert wire(packing) == alone()[0]
-    assert crew.answered == 0
+    assert task_pool.answered == 0
 
 
 def test_without_a_broker_everything_is_done_here() -> None:
@@ -218,9 +218,9 @@ def test_without_a_broker_everything_is_done_here() -> None:
     async def connect() -> WorkQueue:
         raise BusUnavailableError("nobody there")
 
-    packing, crew = shared(connect)
+    packing, task_pool = shared(connect)
     assert wire(packing) == alone()[0]
-    assert crew.answered == 0
+    assert task_pool.answered == 0
 
 
 @pytest.fixture
@@ -274,11 +274,11 @@ async def test_worker_processes_share_a_search(broker: Broker, tmp_path: Path, f
             crowd.start(fault)
         await wait_for_workers(broker, len(faults_at))
         settings = broker.settings("optimizer")
-        packing, crew = await asyncio.to_thread(shared, lambda: connect_work(settings, "optimizer"))
+        packing, task_pool = await asyncio.to_thread(shared, lambda: connect_work(settings, "optimizer"))
     finally:
         codes = crowd.stop()
     assert wire(packing) == alone()[0]
-    assert crew.answered > len(alone()[1]) // 2
+    assert task_pool.answered > len(alone()[1]) // 2
     assert codes == [-9 if fault else 0 for fault in faults_at]
 
 
@@ -316,8 +316,8 @@ class _Handing(MemoryWork):
 async def test_a_worker_drops_what_it_cannot_read() -> None:
     """Nonsense, and items whose problem is gone, are settled and kill nobody."""
     manifest, _ = cut(b"gone")
-    errand = alone()[1][0][1]
-    given = [_Item(b"nonsense"), _Item(packed(Order(manifest, manifest, errand)))]
+    task = alone()[1][0][1]
+    given = [_Item(b"nonsense"), _Item(encode(TaskItem(manifest, manifest, task)))]
     await Worker(_Handing(given)).run()
     assert [one.became for one in given] == ["dropped", "dropped"]
 

@@ -20,7 +20,7 @@ from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
 from kinema_optimizer.process.child import Child
-from kinema_optimizer.process.client import InChild, Solving
+from kinema_optimizer.process.client import InChild, Solver
 from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PlanningSettings, Settings, SolverSettings
 
@@ -36,7 +36,7 @@ def asked(version: int) -> Event:
     return origin(ForecastMade(version=version, forecasts=()), id_="e1", cluster="test", iteration="i1", now=NOW)
 
 
-def stage(on_sale: tuple[Offer, ...], solving: Solving | None = None) -> Optimizer:
+def stage(on_sale: tuple[Offer, ...], solving: Solver | None = None) -> Optimizer:
     """An optimizer that knows a catalog."""
     made = Optimizer(Settings(runtime=RuntimeSettings(cluster="test"), planning=PLANNING), solving)
     body = CatalogPublished(source="test", priced=NOW, offers=on_sale)

@@ -1,4 +1,4 @@
-"""A search within a limit on moves: several first plans, and deleted nodes that a step may keep again."""
+"""A search within a limit on moves: several first plans, and deleted nodes that a neighborhood may keep again."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import replace
 import numpy as np
 from tests.optimizer.test_search import boutique_problem
 
-from kinema_optimizer.bounds.assignment_lp import relax
+from kinema_optimizer.bounds.assignment_lp import solve_assignment_lp
 from kinema_optimizer.problem.instance import UNLIMITED, Instance, flaws
 from kinema_optimizer.problem.node_types import node_types
 from kinema_optimizer.problem.solution import Incumbent, cost_of, moved, solution_of
-from kinema_optimizer.search.first_plan import Prices, Running, as_it_is, first_guide, on_sale
-from kinema_optimizer.search.neighbourhood import picks
-from kinema_optimizer.search.retention_lp import Selection
+from kinema_optimizer.search.first_plan import FirstPlans, Prices, construct_as_is, first_context, on_sale
+from kinema_optimizer.search.neighborhood import select_neighborhoods
+from kinema_optimizer.search.retention_lp import RetentionLp
 
 _LIMITS = range(60, 360, 20)
 
 
-def running(problem: Instance) -> Running:
+def running(problem: Instance) -> FirstPlans:
     """A cluster in which nobody waits, before anything was improved."""
     kinds = node_types(problem)
-    relaxation = relax(problem.requests, problem.total, kinds, rounds=0)
-    guide, prices = first_guide(problem, kinds, relaxation), Prices(relaxation.guiding_price, problem.total)
-    now = as_it_is(problem, kinds, guide.enemies, prices)
-    return Running(
-        problem, kinds, guide, prices, now, Selection(problem, on_sale(kinds, len(problem.machines)), relaxation)
+    relaxation = solve_assignment_lp(problem.requests, problem.total, kinds, rounds=0)
+    context, prices = first_context(problem, kinds, relaxation), Prices(relaxation.guiding_price, problem.total)
+    now = construct_as_is(problem, kinds, context.enemies, prices)
+    return FirstPlans(
+        problem, kinds, context, prices, now, RetentionLp(problem, on_sale(kinds, len(problem.machines)), relaxation)
     )
 
 
@@ -50,21 +50,21 @@ def test_the_best_of_several_first_plans_is_taken() -> None:
 
 
 def test_a_step_is_offered_the_deleted_nodes_whose_pods_it_has() -> None:
-    """Where moves have a price: first those of which the step's newcomers could be the greatest part."""
+    """Where moves have a price: first those of which the neighborhood's newcomers could be the greatest part."""
     problem = boutique_problem(30).packing
     cluster = running(problem)
-    state, guide = cluster.fresh, replace(cluster.guide, move_price=np.ones(len(problem.pending)))
-    (step,) = picks(guide, state, seed=(3,), steps=1, nodes=6, classes=UNLIMITED)
+    state, context = cluster.fresh, replace(cluster.context, move_price=np.ones(len(problem.pending)))
+    (neighborhood,) = select_neighborhoods(context, state, seed=(3,), neighborhoods=1, nodes=6, classes=UNLIMITED)
     new: Counter[int] = Counter()
-    for one in (*step.changes, *step.boots):
+    for one in (*neighborhood.changes, *neighborhood.boots):
         new.update({c: n for c, n in zip(one.classes.tolist(), one.counts.tolist(), strict=True) if n > 0})
 
     def share(node: int) -> float:
         pods = list(problem.stays.of(node))
         return sum(min(n, new[c]) for c, n in pods) / max(1, sum(n for _, n in pods))
 
-    others = set(np.flatnonzero(~state.keep).tolist()) - set(step.deleted)
-    assert step.deleted
+    others = set(np.flatnonzero(~state.keep).tolist()) - set(neighborhood.deleted)
+    assert neighborhood.deleted
     assert others
-    assert min(map(share, step.deleted)) >= max(map(share, others))
-    assert len({share(node) for node in (*others, *step.deleted)}) > 1
+    assert min(map(share, neighborhood.deleted)) >= max(map(share, others))
+    assert len({share(node) for node in (*others, *neighborhood.deleted)}) > 1

@@ -23,7 +23,7 @@ from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.stage import AtVersion, Moment, NoState, Want
-from kinema_optimizer.process.client import InThread, Solving, in_thread
+from kinema_optimizer.process.client import InThread, Solver, in_thread
 from kinema_optimizer.process.job import Job, is_refusal, recorded_failure, recorded_solve, repeat_failure
 from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_optimizer.settings import NAME, Settings
@@ -39,7 +39,7 @@ class Optimizer:
     consumes = ("catalog-published", "iteration-started", "forecast-made", "step-failed")
     folds: tuple[str, ...] = ()
 
-    def __init__(self, settings: Settings, solving: Solving | None = None) -> None:
+    def __init__(self, settings: Settings, solving: Solver | None = None) -> None:
         """Without `solving`, plans are made in a thread of this process."""
         self._planning = settings.planning
         self._solving = solving or InThread()

@@ -13,24 +13,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.columns.knapsack import multipliers, worth_at_most
+from kinema_optimizer.columns.knapsack import knapsack_dual_bound, knapsack_duals
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED
 from kinema_optimizer.problem.node_types import NodeTypes
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 
-_WORTH_MORE = 1e-6
+_LEAST_EXCESS = 1e-6
 """Relative excess of a kind's worth over its price from which it enters."""
-_NOTHING = 1e-7
-_FEW = 600
+_NEGLIGIBLE = 1e-7
+_SINGLE_CLASSES = 600
 """Up to so many classes each is a group by itself."""
-_STEPS = 20
+_DIRECTION_STEPS = 20
 """Steps from asking for nothing of a resource to asking for nothing else."""
 
 
 @dataclass(frozen=True, eq=False)
-class Relaxation:
+class AssignmentSolution:
     """The relaxation at some set of kinds: an optimum over those, and prices that hold for all after scaling."""
 
     pod_price: Floats
@@ -50,32 +50,32 @@ class Relaxation:
         return np.maximum(self.pod_price, 1.0)
 
 
-def relax(problem_requests: Ints, demand: Ints, kinds: NodeTypes, *, rounds: int) -> Relaxation:
+def solve_assignment_lp(requests: Ints, demand: Ints, kinds: NodeTypes, *, rounds: int) -> AssignmentSolution:
     """Solve the relaxation, letting kinds enter for so many rounds.
 
     Args:
-        problem_requests: (C, R).
+        requests: (C, R).
         demand: (C,) pods to place, all of which some kind holds.
         kinds: of nodes.
         rounds: how often kinds may enter; 0 leaves it at those that sums of requests choose.
     """
-    model = _Assignment(problem_requests, demand, kinds)
+    model = _AssignmentLp(requests, demand, kinds)
     try:
-        model.enter(_by_sums(problem_requests, demand, kinds))
+        model.add_types(_types_by_sums(requests, demand, kinds))
         for left in range(rounds, -1, -1):
             model.solve()
-            model.value()
-            better = model.worth_more()
+            model.price_types()
+            better = model.improving_types()
             if not left or not better.size:
                 break
-            model.enter(better)
+            model.add_types(better)
     except LinearProgramError:  # the prices before, scaled, certify a bound and guide a search all the same
-        model.value()
-    model.repair()
-    return model.relaxation()
+        model.price_types()
+    model.scale_duals()
+    return model.solution()
 
 
-def _by_sums(requests: Ints, demand: Ints, kinds: NodeTypes) -> Ints:
+def _types_by_sums(requests: Ints, demand: Ints, kinds: NodeTypes) -> Ints:
     """Kinds that the cheapest cover of summed requests uses, for each set of classes that fit the same kinds."""
     chosen = set(np.flatnonzero(kinds.fixed).tolist())
     signature = _signatures(kinds)
@@ -94,12 +94,12 @@ def _by_sums(requests: Ints, demand: Ints, kinds: NodeTypes) -> Ints:
         lp = LinearProgram(np.ones(len(asked)), np.full(len(asked), INFINITY), unit=float(kinds.price.max()))
         shares = kinds.room[np.ix_(members, asked)] / total[asked]
         entries = [[(r, share) for r, share in enumerate(row) if share > 0] for row in shares.tolist()]
-        lp.add(kinds.price[members].astype(np.float64), np.full(len(members), INFINITY), compressed(entries))
+        lp.add(kinds.price[members].astype(np.float64), np.full(len(members), INFINITY), compress(entries))
         chosen |= set(members[lp.solve().values > 1e-9].tolist())
     return np.array(sorted(chosen), dtype=np.int64)
 
 
-class _Assignment:
+class _AssignmentLp:
     """The linear program: rows per group of classes, and per kind and resource as the kind enters.
 
     Classes that fit the same kinds and ask for resources in nearly the same proportion are one group: what that loses
@@ -122,10 +122,10 @@ class _Assignment:
         self._inside = np.zeros(0, dtype=np.int64)
         self._bought: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._shared: NDArray[np.int64] = np.zeros((0, 3), dtype=np.int64)
-        self._dear = 1e3 * max(1.0, float(kinds.price.sum()))
+        self._artificial_cost = 1e3 * max(1.0, float(kinds.price.sum()))
         alone = np.where(kinds.fits > 0, kinds.price[:, None] / np.maximum(self._most, 1), np.inf)
         self._pod_price = alone.min(axis=0, initial=np.inf)
-        self._pod_price[~np.isfinite(self._pod_price)] = self._dear
+        self._pod_price[~np.isfinite(self._pod_price)] = self._artificial_cost
         self._nodes = np.zeros(len(kinds.price))
         self._shares = np.zeros((len(kinds.price), groups))
         limits = np.array([n for _, n in kinds.pools], dtype=np.float64)
@@ -135,9 +135,9 @@ class _Assignment:
             unit=float(kinds.price.max()),
         )
         spare = np.arange(groups, dtype=np.int32)
-        self._lp.add(np.full(groups, self._dear), np.full(groups, INFINITY), (spare, spare, np.ones(groups)))
+        self._lp.add(np.full(groups, self._artificial_cost), np.full(groups, INFINITY), (spare, spare, np.ones(groups)))
 
-    def enter(self, entering: Ints) -> None:
+    def add_types(self, entering: Ints) -> None:
         """Let kinds in: rows for the room of their nodes, columns for the nodes and for each group's share of them."""
         kinds, (groups, rows) = self._kinds, self._sums.shape
         fresh = np.setdiff1d(entering, self._inside)
@@ -152,7 +152,7 @@ class _Assignment:
         self._lp.add(
             np.where(kinds.fixed[fresh], 0, kinds.price[fresh]).astype(float),
             np.where(kinds.available[fresh] >= UNLIMITED, INFINITY, kinds.available[fresh]).astype(float),
-            compressed(entries),
+            compress(entries),
         )
         k, g = np.nonzero(self._able[fresh])
         shared = np.column_stack([fresh[k], g, self._lp.columns + np.arange(len(g))])
@@ -173,13 +173,13 @@ class _Assignment:
         worth = np.maximum(found.duals[groups + len(kinds.pools) :], 0.0).reshape(len(inside), rows)
         priced = np.einsum("kcr,kr->kc", self._weights[inside], worth)
         self._pod_price = np.where(kinds.fits[inside] > 0, priced, np.inf).min(axis=0, initial=np.inf)
-        self._pod_price[~np.isfinite(self._pod_price)] = self._dear
+        self._pod_price[~np.isfinite(self._pod_price)] = self._artificial_cost
         self._nodes = np.zeros(len(kinds.price))
         self._nodes[inside] = found.values[self._bought]
         self._shares = np.zeros((len(kinds.price), groups))
         self._shares[self._shared[:, 0], self._shared[:, 1]] = found.values[self._shared[:, 2]]
 
-    def value(self) -> None:
+    def price_types(self) -> None:
         """Price the room of every kind: what the best fractional filling of one node of it is worth.
 
         Where the prices that the room had before show that it is worth no more than it costs, they are kept.
@@ -187,38 +187,38 @@ class _Assignment:
         for k, price in enumerate(self._kinds.price.tolist()):
             mine = np.flatnonzero((self._most[k] > 0) & (self._pod_price > 0))
             values, weights, most = self._pod_price[mine], self._weights[k, mine], self._most[k, mine]
-            self._worth[k] = worth_at_most(values, weights, self._room_price[k], most)
+            self._worth[k] = knapsack_dual_bound(values, weights, self._room_price[k], most)
             if self._worth[k] > price:
-                self._room_price[k] = multipliers(values, weights, np.ones(weights.shape[1]), most)
-                self._worth[k] = worth_at_most(values, weights, self._room_price[k], most)
+                self._room_price[k] = knapsack_duals(values, weights, np.ones(weights.shape[1]), most)
+                self._worth[k] = knapsack_dual_bound(values, weights, self._room_price[k], most)
 
-    def worth_more(self) -> Ints:
+    def improving_types(self) -> Ints:
         """Kinds outside that are worth more than they cost, the best half of them."""
         excess = self._worth / np.maximum(self._kinds.price, 1) - 1.0
         excess[self._inside] = 0.0
-        better = np.flatnonzero((excess > _WORTH_MORE) & (self._kinds.available > 0))
+        better = np.flatnonzero((excess > _LEAST_EXCESS) & (self._kinds.available > 0))
         order = better[np.argsort(-excess[better], kind="stable")]
         return order[: max(8, len(order) // 4)]
 
-    def repair(self) -> None:
+    def scale_duals(self) -> None:
         """Lower the prices of pods until no unlimited kind is worth more than it costs: then they certify a bound."""
         kinds = self._kinds
         free = (kinds.available >= UNLIMITED) & ~kinds.fixed
         for k in np.flatnonzero(free & (self._worth > kinds.price)).tolist():
             mine = np.flatnonzero((self._most[k] > 0) & (self._pod_price > 0))
             weights, most = self._weights[k, mine], self._most[k, mine]
-            prices = multipliers(self._pod_price[mine], weights, np.ones(weights.shape[1]), most)
-            worth = worth_at_most(self._pod_price[mine], weights, prices, most)
+            prices = knapsack_duals(self._pod_price[mine], weights, np.ones(weights.shape[1]), most)
+            worth = knapsack_dual_bound(self._pod_price[mine], weights, prices, most)
             if worth > kinds.price[k]:
                 prices = prices * (float(kinds.price[k]) / worth)
                 self._pod_price[mine] = np.minimum(self._pod_price[mine], weights @ prices)
             self._room_price[k] = prices
 
-    def relaxation(self) -> Relaxation:
+    def solution(self) -> AssignmentSolution:
         """The last solve."""
-        used = np.flatnonzero(self._shares.max(axis=1, initial=0.0) > _NOTHING)
+        used = np.flatnonzero(self._shares.max(axis=1, initial=0.0) > _NEGLIGIBLE)
         shares = self._shares[used][:, self._group_of] * self._demand[None]
-        return Relaxation(
+        return AssignmentSolution(
             pod_price=self._pod_price,
             room_price=self._room_price,
             nodes=self._nodes,
@@ -229,12 +229,12 @@ class _Assignment:
 
 def groups_of(requests: Ints, demand: Ints, kinds: NodeTypes) -> NDArray[np.int64]:
     """(C,): group of each class: the kinds that hold it, and the direction of its requests in so many steps."""
-    if len(requests) <= _FEW:
+    if len(requests) <= _SINGLE_CLASSES:
         return np.arange(len(requests))
     signature = _signatures(kinds)
     share = requests / np.maximum(np.median(kinds.room, axis=0), 1.0)
     parts = share / np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
-    steps = np.floor(parts[:, :-1] * _STEPS).astype(np.int64)
+    steps = np.floor(parts[:, :-1] * _DIRECTION_STEPS).astype(np.int64)
     _, group = np.unique(np.column_stack([signature, steps]), axis=0, return_inverse=True)
     return np.asarray(group, dtype=np.int64)
 
@@ -255,7 +255,7 @@ def _columns(
     return start, index.ravel(), value.ravel()
 
 
-def compressed(columns: list[list[tuple[int, float]]]) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+def compress(columns: list[list[tuple[int, float]]]) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
     """Columns of (row, value) in the form that HiGHS takes: start of each, row indices, values."""
     sizes = [len(column) for column in columns]
     start = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32) if columns else np.zeros(0, dtype=np.int32)

@@ -10,17 +10,17 @@ import numpy as np
 
 from kinema_core.events import Stop
 from kinema_optimizer.bounds.certificate import Bound, lower_bound
-from kinema_optimizer.bounds.pattern_lp import PHASE, sharpened
+from kinema_optimizer.bounds.pattern_lp import PHASE, pattern_bound
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import Instance
 from kinema_optimizer.problem.solution import NodeLoad
 from kinema_optimizer.solvers.stopping import StopRule
 
-CLASSES: Final = 700
+WHOLE_CLUSTER_CLASSES: Final = 700
 """Up to so many classes columns are generated for the whole cluster at once."""
 
 
-class Bounding:
+class BackgroundBound:
     """Bounds of one problem, in threads of a pool. What comes out does not depend on who was faster."""
 
     def __init__(self, problem: Instance, relaxed: Instance, stop: StopRule, pool: Executor) -> None:
@@ -30,16 +30,16 @@ class Bounding:
         self._rough: Future[Bound] = pool.submit(lower_bound, relaxed)
         self._sharp: Future[tuple[Bound, Stop]] | None = None
 
-    def leave_out(self, unplaced: Ints) -> None:
+    def restart(self, unplaced: Ints) -> None:
         """Begin anew for plans that leave so many pods (C,) without a place."""
         self._rough = self._pool.submit(lower_bound, self._problem, unplaced)
 
     def sharpen(self, patterns: Callable[[], Sequence[NodeLoad]]) -> None:
         """Look for a sharper one, beginning with these fillings of machines on sale; not for too many classes."""
-        if len(self._problem.pending) <= CLASSES:
+        if len(self._problem.pending) <= WHOLE_CLUSTER_CLASSES:
             rough, ends = self._rough, self._stop.beside(PHASE)
             begin = patterns if self._alike else tuple
-            self._sharp = self._pool.submit(lambda: sharpened(self._problem, rough.result(), begin(), ends))
+            self._sharp = self._pool.submit(lambda: pattern_bound(self._problem, rough.result(), begin(), ends))
 
     @property
     def known(self) -> int:

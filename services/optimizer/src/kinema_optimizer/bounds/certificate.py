@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.bounds.assignment_lp import relax
+from kinema_optimizer.bounds.assignment_lp import solve_assignment_lp
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Instance
 from kinema_optimizer.problem.node_types import NodeTypes, node_types
@@ -42,7 +42,7 @@ class Certificate:
     """Per kind and resource, for one unit (millicore, byte, piece)."""
 
 
-def certificate(
+def make_certificate(
     pod_price: NDArray[np.float64], room_price: NDArray[np.float64], kinds: NodeTypes, *, shrink: float
 ) -> Certificate:
     """Prices in floats as a certificate: of pods rounded down, of room rounded up, all scaled by `shrink` (0 to 1).
@@ -66,7 +66,7 @@ Objects: TypeAlias = NDArray[np.object_]
 """Integers of any size."""
 
 
-def by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints) -> int:
+def worth_by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints) -> int:
     """`SCALE` times what the pods on one node of kind k can be worth at most: by the prices of its room.
 
     Args:
@@ -89,8 +89,8 @@ Worth: TypeAlias = Callable[[Certificate, int, Objects, Objects, NodeTypes, Ints
 """`SCALE` times what the pods on one node of a kind can be worth at most; see `by_room`."""
 
 
-def certified_bound(
-    proof: Certificate, requests: Ints, demand: Ints, kinds: NodeTypes, worth: Worth = by_room
+def check_certificate(
+    proof: Certificate, requests: Ints, demand: Ints, kinds: NodeTypes, worth: Worth = worth_by_room
 ) -> int | None:
     """Micro-USD per hour that no plan for `demand` (C,) can cost less than; None when the certificate is none.
 
@@ -124,7 +124,7 @@ def certified_bound(
 
 _MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-4)
 """By how much prices are lowered so that rounding leaves them a certificate; the first that does is taken."""
-_ENTERING = 12
+_ENTERING_ROUNDS = 12
 """Rounds in which kinds of node may enter the relaxation."""
 
 
@@ -138,7 +138,7 @@ class Bound:
     demand: Ints
 
 
-def must_place(problem: Instance, kinds: NodeTypes, unplaced: Ints | None) -> Ints:
+def required_pods(problem: Instance, kinds: NodeTypes, unplaced: Ints | None) -> Ints:
     """(C,): pods that every plan places which leaves as many without a place as `unplaced` (C,).
 
     Where pending pods are left out for want of machines, another choice among them may be as good: none counts then.
@@ -151,15 +151,17 @@ def must_place(problem: Instance, kinds: NodeTypes, unplaced: Ints | None) -> In
 def lower_bound(problem: Instance, unplaced: Ints | None = None) -> Bound:
     """The certified bound for plans that leave no more than `unplaced` (C,) pods without a place; None: nobody."""
     kinds = node_types(problem)
-    demand = must_place(problem, kinds, unplaced)
+    demand = required_pods(problem, kinds, unplaced)
     free = Bound(kinds.fixed_price, Certificate((), ()), kinds, demand)
     if not demand.any() or not len(kinds.price):
         return free
-    found = relax(problem.requests, demand, kinds, rounds=_ENTERING)
-    return certified(problem, found.pod_price, found.room_price, free)
+    found = solve_assignment_lp(problem.requests, demand, kinds, rounds=_ENTERING_ROUNDS)
+    return prove_bound(problem, found.pod_price, found.room_price, free)
 
 
-def certified(problem: Instance, pod_price: Floats, room_price: Floats, known: Bound, worth: Worth = by_room) -> Bound:
+def prove_bound(
+    problem: Instance, pod_price: Floats, room_price: Floats, known: Bound, worth: Worth = worth_by_room
+) -> Bound:
     """The bound that prices prove, raised to a whole price unit as every cost is; `known` where that is no less.
 
     Args:
@@ -170,8 +172,8 @@ def certified(problem: Instance, pod_price: Floats, room_price: Floats, known: B
         worth: what a node can hold at most.
     """
     for margin in _MARGINS:
-        proof = certificate(pod_price, room_price, known.kinds, shrink=1.0 - margin)
-        value = certified_bound(proof, problem.requests, known.demand, known.kinds, worth)
+        proof = make_certificate(pod_price, room_price, known.kinds, shrink=1.0 - margin)
+        value = check_certificate(proof, problem.requests, known.demand, known.kinds, worth)
         if value is not None:
             unit = problem.price_unit
             return max(known, replace(known, value=-(-value // unit) * unit, proof=proof), key=lambda one: one.value)

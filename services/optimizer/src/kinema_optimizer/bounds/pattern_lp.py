@@ -15,11 +15,11 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from kinema_core.events import Stop
-from kinema_optimizer.bounds.assignment_lp import compressed
-from kinema_optimizer.bounds.certificate import SCALE, Bound, Certificate, Objects, by_room, certified
-from kinema_optimizer.columns.generation import Column, ColumnGeneration, Task, new_nodes
-from kinema_optimizer.columns.knapsack import multipliers
-from kinema_optimizer.columns.knapsack_exact import UNIT, best_filling
+from kinema_optimizer.bounds.assignment_lp import compress
+from kinema_optimizer.bounds.certificate import SCALE, Bound, Certificate, Objects, prove_bound, worth_by_room
+from kinema_optimizer.columns.generation import Column, ColumnGeneration, Subproblem, bins_of_types
+from kinema_optimizer.columns.knapsack import knapsack_duals
+from kinema_optimizer.columns.knapsack_exact import UNIT, exact_knapsack
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Instance
@@ -33,15 +33,15 @@ Pattern: TypeAlias = tuple[int, Ints]
 
 PHASE: Final = "proof"
 _ROUNDS: Final = 400
-_MORE: Final = 1e-6
+_LEAST_EXCESS: Final = 1e-6
 """Relative excess of a pattern's worth over its node's price from which it enters."""
-_FEW: Final = 64
+_SEARCHED_TYPES: Final = 64
 """Up to so many kinds also those of which there are only some are searched: existing nodes may be of a thousand."""
 _PATIENCE: Final = 2
 """How often a search for patterns of a kind may be given up before it is held to shares of its room."""
 
 
-def sharpened(problem: Instance, known: Bound, patterns: Sequence[NodeLoad], ends: Ends) -> tuple[Bound, Stop]:
+def pattern_bound(problem: Instance, known: Bound, patterns: Sequence[NodeLoad], ends: Ends) -> tuple[Bound, Stop]:
     """The bound by patterns, or the one that is known where that is no less; and where the search for it ended.
 
     Args:
@@ -54,31 +54,31 @@ def sharpened(problem: Instance, known: Bound, patterns: Sequence[NodeLoad], end
     if not known.proof.pod_price or not _unlimited(known.kinds):
         return known, Stop(reason="optimal", phase=PHASE, iteration=turn)
     try:
-        found, turn, reason = _generated(problem, known, patterns, ends)
+        found, turn, reason = _generate_patterns(problem, known, patterns, ends)
         if reason is None:
-            relaxation = _Relaxation(problem, known, found)
+            relaxation = _PatternLp(problem, known, found)
             while reason is None and relaxation.improve():
                 turn += 1
                 reason = ends(turn)
-            known = _proven(problem, known, relaxation.prices())
+            known = _prove(problem, known, relaxation.prices())
     except LinearProgramError:  # numbers too close to each other for HiGHS
         pass
     return known, Stop(reason=reason or "optimal", phase=PHASE, iteration=turn)
 
 
-def _generated(
+def _generate_patterns(
     problem: Instance, known: Bound, patterns: Sequence[NodeLoad], ends: Ends
 ) -> tuple[list[Pattern], int, StopReason | None]:
     """Patterns by column generation over all that has to be placed; the rounds it took, and why it was ended."""
     kinds, mine = known.kinds, np.flatnonzero(known.demand)
     free = _unlimited(kinds)
-    places = new_nodes(kinds, free, known.demand, mine, {})
-    task = Task(
+    places = bins_of_types(kinds, free, known.demand, mine, {})
+    subproblem = Subproblem(
         problem.requests[mine], known.demand[mine], np.zeros(len(mine)), places, (), _price_by_room(known)[mine]
     )
     place_of, row = {k: i for i, k in enumerate(free)}, np.full(len(known.demand), -1)
     row[mine] = np.arange(len(mine))
-    generation = ColumnGeneration(task)
+    generation = ColumnGeneration(subproblem)
     columns = []
     for one in patterns:
         if one.machine in place_of:
@@ -87,10 +87,10 @@ def _generated(
             columns.append(Column(place_of[one.machine], counts))
     generation.add(columns)
     rounds, reason = generation.improve(_ROUNDS, ends=ends)
-    return [(free[one.place], one.counts) for one in generation.columns if one.counts.any()], rounds, reason
+    return [(free[one.bin], one.counts) for one in generation.columns if one.counts.any()], rounds, reason
 
 
-def _proven(problem: Instance, known: Bound, prices: Floats) -> Bound:
+def _prove(problem: Instance, known: Bound, prices: Floats) -> Bound:
     """The bound that prices (C,) of pods prove, all of them lowered until no kind holds more than it costs."""
     kinds = known.kinds
     most = np.minimum(kinds.fits, known.demand[None])
@@ -98,23 +98,25 @@ def _proven(problem: Instance, known: Bound, prices: Floats) -> Bound:
         if float(prices @ known.demand) <= known.value:
             return known
         floor, whole = int(kinds.price[k]) * UNIT, (prices * UNIT).astype(np.int64)
-        prices = prices * (floor / best_filling(whole, problem.requests, kinds.room[k], most[k], floor=floor).most)
+        prices = prices * (floor / exact_knapsack(whole, problem.requests, kinds.room[k], most[k], floor=floor).most)
     full = np.ones(kinds.room.shape[1])
     weights = (problem.requests / np.maximum(room, 1) for room in kinds.room)
-    rooms = [multipliers(prices, one, full, most[k].astype(np.float64)) for k, one in enumerate(weights)]
-    return certified(problem, prices, np.array(rooms), known, by_search)
+    rooms = [knapsack_duals(prices, one, full, most[k].astype(np.float64)) for k, one in enumerate(weights)]
+    return prove_bound(problem, prices, np.array(rooms), known, worth_by_knapsack)
 
 
-def by_search(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints) -> int:
+def worth_by_knapsack(
+    proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints
+) -> int:
     """See `certificate.by_room`: what surely is the most; more where there are too many fillings or kinds.
 
     Nodes that stay in any case may hold less than they cost: room tells that, a search above the price does not.
     """
-    if kinds.fixed[k] or (kinds.available[k] < UNLIMITED and len(kinds.price) > _FEW):
-        return by_room(proof, k, pods, requests, kinds, most)
+    if kinds.fixed[k] or (kinds.available[k] < UNLIMITED and len(kinds.price) > _SEARCHED_TYPES):
+        return worth_by_room(proof, k, pods, requests, kinds, most)
     coarse = SCALE // UNIT
     prices, asked = np.asarray(-(-pods // coarse), dtype=np.int64), requests.astype(np.int64)
-    return coarse * best_filling(prices, asked, kinds.room[k], most, floor=int(kinds.price[k]) * UNIT).most
+    return coarse * exact_knapsack(prices, asked, kinds.room[k], most, floor=int(kinds.price[k]) * UNIT).most
 
 
 def _price_by_room(known: Bound) -> Floats:
@@ -129,7 +131,7 @@ def _unlimited(kinds: NodeTypes) -> list[int]:
     return [k for k in free if k not in pooled]
 
 
-class _Relaxation:
+class _PatternLp:
     """The master program: a row per class that has to be placed; patterns, and shares of the room of some kinds."""
 
     def __init__(self, problem: Instance, known: Bound, patterns: Sequence[Pattern]) -> None:
@@ -149,14 +151,14 @@ class _Relaxation:
         self._lp.add(
             np.where(able, 20.0 * dearest, _price_by_room(known)[self._mine]),
             np.full(rows, INFINITY),
-            compressed([[(i, 1.0)] for i in range(rows)]),
+            compress([[(i, 1.0)] for i in range(rows)]),
         )
         self._add(patterns)
 
     def _add(self, patterns: Sequence[Pattern]) -> None:
         entries = [[(i, float(counts[i])) for i in np.flatnonzero(counts).tolist()] for _, counts in patterns]
         price = self._price[[k for k, _ in patterns]].astype(np.float64)
-        self._lp.add(price, np.full(len(patterns), INFINITY), compressed(entries))
+        self._lp.add(price, np.full(len(patterns), INFINITY), compress(entries))
 
     def improve(self) -> bool:
         """One round of patterns; whether anything is new."""
@@ -164,8 +166,8 @@ class _Relaxation:
         found: list[Pattern] = []
         wide = []
         for k in self._searched:
-            floor = int(self._price[k] * (1 + _MORE) * UNIT)
-            best = best_filling(prices, self._requests, self._room[k], self._fits[k], floor=floor)
+            floor = int(self._price[k] * (1 + _LEAST_EXCESS) * UNIT)
+            best = exact_knapsack(prices, self._requests, self._room[k], self._fits[k], floor=floor)
             better = bool(best.counts.any())
             if better:
                 found.append((k, best.counts))
@@ -194,7 +196,7 @@ class _Relaxation:
         ]
         cost = np.zeros(1 + len(able))
         cost[0] = self._price[k]
-        self._lp.add(cost, np.full(len(cost), INFINITY), compressed([node, *shares]))
+        self._lp.add(cost, np.full(len(cost), INFINITY), compress([node, *shares]))
 
     def prices(self) -> Floats:
         """(C,) what the program pays for a pod, micro-USD per hour."""

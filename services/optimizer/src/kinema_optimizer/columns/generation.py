@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kinema_optimizer.columns.pricing import Job, filling, priced
+from kinema_optimizer.columns.pricing import SubproblemArrays, price_bin, price_bins
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED
 from kinema_optimizer.problem.node_types import NodeTypes
@@ -27,22 +27,22 @@ from kinema_optimizer.solvers.stopping import StopReason
 
 _SMOOTHING = 0.6
 """Weight of the prices of the last round when pods are priced: damps the swings of an early master program."""
-_CHEAPER = 1e-7
+_LEAST_GAIN = 1e-7
 """Reduced cost, relative to the price of a place, below which a column enters."""
 _WHOLE = 1e-6
-_STEEP = 1.02
+_FIRST_ARTIFICIAL = 1.02
 """Times its guessed price: what leaving a pod out costs at first. Prices above this are whims of a master program that
 knows too few columns, and columns for such prices are of no use."""
-_USEFUL = 0.98
+_LEAST_NEW_SHARE = 0.98
 """Part of a column's worth that has to be in pods which are not covered yet, for it to be fixed."""
-_CRUMB = 1e-3
-_AGAIN = 2
+_SMALL_SHARE = 1e-3
+_DIVE_PRICINGS = 2
 """Times at most that a round of a dive prices all places for what is left."""
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """Somewhere to put pods: an existing node, or a machine on sale. Classes are those of the task, `n` of them."""
+class Bin:
+    """An existing node, or a machine on sale, that pods are put into. It has the subproblem's `n` classes."""
 
     price: float
     """Micro-USD per hour; 0 for a node that stays in any case."""
@@ -61,7 +61,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class Subproblem:
     """Pods to place, and places for them."""
 
     requests: Ints
@@ -70,7 +70,7 @@ class Task:
     """(n,)"""
     move_price: Floats
     """(n,) micro-USD per hour for each pod of the class that comes newly to a place."""
-    places: tuple[Place, ...]
+    bins: tuple[Bin, ...]
     pools: tuple[tuple[tuple[int, ...], int], ...]
     """Places that share a limit, and the limit."""
     guess: Floats
@@ -79,13 +79,13 @@ class Task:
     """How many of the places are existing nodes: these come first."""
 
 
-def new_nodes(
+def bins_of_types(
     kinds: NodeTypes, which: Iterable[int], pods: Ints, mine: Ints, enemies: Mapping[int, tuple[int, ...]]
-) -> tuple[Place, ...]:
-    """A place for each of these kinds, empty, for pods (C,) of classes `mine`: those are the classes of the task."""
+) -> tuple[Bin, ...]:
+    """Return an empty bin for each of these kinds, for pods (C,) of classes `mine`, the classes of the subproblem."""
     nobody = np.zeros(len(mine), dtype=np.int64)
     return tuple(
-        Place(
+        Bin(
             price=float(kinds.price[k]),
             room=kinds.room[k],
             most=np.minimum(kinds.fits[k, mine], pods[mine]),
@@ -102,18 +102,18 @@ def new_nodes(
 class Column:
     """One use of a place."""
 
-    place: int
+    bin: int
     counts: Ints
     """(n,) pods on it besides its base: those of its own that stay, and newcomers."""
 
 
 @dataclass
 class ColumnGeneration:
-    """One task; `add` known columns, `improve` for some rounds, `dive` to whole ones. Pure: no clock, no randomness."""
+    """Column generation for one subproblem: `add` known columns, `improve` them, `dive` to whole ones."""
 
-    task: Task
+    subproblem: Subproblem
     width: int = 48
-    per_place: int = 4
+    per_bin: int = 4
     every: int = 1
     """Of so many rounds one prices all places; the others those that gave columns last, where any still does."""
     pool: Executor | None = None
@@ -122,51 +122,51 @@ class ColumnGeneration:
 
     def __post_init__(self) -> None:
         """Build the master program with slacks that cost more than any place."""
-        task = self.task
-        self._n = len(task.demand)
-        self._job = job_of(task)
-        limited = np.flatnonzero(self._job.limit < UNLIMITED)
-        self._counted = np.zeros((len(task.places), len(limited) + len(task.pools)))
+        subproblem = self.subproblem
+        self._n = len(subproblem.demand)
+        self._arrays = arrays_of(subproblem)
+        limited = np.flatnonzero(self._arrays.limit < UNLIMITED)
+        self._counted = np.zeros((len(subproblem.bins), len(limited) + len(subproblem.pools)))
         self._counted[limited, np.arange(len(limited))] = 1.0
-        for p, (members, _) in enumerate(task.pools):
+        for p, (members, _) in enumerate(subproblem.pools):
             self._counted[list(members), len(limited) + p] = 1.0
-        limits = [*self._job.limit[limited].tolist(), *(limit for _, limit in task.pools)]
+        limits = [*self._arrays.limit[limited].tolist(), *(limit for _, limit in subproblem.pools)]
         self._upper = np.array(limits, dtype=np.float64)
-        self._left = task.demand.copy()
-        dearest = max((place.price for place in task.places), default=1.0) + float(task.move_price.sum())
+        self._left = subproblem.demand.copy()
+        dearest = max((place.price for place in subproblem.bins), default=1.0) + float(subproblem.move_price.sum())
         self._lp = LinearProgram(
-            np.concatenate([task.demand.astype(np.float64), np.full(len(self._upper), -INFINITY)]),
+            np.concatenate([subproblem.demand.astype(np.float64), np.full(len(self._upper), -INFINITY)]),
             np.concatenate([np.full(self._n, INFINITY), self._upper]),
             unit=max(dearest, 1.0),
         )
-        self._dear = 20.0 * max(dearest, 1.0)
+        self._most_artificial = 20.0 * max(dearest, 1.0)
         slack = np.arange(self._n, dtype=np.int32)
-        self._forgone = np.full(self._n, self._dear)
-        self._lp.add(self._forgone, np.full(self._n, INFINITY), (slack, slack, np.ones(self._n)))
-        self._price = np.minimum(task.guess, self._dear)
+        self._artificial_cost = np.full(self._n, self._most_artificial)
+        self._lp.add(self._artificial_cost, np.full(self._n, INFINITY), (slack, slack, np.ones(self._n)))
+        self._price = np.minimum(subproblem.guess, self._most_artificial)
         self._known: set[tuple[int, bytes]] = set()
-        self._shadow = np.full(self._job.room.shape, np.nan)
-        self._all = np.arange(len(task.places))
-        self._paying, self._turn = self._all, 0
+        self._shadow = np.full(self._arrays.room.shape, np.nan)
+        self._all = np.arange(len(subproblem.bins))
+        self._paying_bins, self._turn = self._all, 0
 
     def add(self, columns: list[Column]) -> int:
         """Let columns in that are not yet; returns how many."""
         fresh = []
         for column in columns:
-            key = (column.place, column.counts.tobytes())
+            key = (column.bin, column.counts.tobytes())
             if key not in self._known:
                 self._known.add(key)
                 fresh.append(column)
         if not fresh:
             return 0
-        place = np.array([column.place for column in fresh])
+        place = np.array([column.bin for column in fresh])
         counts = np.stack([column.counts for column in fresh])
-        rows = np.hstack([counts + self._job.base[place], self._counted[place]])
+        rows = np.hstack([counts + self._arrays.base[place], self._counted[place]])
         which, row = np.nonzero(rows)
         starts = np.searchsorted(which, np.arange(len(fresh)))
-        moves = (np.maximum(counts - self._job.own[place], 0) * self.task.move_price).sum(axis=1)
+        moves = (np.maximum(counts - self._arrays.own[place], 0) * self.subproblem.move_price).sum(axis=1)
         self._lp.add(
-            self._job.price[place] + moves,
+            self._arrays.price[place] + moves,
             np.full(len(fresh), INFINITY),
             (starts.astype(np.int32), row.astype(np.int32), rows[which, row]),
         )
@@ -184,19 +184,19 @@ class ColumnGeneration:
         out get dearer, and then the beam is widened fourfold, up to `widest`, before that is believed.
         """
         turns, reason = 0, None
-        self._forgo(np.minimum(_STEEP * self.task.guess, self._dear))
+        self._set_artificial_cost(np.minimum(_FIRST_ARTIFICIAL * self.subproblem.guess, self._most_artificial))
         for turns in range(1, rounds + 1):
-            if not self._gains(widest):
+            if not self._improve_once(widest):
                 break
             if (reason := ends(turns)) is not None:
                 break
-        self._forgo(np.full(self._n, self._dear))
+        self._set_artificial_cost(np.full(self._n, self._most_artificial))
         return turns, reason
 
-    def _gains(self, widest: int) -> bool:
+    def _improve_once(self, widest: int) -> bool:
         """Whether there are columns that gain, after pods that are left out and the beam have been seen to."""
         while not self._generate(found := self._lp.solve()):
-            if self._steeper(found):
+            if self._raise_artificial_cost(found):
                 continue
             if 4 * self.width > widest:
                 return False
@@ -204,16 +204,24 @@ class ColumnGeneration:
             self._shadow[:] = np.nan
         return True
 
-    def _steeper(self, found: LpSolution) -> bool:
+    def _raise_artificial_cost(self, found: LpSolution) -> bool:
         """Whether pods were still left out; they cost twice as much now."""
-        out = (found.values[: self._n] > _WHOLE) & (self._forgone < self._dear)
+        out = (found.values[: self._n] > _WHOLE) & (self._artificial_cost < self._most_artificial)
         if out.any():
-            self._forgo(np.where(out, np.minimum(2.0 * self._forgone + _CRUMB * self._dear, self._dear), self._forgone))
+            self._set_artificial_cost(
+                np.where(
+                    out,
+                    np.minimum(
+                        2.0 * self._artificial_cost + _SMALL_SHARE * self._most_artificial, self._most_artificial
+                    ),
+                    self._artificial_cost,
+                )
+            )
         return bool(out.any())
 
-    def _forgo(self, cost: Floats) -> None:
+    def _set_artificial_cost(self, cost: Floats) -> None:
         """Let a pod of each class that is left out cost so much, (n,)."""
-        self._forgone = cost
+        self._artificial_cost = cost
         self._lp.price(np.arange(self._n, dtype=np.int32), cost)
 
     def _generate(self, found: LpSolution) -> int:
@@ -222,23 +230,25 @@ class ColumnGeneration:
         self._turn += 1
         asked = [(self._price, self._all), (exact, self._all)]
         if self._turn % self.every:
-            asked.insert(0, (self._price, self._paying))
+            asked.insert(0, (self._price, self._paying_bins))
         for prices, places in asked:
-            made = self._priced(prices, found, places)
-            self._paying = np.unique([column.place for column in made]).astype(np.int64)
+            made = self._price_bins(prices, found, places)
+            self._paying_bins = np.unique([column.bin for column in made]).astype(np.int64)
             self._price = prices
             if added := self.add(made):
                 return added
         return 0
 
-    def _priced(self, prices: Floats, found: LpSolution, places: Ints) -> list[Column]:
+    def _price_bins(self, prices: Floats, found: LpSolution, places: Ints) -> list[Column]:
         """For each of these places the best columns at these prices, if they are worth more than they cost."""
-        job, limits = self._job, (self._counted * found.duals[self._n :]).sum(axis=1)
+        arrays, limits = self._arrays, (self._counted * found.duals[self._n :]).sum(axis=1)
         # Sums, no matrix products: those are shared out to threads, and rounded by how many there are.
-        needed = job.price - (job.base * prices).sum(axis=1) - limits + _CHEAPER * np.maximum(job.price, 1.0)
+        needed = (
+            arrays.price - (arrays.base * prices).sum(axis=1) - limits + _LEAST_GAIN * np.maximum(arrays.price, 1.0)
+        )
 
         def of(places: Ints) -> list[Column]:
-            made = priced(job, prices, needed, self._shadow, self._left, places, self.width, self.per_place)
+            made = price_bins(arrays, prices, needed, self._shadow, self._left, places, self.width, self.per_bin)
             return [Column(place, counts) for place, counts in zip(made[0].tolist(), made[1], strict=True)]
 
         if self.pool is None:
@@ -260,38 +270,38 @@ class ColumnGeneration:
         """
         chosen: list[Column] = []
         uppers, reason, hurried = self._upper.copy(), None, 0
-        for turn in range(1, 4 * self._n + 4 * len(self.task.places) + 10):
+        for turn in range(1, 4 * self._n + 4 * len(self.subproblem.bins) + 10):
             found = self._lp.solve()
-            for _ in range(_AGAIN if reason is None else 0):
+            for _ in range(_DIVE_PRICINGS if reason is None else 0):
                 if not self._generate(found):
                     break
                 found = self._lp.solve()
-            fixed = self._fixed(found, uppers)
+            fixed = self._columns_to_fix(found, uppers)
             if not fixed:
                 break
             for column, times in fixed:
-                covers = (column.counts + self.task.places[column.place].base) * times
+                covers = (column.counts + self.subproblem.bins[column.bin].base) * times
                 self._left = np.maximum(self._left - covers, 0)
-                uppers -= self._counted[column.place] * times
+                uppers -= self._counted[column.bin] * times
                 chosen += [column] * times
             if not self._left.any():
                 return chosen, hurried or turn, reason
-            self._bound(uppers)
+            self._restrict(uppers)
             if reason is None and (reason := ends(turn)):
                 hurried = turn
         return None, hurried or turn, reason
 
-    def _bound(self, uppers: Floats) -> None:
+    def _restrict(self, uppers: Floats) -> None:
         """Let the program cover what is left, within these limits of places."""
         rows = np.arange(self._n + len(uppers), dtype=np.int32)
         lower = np.concatenate([self._left, np.full(len(uppers), -INFINITY)])
         self._lp.bound_rows(rows, lower, np.concatenate([np.full(self._n, INFINITY), uppers]))
 
-    def _fixed(self, found: LpSolution, uppers: Floats) -> list[tuple[Column, int]]:
+    def _columns_to_fix(self, found: LpSolution, uppers: Floats) -> list[tuple[Column, int]]:
         """What to fix next: the whole part of every column; where there is none, a tenth of them, those used most."""
         values = found.values[self._n :]
         # Pods that come along with others for nothing have no price; a crumb of one tells them from nobody.
-        worth = np.maximum(found.duals[: self._n], 0.0) + _CRUMB * self.task.guess
+        worth = np.maximum(found.duals[: self._n], 0.0) + _SMALL_SHARE * self.subproblem.guess
         whole = np.floor(values + _WHOLE).astype(np.int64)
         order = np.argsort(-values, kind="stable")[: int((values > _WHOLE).sum())]
         parts = 1 + len(order) // 10
@@ -302,77 +312,73 @@ class ColumnGeneration:
             if not whole[i] and fixed and (values[i] < least or not parts):
                 break
             column, times = self.columns[i], max(1, int(whole[i]))
-            covers = column.counts + self.task.places[column.place].base
+            covers = column.counts + self.subproblem.bins[column.bin].base
             # Nothing is fixed whose worth is mostly in pods that are covered already.
-            full = _USEFUL * (covers * worth).sum()
+            full = _LEAST_NEW_SHARE * (covers * worth).sum()
             while times > 1 and (np.minimum(covers * times, left) * worth).sum() < times * full:
                 times -= 1
             if fixed and (np.minimum(covers, left) * worth).sum() < full:
                 continue
-            if (self._counted[column.place] * times > uppers).any():
+            if (self._counted[column.bin] * times > uppers).any():
                 continue
             fixed.append((column, times))
-            uppers -= self._counted[column.place] * times
+            uppers -= self._counted[column.bin] * times
             left = np.maximum(left - covers * times, 0)
             parts -= not whole[i]
         return fixed
 
 
-def cost_of(task: Task, column: Column) -> float:
-    """Price of the column's place and of the moves to it."""
-    place = task.places[column.place]
-    return place.price + float(np.maximum(column.counts - place.own, 0) @ task.move_price)
-
-
-def exactly(task: Task, chosen: list[Column]) -> list[Column] | None:
+def trim_overcover(subproblem: Subproblem, chosen: list[Column]) -> list[Column] | None:
     """The columns without pods that are covered twice; None where only pods that have to stay could be left out.
 
     Newcomers go before pods that could stay, and nodes that are worth least for their price give pods up first.
     """
-    covered = sum((task.places[one.place].base + one.counts for one in chosen), np.zeros_like(task.demand))
-    over = np.asarray(covered - task.demand)
+    covered = sum((subproblem.bins[one.bin].base + one.counts for one in chosen), np.zeros_like(subproblem.demand))
+    over = np.asarray(covered - subproblem.demand)
     if not over.any():
         return chosen
-    found = sorted(chosen, key=lambda one: float(one.counts @ task.guess) / max(1.0, task.places[one.place].price))
+    found = sorted(
+        chosen, key=lambda one: float(one.counts @ subproblem.guess) / max(1.0, subproblem.bins[one.bin].price)
+    )
     for newcomers in (True, False):
         for i, one in enumerate(found):
-            loose = np.maximum(one.counts - task.places[one.place].own, 0) if newcomers else one.counts
+            loose = np.maximum(one.counts - subproblem.bins[one.bin].own, 0) if newcomers else one.counts
             cut = np.minimum(loose, np.maximum(over, 0))
             if cut.any():
                 over = over - cut
-                found[i] = Column(one.place, one.counts - cut)
+                found[i] = Column(one.bin, one.counts - cut)
     return None if over.any() else found
 
 
-def job_of(task: Task) -> Job:
-    """The task as arrays."""
-    classes = range(len(task.demand))
-    apart = next((place.enemies for place in task.places if place.enemies), {})  # the same for all places
+def arrays_of(subproblem: Subproblem) -> SubproblemArrays:
+    """The subproblem as arrays."""
+    classes = range(len(subproblem.demand))
+    apart = next((place.enemies for place in subproblem.bins if place.enemies), {})  # the same for all places
     others = [apart.get(c, ()) for c in classes]
-    most = np.stack([place.most for place in task.places])
-    base = np.stack([place.base for place in task.places])
+    most = np.stack([place.most for place in subproblem.bins])
+    base = np.stack([place.base for place in subproblem.bins])
     for c, enemies in apart.items():
         most[base[:, list(enemies)].any(axis=1), c] = 0
-    return Job(
-        requests=task.requests,
-        guess=task.guess,
-        move_price=task.move_price,
-        price=np.array([place.price for place in task.places]),
-        room=np.stack([place.room for place in task.places]),
+    return SubproblemArrays(
+        requests=subproblem.requests,
+        guess=subproblem.guess,
+        move_price=subproblem.move_price,
+        price=np.array([place.price for place in subproblem.bins]),
+        room=np.stack([place.room for place in subproblem.bins]),
         most=most,
         base=base,
-        own=np.stack([place.own for place in task.places]),
-        limit=np.array([place.limit for place in task.places], dtype=np.int64),
-        existing=task.existing,
+        own=np.stack([place.own for place in subproblem.bins]),
+        limit=np.array([place.limit for place in subproblem.bins], dtype=np.int64),
+        existing=subproblem.existing,
         enemy_start=np.concatenate([[0], np.cumsum([len(one) for one in others])]).astype(np.int64),
         enemies=np.array([d for one in others for d in one], dtype=np.int64),
     )
 
 
-def filled(requests: Ints, prices: Floats, place: Place, width: int) -> tuple[Ints, float]:
+def solve_bin(requests: Ints, prices: Floats, place: Bin, width: int) -> tuple[Ints, float]:
     """((n,) pods, their worth): a nearly best filling of a new node with classes that request this (n, R)."""
     free = np.zeros(len(prices))
-    job = job_of(Task(requests, place.most, free, (place,), (), prices))
+    arrays = arrays_of(Subproblem(requests, place.most, free, (place,), (), prices))
     nothing = np.full(requests.shape[1], np.nan)
-    counts, worth = filling(job, prices, 0, place.most, np.flatnonzero(place.most), width, 0.0, nothing)
+    counts, worth = price_bin(arrays, prices, 0, place.most, np.flatnonzero(place.most), width, 0.0, nothing)
     return counts, float(worth)

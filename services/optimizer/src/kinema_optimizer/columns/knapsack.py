@@ -18,7 +18,7 @@ _MIXER = np.int64(0x9E3779B97F4A7C1)
 
 
 @kernel
-def multipliers(values, weights, bounds, most):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
+def knapsack_duals(values, weights, bounds, most):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
     """(R,): dual prices of max values·x, weights x <= 1 per resource, 0 <= x <= most; by the bounded primal simplex.
 
     Args:
@@ -123,7 +123,7 @@ def _pivot(inverse, leave, direction):  # type: ignore[no-untyped-def]  # noqa: 
 
 
 @kernel
-def worth_at_most(values, weights, prices, most):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
+def knapsack_dual_bound(values, weights, prices, most):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
     """What no filling of a node can be worth more than, by any prices (R,) of its room; arguments as above."""
     n, rows = weights.shape
     total = 0.0
@@ -139,7 +139,7 @@ def worth_at_most(values, weights, prices, most):  # type: ignore[no-untyped-def
 
 
 @kernel
-def fill(values, requests, room, most, width, floor):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0912, PLR0915 - compiled: numba infers types, one loop over arrays is what makes it fast
+def knapsack_beam(values, requests, room, most, width, floor):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0912, PLR0915 - compiled: numba infers types, one loop over arrays is what makes it fast
     """((n,) pods, their worth, (R,) prices of all the room): a nearly best filling of one node, by a beam.
 
     Classes are taken in the order of their worth per priced share of the room. A partial filling is dropped when even
@@ -166,7 +166,7 @@ def fill(values, requests, room, most, width, floor):  # type: ignore[no-untyped
                 fits = min(fits, max(room[r], 0) // requests[j, r])
                 weights[j, r] = requests[j, r] / max(room[r], 1)
         limit[j] = fits
-    prices = multipliers(values, weights, np.ones(rows), limit)
+    prices = knapsack_duals(values, weights, np.ones(rows), limit)
     ceiling = prices.sum()
     excess = np.empty(n)
     ratio = np.ones(n)

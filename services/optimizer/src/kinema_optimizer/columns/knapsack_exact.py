@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_optimizer.columns.compiled import kernel
-from kinema_optimizer.columns.knapsack import multipliers
+from kinema_optimizer.columns.knapsack import knapsack_duals
 from kinema_optimizer.problem.arrays import Ints
 
 UNIT: Final = 2**16
@@ -26,7 +26,7 @@ _FINE: Final = 48
 _MOST: Final = 2**61
 
 
-class Best(NamedTuple):
+class ExactFilling(NamedTuple):
     """What is known of the fillings of a node."""
 
     most: int
@@ -37,7 +37,7 @@ class Best(NamedTuple):
     """Whether all fillings were searched; where there are too many, `most` is what the room is worth."""
 
 
-def best_filling(prices: Ints, requests: Ints, room: Ints, fits: Ints, *, floor: int) -> Best:
+def exact_knapsack(prices: Ints, requests: Ints, room: Ints, fits: Ints, *, floor: int) -> ExactFilling:
     """The filling of one node that is worth most, if it is worth more than `floor`.
 
     Args:
@@ -52,34 +52,34 @@ def best_filling(prices: Ints, requests: Ints, room: Ints, fits: Ints, *, floor:
     most = np.minimum(most, fits)
     able = np.flatnonzero((prices > 0) & (most > 0))
     if not able.size:
-        return Best(floor, counts)
-    base, cover = _covered(prices[able], requests[able], room, most[able])
+        return ExactFilling(floor, counts)
+    base, cover = _cover(prices[able], requests[able], room, most[able])
     # Those first that take most of the room; of those that ask for the same the dearest.
     order = np.lexsort((-prices[able], *requests[able].T, -cover))
     able, cover = able[order], cover[order]
     worth, many = prices[able].astype(object), most[able].astype(object)
-    beyond = _following(np.maximum(worth - cover.astype(object), 0) * many)
+    beyond = _suffix_sums(np.maximum(worth - cover.astype(object), 0) * many)
     ceiling = base + int(beyond[0])
     if ceiling <= floor:
-        return Best(floor, counts)
+        return ExactFilling(floor, counts)
     asked = requests[able]
     alike = np.concatenate([[False], (asked[1:] == asked[:-1]).all(axis=1)])
-    pods, bounds = (prices[able], cover, asked, alike, most[able]), (_following(worth * many), beyond)
-    found, counts[able], complete = _search(*pods, *bounds, room, base, floor, BRANCHES)
-    return Best(int(found) if complete else ceiling, counts, sure=complete)
+    pods, bounds = (prices[able], cover, asked, alike, most[able]), (_suffix_sums(worth * many), beyond)
+    found, counts[able], complete = _branch_and_bound(*pods, *bounds, room, base, floor, BRANCHES)
+    return ExactFilling(int(found) if complete else ceiling, counts, sure=complete)
 
 
-def _covered(prices: Ints, requests: Ints, room: Ints, fits: Ints) -> tuple[int, Ints]:
+def _cover(prices: Ints, requests: Ints, room: Ints, fits: Ints) -> tuple[int, Ints]:
     """What the room is worth, and (n,) what a pod takes of that at least; pods that fit never take more than all."""
     weights = requests / np.maximum(room, 1)
-    paid = multipliers(prices / UNIT, weights, np.ones(len(room)), fits.astype(np.float64))
+    paid = knapsack_duals(prices / UNIT, weights, np.ones(len(room)), fits.astype(np.float64))
     unit = [int(one * UNIT / max(int(all_of), 1) * 2**_FINE) for one, all_of in zip(paid, room, strict=True)]
     taken = sum(requests[:, r].astype(object) * one for r, one in enumerate(unit))
     base = sum(int(all_of) * one for all_of, one in zip(room, unit, strict=True))
     return -(-base >> _FINE), np.asarray(taken >> _FINE, dtype=np.int64)
 
 
-def _following(values: NDArray[np.object_]) -> Ints:
+def _suffix_sums(values: NDArray[np.object_]) -> Ints:
     """(n + 1,): sums from each on."""
     sums = [0]
     for one in values[::-1].tolist():
@@ -88,7 +88,7 @@ def _following(values: NDArray[np.object_]) -> Ints:
 
 
 @kernel
-def _search(prices, cover, requests, alike, fits, rest, beyond, room, base, floor, branches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901, PLR0913, PLR0917 - compiled: numba infers types, takes no keywords; one loop is what makes it fast
+def _branch_and_bound(prices, cover, requests, alike, fits, rest, beyond, room, base, floor, branches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901, PLR0913, PLR0917 - compiled: numba infers types, takes no keywords; one loop is what makes it fast
     """(worth of the best filling or `floor`, (n,) its pods, whether there surely is no better one).
 
     Classes are decided one after the other, the most pods first; of classes `alike` none comes before all of the one

@@ -41,9 +41,9 @@ from kinema_optimizer.request.headroom import without_placeholders_in
 from kinema_optimizer.request.objective import MICRO, Objective, lowers, objective_at, raised, rising, worth
 from kinema_optimizer.request.restate import Frame, framed
 from kinema_optimizer.search import kernels
+from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.search.progress import IncumbentReport, Report
-from kinema_optimizer.search.search import Wish
-from kinema_optimizer.search.tasks import Crew
+from kinema_optimizer.search.search import SearchOptions
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import BUILD, KERNELS, ORDER, WAVE, ClockStop, StopRule, WorkStop, within
 
@@ -65,7 +65,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     forecasts: tuple[WorkloadForecast, ...] = (),
     stop: StopRule | None = None,
     progress: Report | None = None,
-    crew: Crew | None = None,
+    task_pool: TaskPool | None = None,
 ) -> Plan:
     """The best plan found, checked by code that shares nothing with the solver. Blocks for up to the time limit.
 
@@ -79,7 +79,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
         stop: when to end the solve; by default the clock after the settings' time limit. That of a recorded solve
             also reports its seconds.
         progress: told of the first plan and of the best one.
-        crew: who does the errands of the search; None: threads of this process.
+        task_pool: who does the errands of the search; None: threads of this process.
 
     Raises:
         PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
@@ -87,7 +87,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     stop = stop or ClockStop(settings.time_limit_seconds, pricing=PRICING_SHARE)
     watch = Watch()
     asked = _Asked(cluster, offers, now, settings, mode)
-    made = _no_dearer(asked, forecasts, crew, stop, watch.reporting(progress, stop))
+    made = _no_dearer(asked, forecasts, task_pool, stop, watch.reporting(progress, stop))
     made = made.of(*_worthwhile(asked, forecasts, made.task, made.plan), stop)
     task, answer = made.task, made.answer
     binding, looked = rule_prices(task.problem, made.first, stop)
@@ -137,15 +137,15 @@ class _Asked:
             self.cluster, self.offers, now=self.now, settings=self.settings, mode=self.mode, forecasts=forecasts
         )
 
-    def wish(self, task: _Task, crew: Crew | None) -> Wish:
+    def wish(self, task: _Task, task_pool: TaskPool | None) -> SearchOptions:
         """What is wanted of the search."""
         settings = self.settings
-        return Wish(
+        return SearchOptions(
             move_price=task.objective.move_price,
             max_moves=None if task.problem.question.still else task.objective.max_moves,
             seed=settings.seed,
             workers=settings.workers,
-            crew=crew,
+            task_pool=task_pool,
         )
 
 
@@ -170,7 +170,7 @@ class _Made:
 
 
 def _no_dearer(
-    asked: _Asked, forecasts: tuple[WorkloadForecast, ...], crew: Crew | None, stop: StopRule, report: Report
+    asked: _Asked, forecasts: tuple[WorkloadForecast, ...], task_pool: TaskPool | None, stop: StopRule, report: Report
 ) -> _Made:
     """The best plan; where smaller requests would make it dearer, or leave more pods without a place, one without them.
 
@@ -182,15 +182,15 @@ def _no_dearer(
     task = asked.task(forecasts)
     stop.ends(0)
     if not lowers(task.problem.resizes) or not is_dense(task.problem):  # the search of a large one uses up the time
-        return _made(task, asked.wish(task, crew), stop, report)
+        return _made(task, asked.wish(task, task_pool), stop, report)
     with stop.part(LOWERED_SHARE):
-        made = _made(task, asked.wish(task, crew), stop, report)
+        made = _made(task, asked.wish(task, task_pool), stop, report)
     task = asked.task(raised(forecasts))
     known = stop.waits(KERNELS, kernels.ready)
     if known and worth(made.plan) <= (False, 0, lower_bound(task.problem.relaxed).value):
         return made
     with stop.within(UNLOWERED):
-        other = _made(task, asked.wish(task, crew), stop, lambda _: None)
+        other = _made(task, asked.wish(task, task_pool), stop, lambda _: None)
     best = min(made, other, key=lambda one: worth(one.plan))
     # Who is replaced has to be let in, who stays has not: neither bound is one of the other's plans.
     bound = min(made.answer.lower_bound, other.answer.lower_bound)
@@ -249,7 +249,7 @@ def _unplaced(plan: Plan) -> frozenset[str]:
     return frozenset(one.pod for one in plan.unplaced)
 
 
-def _made(task: _Task, wish: Wish, stop: StopRule, report: Report) -> _Made:
+def _made(task: _Task, wish: SearchOptions, stop: StopRule, report: Report) -> _Made:
     """The best plan of a task."""
     first = solved(task.problem, wish, stop, report)
     if first.method == UNSEARCHED:
@@ -336,7 +336,7 @@ class _Task:
 
 
 def _in_waves(
-    problem: Compiled, answer: Answer, *, wish: Wish, stop: StopRule, report: Report
+    problem: Compiled, answer: Answer, *, wish: SearchOptions, stop: StopRule, report: Report
 ) -> tuple[Answer, Plan | None, frozenset[str]]:
     """The answer that is kept and its plan with steps in waves; no plan when no order was found for any.
 
@@ -363,7 +363,7 @@ def _in_waves(
 
 
 def _with_some_unmoved(
-    task: _Task, wish: Wish, stop: StopRule, stuck: frozenset[str], known: tuple[Answer, Plan]
+    task: _Task, wish: SearchOptions, stop: StopRule, stuck: frozenset[str], known: tuple[Answer, Plan]
 ) -> tuple[Answer, Plan]:
     """A plan made again with those held whose moves have no order, if it is better than what is `known`.
 

@@ -32,7 +32,7 @@ from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import NAMESPACE
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.progress import Progress, Report
-from kinema_optimizer.search.search import Wish, placed_as_it_is, search
+from kinema_optimizer.search.search import SearchOptions, search, start_as_is
 from kinema_optimizer.solvers.stopping import BEGIN, KERNELS, StopRule
 
 SOON: Final = 2000
@@ -84,7 +84,7 @@ def left_out(problem: Compiled) -> int | None:
             return None
         classes, without = problem.classes, given[0].unplaced
     else:
-        state = placed_as_it_is(problem.packing)
+        state = start_as_is(problem.packing)
         if losses(problem.packing, state.unplaced)[0]:
             return None
         classes, without = problem.grouped.classes, tuple(state.unplaced.tolist())
@@ -93,7 +93,7 @@ def left_out(problem: Compiled) -> int | None:
     return sum(mover.pod.namespace != NAMESPACE for mover in waiting)
 
 
-def solved(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
+def solved(problem: Compiled, wish: SearchOptions, stop: StopRule, report: Report) -> Answer:
     """The best answer that the time allows; one that changes nothing is always found.
 
     Of equally good answers one whose moves can be taken out one by one is taken: they may have no order. The search
@@ -155,7 +155,13 @@ def _fallback(problem: Compiled, answers: Sequence[Answer]) -> Answer | None:
 
 
 def _searched(
-    problem: Compiled, exact: Answer | None, known: Sequence[Answer], *, wish: Wish, stop: StopRule, report: Report
+    problem: Compiled,
+    exact: Answer | None,
+    known: Sequence[Answer],
+    *,
+    wish: SearchOptions,
+    stop: StopRule,
+    report: Report,
 ) -> list[Answer]:
     """The answer of the search, and what the exact model finds for less, or its word that nothing is.
 
@@ -187,7 +193,7 @@ def _relocated(problem: Compiled, stop: StopRule) -> Answer | None:
     return None if tiny is None or found is None else _named(problem, tiny, found)
 
 
-def _best(answers: Sequence[Answer], ranks: Sequence[tuple[int, int, int, int, int]], wish: Wish) -> Answer:
+def _best(answers: Sequence[Answer], ranks: Sequence[tuple[int, int, int, int, int]], wish: SearchOptions) -> Answer:
     """The first by rank; where moves have no price, costs within 1/SLACK of the least count as equal."""
     least = min(ranks)[2]
     most = least + least // SLACK if wish.move_price is None else least
@@ -199,7 +205,7 @@ def _best(answers: Sequence[Answer], ranks: Sequence[tuple[int, int, int, int, i
     return answers[min(range(len(answers)), key=order)]
 
 
-def _suffices(problem: Compiled, answer: Answer, wish: Wish) -> bool:
+def _suffices(problem: Compiled, answer: Answer, wish: SearchOptions) -> bool:
     """Whether nothing better is to be had: it is proven and within the wish."""
     proven = answer.settled if answer.exact is not None else answer.proven and wish.move_price is None
     return proven and not _rank(problem, answer.outcome, wish)[0]
@@ -210,7 +216,7 @@ def unsearched(problem: Compiled) -> Answer:
     return Answer(nothing(problem), lower_bound=0, proven=False, method=UNSEARCHED, stops=())
 
 
-def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> Answer:
+def plainly(problem: Compiled, wish: SearchOptions, stop: StopRule, report: Report) -> Answer:
     """Return the answer of the search; where its moves have no order, fewer of them have."""
     if not stop.waits(KERNELS, kernels.ready):
         return unsearched(problem)
@@ -227,7 +233,7 @@ def plainly(problem: Compiled, wish: Wish, stop: StopRule, report: Report) -> An
     )
 
 
-def _rank(problem: Compiled, outcome: Outcome, wish: Wish) -> tuple[int, int, int, int, int]:
+def _rank(problem: Compiled, outcome: Outcome, wish: SearchOptions) -> tuple[int, int, int, int, int]:
     """Moves above the limit, pods left out, cost with moves and preferences priced, moves, points given up."""
     cluster, paid = problem.question.cluster, node_cost(problem, outcome)
     pods = cluster.pods_by_key
@@ -320,7 +326,7 @@ def _named(problem: Compiled, tiny: ExactInstance, found: ExactResult) -> Answer
 
 
 def without_moves_of(
-    problem: Compiled, answer: Answer, stuck: Sequence[str], *, wish: Wish, stop: StopRule, report: Report
+    problem: Compiled, answer: Answer, stuck: Sequence[str], *, wish: SearchOptions, stop: StopRule, report: Report
 ) -> Answer:
     """The next best answer to one of the exact model's; that of the search, where it knows none for less.
 

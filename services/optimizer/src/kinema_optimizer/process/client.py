@@ -29,7 +29,7 @@ _REASONS: Final[dict[str, FailureReason]] = {
 _LOG = structlog.get_logger()
 
 
-class Solving(Protocol):
+class Solver(Protocol):
     """Makes plans."""
 
     async def answer(self, job: Job) -> Plan | NoPlanFound:
@@ -82,7 +82,7 @@ class InChild:
     async def answer(self, job: Job) -> Plan | NoPlanFound:
         """See `Solving`."""
         child = self._working = await self._ready()
-        ear = _Ear()
+        ear = _Listener()
         try:
             task = await asyncio.to_thread(job.pack)
             await child.ask(
@@ -125,7 +125,7 @@ class InChild:
 
 
 @dataclass
-class _Ear:
+class _Listener:
     """What a child has told."""
 
     incumbent: IncumbentReport | None = None

@@ -38,8 +38,8 @@ from kinema_core.model.cluster import Cluster, all_objects, evolve
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.planning.planner import plan_for, plan_from
+from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.search.progress import IncumbentReport, Progress, Report, incumbent_report
-from kinema_optimizer.search.tasks import Crew
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop, StopRule
 
@@ -83,7 +83,9 @@ def unpack(data: bytes) -> Job:
     return Job(evolve(Cluster(), ClusterSnapshot(version=version, objects=objects)), *rest)
 
 
-def solve(job: Job, stop: StopRule, progress: Report | None = None, crew: Crew | None = None) -> Plan | NoPlanFound:
+def solve(
+    job: Job, stop: StopRule, progress: Report | None = None, task_pool: TaskPool | None = None
+) -> Plan | NoPlanFound:
     """The answer to a job; blocks for up to the time limit."""
     try:
         plan = plan_for(
@@ -95,7 +97,7 @@ def solve(job: Job, stop: StopRule, progress: Report | None = None, crew: Crew |
             forecasts=job.forecasts,
             stop=stop,
             progress=progress,
-            crew=crew,
+            task_pool=task_pool,
         )
     except PriceError as error:
         return price_missing(job.mode, job.cluster.version, str(error))
@@ -122,7 +124,7 @@ def salvage(job: Job, failure: Failure, incumbent: IncumbentReport | None) -> Pl
         )
     except UnsoundPlanError:
         return none
-    return none if plan.status == "nothing-better" else marked(plan, failure, incumbent)
+    return none if plan.status == "nothing-better" else mark_failure(plan, failure, incumbent)
 
 
 def repeat_failure(job: Job, stop: RecordedStop, recorded: RecordedFailure) -> Plan | NoPlanFound:
@@ -192,7 +194,7 @@ def solve_of(failure: Failure, incumbent: IncumbentReport, seed: int) -> Solve:
     )
 
 
-def marked(plan: Plan, failure: Failure, incumbent: IncumbentReport) -> Plan:
+def mark_failure(plan: Plan, failure: Failure, incumbent: IncumbentReport) -> Plan:
     """The plan of the incumbent, with the failure in its figures."""
     figures = {
         failure.reason: 1.0,

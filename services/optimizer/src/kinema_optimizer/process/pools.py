@@ -1,7 +1,7 @@
-"""A crew of processes that take errands from a work queue, on this machine or on others.
+"""A task_pool of processes that take tasks from a work queue, on this machine or on others.
 
-Answers are put in the order of their errands, and an errand without a sound answer in time is done here. So what comes
-out of a round is the same whoever was faster, and whoever died: a lost errand costs its time and nothing else.
+Answers are put in the order of their tasks, and a task without a sound answer in time is done here. So what comes
+out of a round is the same whoever was faster, and whoever died: a lost task costs its time and nothing else.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ from kinema_core.runtime.framing import Manifest
 from kinema_core.runtime.work import WorkQueue
 from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.instance import Instance
-from kinema_optimizer.process.wire import Found, Item, data_of, faults, found_in, packed
-from kinema_optimizer.search.neighbourhood import BETTER, Exchange, Guide, saving_of
-from kinema_optimizer.search.tasks import Crew, Errand
+from kinema_optimizer.process.wire import TaskItem, TaskResult, data_of, encode, find_faults, result_in
+from kinema_optimizer.search.neighborhood import (
+    LEAST_SAVING,
+    ImprovementTask,
+    Replacement,
+    SearchContext,
+    TaskPool,
+    saving,
+)
 
 T = TypeVar("T")
 
@@ -42,31 +48,31 @@ problem on a busy machine is late once; who is not there is late again and again
 _LOG = structlog.get_logger()
 
 
-class SharedCrew:
-    """Errands by way of a work queue. Use as a context: it has a thread for its connection.
+class RemotePool:
+    """Tasks by way of a work queue. Use as a context: it has a thread for its connection.
 
     Args:
         connect: connects to the queue.
         local: does what nobody else does.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[WorkQueue]], local: Crew) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[WorkQueue]], local: TaskPool) -> None:
         self._connect = connect
         self._local = local
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="shared-crew", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="shared-task_pool", daemon=True)
         self._work: WorkQueue | None = None
         self._problem: tuple[Instance, Manifest] | None = None
-        self._guide: tuple[Guide, Manifest] | None = None
+        self._context: tuple[SearchContext, Manifest] | None = None
         self._took: deque[float] = deque(maxlen=_REMEMBERED)
         self._resting = 0
         self._rest = _REST
         self.answered = 0
-        """Errands done by others."""
+        """Tasks done by others."""
         self.lost = 0
-        """Errands given to others and done here in the end."""
+        """Tasks given to others and done here in the end."""
 
-    def __enter__(self) -> SharedCrew:
+    def __enter__(self) -> RemotePool:
         self._thread.start()
         return self
 
@@ -77,55 +83,55 @@ class SharedCrew:
         self._thread.join()
         self._loop.close()
 
-    def improve(self, guide: Guide, errands: Sequence[Errand]) -> list[Exchange | None]:
+    def improve(self, context: SearchContext, tasks: Sequence[ImprovementTask]) -> list[Replacement | None]:
         """See `Crew`."""
         if self._resting:
             self._resting -= 1
-            return self._local.improve(guide, errands)
+            return self._local.improve(context, tasks)
         found = [
-            self._checked(guide, errand, data)
-            for errand, data in zip(errands, self._wait(self._round(guide, errands)), strict=True)
+            self._checked(context, task, data)
+            for task, data in zip(tasks, self._wait(self._round(context, tasks)), strict=True)
         ]
         left = [index for index, one in enumerate(found) if one is None]
-        if errands and len(left) == len(errands):
+        if tasks and len(left) == len(tasks):
             self._resting, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
-        elif errands:
+        elif tasks:
             self._rest = _REST
-        again = self._local.improve(guide, [errands[index] for index in left])
-        self.answered += len(errands) - len(left)
+        again = self._local.improve(context, [tasks[index] for index in left])
+        self.answered += len(tasks) - len(left)
         self.lost += len(left)
         here = dict(zip(left, again, strict=True))
-        return [here[index] if one is None else one.exchange for index, one in enumerate(found)]
+        return [here[index] if one is None else one.replacement for index, one in enumerate(found)]
 
-    def _checked(self, guide: Guide, errand: Errand, data: bytes | None) -> Found | None:
-        """Return the outcome in an answer; None unless it obeys every rule and costs less than the step."""
+    def _checked(self, context: SearchContext, task: ImprovementTask, data: bytes | None) -> TaskResult | None:
+        """Return the outcome in an answer; None unless it obeys every rule and costs less than the neighborhood."""
         if data is None:
             return None
         try:
-            found = found_in(data)
+            found = result_in(data)
         except WireError as error:
             _LOG.warning("answer refused", error=str(error))
             return None
-        if found.exchange is None:
+        if found.replacement is None:
             return found
-        wrong = faults(guide.problem, errand.step, found.exchange)
-        if not wrong and saving_of(guide, errand.step, found.exchange) <= BETTER:
-            wrong = ("an exchange does not cost less than its step",)
+        wrong = find_faults(context.problem, task.neighborhood, found.replacement)
+        if not wrong and saving(context, task.neighborhood, found.replacement) <= LEAST_SAVING:
+            wrong = ("a replacement does not cost less than its neighborhood",)
         if wrong:
             _LOG.warning("answer refused", error=wrong[0])
         return None if wrong else found
 
-    async def _round(self, guide: Guide, errands: Sequence[Errand]) -> list[bytes | None]:
-        """The answers in the order of the errands, None for those that did not come in time."""
+    async def _round(self, context: SearchContext, tasks: Sequence[ImprovementTask]) -> list[bytes | None]:
+        """The answers in the order of the tasks, None for those that did not come in time."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 work = await self._connected()
-                problem, way = await self._share(work, guide)
+                problem, way = await self._share(work, context)
         except (BusError, TimeoutError) as error:
             _LOG.warning("work queue cannot be used", error=str(error))
-            return [None] * len(errands)
+            return [None] * len(tasks)
         began = time.monotonic()
-        asked = [asyncio.ensure_future(work.ask(packed(Item(problem, way, errand)))) for errand in errands]
+        asked = [asyncio.ensure_future(work.ask(encode(TaskItem(problem, way, task)))) for task in tasks]
         done, waiting = await asyncio.wait(asked, timeout=self._patience()) if asked else (set(), set())
         for one in waiting:
             one.cancel()
@@ -143,13 +149,13 @@ class SharedCrew:
             self._work = await self._connect()
         return self._work
 
-    async def _share(self, work: WorkQueue, guide: Guide) -> tuple[Manifest, Manifest]:
-        """Problem and guide, for those who work: each travels once."""
-        if self._problem is None or self._problem[0] is not guide.problem:
-            self._problem = (guide.problem, await work.share(packed(guide.problem)))
-        if self._guide is None or self._guide[0] is not guide:
-            self._guide = (guide, await work.share(packed(data_of(guide))))
-        return self._problem[1], self._guide[1]
+    async def _share(self, work: WorkQueue, context: SearchContext) -> tuple[Manifest, Manifest]:
+        """Problem and context, for those who work: each travels once."""
+        if self._problem is None or self._problem[0] is not context.problem:
+            self._problem = (context.problem, await work.share(encode(context.problem)))
+        if self._context is None or self._context[0] is not context:
+            self._context = (context, await work.share(encode(data_of(context))))
+        return self._problem[1], self._context[1]
 
     def _wait(self, call: Coroutine[object, object, T]) -> T:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()

@@ -22,10 +22,10 @@ from kinema_core.runtime.run import spare_the_collector
 from kinema_optimizer.planning.planner import PRICING_SHARE
 from kinema_optimizer.process.child import read_message, write_message
 from kinema_optimizer.process.job import Alive, Ended, Job, solve, unpack
-from kinema_optimizer.process.pools import SharedCrew
+from kinema_optimizer.process.pools import RemotePool
 from kinema_optimizer.search.kernels import warm
+from kinema_optimizer.search.neighborhood import TaskPool, ThreadPool
 from kinema_optimizer.search.progress import Progress, incumbent_report
-from kinema_optimizer.search.tasks import Crew, Threads
 from kinema_optimizer.settings import NAME
 from kinema_optimizer.solvers.stopping import ClockStop, StopReason
 
@@ -36,7 +36,7 @@ _RESOURCES: Final = 3
 register("solver-after-incumbent", "solver-before-answer")
 
 
-class _Teller:
+class _Reporter:
     """Tells the parent of incumbents and of life, each at most every second; the first incumbent at once."""
 
     def __init__(self, out: BinaryIO) -> None:
@@ -67,10 +67,10 @@ class _Teller:
             self._alive = now
 
 
-class _TellingStop(ClockStop):
+class _ReportingStop(ClockStop):
     """The clock, and a sign of life at each callback."""
 
-    def __init__(self, seconds: float, teller: _Teller) -> None:
+    def __init__(self, seconds: float, teller: _Reporter) -> None:
         super().__init__(seconds, pricing=PRICING_SHARE)
         self._teller = teller
 
@@ -94,15 +94,15 @@ def main() -> None:
     given = sys.stdin.buffer
     threading.Thread(target=_end_with_parent, args=(given,), daemon=True).start()
     while (data := read_message(given)) is not None:
-        write_message(out, _ended(data, _Teller(out)))
+        write_message(out, _solve_job(data, _Reporter(out)))
 
 
-def _ended(data: bytes, teller: _Teller) -> Ended:
+def _solve_job(data: bytes, teller: _Reporter) -> Ended:
     try:
         job = unpack(data)
-        stop = _TellingStop(job.settings.time_limit_seconds, teller)
+        stop = _ReportingStop(job.settings.time_limit_seconds, teller)
         with ExitStack() as stack:
-            answer = solve(job, stop, teller.report, _crew(job, stack))
+            answer = solve(job, stop, teller.report, _task_pool(job, stack))
         faultpoint("solver-before-answer")
         return Ended(answer)
     except MemoryError:
@@ -112,13 +112,13 @@ def _ended(data: bytes, teller: _Teller) -> Ended:
         return Ended(None, f"{type(error).__name__}: {error}")
 
 
-def _crew(job: Job, stack: ExitStack) -> Crew | None:
-    """Whoever takes errands from the work queue, where the job says that there is one."""
+def _task_pool(job: Job, stack: ExitStack) -> TaskPool | None:
+    """Whoever takes tasks from the work queue, where the job says that there is one."""
     broker = job.broker
     if broker is None:
         return None
-    threads = Threads(stack.enter_context(ThreadPoolExecutor(max_workers=job.settings.workers)))
-    return stack.enter_context(SharedCrew(lambda: connect_work(broker, NAME), threads))
+    threads = ThreadPool(stack.enter_context(ThreadPoolExecutor(max_workers=job.settings.workers)))
+    return stack.enter_context(RemotePool(lambda: connect_work(broker, NAME), threads))
 
 
 def _end_with_parent(given: BinaryIO) -> None:

@@ -1,9 +1,9 @@
-"""Problems, steps and exchanges as bytes, for processes on other machines: MessagePack, arrays bit by bit.
+"""Problems, neighborhoods and replacements as bytes, for processes on other machines: MessagePack, arrays bit by bit.
 
 What comes in was written by another process of this service, perhaps of another version: whatever does not have the
 expected form is refused, and nothing in it is ever executed.
 
-Whether an exchange that another process has made may be carried out: same pods, every rule kept, in integers.
+Whether a replacement that another process has made may be carried out: same pods, every rule kept, in integers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Content, Instance, Solution, content, flaws
 from kinema_optimizer.problem.solution import NOTHING, NodeLoad, contents
-from kinema_optimizer.search.neighbourhood import Exchange, Guide, Step
-from kinema_optimizer.search.tasks import Errand
+from kinema_optimizer.search.neighborhood import ImprovementTask, Neighborhood, Replacement, SearchContext
 from kinema_optimizer.solvers.lp import Floats
 
 T = TypeVar("T")
@@ -37,8 +36,8 @@ class _Array(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, eq=False)
-class GuideData:
-    """A guide without its problem."""
+class ContextData:
+    """A context without its problem."""
 
     pod_price: Floats
     move_price: Floats
@@ -46,30 +45,30 @@ class GuideData:
     machine_fits: Ints
     enemies: Mapping[int, tuple[int, ...]]
 
-    def guide(self, problem: Instance) -> Guide:
-        """The guide itself."""
-        return Guide(problem, self.pod_price, self.move_price, self.machines, self.machine_fits, self.enemies)
+    def context(self, problem: Instance) -> SearchContext:
+        """The context itself."""
+        return SearchContext(problem, self.pod_price, self.move_price, self.machines, self.machine_fits, self.enemies)
 
 
 @dataclass(frozen=True, eq=False)
-class Item:
-    """An errand, and where that which it shares with others lies."""
+class TaskItem:
+    """An task, and where that which it shares with others lies."""
 
     problem: Manifest
-    guide: Manifest
-    errand: Errand
+    context: Manifest
+    task: ImprovementTask
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """The outcome of an errand."""
+class TaskResult:
+    """The outcome of a task."""
 
-    exchange: Exchange | None
+    replacement: Replacement | None
 
 
-def data_of(guide: Guide) -> GuideData:
-    """The guide without its problem."""
-    return GuideData(guide.pod_price, guide.move_price, guide.machines, guide.machine_fits, guide.enemies)
+def data_of(context: SearchContext) -> ContextData:
+    """The context without its problem."""
+    return ContextData(context.pod_price, context.move_price, context.machines, context.machine_fits, context.enemies)
 
 
 def _encode(value: object) -> _Array:
@@ -93,12 +92,12 @@ def _decode(kind: type, value: object) -> object:
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_encode)
 _PROBLEMS: Final = msgspec.msgpack.Decoder(Instance, dec_hook=_decode)
-_GUIDES: Final = msgspec.msgpack.Decoder(GuideData, dec_hook=_decode)
-_ITEMS: Final = msgspec.msgpack.Decoder(Item, dec_hook=_decode)
-_FOUND: Final = msgspec.msgpack.Decoder(Found, dec_hook=_decode)
+_CONTEXTS: Final = msgspec.msgpack.Decoder(ContextData, dec_hook=_decode)
+_ITEMS: Final = msgspec.msgpack.Decoder(TaskItem, dec_hook=_decode)
+_RESULTS: Final = msgspec.msgpack.Decoder(TaskResult, dec_hook=_decode)
 
 
-def packed(value: Instance | GuideData | Item | Found) -> bytes:
+def encode(value: Instance | ContextData | TaskItem | TaskResult) -> bytes:
     """The value as bytes; equal values give equal bytes."""
     return _ENCODER.encode(value)
 
@@ -108,19 +107,19 @@ def problem_in(data: bytes) -> Instance:
     return _read(_PROBLEMS, data)
 
 
-def guide_in(data: bytes) -> GuideData:
-    """The guide in the bytes; raises WireError."""
-    return _read(_GUIDES, data)
+def context_in(data: bytes) -> ContextData:
+    """The context in the bytes; raises WireError."""
+    return _read(_CONTEXTS, data)
 
 
-def item_in(data: bytes) -> Item:
+def item_in(data: bytes) -> TaskItem:
     """The item in the bytes; raises WireError."""
     return _read(_ITEMS, data)
 
 
-def found_in(data: bytes) -> Found:
+def result_in(data: bytes) -> TaskResult:
     """The outcome in the bytes; raises WireError."""
-    return _read(_FOUND, data)
+    return _read(_RESULTS, data)
 
 
 def _read(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
@@ -130,55 +129,54 @@ def _read(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
         raise WireError(str(error)) from error
 
 
-def faults(problem: Instance, step: Step, exchange: Exchange) -> tuple[str, ...]:
-    """What is wrong with the exchange; empty when it may be carried out for the step.
+def find_faults(problem: Instance, neighborhood: Neighborhood, replacement: Replacement) -> tuple[str, ...]:
+    """Return what is wrong with the replacement; nothing where it may be applied.
 
-    The nodes of the step are looked at as a problem of their own: the pods that came to them, less those that left, are
-    its pods without a place.
+    The nodes of the neighborhood are a problem of their own: pods that came there, less those that left, need a place.
     """
-    nodes = (*step.kept, *step.deleted)
-    if not exchange.kept.keys() <= set(nodes):
-        return ("an exchange keeps nodes that are not of its step",)
-    filled = (*exchange.kept.values(), *exchange.boots)
+    nodes = (*neighborhood.kept, *neighborhood.deleted)
+    if not replacement.kept.keys() <= set(nodes):
+        return ("a replacement keeps nodes that are not of its neighborhood",)
+    filled = (*replacement.kept.values(), *replacement.boots)
     found = [*_form_faults(problem, filled)]
-    if any((one.counts < 0).any() for one in exchange.boots):
-        found.append("an exchange lists pods in disorder: a new node has none to give up")
-    if any(not 0 <= one.machine < len(problem.machines) for one in exchange.boots):
-        found.append("an exchange boots a machine that is not on sale")
+    if any((one.counts < 0).any() for one in replacement.boots):
+        found.append("a replacement lists pods in disorder: a new node has none to give up")
+    if any(not 0 <= one.machine < len(problem.machines) for one in replacement.boots):
+        found.append("a replacement boots a machine that is not on sale")
     if found:
         return tuple(found)
-    rows = [exchange.kept.get(e, NOTHING) for e in nodes]
+    rows = [replacement.kept.get(e, NOTHING) for e in nodes]
     packing = Solution(
-        keep=np.array([e in exchange.kept for e in nodes], dtype=bool),
+        keep=np.array([e in replacement.kept for e in nodes], dtype=bool),
         changes=contents(rows),
-        boots=np.array([one.machine for one in exchange.boots], dtype=np.int64),
-        booted=contents(exchange.boots),
+        boots=np.array([one.machine for one in replacement.boots], dtype=np.int64),
+        booted=contents(replacement.boots),
         unplaced=np.zeros(len(problem.pending), dtype=np.int64),
     )
-    return flaws(_part(problem, step, nodes, packing), packing)
+    return flaws(_part(problem, neighborhood, nodes, packing), packing)
 
 
 def _form_faults(problem: Instance, filled: Sequence[NodeLoad]) -> list[str]:
     found = []
     for one in filled:
         if one.classes.dtype != np.int64 or one.counts.dtype != np.int64 or one.classes.ndim != 1:
-            found.append("an exchange has pods that are no integers")
+            found.append("a replacement has pods that are no integers")
         elif one.classes.shape != one.counts.shape or (np.diff(one.classes) <= 0).any() or (one.counts == 0).any():
-            found.append("an exchange lists pods in disorder")
+            found.append("a replacement lists pods in disorder")
         elif one.classes.size and not 0 <= one.classes[0] <= one.classes[-1] < len(problem.pending):
-            found.append("an exchange has pods of unknown classes")
+            found.append("a replacement has pods of unknown classes")
     return found
 
 
-def _part(problem: Instance, step: Step, nodes: Sequence[int], packing: Solution) -> Instance:
-    """Return the problem of the step's nodes alone, with as many machines as the step has and may boot besides."""
+def _part(problem: Instance, neighborhood: Neighborhood, nodes: Sequence[int], packing: Solution) -> Instance:
+    """Return the problem of these nodes alone, with as many machines as the neighborhood has and may boot besides."""
     some = np.array(nodes, dtype=np.int64)
-    stays = _rows(problem.stays, nodes)
-    deleted = np.arange(len(nodes)) >= len(step.kept)
-    pool = _total(problem, (*step.changes, *step.boots)) - stays.totals(len(problem.pending), deleted)
-    booted = Counter(one.machine for one in step.boots)
+    stays = _rows_of(problem.stays, nodes)
+    deleted = np.arange(len(nodes)) >= len(neighborhood.kept)
+    pool = _total(problem, (*neighborhood.changes, *neighborhood.boots)) - stays.totals(len(problem.pending), deleted)
+    booted = Counter(one.machine for one in neighborhood.boots)
     available = np.array(
-        [min(UNLIMITED, step.allowance.get(m, UNLIMITED) + booted[m]) for m in range(len(problem.machines))],
+        [min(UNLIMITED, neighborhood.allowance.get(m, UNLIMITED) + booted[m]) for m in range(len(problem.machines))],
         dtype=np.int64,
     )
     mine = np.concatenate([stays.classes, packing.changes.classes, packing.booted.classes])
@@ -207,5 +205,5 @@ def _total(problem: Instance, filled: Sequence[NodeLoad]) -> Ints:
     return total
 
 
-def _rows(given: Content, nodes: Sequence[int]) -> Content:
+def _rows_of(given: Content, nodes: Sequence[int]) -> Content:
     return content([dict(given.of(e)) for e in nodes])

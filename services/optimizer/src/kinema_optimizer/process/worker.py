@@ -1,4 +1,4 @@
-"""A process that does errands for solves of others: `python -m kinema_optimizer.process.worker --settings FILE`.
+"""A process that does tasks for solves of others: `python -m kinema_optimizer.process.worker --settings FILE`.
 
 Any number of them, on any machines of one kind, share the solves of a cluster's optimizer. They hold nothing that is
 worth keeping and may be killed at any time.
@@ -22,10 +22,9 @@ from kinema_core.runtime.run import Runtime, run_service
 from kinema_core.runtime.work import Item, WorkQueue
 from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.instance import Instance
-from kinema_optimizer.process.wire import Found, GuideData, guide_in, item_in, packed, problem_in
+from kinema_optimizer.process.wire import ContextData, TaskResult, context_in, encode, item_in, problem_in
 from kinema_optimizer.search.kernels import warm
-from kinema_optimizer.search.neighbourhood import Guide
-from kinema_optimizer.search.tasks import better
+from kinema_optimizer.search.neighborhood import SearchContext, improve
 from kinema_optimizer.settings import NAME, Settings
 
 T = TypeVar("T")
@@ -41,12 +40,12 @@ _LOG = structlog.get_logger()
 
 
 class Worker:
-    """Does errands from a queue."""
+    """Does tasks from a queue."""
 
     def __init__(self, work: WorkQueue) -> None:
         self._work = work
         self._problems: OrderedDict[str, Instance] = OrderedDict()
-        self._guides: OrderedDict[str, Guide] = OrderedDict()
+        self._contexts: OrderedDict[str, SearchContext] = OrderedDict()
 
     async def run(self) -> None:
         """Take one item after the other until cancelled."""
@@ -62,46 +61,46 @@ class Worker:
             await item.answer(await self._done(item.data))
         except (WireError, FramingError) as error:
             _LOG.warning("item dropped", error=str(error))
-            await _quietly(item.drop)
+            await _settle(item.drop)
         except BusUnavailableError as error:
             _LOG.warning("item lost", error=str(error))  # whoever asked does it in our place
             await asyncio.sleep(_PAUSE_SECONDS)
         except asyncio.CancelledError:
-            await _quietly(item.give_back)
+            await _settle(item.give_back)
             raise
 
     async def _done(self, data: bytes) -> bytes:
         item = item_in(data)
-        guide = await self._guide(item.problem, item.guide)
-        exchange = await asyncio.to_thread(better, guide, item.errand)  # HiGHS and the kernels let go of the GIL
+        context = await self._context(item.problem, item.context)
+        replacement = await asyncio.to_thread(improve, context, item.task)  # HiGHS and the kernels let go of the GIL
         faultpoint("worker-before-answer")
-        return packed(Found(exchange))
+        return encode(TaskResult(replacement))
 
-    async def _guide(self, problem: Manifest, guide: Manifest) -> Guide:
-        """The guide with its problem; both are kept for the items to come."""
-        name = f"{problem.digest}/{guide.digest}"
-        if name not in self._guides:
+    async def _context(self, problem: Manifest, context: Manifest) -> SearchContext:
+        """The context with its problem; both are kept for the items to come."""
+        name = f"{problem.digest}/{context.digest}"
+        if name not in self._contexts:
             if problem.digest not in self._problems:
-                _keep(self._problems, problem.digest, problem_in(await self._work.shared(problem)), _PROBLEMS)
-            data: GuideData = guide_in(await self._work.shared(guide))
-            _keep(self._guides, name, data.guide(self._problems[problem.digest]), _GUIDES)
-        return self._guides[name]
+                _cache(self._problems, problem.digest, problem_in(await self._work.shared(problem)), _PROBLEMS)
+            data: ContextData = context_in(await self._work.shared(context))
+            _cache(self._contexts, name, data.context(self._problems[problem.digest]), _GUIDES)
+        return self._contexts[name]
 
 
-def _keep(cache: OrderedDict[str, T], name: str, value: T, most: int) -> None:
+def _cache(cache: OrderedDict[str, T], name: str, value: T, most: int) -> None:
     cache[name] = value
     while len(cache) > most:
         cache.popitem(last=False)
 
 
-async def _quietly(settle: Callable[[], Awaitable[None]]) -> None:
+async def _settle(settle: Callable[[], Awaitable[None]]) -> None:
     """Settle an item; where the broker is away, time does."""
     with suppress(BusError):
         await settle()
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:
-    """Do errands until told to stop."""
+    """Do tasks until told to stop."""
     work = await connect_work(settings.runtime, NAME)
     try:
         runtime.health.started()

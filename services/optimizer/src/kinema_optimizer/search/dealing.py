@@ -20,7 +20,7 @@ def _roomiest(request, left):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
 
 
 @kernel
-def deal(requests, counts, most, left, content):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901 - compiled: numba infers types
+def distribute_evenly(requests, counts, most, left, content):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901 - compiled: numba infers types
     """Deal pods to nodes of one kind so that all get the same mix; largest classes first, as the caller orders them.
 
     Args:

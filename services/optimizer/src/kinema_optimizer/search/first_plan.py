@@ -13,7 +13,7 @@ not move. Pairs with most moves to save come first.
 
 First plans for a running cluster: from nodes that are selected to be kept, also within a limit on moves.
 
-What fits by sums does not by pods: the selection at the limit itself may make a worse plan than one that is held to
+What fits by sums does not by pods: the retention at the limit itself may make a worse plan than one that is held to
 fewer moves, or whose moves have a price; and a plan within a smaller limit is one within a larger. So several are made,
 which takes a fraction of a round of improvement each, and the best is gone on with.
 """
@@ -31,23 +31,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_core.events import Stop
-from kinema_optimizer.bounds.assignment_lp import Relaxation, relax
-from kinema_optimizer.columns.generation import Column, ColumnGeneration, Place, Task, exactly, filled, new_nodes
+from kinema_optimizer.bounds.assignment_lp import AssignmentSolution, solve_assignment_lp
+from kinema_optimizer.columns.generation import (
+    Bin,
+    Column,
+    ColumnGeneration,
+    Subproblem,
+    bins_of_types,
+    solve_bin,
+    trim_overcover,
+)
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import Instance, among, enemies_of, losses
 from kinema_optimizer.problem.node_types import NodeTypes, newly_fits
 from kinema_optimizer.problem.solution import NOTHING, Incumbent, NodeLoad, cost_of, filling, moved
-from kinema_optimizer.search.dealing import best_fit, deal
-from kinema_optimizer.search.neighbourhood import Guide
-from kinema_optimizer.search.retention_lp import Kept, Selection, sparing
+from kinema_optimizer.search.dealing import best_fit, distribute_evenly
+from kinema_optimizer.search.neighborhood import SearchContext
+from kinema_optimizer.search.retention_lp import Retention, RetentionLp, keep_within_cap
 from kinema_optimizer.solvers.lp import Floats
 from kinema_optimizer.solvers.stopping import StopRule
 
 Enemies = Mapping[int, tuple[int, ...]]
 
 _OFFERED: Final = 24
-"""Machines that a step may buy."""
+"""Machines that a neighborhood may buy."""
 _PHASE: Final = "columns"
 _DIVE: Final = "dive"
 _MOST_ROUNDS: Final = 400
@@ -62,39 +70,39 @@ class Prices:
     pod_price: Floats
     """(C,)"""
     demand: Ints
-    relaxation: Relaxation | None = None
+    relaxation: AssignmentSolution | None = None
     """Of machines on sale alone; where the same pods are to be placed it need not be solved again."""
 
 
-def as_it_is(problem: Instance, kinds: NodeTypes, enemies: Enemies, prices: Prices) -> Incumbent:
+def construct_as_is(problem: Instance, kinds: NodeTypes, enemies: Enemies, prices: Prices) -> Incumbent:
     """Every existing node kept; pending and replaced pods on nodes with room, the rest on new nodes."""
-    return keeping(problem, kinds, enemies, prices, np.ones(len(problem.nodes), dtype=bool))
+    return construct_keeping(problem, kinds, enemies, prices, np.ones(len(problem.nodes), dtype=bool))
 
 
-def anew(problem: Instance, kinds: NodeTypes, enemies: Enemies, prices: Prices) -> Incumbent:
+def construct_fresh(problem: Instance, kinds: NodeTypes, enemies: Enemies, prices: Prices) -> Incumbent:
     """Only nodes kept that have to be; every pod of the others placed by the relaxation."""
-    return keeping(problem, kinds, enemies, prices, problem.node_fixed.copy())
+    return construct_keeping(problem, kinds, enemies, prices, problem.node_fixed.copy())
 
 
-def keeping(problem: Instance, kinds: NodeTypes, enemies: Enemies, prices: Prices, keep: Flags) -> Incumbent:
+def construct_keeping(problem: Instance, kinds: NodeTypes, enemies: Enemies, prices: Prices, keep: Flags) -> Incumbent:
     """Some nodes kept; what needs a place then on them as far as there is room, and the rest on new nodes."""
     moved = problem.stays.totals(len(problem.pending), ~keep)
     left = problem.pending + problem.rolled + moved
-    changes = _into_room(problem, keep, left, enemies, prices.pod_price)
+    changes = _fill_free_room(problem, keep, left, enemies, prices.pod_price)
     market = on_sale(kinds, len(problem.machines))
     wanted = np.where((market.fits > 0).any(axis=0), left, 0)
     boots: list[NodeLoad] = []
     if wanted.any():
         known = prices.relaxation
         if known is None or (wanted != prices.demand).any():
-            known = relax(problem.requests, wanted, market, rounds=0)
-        boots, rest = construct(problem.requests, wanted, market, known, enemies)
+            known = solve_assignment_lp(problem.requests, wanted, market, rounds=0)
+        boots, rest = construct_nodes(problem.requests, wanted, market, known, enemies)
         left = left - wanted + rest
     return Incumbent(keep, changes, boots, left)
 
 
-def generated(
-    guide: Guide,
+def choose_new_nodes(
+    context: SearchContext,
     state: Incumbent,
     kinds: NodeTypes,
     stop: StopRule,
@@ -106,7 +114,7 @@ def generated(
     Also where its phases ended; `stop` is asked after each round. Places are priced side by side in `pool`; `ready` is
     handed all columns before a choice is made of them.
     """
-    problem, market = guide.problem, on_sale(kinds, len(guide.problem.machines))
+    problem, market = context.problem, on_sale(kinds, len(context.problem.machines))
     pods = np.zeros(len(problem.pending), dtype=np.int64)
     for one in state.boots:
         pods[one.classes] += one.counts
@@ -115,8 +123,8 @@ def generated(
         return state, []
     column = np.full(len(pods), -1)
     column[mine] = np.arange(len(mine))
-    task = _market_task(guide, market, pods, mine)
-    generation = ColumnGeneration(task, pool=pool)
+    subproblem = _subproblem_of(context, market, pods, mine)
+    generation = ColumnGeneration(subproblem, pool=pool)
     known = []
     for one in state.boots:
         counts = np.zeros(len(mine), dtype=np.int64)
@@ -135,20 +143,20 @@ def generated(
         stops.append(Stop(reason=reason or "optimal", phase=_DIVE, iteration=rounds))
     except LinearProgramError:  # numbers too close to each other for HiGHS
         return state, [*stops, Stop(reason="optimal", phase=_DIVE if stops else _PHASE, iteration=0)]
-    boots = [_filling(mine, one) for one in exactly(task, chosen or known) or () if one.counts.any()]
+    boots = [_filling(mine, one) for one in trim_overcover(subproblem, chosen or known) or () if one.counts.any()]
     return (Incumbent(state.keep, state.changes, boots, state.unplaced) if boots else state), stops
 
 
 def _filling(mine: Ints, column: Column) -> NodeLoad:
     used = np.flatnonzero(column.counts)
-    return NodeLoad(column.place, mine[used], column.counts[used])
+    return NodeLoad(column.bin, mine[used], column.counts[used])
 
 
-def _market_task(guide: Guide, market: NodeTypes, pool: Ints, mine: Ints) -> Task:
-    """The classes `mine` of a pool (C,) as a task for machines on sale."""
-    places = new_nodes(market, range(len(market.price)), pool, mine, among(guide.enemies, mine))
+def _subproblem_of(context: SearchContext, market: NodeTypes, pool: Ints, mine: Ints) -> Subproblem:
+    """The classes `mine` of a pool (C,) as a subproblem for machines on sale."""
+    places = bins_of_types(market, range(len(market.price)), pool, mine, among(context.enemies, mine))
     free = np.zeros(len(mine))
-    return Task(guide.problem.requests[mine], pool[mine], free, places, market.pools, guide.pod_price[mine])
+    return Subproblem(context.problem.requests[mine], pool[mine], free, places, market.pools, context.pod_price[mine])
 
 
 def on_sale(kinds: NodeTypes, machines: int) -> NodeTypes:
@@ -163,7 +171,9 @@ def on_sale(kinds: NodeTypes, machines: int) -> NodeTypes:
     )
 
 
-def _into_room(problem: Instance, keep: Flags, left: Ints, enemies: Enemies, pod_price: Floats) -> dict[int, NodeLoad]:
+def _fill_free_room(
+    problem: Instance, keep: Flags, left: Ints, enemies: Enemies, pod_price: Floats
+) -> dict[int, NodeLoad]:
     """Fill the room of the nodes kept from `left` (C,), which is lowered; nodes with most room first."""
     if not left.any():
         return {}
@@ -186,13 +196,13 @@ def _into_room(problem: Instance, keep: Flags, left: Ints, enemies: Enemies, pod
     return found
 
 
-def first_guide(problem: Instance, kinds: NodeTypes, found: Relaxation) -> Guide:
-    """What steps go by at first: prices of the relaxation, and the machines that it pays most for. Moves are free."""
+def first_context(problem: Instance, kinds: NodeTypes, found: AssignmentSolution) -> SearchContext:
+    """Return the first context: prices of the assignment LP, the machines that it pays most for, and free moves."""
     machines = len(problem.machines)
     paid = found.room_price.sum(axis=1)[:machines] / np.maximum(kinds.price[:machines], 1)
     used = set(found.used[found.used < machines].tolist())
     best = [m for m in np.argsort(-paid, kind="stable").tolist() if m not in used]
-    return Guide(
+    return SearchContext(
         problem=problem,
         pod_price=found.guiding_price,
         move_price=np.zeros(len(problem.pending)),
@@ -212,26 +222,30 @@ _NEARLY = 0.8
 """Part of a node from which it is opened as a whole: what less of a large machine would hold, a small one does."""
 
 
-def construct(
-    requests: Ints, demand: Ints, kinds: NodeTypes, relaxation: Relaxation, enemies: Mapping[int, tuple[int, ...]]
+def construct_nodes(
+    requests: Ints,
+    demand: Ints,
+    kinds: NodeTypes,
+    relaxation: AssignmentSolution,
+    enemies: Mapping[int, tuple[int, ...]],
 ) -> tuple[list[NodeLoad], Ints]:
     """New nodes for all of `demand` (C,), and what of it (C,) no machine is left for; `kinds` are all on sale."""
     order = np.argsort(-(requests / np.maximum(np.median(kinds.room, axis=0), 1)).max(axis=1), kind="stable")
     fits = np.ascontiguousarray(kinds.fits[:, order])
     mine = _Ordered(order, requests[order], fits, among(enemies, order))
     left = demand[order]
-    row, room, content = _dealt(mine, left, kinds, relaxation)
+    row, room, content = _open_nodes(mine, left, kinds, relaxation)
     price, free = relaxation.guiding_price[order], (room / np.maximum(kinds.room[row], 1)).min(axis=1)
     for b in np.argsort(-free, kind="stable")[:_REFILLED].tolist() if left.any() else ():
         k = int(row[b])
         refill(mine.requests, price, content[b], left, room=kinds.room[k], fits=mine.fits[k], enemies=mine.enemies)
     for one in content if enemies else ():
-        _part(one, left, mine.enemies)
+        _separate_enemies(one, left, mine.enemies)
     rest = np.zeros_like(left)
     rest[order] = left
     taken = _fillings(row, content, order)
     used = np.bincount([one.machine for one in taken], minlength=len(kinds.price)).astype(np.int64)
-    return taken + finish(requests, rest, kinds, relaxation, enemies=enemies, used=used), rest
+    return taken + buy_for_rest(requests, rest, kinds, relaxation, enemies=enemies, used=used), rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,11 +262,11 @@ class _Ordered:
     """By position."""
 
 
-def _dealt(
-    mine: _Ordered, left: Ints, kinds: NodeTypes, relaxation: Relaxation
+def _open_nodes(
+    mine: _Ordered, left: Ints, kinds: NodeTypes, relaxation: AssignmentSolution
 ) -> tuple[Ints, Ints, NDArray[np.int32]]:
     """(B,) kinds of the nodes opened, (B, R) room left there, and (B, C) the pods on them; `left` (C,) is lowered."""
-    count = _opened(kinds, relaxation)
+    count = _node_counts(kinds, relaxation)
     row = np.repeat(relaxation.used, count)
     room, content = kinds.room[row], np.zeros((len(row), len(left)), dtype=np.int32)
     first = np.cumsum(count) - count
@@ -261,7 +275,7 @@ def _dealt(
         share = np.minimum(np.rint(relaxation.shares[u, mine.order]).astype(np.int64), left)
         share[mine.fits[k] == 0] = 0
         rest = share.copy()
-        deal(mine.requests, rest, mine.fits[k], room[opened], content[opened])
+        distribute_evenly(mine.requests, rest, mine.fits[k], room[opened], content[opened])
         left -= share - rest
     if len(row) and left.any():
         open_, which = np.unique(row, return_inverse=True)
@@ -269,7 +283,7 @@ def _dealt(
     return row, room, content
 
 
-def _opened(kinds: NodeTypes, relaxation: Relaxation) -> Ints:
+def _node_counts(kinds: NodeTypes, relaxation: AssignmentSolution) -> Ints:
     """(U,): how many nodes of each kind in use are opened; what rounding adds stays within the limits of pools."""
     wanted = relaxation.nodes[relaxation.used]
     count = np.minimum(np.floor(wanted + (1 - _NEARLY)), kinds.available[relaxation.used]).clip(0).astype(np.int64)
@@ -314,20 +328,20 @@ def refill(
     if not others.size and not left[own].any():
         return
     most = np.minimum(fits[mine], row[mine] + left[mine])
-    place = _place(room, most, among(enemies, mine))
-    counts, worth = filled(requests[mine], pod_price[mine], place, _REFILLING_WIDTH)
+    place = _new_bin(room, most, among(enemies, mine))
+    counts, worth = solve_bin(requests[mine], pod_price[mine], place, _REFILLING_WIDTH)
     if worth > float(pod_price[own] @ row[own]) * (1 + 1e-9):
         left[mine] += row[mine] - counts
         row[mine] = counts
 
 
-def _place(room: Ints, most: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Place:
+def _new_bin(room: Ints, most: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Bin:
     """A new node with this room (R,) for at most so many pods of each class (n,)."""
     nobody = np.zeros_like(most)
-    return Place(0.0, room, most, nobody, nobody, 1, enemies)
+    return Bin(0.0, room, most, nobody, nobody, 1, enemies)
 
 
-def _part(row: NDArray[np.int32], left: Ints, enemies: Mapping[int, tuple[int, ...]]) -> None:
+def _separate_enemies(row: NDArray[np.int32], left: Ints, enemies: Mapping[int, tuple[int, ...]]) -> None:
     """Take classes from a node that may not meet others of it; the smaller class index stays."""
     for c in np.flatnonzero(row).tolist():
         if c in enemies and any(row[d] and d < c for d in enemies[c]):
@@ -335,11 +349,11 @@ def _part(row: NDArray[np.int32], left: Ints, enemies: Mapping[int, tuple[int, .
             row[c] = 0
 
 
-def finish(
+def buy_for_rest(
     requests: Ints,
     left: Ints,
     kinds: NodeTypes,
-    relaxation: Relaxation,
+    relaxation: AssignmentSolution,
     *,
     enemies: Mapping[int, tuple[int, ...]],
     used: Ints,
@@ -361,8 +375,8 @@ def finish(
             if not _purchasable(kinds, used, k) or not most.any():
                 paid[k] = 0.0
                 continue
-            place, prices = _place(kinds.room[k], most, apart), relaxation.guiding_price[mine]
-            filling, worth = filled(requests[mine], prices, place, _FINISHING_WIDTH)
+            place, prices = _new_bin(kinds.room[k], most, apart), relaxation.guiding_price[mine]
+            filling, worth = solve_bin(requests[mine], prices, place, _FINISHING_WIDTH)
             paid[k] = worth / max(1.0, float(kinds.price[k]))
             if filling.any() and (best < 0 or paid[k] > paid[best] * (1 + 1e-9)):
                 best, counts = k, filling
@@ -387,10 +401,10 @@ _PAIRS: Final = 1_000_000
 """Pairs of a new node and an existing one that are looked at, for each class of pods that they share."""
 
 
-def with_reused(problem: Instance, state: Incumbent) -> Incumbent:
+def swap_in_existing(problem: Instance, state: Incumbent) -> Incumbent:
     """The state with deleted nodes kept in the place of new ones."""
     reusable = _reusable(problem, state)
-    booted, nodes, saved = _common(problem, state.boots, reusable)
+    booted, nodes, saved = _swap_pairs(problem, state.boots, reusable)
     order = np.lexsort((nodes, booted, -saved))
     after = state.copy()
     taken: set[int] = set()
@@ -401,7 +415,7 @@ def with_reused(problem: Instance, state: Incumbent) -> Incumbent:
             continue
         taken.add(b)
         after.keep[e] = True
-        after.changes[e] = _change(problem, state.boots[b], e)
+        after.changes[e] = _swap_change(problem, state.boots[b], e)
         if not after.changes[e].classes.size:
             after.changes.pop(e)
     after.boots = [one for b, one in enumerate(state.boots) if b not in taken]
@@ -416,7 +430,7 @@ def _reusable(problem: Instance, state: Incumbent) -> Flags:
     return np.asarray(~state.keep & problem.node_releases & (bound == 0))
 
 
-def _common(problem: Instance, boots: Sequence[NodeLoad], reusable: Flags) -> tuple[Ints, Ints, Ints]:
+def _swap_pairs(problem: Instance, boots: Sequence[NodeLoad], reusable: Flags) -> tuple[Ints, Ints, Ints]:
     """New nodes, existing ones that can replace them and have pods of the same classes, and what moves that saves."""
     stays = problem.stays
     entry = np.flatnonzero(reusable[stays.node_of])
@@ -438,7 +452,7 @@ def _common(problem: Instance, boots: Sequence[NodeLoad], reusable: Flags) -> tu
     return found // max(1, len(problem.nodes)), found % max(1, len(problem.nodes)), total
 
 
-def _change(problem: Instance, boot: NodeLoad, e: int) -> NodeLoad:
+def _swap_change(problem: Instance, boot: NodeLoad, e: int) -> NodeLoad:
     """What changes on the existing node when it holds exactly these pods."""
     counts = dict(zip(boot.classes.tolist(), boot.counts.tolist(), strict=True))
     for c, count in problem.stays.of(e):
@@ -447,38 +461,38 @@ def _change(problem: Instance, boot: NodeLoad, e: int) -> NodeLoad:
     return found if found.classes.size else NOTHING
 
 
-_LIMITS: Final = (1.0, 0.98, 0.95, 0.9)
-"""Parts of the limit that a selection is held to."""
-_EXTRA: Final = (0.0, 0.1, 0.2, 0.35, 0.5)
-"""What a move costs in a selection besides its price, in mean costs of a pod."""
+_CAP_SHARES: Final = (1.0, 0.98, 0.95, 0.9)
+"""Parts of the limit that a retention is held to."""
+_EXTRA_PRICES: Final = (0.0, 0.1, 0.2, 0.35, 0.5)
+"""What a move costs in a retention besides its price, in mean costs of a pod."""
 
 
 @dataclass(frozen=True, eq=False)
-class Running:
+class FirstPlans:
     """A running cluster, and what its first plans are made of."""
 
     problem: Instance
     kinds: NodeTypes
-    guide: Guide
+    context: SearchContext
     prices: Prices
     now: Incumbent
     """Every node kept."""
-    selection: Selection
+    retention: RetentionLp
 
-    def plan(self, kept: Kept, most: int | None = None) -> Incumbent:
+    def plan(self, kept: Retention, most: int | None = None) -> Incumbent:
         """The cheapest plan found with these nodes, and as many more as a limit on moves takes; else as it is now."""
         problem = self.problem
         lost = losses(problem, self.now.unplaced)
-        keep = kept.nodes if most is None else sparing(problem, kept.nodes, most)
+        keep = kept.nodes if most is None else keep_within_cap(problem, kept.nodes, most)
         prices = (self.prices, replace(self.prices, pod_price=kept.pod_price))
-        made = [keeping(problem, self.kinds, self.guide.enemies, one, keep) for one in prices]
+        made = [construct_keeping(problem, self.kinds, self.context.enemies, one, keep) for one in prices]
         made = [one for one in made if losses(problem, one.unplaced) <= lost]
-        return with_reused(problem, min(made, key=lambda one: cost_of(problem, one), default=self.now))
+        return swap_in_existing(problem, min(made, key=lambda one: cost_of(problem, one), default=self.now))
 
     @cached_property
     def fresh(self) -> Incumbent:
         """The plan that is made anew, whatever moves: the bound begins with it, too."""
-        return anew(self.problem, self.kinds, self.guide.enemies, self.prices)
+        return construct_fresh(self.problem, self.kinds, self.context.enemies, self.prices)
 
     def within(self, most: int, price: float, mean: float, ends: Callable[..., bool]) -> tuple[Incumbent, float]:
         """The best of several plans with so many moves at this price of one, and what one more would save at most.
@@ -491,12 +505,12 @@ class Running:
         """
         problem = self.problem
         weights, lost = problem.disruption / 1000.0, losses(problem, self.now.unplaced)
-        found, saved = [self.now, with_reused(problem, self.fresh)], 0.0
-        for turn, (share, extra) in enumerate(product(_LIMITS, _EXTRA), start=1):
-            kept = self.selection.keep(weights * (price + extra * mean), int(most * share))
+        found, saved = [self.now, swap_in_existing(problem, self.fresh)], 0.0
+        for turn, (share, extra) in enumerate(product(_CAP_SHARES, _EXTRA_PRICES), start=1):
+            kept = self.retention.solve(weights * (price + extra * mean), int(most * share))
             found.append(self.plan(kept, int(most * share)))
             saved = max(saved, kept.move_price)
-            if ends(turn, last=turn == len(_LIMITS) * len(_EXTRA)):
+            if ends(turn, last=turn == len(_CAP_SHARES) * len(_EXTRA_PRICES)):
                 break
 
         def worth(state: Incumbent) -> float:

@@ -19,11 +19,11 @@ import numpy as np
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 
 from kinema_optimizer.columns.compiled import STAMP
-from kinema_optimizer.columns.knapsack import multipliers, worth_at_most
-from kinema_optimizer.columns.knapsack_exact import best_filling
-from kinema_optimizer.columns.pricing import Job, filling, priced
+from kinema_optimizer.columns.knapsack import knapsack_dual_bound, knapsack_duals
+from kinema_optimizer.columns.knapsack_exact import exact_knapsack
+from kinema_optimizer.columns.pricing import SubproblemArrays, price_bin, price_bins
 from kinema_optimizer.problem.arrays import Ints
-from kinema_optimizer.search.dealing import best_fit, deal
+from kinema_optimizer.search.dealing import best_fit, distribute_evenly
 from kinema_optimizer.search.ruin_recreate import recreate
 
 _COMPILING: list[subprocess.Popen[bytes]] = []
@@ -34,19 +34,19 @@ def warm(resources: int) -> None:
     """Compile or load all of them; they are then the same for any number of resources."""
     asked: Ints = np.ones((2, resources), dtype=np.int64)
     room, few = np.full(resources, 3, dtype=np.int64), np.ones(2, dtype=np.int64)
-    prices = multipliers(np.ones(2), asked / 3.0, np.ones(resources), np.ones(2))
-    worth_at_most(np.ones(2), asked / 3.0, prices, few)
-    worth_at_most(np.ones(2), asked / 3.0, prices, np.ones(2))
+    prices = knapsack_duals(np.ones(2), asked / 3.0, np.ones(resources), np.ones(2))
+    knapsack_dual_bound(np.ones(2), asked / 3.0, prices, few)
+    knapsack_dual_bound(np.ones(2), asked / 3.0, prices, np.ones(2))
     nodes, content = np.repeat(room[None], 2, axis=0), np.zeros((2, 2), dtype=np.int32)
-    deal(asked, few.copy(), few, nodes, content)
+    distribute_evenly(asked, few.copy(), few, nodes, content)
     best_fit(asked, few.copy(), few[None].copy(), np.zeros(2, dtype=np.int64), nodes, content)
     none, pair = np.zeros((1, 2), dtype=np.int64), few[None].copy()
     given, rooms = (asked, np.ones(2), np.zeros(2), np.ones(1)), (room[None].copy(), pair, none, none, few[:1])
-    job = Job(*given, *rooms, 0, none[0], none[0, :0])
-    best_filling(few, asked, room, few, floor=0)
+    job = SubproblemArrays(*given, *rooms, 0, none[0], none[0, :0])
+    exact_knapsack(few, asked, room, few, floor=0)
     shadow = np.full((1, resources), np.nan)
-    filling(job, np.ones(2), 0, few, few, 4, 0.0, shadow[0])
-    priced(job, np.ones(2), np.zeros(1), shadow, few, few[:1] - 1, 4, 1)
+    price_bin(job, np.ones(2), 0, few, few, 4, 0.0, shadow[0])
+    price_bins(job, np.ones(2), np.zeros(1), shadow, few, few[:1] - 1, 4, 1)
     recreate(job, none[0, :1], pair, 1, np.zeros(1, dtype=np.uint64))
     _mark().touch()
 
@@ -70,7 +70,7 @@ def _mark() -> Path:
     """Return the file that is there once all are compiled: for these sources, this numba and this processor."""
     key = hashlib.sha256(repr((numba.__version__, sys.version, get_host_cpu_name())).encode())
     key.update(get_host_cpu_features().flatten().encode() + STAMP)
-    return Path(str(deal.stats.cache_path)) / f"kernels-{key.hexdigest()[:16]}.compiled"
+    return Path(str(distribute_evenly.stats.cache_path)) / f"kernels-{key.hexdigest()[:16]}.compiled"
 
 
 if __name__ == "__main__":

@@ -16,21 +16,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinema_optimizer.bounds.assignment_lp import Relaxation, compressed, groups_of
+from kinema_optimizer.bounds.assignment_lp import AssignmentSolution, compress, groups_of
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Instance
 from kinema_optimizer.problem.node_types import NodeTypes
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 
-_CRUMBS = 1 / 64
+_LEAST_ROOM = 1 / 64
 """Share of the largest room below which differences do not matter."""
-_DEAR = 1e3
+_ARTIFICIAL_COST = 1e3
 """Times the price of everything: what leaving a group out costs."""
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class Retention:
     """What is worth keeping, and at which prices."""
 
     nodes: Flags
@@ -41,10 +41,10 @@ class Kept:
     """Micro-USD per hour that one more move would save; 0 where the limit does not bind or there is none."""
 
 
-class Selection:
+class RetentionLp:
     """The program of one cluster; solved once per price of moves or limit on them."""
 
-    def __init__(self, problem: Instance, market: NodeTypes, found: Relaxation) -> None:
+    def __init__(self, problem: Instance, market: NodeTypes, found: AssignmentSolution) -> None:
         self._problem, self._market, self._pod_price = problem, market, found.guiding_price
         self._free = np.flatnonzero(~problem.node_fixed)
         self._machines = found.used[found.used < len(market.price)]
@@ -62,7 +62,7 @@ class Selection:
         self._share = np.zeros((len(problem.nodes), groups))
         np.add.at(self._share, (entry.node_of, group), entry.counts / np.maximum(totals, 1)[group])
         # Free room is of use only to pods that fit in there: nodes of very different room are different sets.
-        size = np.floor(np.log2(np.maximum(self._room, _CRUMBS)))
+        size = np.floor(np.log2(np.maximum(self._room, _LEAST_ROOM)))
         _, first, self._set = np.unique(
             np.column_stack([problem.node_row, problem.node_fixed, size]),
             axis=0,
@@ -73,7 +73,7 @@ class Selection:
         self._sets = len(first)
         self._moves_row = groups + (self._sets + len(self._machines)) * len(self._unit)
 
-    def keep(self, move_price: Floats, most: int | None = None) -> Kept:
+    def solve(self, move_price: Floats, most: int | None = None) -> Retention:
         """Return which nodes to keep at this price (C,) of moves, micro-USD per hour; at most `most` pods leave.
 
         Every node where HiGHS fails.
@@ -87,20 +87,22 @@ class Selection:
         lp.add(
             (problem.node_price - saved)[self._free].astype(np.float64),
             np.ones(len(self._free)),
-            compressed([self._node(e) for e in self._free.tolist()]),
+            compress([self._node(e) for e in self._free.tolist()]),
         )
         self._add_shares(lp)
-        dear = _DEAR * max(1.0, float(self._market.price.sum() + problem.node_price.sum()))
+        dear = _ARTIFICIAL_COST * max(1.0, float(self._market.price.sum() + problem.node_price.sum()))
         slack = np.arange(groups, dtype=np.int32)
         lp.add(np.full(groups, dear), np.full(groups, INFINITY), (slack, slack, np.ones(groups)))
         try:
             found = lp.solve()
         except LinearProgramError:  # numbers too close to each other for HiGHS
-            return Kept(np.ones(len(problem.nodes), dtype=bool), self._pod_price, 0.0)
+            return Retention(np.ones(len(problem.nodes), dtype=bool), self._pod_price, 0.0)
         kept = problem.node_fixed.copy()
         kept[self._free] = found.values[: len(self._free)] > 0.5
         part = (problem.requests / self._unit).sum(axis=1) / np.maximum(self._asked.sum(axis=1), 1e-12)[self._group]
-        return Kept(kept, np.maximum(found.duals[:groups][self._group] * part, 1.0), max(0.0, float(found.duals[-1])))
+        return Retention(
+            kept, np.maximum(found.duals[:groups][self._group] * part, 1.0), max(0.0, float(found.duals[-1]))
+        )
 
     def _least(self, most: int | None) -> Floats:
         """(rows,) the right sides: nodes that stay in any case give room and place their pods without a choice."""
@@ -133,10 +135,10 @@ class Selection:
             shares += self._shares(market.fits[k] > 0, first)
             room = market.room[k] / self._unit
             bought.append([(first + r, float(part)) for r, part in enumerate(room) if part > 0])
-        lp.add(np.zeros(len(shares)), np.full(len(shares), INFINITY), compressed(shares))
+        lp.add(np.zeros(len(shares)), np.full(len(shares), INFINITY), compress(shares))
         available = market.available[self._machines]
         limit = np.where(available >= UNLIMITED, INFINITY, available)
-        lp.add(market.price[self._machines].astype(np.float64), limit.astype(np.float64), compressed(bought))
+        lp.add(market.price[self._machines].astype(np.float64), limit.astype(np.float64), compress(bought))
 
     def _shares(self, able: Flags, first: int) -> list[list[tuple[int, float]]]:
         """A column for each group of which a class is able to go where room is rows `first` and following."""
@@ -148,7 +150,7 @@ class Selection:
         ]
 
 
-def sparing(problem: Instance, keep: Flags, most: int) -> Flags:
+def keep_within_cap(problem: Instance, keep: Flags, most: int) -> Flags:
     """Nodes to keep, (E,), and as many more as it takes that at most so many pods lose theirs; cheap for their pods."""
     pods = _pods(problem)
     over = int(pods[~keep].sum() + problem.rolled @ problem.pods) - most

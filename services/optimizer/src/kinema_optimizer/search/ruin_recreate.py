@@ -11,26 +11,25 @@ from __future__ import annotations
 import numpy as np
 
 from kinema_optimizer.columns.compiled import kernel
-from kinema_optimizer.columns.generation import Column, job_of
-from kinema_optimizer.columns.pricing import filling
+from kinema_optimizer.columns.generation import Column, Subproblem, arrays_of
+from kinema_optimizer.columns.pricing import price_bin
 from kinema_optimizer.problem.instance import UNLIMITED
-from kinema_optimizer.search.neighbourhood import View
 
 _WIDTH = 10
 _NOISE = 0.03
 """Relative disturbance of the prices of pods, so that no two tries fill alike."""
-_EMPTIED = 0.3
+_RUIN_SHARE = 0.3
 """Most nodes that a try empties, as a share."""
-_SAMPLE = 80
+_SAMPLED_CLASSES = 80
 """Classes of the pool that a node is offered."""
-_MARKET = 8
+_OFFERED = 8
 """Machines that a try looks at for what is left over."""
-_BACK = 0.2
+_BACK_SHARE = 0.2
 """Share of tries that begin with a node that was to be deleted, where moves have a price: its pods come back to it."""
 _HEAT = 0.1
 """By how much of a node's mean price the first try may be dearer than what it starts from; the last not at all.
 
-A node is saved in several exchanges of which the first only make room on it.
+A node is saved in several replacements of which the first only make room on it.
 """
 
 
@@ -53,87 +52,87 @@ def _shuffle(items, most, state):  # type: ignore[no-untyped-def]  # noqa: ANN00
 
 
 @kernel
-def _take(job, values, place, held, pool, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+def _refill(arrays, values, place, held, pool, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(n,) what a place holds of its pods and of a sample of the pool; the same as now where nothing is better."""
-    free = np.flatnonzero((pool > 0) & ((job.most[place] > 0) | (job.own[place] > 0)) & (held == 0))
-    _shuffle(free, _SAMPLE, state)
-    fresh = np.concatenate((np.flatnonzero(held), free[:_SAMPLE]))
+    free = np.flatnonzero((pool > 0) & ((arrays.most[place] > 0) | (arrays.own[place] > 0)) & (held == 0))
+    _shuffle(free, _SAMPLED_CLASSES, state)
+    fresh = np.concatenate((np.flatnonzero(held), free[:_SAMPLED_CLASSES]))
     if len(fresh) == 0:
         return held.copy()
-    same = np.minimum(held, job.own[place])
-    floor = max((same * values + (held - same) * (values - job.move_price)).sum(), 0.0)
-    unknown = np.full(job.room.shape[1], np.nan)
-    found, worth = filling(job, values, place, held + pool, fresh, _WIDTH, floor, unknown)
+    same = np.minimum(held, arrays.own[place])
+    floor = max((same * values + (held - same) * (values - arrays.move_price)).sum(), 0.0)
+    unknown = np.full(arrays.room.shape[1], np.nan)
+    found, worth = price_bin(arrays, values, place, held + pool, fresh, _WIDTH, floor, unknown)
     return found if worth > floor else held.copy()
 
 
 @kernel
-def _cheapest(job, place, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+def _cheapest(arrays, place, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """The cheapest machine without limit that holds what is on a new node, or its own."""
     best = place
-    if place < job.existing or counts.sum() == 0:
+    if place < arrays.existing or counts.sum() == 0:
         return best
-    load = np.zeros(job.room.shape[1], np.int64)
+    load = np.zeros(arrays.room.shape[1], np.int64)
     for c in np.flatnonzero(counts):
-        load += job.requests[c] * counts[c]
-    for p in range(job.existing, len(job.price)):
-        cheaper = job.price[p] < job.price[best] and job.limit[p] >= UNLIMITED
-        if cheaper and (load <= job.room[p]).all() and (counts <= job.most[p]).all():
+        load += arrays.requests[c] * counts[c]
+    for p in range(arrays.existing, len(arrays.price)):
+        cheaper = arrays.price[p] < arrays.price[best] and arrays.limit[p] >= UNLIMITED
+        if cheaper and (load <= arrays.room[p]).all() and (counts <= arrays.most[p]).all():
             best = p
     return best
 
 
 @kernel
-def _emptied(job, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+def _ruin(arrays, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(nodes,) whether a node is emptied: some at random, those first that cost more than their pods are worth."""
     nodes = len(places)
     keys = np.empty(nodes)
     for i in range(nodes):
-        price = job.price[places[i]]
-        worth = (job.guess * (counts[i] + job.base[places[i]])).sum()
+        price = arrays.price[places[i]]
+        worth = (arrays.guess * (counts[i] + arrays.base[places[i]])).sum()
         keys[i] = -np.log(-np.log(_random(state) + 1e-300) + 1e-300) + 20.0 * (price - worth) / max(price, 1.0)
         if price <= 0:  # stays in any case
             keys[i] = -np.inf
     order = np.argsort(-keys)
     gone = np.zeros(nodes, np.bool_)
-    for i in order[: 1 + int(max(1.0, _EMPTIED * nodes) * _random(state) ** 2)]:
+    for i in order[: 1 + int(max(1.0, _RUIN_SHARE * nodes) * _random(state) ** 2)]:
         gone[i] = keys[i] > -np.inf
     return gone
 
 
 @kernel
-def _noisy(job, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+def _disturb_prices(arrays, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(n,) what pods are worth, disturbed."""
-    values = np.empty(len(job.guess))
+    values = np.empty(len(arrays.guess))
     for c in range(len(values)):  # the sum of three uniform numbers is nearly normal
         noise = 2.0 * (_random(state) + _random(state) + _random(state) - 1.5)
-        values[c] = job.guess[c] * (1.0 + _NOISE * noise)
+        values[c] = arrays.guess[c] * (1.0 + _NOISE * noise)
     return values
 
 
 @kernel
-def _market(job, places):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+def _market(arrays, places):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """Places for what is left over: machines, and where moves have a price existing nodes that are to be deleted."""
-    free = np.ones(len(job.price), np.bool_)
-    free[: job.existing] = job.move_price.any()
+    free = np.ones(len(arrays.price), np.bool_)
+    free[: arrays.existing] = arrays.move_price.any()
     for place in places:
-        free[place] = place >= job.existing
+        free[place] = place >= arrays.existing
     return np.flatnonzero(free)
 
 
 @kernel
-def _returned(job, places, counts, market, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+def _bring_back(arrays, places, counts, market, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(a node that was to be deleted or -1, (n,) its pods that are elsewhere): they are taken from `counts`."""
     back = np.zeros(counts.shape[1], np.int64)
-    deleted = market[market < job.existing]
-    if len(deleted) == 0 or _random(state) >= _BACK:
+    deleted = market[market < arrays.existing]
+    if len(deleted) == 0 or _random(state) >= _BACK_SHARE:
         return -1, back
     place = deleted[int(_random(state) * len(deleted))]
-    if job.base[place].any():  # more of its pods come back with it than these: `_rest` sees to such nodes
+    if arrays.base[place].any():  # more of its pods come back with it than these: `_rest` sees to such nodes
         return -1, back
-    for c in np.flatnonzero(job.own[place]):
+    for c in np.flatnonzero(arrays.own[place]):
         for i in range(len(places)):
-            taken = min(job.own[place, c] - back[c], counts[i, c] - job.own[places[i], c])
+            taken = min(arrays.own[place, c] - back[c], counts[i, c] - arrays.own[places[i], c])
             if taken > 0:
                 counts[i, c] -= taken
                 back[c] += taken
@@ -141,44 +140,48 @@ def _returned(job, places, counts, market, state):  # type: ignore[no-untyped-de
 
 
 @kernel
-def _rest(job, values, made, held, used, size, pool, market, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0913, PLR0917 - compiled: numba infers types, and takes no keywords
+def _place_rest(arrays, values, made, held, used, size, pool, market, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0913, PLR0917 - compiled: numba infers types, and takes no keywords
     """How many nodes there are once the pool is on nodes, best worth per cost first; -1 where it finds no place."""
     nobody = np.zeros(len(pool), np.int64)
     while pool.any():
         _shuffle(market, len(market), state)
-        paid, looked, best, filling = 0.0, 0, -1, nobody
+        paid, looked, best, price_bin = 0.0, 0, -1, nobody
         for place in market:
-            if used[place] >= job.limit[place] or (looked >= _MARKET and best >= 0) or (job.base[place] > pool).any():
+            if (
+                used[place] >= arrays.limit[place]
+                or (looked >= _OFFERED and best >= 0)
+                or (arrays.base[place] > pool).any()
+            ):
                 continue
             looked += 1
-            kept = _take(job, values, place, nobody, pool - job.base[place], state)
-            worth = (values * (kept + job.base[place])).sum()
-            worth -= (job.move_price * np.maximum(kept - job.own[place], 0)).sum()
-            cheap = _cheapest(job, place, kept)  # a last node is as good as the cheapest machine that holds it
-            if worth / max(1.0, job.price[cheap]) > paid:
-                paid, best, filling = worth / max(1.0, job.price[cheap]), cheap, kept
+            kept = _refill(arrays, values, place, nobody, pool - arrays.base[place], state)
+            worth = (values * (kept + arrays.base[place])).sum()
+            worth -= (arrays.move_price * np.maximum(kept - arrays.own[place], 0)).sum()
+            cheap = _cheapest(arrays, place, kept)  # a last node is as good as the cheapest machine that holds it
+            if worth / max(1.0, arrays.price[cheap]) > paid:
+                paid, best, price_bin = worth / max(1.0, arrays.price[cheap]), cheap, kept
         if best < 0 or size >= len(made):
             return -1
         used[best] += 1
-        made[size], held[size] = best, filling
-        pool -= filling + job.base[best]
+        made[size], held[size] = best, price_bin
+        pool -= price_bin + arrays.base[best]
         size += 1
     return size
 
 
 @kernel
-def _attempt(job, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+def _attempt(arrays, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """(whether all pods found a place, places, counts): nodes emptied, others filled anew, new ones for the rest."""
     nodes, n = counts.shape
-    values, market, counts = _noisy(job, state), _market(job, places), counts.copy()
-    again, back = _returned(job, places, counts, market, state)
-    gone = _emptied(job, places, counts, state)
+    values, market, counts = _disturb_prices(arrays, state), _market(arrays, places), counts.copy()
+    again, back = _bring_back(arrays, places, counts, market, state)
+    gone = _ruin(arrays, places, counts, state)
     pool = np.zeros(n, np.int64)
     for i in np.flatnonzero(gone):
-        pool += counts[i] + job.base[places[i]]
+        pool += counts[i] + arrays.base[places[i]]
     made = np.empty(2 * nodes + 8, np.int64)
     held = np.zeros((2 * nodes + 8, n), np.int64)
-    used = np.zeros(len(job.price), np.int64)
+    used = np.zeros(len(arrays.price), np.int64)
     size = 0
     stay = np.flatnonzero(~gone)
     _shuffle(stay, len(stay), state)
@@ -186,45 +189,45 @@ def _attempt(job, places, counts, state):  # type: ignore[no-untyped-def]  # noq
         place, own = (places[stay[k]], counts[stay[k]]) if k < len(stay) else (again, back)
         kept = own
         if pool.any():
-            kept = _take(job, values, place, own, pool, state)
+            kept = _refill(arrays, values, place, own, pool, state)
             pool += own - kept
-        if job.base[place].any() or kept.any() or job.price[place] == 0:
+        if arrays.base[place].any() or kept.any() or arrays.price[place] == 0:
             made[size], held[size] = place, kept
             used[place] += 1
             size += 1
-    size = _rest(job, values, made, held, used, size, pool, market, state)
+    size = _place_rest(arrays, values, made, held, used, size, pool, market, state)
     for k in range(size):
-        made[k] = _cheapest(job, made[k], held[k])
+        made[k] = _cheapest(arrays, made[k], held[k])
     return size >= 0, made[: max(size, 0)], held[: max(size, 0)]
 
 
 @kernel
-def _paid(job, places, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+def _cost(arrays, places, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
     """Price of the nodes and of the moves to them."""
     total = 0.0
     for i in range(len(places)):
-        newcomers = np.maximum(counts[i] - job.own[places[i]], 0)
-        total += job.price[places[i]] + (newcomers * job.move_price).sum()
+        newcomers = np.maximum(counts[i] - arrays.own[places[i]], 0)
+        total += arrays.price[places[i]] + (newcomers * arrays.move_price).sum()
     return total
 
 
 @kernel
-def recreate(job, places, counts, tries, seed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
+def recreate(arrays, places, counts, tries, seed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
     """(what is saved, places, counts): nodes that cost less for the same pods, as far as so many tries find some.
 
     Args:
-        job: the task.
+        arrays: the task.
         places: (nodes,) place of each node now.
         counts: (nodes, n) pods on it besides its base.
         tries: how many.
         seed: (1,) unsigned, changed.
     """
-    before = cost = least = _paid(job, places, counts)
+    before = cost = least = _cost(arrays, places, counts)
     best_places, best_counts = places, counts
     for turn in range(tries):
-        done, others, held = _attempt(job, places, counts, seed)
+        done, others, held = _attempt(arrays, places, counts, seed)
         if done:
-            after = _paid(job, others, held)
+            after = _cost(arrays, others, held)
             if after <= cost + _HEAT * before / len(places) * (1.0 - (turn + 1.0) / tries):
                 places, counts, cost = others.copy(), held.copy(), after
                 if cost < least:
@@ -232,12 +235,14 @@ def recreate(job, places, counts, tries, seed):  # type: ignore[no-untyped-def] 
     return before - least, best_places, best_counts
 
 
-def tried(view: View, nodes: list[Column], *, tries: int, seed: tuple[int, ...]) -> list[Column]:
-    """Nodes that cost less than these for the same pods, where so many tries find some."""
-    if not nodes or not len(view.mine):
+def ruin_and_recreate(
+    subproblem: Subproblem, nodes: list[Column], *, tries: int, seed: tuple[int, ...]
+) -> list[Column]:
+    """Return nodes that cost less than these for the same pods, where so many tries find some."""
+    if not nodes or not len(subproblem.demand):
         return nodes
-    places = np.array([one.place for one in nodes], dtype=np.int64)
+    places = np.array([one.bin for one in nodes], dtype=np.int64)
     counts = np.stack([one.counts for one in nodes])
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    _, places, counts = recreate(job_of(view.task), places, counts, tries, start)
+    _, places, counts = recreate(arrays_of(subproblem), places, counts, tries, start)
     return [Column(place, row) for place, row in zip(places.tolist(), counts, strict=True)]
