@@ -88,7 +88,9 @@ def test_a_search_that_breaks_a_rule_answers_with_the_cluster_as_it_is(monkeypat
     """Every answer of the search is verified, wherever it came from."""
     state, on_sale = pooled(20, pending=(5, 5), running=6)
     problem = compiled(Question(state, on_sale, NOW, "reschedule")).packing
-    monkeypatch.setattr(search_module, "anew", lambda *_: Incumbent(problem.node_fixed, unplaced=0 * problem.pending))
+    monkeypatch.setattr(
+        search_module, "construct_fresh", lambda *_: Incumbent(problem.node_fixed, unplaced=0 * problem.pending)
+    )
     found = search(problem, problem, SearchOptions(workers=1), WorkStop(0))
     assert flaws(problem, found.packing) == ()
     assert found.packing.keep.all()
