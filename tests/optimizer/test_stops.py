@@ -160,7 +160,7 @@ def test_columns_are_not_begun_before_tries_tell_that_they_fit(clock: Clock) -> 
         stop.begin("last")
         assert stop.ends(0, "tries") is None
         clock.now += 0.2
-        assert stop.ends(1, "columns of a step") == begun
+        assert stop.ends(1, "columns of a neighborhood") == begun
 
 
 def test_time_is_left_to_price_rules() -> None:

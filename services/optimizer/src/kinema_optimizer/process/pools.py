@@ -60,7 +60,7 @@ class RemotePool:
         self._connect = connect
         self._local = local
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="shared-task_pool", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="remote-pool", daemon=True)
         self._work: WorkQueue | None = None
         self._problem: tuple[Instance, Manifest] | None = None
         self._context: tuple[SearchContext, Manifest] | None = None

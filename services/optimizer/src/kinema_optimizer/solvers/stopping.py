@@ -64,7 +64,7 @@ WAVE: Final = "wave"
 """Step of an order."""
 PRICING: Final = "rule-prices"
 """The phase after the plan, in which what rules cost is worked out."""
-SLOWER = {"columns of a step": (12.0, "tries")}
+SLOWER = {"columns of a neighborhood": (12.0, "tries")}
 """Kinds of steps: as so many times the last one of another kind they are taken until one of them was done."""
 EXPECTED = {BEGIN: 2.5, ORDER: 2.0, WAVE: 0.0, PRICING: 2.0}
 """Kinds of steps: seconds that they take, for each second of `BUILD`, until one of them was done."""
