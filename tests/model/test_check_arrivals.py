@@ -10,16 +10,25 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import (
     ClusterObject,
+    Node,
     NodeTerm,
     Offer,
     PlacementRules,
+    Pod,
     PodTerm,
     Requirement,
     Spread,
     Volume,
     VolumeClaim,
 )
+from kinema_core.model import pod_locations
 from kinema_core.model.checker.check import check_plan
+from kinema_core.model.checker.free_places import ArrivalRules
+from kinema_core.model.checker.view import view_of
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import MobilityOptions
+from kinema_core.model.neighbours import PodIndex, pod_index
+from kinema_core.model.pod_locations import PodLocations
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -119,3 +128,33 @@ def test_a_volume_bars_nodes_that_cannot_reach_it() -> None:
     pending = web(PlacementRules(claims=("data",)))
     assert placeable(pending, disk)
     assert not placeable(pending, disk, nodes="a")
+
+
+def test_pods_that_are_seated_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many pods take a place one after the other, the pods of a rule are counted once; the count is right."""
+    on = cluster(node("n-a", zone="a"), node("n-b", zone="b"), deployed("web", [None] * 8, rules=even("web")))
+    plan = plan_for(on, SOLD_OUT, unplaced={pod.key: "no-room" for pod in on.pods})
+    arrivals = ArrivalRules(view_of(plan, on, SOLD_OUT, now=NOW, options=MobilityOptions()))
+    counted: list[Cluster] = []
+
+    def counting(state: Cluster) -> PodIndex:
+        counted.append(state)
+        return pod_index(state)
+
+    monkeypatch.setattr(pod_locations, "pod_index", counting)
+
+    def arrives(pod: Pod, place: Node) -> bool:
+        refusal = arrivals.refuses(pod, name=place.name, labels=place.labels, taints=place.taints)
+        if refusal is None:
+            arrivals.seat(pod, name=place.name, labels=place.labels, taints=place.taints)
+        return refusal is None
+
+    for pod in on.pods:
+        assert any(arrives(pod, place) for place in on.nodes)
+        arrivals.leave(pod)
+        assert any(arrives(pod, place) for place in on.nodes)
+    where = arrivals._after
+    assert sorted(where.where.values()) == ["n-a"] * 4 + ["n-b"] * 4
+    assert len(counted) == len(where._counts) + len(arrivals._now._counts)
+    fresh = PodLocations(on, dict(where.nodes), dict(where.where))
+    assert all(counts == fresh.counts(*asked) for asked, counts in where._counts.items())

@@ -24,7 +24,7 @@ from tests.support.builders import (
 from tests.support.plans import plan_for
 
 from kinema_core.events import ClusterObject, HostPort, PlacementRules, PodTerm, Spread
-from kinema_core.model.checker.check import check_drifted, check_plan, check_transition
+from kinema_core.model.checker.check import check_drifted, check_plan
 from kinema_core.model.cluster import Cluster, all_objects
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -343,31 +343,6 @@ def test_a_plan_on_a_later_state_needs_its_offers_and_names() -> None:
     assert {each.code for each in check_drifted(plan, on, sold_out, NOW)} == {"offer-exhausted"}
     taken = cluster(list(all_objects(on)), node("new"))
     assert "boot-clash" in {each.code for each in check_drifted(plan, taken, offers(), NOW)}
-
-
-# --- in between
-
-
-def meanwhile(on: Cluster, **more: Any) -> list[str]:
-    """Nodes that cannot hold old and new copies at once."""
-    plan = plan_for(on, offers(), **more)
-    assert check_plan(plan, on, offers(), NOW) == ()
-    return [each.subject for each in check_transition(plan, on, offers(), NOW)]
-
-
-def test_pods_that_change_places_need_room_for_both() -> None:
-    """Two nodes that swap pods need room for old and new copies; emptying a node needs none there."""
-    on = cluster(node("n1"), node("n2"), deployed("a", ["n1"], cpu=2500), deployed("b", ["n2"], cpu=2500))
-    assert meanwhile(on, to={"shop/a-0": "n2", "shop/b-0": "n1"}) == ["n1", "n2"]
-    assert meanwhile(tiny(), **EMPTIES) == []
-
-
-def test_a_rolled_pod_needs_room_for_its_old_copy() -> None:
-    """New copies are Ready before the old ones go: both count on a node that has them both."""
-    on = cluster(node("n1"), deployed("web", ["n1"], cpu=2500))
-    key = "Deployment/shop/web"
-    assert meanwhile(on, resizes={key: {"cpu": 2400}}) == ["n1"]
-    assert meanwhile(on, resizes={key: {"cpu": 1500}}) == []
 
 
 def test_a_tolerated_taint_lets_a_pod_arrive() -> None:

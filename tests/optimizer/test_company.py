@@ -10,7 +10,7 @@ from tests.optimizer.test_preferences import FILL, ZONE, crowd, plan
 from tests.support.builders import cluster, deployed, node, offer, selector
 
 from kinema_core.events import ClusterObject, FrozenMap, Node, PlacementRules, Plan, Pod, PodTerm, Spread
-from kinema_core.model.checker.rules import Spot, World
+from kinema_core.model.pod_locations import PodLocations, Spot
 from kinema_core.model.preferences import is_sociable, unmet
 from kinema_optimizer.planning.preferences import Company
 
@@ -65,18 +65,18 @@ def test_points_are_what_the_rules_come_to_wherever_a_pod_would_be(seed: int) ->
     where = {pod.key: str(pod.node) for pod in state.pods}
     asking = [pod for pod in state.pods if is_sociable(pod.rules)]
     names = [item.name for item in state.nodes]
-    company = Company(World(state, spots, where, gone), names, asking)
+    company = Company(PodLocations(state, spots, where, gone), names, asking)
     for _ in range(6):
         for pod in asking:
             told = company.points(pod.key, names.index(where[pod.key]))
-            worlds = [(World(state, spots, {**where, pod.key: to}, gone), pod) for to in on]
+            worlds = [(PodLocations(state, spots, {**where, pod.key: to}, gone), pod) for to in on]
             assert [told[names.index(to)] for to in on] == [points(world) for world in worlds]
         moved, to = chance.choice(state.pods), chance.choice(on)
         company.move(moved.key, names.index(where[moved.key]), names.index(to))
         where[moved.key] = to
 
 
-def points(found: tuple[World, Pod]) -> int:
+def points(found: tuple[PodLocations, Pod]) -> int:
     """Weight points that a pod gives up."""
     return sum(one.weight for one in unmet(*found))
 

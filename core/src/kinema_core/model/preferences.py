@@ -24,11 +24,11 @@ from kinema_core.events import (
     ViolatedPreference,
 )
 from kinema_core.model.catalog import new_node_labels
-from kinema_core.model.checker.rules import Spot, World, fewest_of, group_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_term_matches, parse_taints, taint_text, tolerates
 from kinema_core.model.mobility import listed_by_key
 from kinema_core.model.neighbours import selects, term_scope
+from kinema_core.model.pod_locations import PodLocations, Spot, fewest_of, group_of
 
 UNWEIGHTED: Final = 100
 """What a preference counts that Kubernetes gives no weight."""
@@ -57,7 +57,7 @@ def shunned(taint: Taint) -> bool:
     return taint.effect == "PreferNoSchedule"
 
 
-def unmet(world: World, pod: Pod) -> Iterator[Preference]:
+def unmet(world: PodLocations, pod: Pod) -> Iterator[Preference]:
     """The preferences of the pod that do not hold where it is; none for a pod that is nowhere."""
     name = world.where.get(pod.key, "")
     spot = world.nodes.get(name)
@@ -80,7 +80,7 @@ def unmet(world: World, pod: Pod) -> Iterator[Preference]:
                 yield Preference(f"spread over {spread.topology_key}", UNWEIGHTED)
 
 
-def _beside(world: World, pod: Pod, term: PodTerm) -> bool:
+def _beside(world: PodLocations, pod: Pod, term: PodTerm) -> bool:
     """Whether another pod that the term is about shares the pod's domain."""
     scope = term_scope(world.cluster, pod, term)
     place = world.domain_of(pod.key, term.topology_key)
@@ -109,9 +109,9 @@ def violated_preferences(
         return ()
     bound = {key: pod.node for key, pod in cluster.pods_by_key.items() if pod.node is not None and not pod.terminating}
     staying = {key: name for key, name in bound.items() if key not in pods and name in after}
-    before = World(cluster, live, bound)
+    before = PodLocations(cluster, live, bound)
     gone = {name: spot for name, spot in live.items() if name not in after}
-    later = World(cluster, after, {**staying, **{item.pod: item.to for item in plan.placements}}, gone)
+    later = PodLocations(cluster, after, {**staying, **{item.pod: item.to for item in plan.placements}}, gone)
     found: Counter[tuple[str, Preference]] = Counter()
     for pod in asking:
         owner = cluster.controller_key_of(pod) or f"Pod/{pod.key}"

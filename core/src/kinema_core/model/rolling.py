@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from kinema_core.events import Labels, PlacementRules, Pod, Spread, Taint
+from kinema_core.events import Labels, Pod, Spread, Taint
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.match import node_admits
 from kinema_core.model.neighbours import domain, enforced, pod_index, required, selects, spread_scope, term_scope
+from kinema_core.model.pod_locations import eligible_of
 
 HASH: Final = "pod-template-hash"
 """The label by which a Deployment tells its generations apart: new pods have another value."""
@@ -156,21 +156,13 @@ class _Update:
 
     def _counted(self, spread: Spread) -> Mapping[str | None, str]:
         """The domain of every node that the constraint counts."""
-        rules, honored = self._pod.rules, spread.node_affinity_policy == "Honor"
-        honors_taints = spread.node_taints_policy == "Honor"
-        wanted = PlacementRules(
-            node_selector=rules.node_selector if honored else Labels(),
-            node_terms=rules.node_terms if honored else None,
-            tolerations=rules.tolerations if honors_taints else (),
-        )
+        eligible = eligible_of(self._pod, spread)
+        # New pods may not go to nodes that leave: their affinity says so, and what it leaves out does not count.
+        ignored = spread.node_affinity_policy != "Honor"
         return {
-            place.name: where
-            # New pods may not go to nodes that leave: their affinity says so, and what it leaves out does not count.
-            for place in (self._places if honored else (*self._places, *self._leaving))
-            if (where := domain(place.labels, spread.topology_key)) is not None
-            and not node_admits(
-                wanted, name=place.name, labels=place.labels, taints=place.taints if honors_taints else ()
-            )
+            place.name: place.labels[spread.topology_key]
+            for place in (*self._places, *(self._leaving if ignored else ()))
+            if eligible.counts(name=place.name, labels=place.labels, taints=place.taints)
         }
 
     def _space(self, where: str, counted: Mapping[str | None, str]) -> int:

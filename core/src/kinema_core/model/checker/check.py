@@ -28,19 +28,18 @@ from kinema_core.model.checker.pods import (
     check_reports,
 )
 from kinema_core.model.checker.room import check_pending, check_room, check_targets
-from kinema_core.model.checker.room import check_transition as _transition
 from kinema_core.model.checker.rules import check_rules
 from kinema_core.model.checker.steps import check_waves
-from kinema_core.model.checker.view import View, Violation, drifted_view, view_of
+from kinema_core.model.checker.view import PlanView, Violation, drifted_view, view_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
 
-__all__ = ["Violation", "check_drifted", "check_plan", "check_transition"]
+__all__ = ["Violation", "check_drifted", "check_plan"]
 
 _DEFAULTS: Final = MobilityOptions()
 _SCHEMA: Final = "kinema.plan/v1"
 
-_CHECKS: Final[tuple[Callable[[View], Iterator[Violation]], ...]] = (
+_CHECKS: Final[tuple[Callable[[PlanView], Iterator[Violation]], ...]] = (
     check_nodes,
     check_lists,
     check_placements,
@@ -56,7 +55,7 @@ _CHECKS: Final[tuple[Callable[[View], Iterator[Violation]], ...]] = (
     check_reports,
     check_money,
 )
-_AT_ALL_TIMES: Final[tuple[Callable[[View], Iterator[Violation]], ...]] = (
+_AT_ALL_TIMES: Final[tuple[Callable[[PlanView], Iterator[Violation]], ...]] = (
     check_held,
     check_copies,
     check_targets,
@@ -105,23 +104,12 @@ def check_drifted(
     return (*_nodes_still_there(view), *(violation for check in _AT_ALL_TIMES for violation in check(view)))
 
 
-def check_transition(
-    plan: Plan,
-    cluster: Cluster,
-    offers: Iterable[Offer],
-    now: datetime,
-    options: MobilityOptions = _DEFAULTS,
-) -> tuple[Violation, ...]:
-    """Nodes that could not hold old and new copies of their pods at once; empty when any order of moves is safe."""
-    return tuple(_transition(view_of(plan, cluster, tuple(offers), now=now, options=options)))
-
-
-def _infeasible(view: View) -> Iterator[Violation]:
+def _infeasible(view: PlanView) -> Iterator[Violation]:
     if not any(pod.node is not None for key, pod in view.pods.items() if key in view.unplaced):
         yield Violation("status-infeasible", "status", "infeasible, but every running pod has a place")
 
 
-def _nodes_still_there(view: View) -> Iterator[Violation]:
+def _nodes_still_there(view: PlanView) -> Iterator[Violation]:
     for planned in (*view.plan.nodes, *view.plan.temporary):
         if planned.action == "boot":
             yield from check_boot_name(view, planned)

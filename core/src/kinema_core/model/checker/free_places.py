@@ -13,13 +13,14 @@ from typing import NamedTuple
 from kinema_core.events import Amounts, Labels, Offer, Pod, PodTerm, Taint
 from kinema_core.model.catalog import machine_type
 from kinema_core.model.checker.nodes import left_over
-from kinema_core.model.checker.rules import Group, Spot, World, group_of, has_rules, skew_of, world_after, world_now
-from kinema_core.model.checker.view import MICRO, Site, View, boot_site
+from kinema_core.model.checker.rules import has_rules, locations_after, locations_now
+from kinema_core.model.checker.view import MICRO, PlanView, Site, boot_site
 from kinema_core.model.daemons import unlisted
 from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, ports_clash
 from kinema_core.model.mobility import spot_allowed
 from kinema_core.model.neighbours import Scope, enforced, required, selects, term_scope
+from kinema_core.model.pod_locations import Group, PodLocations, Spot, group_of, skew_of
 from kinema_core.model.resources import add, fits, subtract, total
 from kinema_core.model.volumes import volume_refuses, with_attachments
 
@@ -36,13 +37,13 @@ class _About(NamedTuple):
     counted: tuple[Group, ...]
 
 
-class Arrivals:
+class ArrivalRules:
     """The state after a plan, and who may join it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PlanView) -> None:
         self._cluster = view.cluster
-        self._now = world_now(view)
-        self._after = world_after(view)
+        self._now = locations_now(view)
+        self._after = locations_after(view)
         self._ruled = [pod for pod in view.cluster.pods if has_rules(pod) and not pod.terminating]
         self._about: dict[str, _About] = {}
         self._opened: dict[str, frozenset[Group]] = {}
@@ -91,8 +92,8 @@ class Arrivals:
     def seat(self, pod: Pod, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> None:
         """Let the pod arrive on this node."""
         self._note(pod, labels)
-        nodes = {**self._after.nodes, name: Spot(labels, taints)}
-        self._move(nodes, {**self._after.where, pod.key: name})
+        self._after.add_node(name, Spot(labels, taints))
+        self._move(pod, name)
 
     def _note(self, pod: Pod, labels: Labels) -> None:
         groups = (group_of(pod, spread) for spread in enforced(pod.rules.spread))
@@ -101,10 +102,10 @@ class Arrivals:
 
     def leave(self, pod: Pod) -> None:
         """Take the pod from its node."""
-        self._move(self._after.nodes, {key: name for key, name in self._after.where.items() if key != pod.key})
+        self._move(pod, None)
 
-    def _move(self, nodes: Mapping[str, Spot], where: Mapping[str, str]) -> None:
-        self._after = World(self._cluster, nodes, where)
+    def _move(self, pod: Pod, to: str | None) -> None:
+        self._after.move(pod, to)
         self._about.clear()
         self._opened.clear()
         for cached in ("_keepers", "_firsts"):
@@ -127,7 +128,7 @@ class Arrivals:
             return False
         counts = self._after.counts(group.scope, group.eligible.topology_key).copy()
         counts[place] += more
-        trial = World(self._cluster, {name: spot}, {})
+        trial = PodLocations(self._cluster, {name: spot}, {})
         domains = self._after.domains(group.eligible) | trial.domains(group.eligible)
         here = [counts[one] for one in domains]
         if not here:
@@ -197,7 +198,7 @@ class Arrivals:
         return tuple((term_scope(self._cluster, pod, term), term.topology_key) for term in required(terms))
 
 
-class Vacancy(NamedTuple):
+class FreePlace(NamedTuple):
     """A place for a pod: on a node of the plan, on one that it deletes, or on a new one of an offer."""
 
     site: Site
@@ -213,15 +214,15 @@ class Vacancy(NamedTuple):
         return f"node {self.site.name}, which is deleted," if self.price else f"node {self.site.name}"
 
 
-class Vacancies:
+class FreePlaces:
     """Nodes that remain or are booted, with the room that is left there, and offers that can still be had."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PlanView) -> None:
         self._view = view
-        self._arrivals = Arrivals(view)
+        self._arrivals = ArrivalRules(view)
         self._sites = {name: site for name, site in view.sites.items() if _open(view, site)}
         self._deleted = {
-            site.name: Vacancy(site, None, round(node.usd_per_hour * MICRO))
+            site.name: FreePlace(site, None, round(node.usd_per_hour * MICRO))
             for node in view.plan.nodes
             if (site := view.deleted.get(node.name)) is not None and _open(view, site) and self._lonely(site)
         }
@@ -235,14 +236,14 @@ class Vacancies:
         """Whether no rule between pods is about those that go with a node and would be back with it."""
         return all(self._arrivals.concerns_nobody(pod) for pod in unlisted(self._view.cluster, site.name))
 
-    def find(self, pod: Pod) -> Vacancy | None:
+    def find(self, pod: Pod) -> FreePlace | None:
         """A place that could hold the pod: on a node first, else the cheapest of new nodes and those to be deleted."""
         for name, site in self._sites.items():
             if self._holds(pod, site, self._rooms[name]):
-                return Vacancy(site, None)
+                return FreePlace(site, None)
         return next((one for one in self._dearer() if self._holds(pod, one.site, one.site.room)), None)
 
-    def _dearer(self) -> Iterator[Vacancy]:
+    def _dearer(self) -> Iterator[FreePlace]:
         """Places that would have to be paid for, the cheapest first; of equal ones nodes that are there already."""
         view, fresh = self._view, self._new_name()
         ranked = [(one.price, False, name) for name, one in self._deleted.items()]
@@ -250,16 +251,16 @@ class Vacancies:
         ranked += [(one.micro_usd_per_hour, True, one.name) for one in on_sale]
         for price, sold, name in sorted(ranked):
             if sold:
-                yield Vacancy(boot_site(view.cluster, view.offers[name], fresh), view.offers[name], price)
+                yield FreePlace(boot_site(view.cluster, view.offers[name], fresh), view.offers[name], price)
             else:
                 yield self._deleted[name]
 
-    def find_instead(self, pod: Pod, others: Mapping[str, Sequence[Pod]]) -> tuple[Vacancy, tuple[Pod, ...]] | None:
+    def find_instead(self, pod: Pod, others: Mapping[str, Sequence[Pod]]) -> tuple[FreePlace, tuple[Pod, ...]] | None:
         """A node that could hold the pod without some of `others` there, and whom: as few as can be.
 
         They are tried in their order. Only pods that no rule between pods concerns are given up, so that none breaks.
         """
-        best: tuple[int, str, Vacancy, tuple[Pod, ...]] | None = None
+        best: tuple[int, str, FreePlace, tuple[Pod, ...]] | None = None
         asked = asks(self._view, pod, pod.requests)
         for name, site in self._sites.items():
             gone: list[Pod] = []
@@ -269,7 +270,7 @@ class Vacancies:
                     gone.append(other)
                     room = add(room, asks(self._view, other, other.requests))
             if gone and (best is None or (len(gone), name) < best[:2]) and self._holds(pod, site, room):
-                best = (len(gone), name, Vacancy(site, None), tuple(gone))
+                best = (len(gone), name, FreePlace(site, None), tuple(gone))
         return None if best is None else best[2:]
 
     def give_up(self, pod: Pod, name: str) -> None:
@@ -278,7 +279,7 @@ class Vacancies:
         self._gone.add(pod.key)
         self._arrivals.leave(pod)
 
-    def take(self, pod: Pod, vacancy: Vacancy) -> None:
+    def take(self, pod: Pod, vacancy: FreePlace) -> None:
         """Give the place that was found to the pod."""
         site, offer, _ = vacancy
         if site.name not in self._sites:
@@ -323,19 +324,19 @@ class Vacancies:
         return [*seated, *unlisted(self._view.cluster, site.name), *self._added.get(site.name, ())]
 
 
-def asks(view: View, pod: Pod, requests: Amounts) -> Amounts:
+def asks(view: PlanView, pod: Pod, requests: Amounts) -> Amounts:
     """What the pod takes of its node: attachments of its volumes too."""
     return with_attachments(view.cluster, pod, requests)
 
 
-def spot_is_fine(view: View, pod: Pod, site: Site) -> bool:
+def spot_is_fine(view: PlanView, pod: Pod, site: Site) -> bool:
     """Whether the site is no spot capacity, or the pod may be put there."""
     return not site.spot or spot_allowed(view.cluster, pod, taint_keys=site.spot_keys, options=view.options)
 
 
-def _open(view: View, site: Site) -> bool:
+def _open(view: PlanView, site: Site) -> bool:
     return not site.live or site.name in view.mobility.open_nodes
 
 
-def _taken(view: View, name: str) -> Amounts:
+def _taken(view: PlanView, name: str) -> Amounts:
     return total(asks(view, seat.pod, seat.requests) for seat in view.seats_by_node.get(name, ()))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kinema_core.events import Amounts, PlanNode, PlanStep, Pod
 from kinema_core.model.checker.nodes import check_boot_name, micro
-from kinema_core.model.checker.view import Seat, Site, View, Violation, boot_site
+from kinema_core.model.checker.view import PlannedPod, PlanView, Site, Violation, boot_site
 from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import spot_allowed
@@ -48,7 +48,7 @@ class Itinerary:
         return sorted(self.legs)
 
 
-def read(view: View) -> tuple[Itinerary, list[Violation]]:
+def read(view: PlanView) -> tuple[Itinerary, list[Violation]]:
     """The steps of a plan, and what is wrong with them as such. Doubtful ones are left out."""
     found: list[Violation] = []
     rented = {node.name: site for node in view.plan.temporary if (site := _rented(view, node)) is not None}
@@ -65,12 +65,12 @@ def read(view: View) -> tuple[Itinerary, list[Violation]]:
 # --- nodes
 
 
-def _rented(view: View, node: PlanNode) -> Site | None:
+def _rented(view: PlanView, node: PlanNode) -> Site | None:
     offer = view.offers.get(node.offer)
     return None if offer is None else boot_site(view.cluster, offer, node.name)
 
 
-def _temporary(view: View) -> Iterator[Violation]:
+def _temporary(view: PlanView) -> Iterator[Violation]:
     """Each temporary node has a name of its own and is what its offer says, at its price."""
     names = {node.name for node in view.plan.nodes}
     for node in view.plan.temporary:
@@ -94,7 +94,7 @@ def _temporary(view: View) -> Iterator[Violation]:
             yield Violation("node-description", node.name, f"a temporary node is booted, not {node.action}")
 
 
-def _lives(view: View, itinerary: Itinerary) -> Iterator[Violation]:
+def _lives(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
     """Every node to boot is booted and every node to delete is deleted, once; temporary nodes both."""
     rented = {node.name for node in view.plan.temporary}
     due = {
@@ -119,7 +119,7 @@ def _lives(view: View, itinerary: Itinerary) -> Iterator[Violation]:
 # --- pods
 
 
-def _journeys(view: View, itinerary: Itinerary) -> Iterator[Violation]:
+def _journeys(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
     """Every pod that gets a new copy is brought to its place, over stops that take it; nobody else is moved."""
     journeys: dict[str, list[PlanStep]] = {}
     for step in view.plan.steps:
@@ -142,7 +142,7 @@ def _journeys(view: View, itinerary: Itinerary) -> Iterator[Violation]:
         yield Violation("step-unknown", key, "the plan moves no such pod")
 
 
-def _leg(view: View, seat: Seat, source: str | None, to: str, *, evicted: bool) -> Leg:
+def _leg(view: PlanView, seat: PlannedPod, source: str | None, to: str, *, evicted: bool) -> Leg:
     pod, leaves, takes = seat.pod, seat.pod.requests if source == seat.pod.node else seat.requests, seat.requests
     if source != to:  # else old and new copy share what is attached
         leaves, takes = with_attachments(view.cluster, pod, leaves), with_attachments(view.cluster, pod, takes)
@@ -159,7 +159,9 @@ def _leg(view: View, seat: Seat, source: str | None, to: str, *, evicted: bool) 
     )
 
 
-def _wrong(view: View, itinerary: Itinerary, seat: Seat, steps: list[PlanStep], number: int) -> Iterator[Violation]:
+def _wrong(
+    view: PlanView, itinerary: Itinerary, seat: PlannedPod, steps: list[PlanStep], number: int
+) -> Iterator[Violation]:
     step, where = steps[number], seat.pod.node if number == 0 else steps[number - 1].node
     if number and step.wave <= steps[number - 1].wave:
         yield Violation("step-duplicate", seat.key, f"wave {step.wave}: it moves twice")
@@ -174,7 +176,7 @@ def _wrong(view: View, itinerary: Itinerary, seat: Seat, steps: list[PlanStep], 
         yield from _stop(view, seat, site)
 
 
-def _stop(view: View, seat: Seat, site: Site) -> Iterator[Violation]:
+def _stop(view: PlanView, seat: PlannedPod, site: Site) -> Iterator[Violation]:
     """A stop has to admit the pod like its last place."""
     if site.live and site.name not in view.mobility.open_nodes:
         yield Violation("node-closed", seat.key, f"it cannot stop on node {site.name}, which takes no pods")

@@ -12,14 +12,14 @@ from typing import Final
 
 from kinema_core.events import Offer, PlanNode
 from kinema_core.model.catalog import PriceError, machine_of, node_prices
-from kinema_core.model.checker.view import MICRO, View, Violation
+from kinema_core.model.checker.view import MICRO, PlanView, Violation
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WITHIN_OPTIMUM: Final = Fraction(1, 1000)
 """The share above the bound that is given away for fewer moves."""
 
 
-def check_nodes(view: View) -> Iterator[Violation]:
+def check_nodes(view: PlanView) -> Iterator[Violation]:
     """Every live node once, and described as it is; nothing deleted that must stay; boots that can be had."""
     names = Counter(node.name for node in view.plan.nodes)
     for name in sorted(names):
@@ -33,7 +33,7 @@ def check_nodes(view: View) -> Iterator[Violation]:
     yield from check_availability(view)
 
 
-def _live(view: View, planned: PlanNode) -> Iterator[Violation]:
+def _live(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
     node = view.cluster.node(planned.name)
     if node is None:
         yield Violation("node-unknown", planned.name, f"no live node of that name to {planned.action}")
@@ -45,7 +45,7 @@ def _live(view: View, planned: PlanNode) -> Iterator[Violation]:
         yield Violation("node-description", planned.name, f"offer {planned.offer} is of another machine")
 
 
-def check_deletion(view: View, planned: PlanNode) -> Iterator[Violation]:
+def check_deletion(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
     """A node to delete may be deleted."""
     reason = view.mobility.deletable.get(planned.name)
     if planned.action == "delete" and reason is not None:
@@ -58,7 +58,7 @@ def _description(planned: PlanNode, machine: tuple[str, str, str]) -> Iterator[V
         yield Violation("node-description", planned.name, f"it is {'/'.join(machine)}, not {'/'.join(said)}")
 
 
-def _boot(view: View, planned: PlanNode) -> Iterator[Violation]:
+def _boot(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
     yield from check_boot_name(view, planned)
     offer = view.offers.get(planned.offer)
     if offer is None:
@@ -72,7 +72,7 @@ def _boot(view: View, planned: PlanNode) -> Iterator[Violation]:
         yield Violation("boot-empty", planned.name, "a node is booted for nobody")
 
 
-def check_boot_name(view: View, planned: PlanNode) -> Iterator[Violation]:
+def check_boot_name(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
     """A new node's name can be given: a DNS label that no live node has."""
     if not _DNS_LABEL.fullmatch(planned.name):
         yield Violation("boot-name", planned.name, "a node's name is a DNS label")
@@ -80,7 +80,7 @@ def check_boot_name(view: View, planned: PlanNode) -> Iterator[Violation]:
         yield Violation("boot-clash", planned.name, "a live node has that name")
 
 
-def left_over(view: View, *, meanwhile: bool = False) -> Mapping[str, int | None]:
+def left_over(view: PlanView, *, meanwhile: bool = False) -> Mapping[str, int | None]:
     """How many more of each offer can be booted besides the plan's own; None where that is not limited.
 
     `meanwhile`: temporary nodes are there too.
@@ -100,7 +100,7 @@ def _pool(offer: Offer) -> str:
     return f"pool {offer.pool}" if offer.pool else f"offer {offer.name}"
 
 
-def check_availability(view: View) -> Iterator[Violation]:
+def check_availability(view: PlanView) -> Iterator[Violation]:
     """No more of an offer, or of a pool of offers, than there are."""
     for name, left in sorted(left_over(view, meanwhile=True).items()):
         if left is not None and left < 0:
@@ -116,7 +116,7 @@ def micro(usd: float) -> int | None:
     return nearest if abs(Fraction(usd) * MICRO - nearest) < Fraction(1, 100) else None
 
 
-def check_money(view: View) -> Iterator[Violation]:
+def check_money(view: PlanView) -> Iterator[Violation]:
     """Prices of live nodes, the sums over all nodes, bound and gap: to six decimals."""
     try:
         prices = node_prices(view.cluster, view.offers.values())
@@ -130,7 +130,7 @@ def check_money(view: View) -> Iterator[Violation]:
     yield from _sums(view, sum(prices.values()))
 
 
-def _sums(view: View, before: int) -> Iterator[Violation]:
+def _sums(view: PlanView, before: int) -> Iterator[Violation]:
     cost = view.plan.cost
     remaining = [micro(node.usd_per_hour) for node in view.plan.nodes if node.action != "delete"]
     after = sum(price for price in remaining if price is not None)

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from kinema_core.events import Placement, Pod
-from kinema_core.model.checker.free_places import Vacancies
+from kinema_core.model.checker.free_places import FreePlaces
 from kinema_core.model.checker.steps import awaits_healthy
-from kinema_core.model.checker.view import Seat, View, Violation, expected_requests
+from kinema_core.model.checker.view import PlannedPod, PlanView, Violation, expected_requests
 from kinema_core.model.strategy import no_second_copy
 
 
-def check_lists(view: View) -> Iterator[Violation]:
+def check_lists(view: PlanView) -> Iterator[Violation]:
     """Every listed pod is placed or unplaced, exactly once, and nobody else is."""
     keys = [item.pod for item in view.plan.placements] + [item.pod for item in view.plan.unplaced]
     if len(keys) != len(view.pods) or set(keys) != view.pods.keys():
@@ -23,7 +23,7 @@ def check_lists(view: View) -> Iterator[Violation]:
     yield from _unplaced(view)
 
 
-def _wrongly_named(view: View, named: Counter[str]) -> Iterator[Violation]:
+def _wrongly_named(view: PlanView, named: Counter[str]) -> Iterator[Violation]:
     for key in view.pods:
         if named[key] != 1:
             code = "pod-missing" if named[key] == 0 else "pod-duplicate"
@@ -34,7 +34,7 @@ def _wrongly_named(view: View, named: Counter[str]) -> Iterator[Violation]:
             yield Violation("pod-unknown", key, what)
 
 
-def _unplaced(view: View) -> Iterator[Violation]:
+def _unplaced(view: PlanView) -> Iterator[Violation]:
     for item in view.plan.unplaced:
         pod = view.pods.get(item.pod)
         if pod is None:
@@ -47,7 +47,7 @@ def _unplaced(view: View) -> Iterator[Violation]:
             yield Violation("running-unplaced", item.pod, f"it runs on {pod.node} and cannot be left without a node")
 
 
-def check_placements(view: View) -> Iterator[Violation]:
+def check_placements(view: PlanView) -> Iterator[Violation]:
     """Each placement tells the truth about its pod, and its strategy is the one for that pod."""
     pods, replaced = view.pods, bool(view.resized or view.rolled)
     for item in view.plan.placements:
@@ -68,7 +68,7 @@ def check_placements(view: View) -> Iterator[Violation]:
             yield Violation("strategy-mismatch", item.pod, detail)
 
 
-def _expected(view: View, item: Placement, pod: Pod, workload: str) -> str:
+def _expected(view: PlanView, item: Placement, pod: Pod, workload: str) -> str:
     """The strategy that the pod moves by. A rolling update restarts a whole workload or nobody of it."""
     if pod.node is None:
         return "schedule"
@@ -78,7 +78,7 @@ def _expected(view: View, item: Placement, pod: Pod, workload: str) -> str:
     return "stay" if item.to == pod.node else allowed
 
 
-def check_held(view: View) -> Iterator[Violation]:
+def check_held(view: PlanView) -> Iterator[Violation]:
     """Who may not move stays, and who may not be placed is not."""
     for seat in view.seats if view.rolled else view.arriving:
         held = view.mobility.held.get(seat.key)
@@ -86,7 +86,7 @@ def check_held(view: View) -> Iterator[Violation]:
             yield Violation(_held_code(seat), seat.key, f"{held.code}: {held.reason}")
 
 
-def check_copies(view: View) -> Iterator[Violation]:
+def check_copies(view: PlanView) -> Iterator[Violation]:
     """No Deployment is rolled that wants a single pod and lets no second one run beside it."""
     for key in sorted(view.resized.keys() | view.rolled):
         if any(no_second_copy(view.cluster, pod) for pod in view.cluster.pods_by_workload.get(key, ())):
@@ -95,13 +95,13 @@ def check_copies(view: View) -> Iterator[Violation]:
             )
 
 
-def _held_code(seat: Seat) -> str:
+def _held_code(seat: PlannedPod) -> str:
     if seat.pod.node is None:
         return "held-placed"
     return "held-restarted" if seat.to == seat.pod.node else "held-moved"
 
 
-def check_reports(view: View) -> Iterator[Violation]:
+def check_reports(view: PlanView) -> Iterator[Violation]:
     """The lists of held pods and of unreadable objects are complete and true."""
     held = {key: item for key, item in view.mobility.held.items() if view.pods[key].node is not None}
     said = {item.pod: item for item in view.plan.held}
@@ -122,7 +122,7 @@ def check_reports(view: View) -> Iterator[Violation]:
             yield Violation("resize-unknown", resize.workload, "no such workload")
 
 
-def check_counts(view: View) -> Iterator[Violation]:
+def check_counts(view: PlanView) -> Iterator[Violation]:
     """Moves and restarts are as many as the placements say."""
     bound = [item for item in view.plan.placements if item.source is not None]
     moves = sum(item.source != item.to for item in bound)
@@ -133,7 +133,7 @@ def check_counts(view: View) -> Iterator[Violation]:
         yield Violation("restarts", "restarts", f"{view.plan.restarts}, the placements hold {restarts}")
 
 
-def check_promises(view: View) -> Iterator[Violation]:
+def check_promises(view: PlanView) -> Iterator[Violation]:
     """What status and mode promise: `nothing-better` changes nothing, `autoscale` only adds, unless it may move."""
     deleted = [node.name for node in view.plan.nodes if node.action == "delete"]
     booted = [node.name for node in view.plan.nodes if node.action == "boot"]
@@ -149,7 +149,7 @@ def check_promises(view: View) -> Iterator[Violation]:
         )
 
 
-def check_priority(view: View) -> Iterator[Violation]:
+def check_priority(view: PlanView) -> Iterator[Violation]:
     """No pending pod is left out that could be on a node where pending pods of lower priority are placed.
 
     Equal pods are tried once. Whoever a rule between pods concerns is not taken away for the trial.
@@ -159,7 +159,7 @@ def check_priority(view: View) -> Iterator[Violation]:
     waiting = [pod for key in keys if (pod := view.pods.get(key)) is not None and pod.node is None]
     if not waiting:
         return
-    vacancies, tried = Vacancies(view), set[tuple[object, ...]]()
+    vacancies, tried = FreePlaces(view), set[tuple[object, ...]]()
     for pod in waiting:
         facts = (pod.rules, pod.requests, pod.priority, pod.annotations, pod.labels, pod.namespace)
         kind = (*facts, view.workload_key(pod))
@@ -170,7 +170,7 @@ def check_priority(view: View) -> Iterator[Violation]:
             yield Violation("priority-inverted", pod.key, f"{found[0].text} holds {names}, of lower priority")
 
 
-def _placed(view: View) -> Mapping[str, Sequence[Pod]]:
+def _placed(view: PlanView) -> Mapping[str, Sequence[Pod]]:
     """By node, the pending pods that the plan places there, the lowest priority first."""
     found: dict[str, list[Pod]] = {}
     for seat in view.arriving:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kinema_core.events import Amounts
-from kinema_core.model.checker.free_places import Vacancies, asks, spot_is_fine
-from kinema_core.model.checker.view import Seat, Site, View, Violation
+from kinema_core.model.checker.free_places import FreePlaces, asks, spot_is_fine
+from kinema_core.model.checker.view import PlannedPod, PlanView, Site, Violation
 from kinema_core.model.daemons import unlisted
 from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, ports_clash
@@ -14,7 +13,7 @@ from kinema_core.model.resources import lacking, total
 from kinema_core.model.volumes import volume_refuses
 
 
-def check_targets(view: View) -> Iterator[Violation]:
+def check_targets(view: PlanView) -> Iterator[Violation]:
     """Every pod's node remains or is booted, and it admits whoever arrives."""
     deleted = {node.name for node in view.plan.nodes if node.action == "delete"}
     for name, seats in view.seats_by_node.items():
@@ -29,7 +28,7 @@ def check_targets(view: View) -> Iterator[Violation]:
                 yield from _admission(view, seat, site)
 
 
-def _admission(view: View, seat: Seat, site: Site) -> Iterator[Violation]:
+def _admission(view: PlanView, seat: PlannedPod, site: Site) -> Iterator[Violation]:
     if site.live and site.name not in view.mobility.open_nodes:
         yield Violation("node-closed", seat.key, f"node {site.name} takes no pods")
     reason = node_admits(seat.pod.rules, name=site.name, labels=site.labels, taints=site.taints)
@@ -43,19 +42,19 @@ def _admission(view: View, seat: Seat, site: Site) -> Iterator[Violation]:
         yield Violation("spot-not-allowed", seat.key, f"it does not ask for spot capacity such as node {site.name}")
 
 
-def _ending(view: View, seat: Seat, site: Site) -> Iterator[Violation]:
+def _ending(view: PlanView, seat: PlannedPod, site: Site) -> Iterator[Violation]:
     reason = ending_refuses(view.cluster, seat.pod, site.labels)
     if reason is not None:
         yield Violation("anti-affinity-broken", seat.key, f"node {site.name}: {reason}")
 
 
-def _volumes(view: View, seat: Seat, site: Site) -> Iterator[Violation]:
+def _volumes(view: PlanView, seat: PlannedPod, site: Site) -> Iterator[Violation]:
     reason = volume_refuses(view.cluster, seat.pod, name=site.name, labels=site.labels)
     if reason is not None:
         yield Violation("volume-unreachable", seat.key, f"node {site.name}: {reason}")
 
 
-def check_room(view: View) -> Iterator[Violation]:
+def check_room(view: PlanView) -> Iterator[Violation]:
     """Each node holds its pods in every resource, and no two of them want one host port.
 
     A node that is overdrawn now is not the plan's fault, as long as the plan puts nobody there who asks for what is
@@ -74,7 +73,7 @@ def check_room(view: View) -> Iterator[Violation]:
         yield from _ports(view, name, site)
 
 
-def _ports(view: View, name: str, site: Site) -> Iterator[Violation]:
+def _ports(view: PlanView, name: str, site: Site) -> Iterator[Violation]:
     arriving = [seat for seat in view.arriving_by_node[name] if seat.pod.rules.host_ports]
     if not arriving:
         return
@@ -89,7 +88,7 @@ def _ports(view: View, name: str, site: Site) -> Iterator[Violation]:
                 yield Violation("host-port", seat.key, detail)
 
 
-def check_pending(view: View) -> Iterator[Violation]:
+def check_pending(view: PlanView) -> Iterator[Violation]:
     """No pending pod is left over that a live node (also one to be deleted) or an offer could hold.
 
     Equal pods are tried once.
@@ -99,32 +98,10 @@ def check_pending(view: View) -> Iterator[Violation]:
     waiting = [pod for key, pod in view.pods.items() if key in view.unplaced and pod.node is None and key not in held]
     if not waiting:
         return
-    vacancies = Vacancies(view)
+    vacancies = FreePlaces(view)
     for pod in waiting:
         kind = (pod.rules, pod.requests, view.workload_key(pod), pod.annotations, pod.labels, pod.namespace)
         if kind not in tried:
             tried[kind] = None if (found := vacancies.find(pod)) is None else found.text
         if tried[kind] is not None:
             yield Violation("pending-placeable", pod.key, f"{tried[kind]} could hold it")
-
-
-def check_transition(view: View) -> Iterator[Violation]:
-    """While the plan is carried out, old copies keep their room until the new ones are Ready.
-
-    The cautious count: on each node that remains, everybody who is there now and everybody who will be, at once.
-    """
-    leaving: dict[str, list[Amounts]] = {}
-    for seat in view.arriving:
-        if seat.pod.node is not None:
-            leaving.setdefault(seat.pod.node, []).append(seat.pod.requests)
-    for name in sorted(leaving):
-        site = view.sites.get(name)
-        if site is None:
-            continue
-        seats = view.seats_by_node.get(name, ())
-        asked = total(seat.requests for seat in seats if seat.arrives)
-        wanted = total([*leaving[name], *(seat.requests for seat in seats)])
-        for resource in lacking(wanted, site.room):
-            if asked.get(resource, 0) > 0:
-                detail = f"{resource}: {wanted[resource]} wanted for a while, room for {site.room.get(resource, 0)}"
-                yield Violation("no-room-meanwhile", name, detail)

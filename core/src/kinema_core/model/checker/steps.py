@@ -15,7 +15,7 @@ from kinema_core.events import DisruptionBudget, HostPort, Pod
 from kinema_core.model.budgets import allowance, budgets_by_pod, expected
 from kinema_core.model.checker.itinerary import Itinerary, Leg, read
 from kinema_core.model.checker.steps_rules import check_wave_rules
-from kinema_core.model.checker.view import View, Violation
+from kinema_core.model.checker.view import PlanView, Violation
 from kinema_core.model.daemons import unlisted
 from kinema_core.model.match import ports_clash
 from kinema_core.model.resources import limited
@@ -23,7 +23,7 @@ from kinema_core.model.strategy import strategy_of
 from kinema_core.model.volumes import with_attachments
 
 
-def overdrawn(view: View, budget: DisruptionBudget, lost: Collection[str]) -> str | None:
+def overdrawn(view: PlanView, budget: DisruptionBudget, lost: Collection[str]) -> str | None:
     """Why a budget does not bear that these workloads lose a pod at once; None when it does."""
     replicas, healthy = expected(view.cluster, budget), view.healthy[budget.key]
     allowed = allowance(budget, replicas)
@@ -34,7 +34,7 @@ def overdrawn(view: View, budget: DisruptionBudget, lost: Collection[str]) -> st
     return f"{', '.join(sorted(lost))} lose a pod at once, it bears {most}" if len(lost) > most else None
 
 
-def awaits_healthy(view: View, pod: Pod | None) -> bool:
+def awaits_healthy(view: PlanView, pod: Pod | None) -> bool:
     """Whether the pod would be evicted under a budget that bears none as its pods are, and as the plan leaves them."""
     if pod is None or pod.node is None or strategy_of(view.cluster, pod) != "evict":
         return False
@@ -42,7 +42,7 @@ def awaits_healthy(view: View, pod: Pod | None) -> bool:
     return any(overdrawn(view, budget, ()) is not None for budget in budgets)
 
 
-def check_waves(view: View, *, required: bool = False) -> Iterator[Violation]:
+def check_waves(view: PlanView, *, required: bool = False) -> Iterator[Violation]:
     """Everything that is wrong with the order of a plan; `required`: a plan that moves pods has to have one."""
     if not view.plan.steps:
         if view.plan.temporary:
@@ -60,7 +60,7 @@ def check_waves(view: View, *, required: bool = False) -> Iterator[Violation]:
     yield from check_wave_rules(view, itinerary)
 
 
-def _lifetimes(view: View, itinerary: Itinerary) -> Iterator[Violation]:
+def _lifetimes(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
     """Nobody comes to a node that is not there yet or any more, and none is deleted with a pod on it."""
     there = Counter(pod.node for pod in view.pods.values() if pod.node is not None)
     last_use: dict[str, int] = {}
@@ -85,7 +85,7 @@ def _lifetimes(view: View, itinerary: Itinerary) -> Iterator[Violation]:
             yield Violation("boot-empty", node.name, "a temporary node is booted for nobody")
 
 
-def _room(view: View, itinerary: Itinerary) -> Iterator[Violation]:
+def _room(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
     """At each moment each node holds whoever is there. One that is overdrawn is only wrong to get more of the same."""
     concerned = {leg.to for legs in itinerary.legs.values() for leg in legs}
     rooms = {name: dict(site.room) for name, site in itinerary.sites.items() if name in concerned}
@@ -113,7 +113,7 @@ def _add(room: dict[str, int], amounts: Mapping[str, int], times: int) -> None:
             room[name] = room.get(name, 0) + times * amount
 
 
-def _floors(view: View, itinerary: Itinerary) -> Iterator[Violation]:
+def _floors(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
     """Disruption budgets bear the workloads that lose a pod at the same time; a workload is rolled in one wave."""
     rolled: dict[str, int] = {}
     budgets = budgets_by_pod(view.cluster)
@@ -130,7 +130,7 @@ def _floors(view: View, itinerary: Itinerary) -> Iterator[Violation]:
                 yield Violation("wave-floor", budget.key, f"wave {wave}: {over}")
 
 
-def _ports(view: View, itinerary: Itinerary) -> Iterator[Violation]:
+def _ports(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
     """A host port is free when a new copy comes that wants it."""
     if not any(leg.pod.rules.host_ports for legs in itinerary.legs.values() for leg in legs):
         return
@@ -157,7 +157,7 @@ def _ports(view: View, itinerary: Itinerary) -> Iterator[Violation]:
             taken.setdefault(leg.to, {})[leg.key] = leg.pod.rules.host_ports
 
 
-def _volumes(view: View, itinerary: Itinerary) -> Iterator[Violation]:
+def _volumes(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
     """A volume is let go of on one node before it is wanted on another one, and is taken along to no stop.
 
     One that is in use on several nodes now can be used on several nodes.

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kinema_core.events import Labels, PlacementRules, Pod, Spread, Taint
+from kinema_core.events import Pod, Spread
 from kinema_core.model.checker.itinerary import Itinerary, Leg
-from kinema_core.model.checker.view import View, Violation
-from kinema_core.model.match import node_admits
+from kinema_core.model.checker.view import PlanView, Violation
 from kinema_core.model.neighbours import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
+from kinema_core.model.pod_locations import Eligible, Spot, eligible_of
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,11 @@ class _Tally:
 class _Replay:
     """Where everybody is, wave by wave."""
 
-    def __init__(self, view: View, itinerary: Itinerary, rules: list[_Rule]) -> None:
+    def __init__(self, view: PlanView, itinerary: Itinerary, rules: list[_Rule]) -> None:
         self.view = view
         self.itinerary = itinerary
-        self.labels: dict[str, Labels] = {node.name: node.labels for node in view.cluster.nodes}
-        self.labels |= {name: site.labels for name, site in itinerary.sites.items()}
-        self.taints: dict[str, tuple[Taint, ...]] = {node.name: node.taints for node in view.cluster.nodes}
-        self.taints |= {name: site.taints for name, site in itinerary.sites.items()}
+        self.nodes = {node.name: Spot(node.labels, node.taints) for node in view.cluster.nodes}
+        self.nodes |= {name: Spot(site.labels, site.taints) for name, site in itinerary.sites.items()}
         self.first = {pod.key: pod.node for pod in view.cluster.pods if pod.node is not None and not pod.terminating}
         remaining = {key: node for key, node in self.first.items() if node in view.sites}
         self.last = {**remaining, **{seat.key: seat.to for seat in view.seats}}
@@ -71,7 +69,7 @@ class _Replay:
         self._by_pod: dict[str, list[tuple[str, _Tally]]] = {
             leg.key: [] for legs in itinerary.legs.values() for leg in legs
         }
-        self._eligible: dict[tuple[str, PlacementRules, bool], Mapping[str, str]] = {}
+        self._eligible: dict[Eligible, Mapping[str, str]] = {}
         self._domains: dict[tuple[int, int], tuple[frozenset[str], frozenset[str]]] = {}
         self.rented = frozenset(node.name for node in view.plan.temporary)
         self.rules = rules
@@ -90,7 +88,8 @@ class _Replay:
 
     def domain(self, node: str | None, key: str) -> str | None:
         """The domain of a node."""
-        return None if node is None else domain(self.labels.get(node), key)
+        found = self.nodes.get(node or "")
+        return None if found is None else domain(found.labels, key)
 
     def begin(self, legs: list[Leg]) -> None:
         """Count who comes and goes in this wave.
@@ -127,22 +126,9 @@ class _Replay:
     def eligible(self, rule: _Rule) -> Mapping[str, str]:
         """The domain of every node that counts for a spread constraint, by node."""
         assert rule.spread is not None
-        rules, spread = rule.holder.rules, rule.spread
-        honored, honors_taints = spread.node_affinity_policy == "Honor", spread.node_taints_policy == "Honor"
-        wanted = PlacementRules(
-            node_selector=rules.node_selector if honored else Labels(),
-            node_terms=rules.node_terms if honored else None,
-            tolerations=rules.tolerations if honors_taints else (),
-        )
-        asked = (rule.topology_key, wanted, honors_taints)
+        asked = eligible_of(rule.holder, rule.spread)
         if asked not in self._eligible:
-            self._eligible[asked] = {
-                name: labels[rule.topology_key]
-                for name, labels in self.labels.items()
-                if rule.topology_key in labels
-                and node_admits(wanted, name=name, labels=labels, taints=self.taints[name] if honors_taints else ())
-                is None
-            }
+            self._eligible[asked] = asked.domains(self.nodes)
         return self._eligible[asked]
 
     def domains(self, rule: _Rule, wave: int) -> tuple[frozenset[str], frozenset[str]]:
@@ -167,7 +153,7 @@ class _Replay:
         return self._domains[asked]
 
 
-def check_wave_rules(view: View, itinerary: Itinerary) -> Iterator[Violation]:
+def check_wave_rules(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
     """Required affinity, anti-affinity and enforced spread on the way."""
     ruled = [pod for pod in view.cluster.pods if pod.rules.affinity or pod.rules.anti_affinity or pod.rules.spread]
     rules = [rule for pod in ruled if not pod.terminating for rule in _rules(view, pod)]
@@ -184,7 +170,7 @@ def check_wave_rules(view: View, itinerary: Itinerary) -> Iterator[Violation]:
         replay.end(list(legs.values()))
 
 
-def _rules(view: View, pod: Pod) -> Iterator[_Rule]:
+def _rules(view: PlanView, pod: Pod) -> Iterator[_Rule]:
     for term in required(pod.rules.anti_affinity):
         yield _Rule("anti-affinity", pod, term_scope(view.cluster, pod, term), term.topology_key)
     for term in required(pod.rules.affinity):

@@ -31,7 +31,7 @@ class Violation:
     detail: str
 
 
-class Seat(NamedTuple):
+class PlannedPod(NamedTuple):
     """One pod's place in the plan."""
 
     key: str
@@ -64,7 +64,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class View:
+class PlanView:
     """Everything that the checks look at. Doubtful parts of the plan (unknown names, doubles) are left out of it."""
 
     plan: Plan
@@ -73,25 +73,25 @@ class View:
     options: MobilityOptions
     mobility: Mobility
     sites: Mapping[str, Site]
-    seats: tuple[Seat, ...]
+    seats: tuple[PlannedPod, ...]
 
     @cached_property
-    def seats_by_node(self) -> Mapping[str, tuple[Seat, ...]]:
+    def seats_by_node(self) -> Mapping[str, tuple[PlannedPod, ...]]:
         """Seats of each node that has any."""
-        found: dict[str, list[Seat]] = {}
+        found: dict[str, list[PlannedPod]] = {}
         for seat in self.seats:
             found.setdefault(seat.to, []).append(seat)
         return {name: tuple(seats) for name, seats in found.items()}
 
     @cached_property
-    def arriving(self) -> tuple[Seat, ...]:
+    def arriving(self) -> tuple[PlannedPod, ...]:
         """The seats that their nodes have to admit anew."""
         return tuple(seat for seat in self.seats if seat.arrives)
 
     @cached_property
-    def arriving_by_node(self) -> Mapping[str, tuple[Seat, ...]]:
+    def arriving_by_node(self) -> Mapping[str, tuple[PlannedPod, ...]]:
         """Those of each node that has any."""
-        found: dict[str, list[Seat]] = {}
+        found: dict[str, list[PlannedPod]] = {}
         for seat in self.arriving:
             found.setdefault(seat.to, []).append(seat)
         return {name: tuple(seats) for name, seats in found.items()}
@@ -142,12 +142,14 @@ class View:
         return self.cluster.controller_key_of(pod)
 
 
-def view_of(plan: Plan, cluster: Cluster, offers: Iterable[Offer], *, now: datetime, options: MobilityOptions) -> View:
+def view_of(
+    plan: Plan, cluster: Cluster, offers: Iterable[Offer], *, now: datetime, options: MobilityOptions
+) -> PlanView:
     """The plan over exactly the cluster that it was made for."""
     by_name = {offer.name: offer for offer in offers}
     spot_keys = _spot_keys(by_name)
     sites = {node.name: site for node in plan.nodes if (site := _site(node, cluster, by_name, spot_keys)) is not None}
-    return View(
+    return PlanView(
         plan=plan,
         cluster=cluster,
         offers=by_name,
@@ -160,7 +162,7 @@ def view_of(plan: Plan, cluster: Cluster, offers: Iterable[Offer], *, now: datet
 
 def drifted_view(
     plan: Plan, cluster: Cluster, offers: Iterable[Offer], *, now: datetime, options: MobilityOptions
-) -> View:
+) -> PlanView:
     """The plan over a later cluster: what went is left out; what appeared stays where it is.
 
     A pod that the plan knew under another uid is another pod. One that was pending and found a node stays there.
@@ -170,7 +172,7 @@ def drifted_view(
     sites = {node.name: site for node in plan.nodes if (site := _site(node, cluster, by_name, spot_keys)) is not None}
     mentioned = {node.name for node in plan.nodes}
     sites |= {node.name: live_site(cluster, node, spot_keys) for node in cluster.nodes if node.name not in mentioned}
-    return View(
+    return PlanView(
         plan=plan,
         cluster=cluster,
         offers=by_name,
@@ -181,7 +183,7 @@ def drifted_view(
     )
 
 
-def _seats(plan: Plan, cluster: Cluster) -> Iterator[Seat]:
+def _seats(plan: Plan, cluster: Cluster) -> Iterator[PlannedPod]:
     left = dict(listed_by_key(cluster))
     resized = {item.workload: item.requests_after for item in plan.resizes}
     for item in plan.placements:
@@ -190,7 +192,7 @@ def _seats(plan: Plan, cluster: Cluster) -> Iterator[Seat]:
             yield _seat(item, pod, cluster.controller_key_of(pod), resized)
 
 
-def _drifted_seats(plan: Plan, cluster: Cluster) -> Iterator[Seat]:
+def _drifted_seats(plan: Plan, cluster: Cluster) -> Iterator[PlannedPod]:
     planned = {item.pod: item for item in plan.placements}
     resized = {item.workload: item.requests_after for item in plan.resizes}
     for key, pod in listed_by_key(cluster).items():
@@ -199,13 +201,13 @@ def _drifted_seats(plan: Plan, cluster: Cluster) -> Iterator[Seat]:
         if item is not None and item.uid == pod.uid and item.source == pod.node:
             yield _seat(item, pod, workload, resized)
         elif pod.node is not None:
-            yield Seat(key, pod, pod.node, pod.requests, workload, rolled=False, arrives=False)
+            yield PlannedPod(key, pod, pod.node, pod.requests, workload, rolled=False, arrives=False)
 
 
-def _seat(item: Placement, pod: Pod, workload: str | None, resized: Mapping[str, Amounts]) -> Seat:
+def _seat(item: Placement, pod: Pod, workload: str | None, resized: Mapping[str, Amounts]) -> PlannedPod:
     rolled = item.strategy == "rolling"
     requests = expected_requests(pod, resized.get(workload)) if workload and resized else pod.requests
-    return Seat(item.pod, pod, item.to, requests, workload, rolled=rolled, arrives=rolled or pod.node != item.to)
+    return PlannedPod(item.pod, pod, item.to, requests, workload, rolled=rolled, arrives=rolled or pod.node != item.to)
 
 
 def _spot_keys(offers: Mapping[str, Offer]) -> Mapping[tuple[str, str, str], frozenset[str]]:

@@ -10,7 +10,7 @@ from kinema_core.model.health import standings
 from kinema_core.model.sequencing.movers import Mover
 
 
-class Floors:
+class Budgets:
     """Which workloads lose a pod by eviction in this wave.
 
     Evictions of one workload go one after the other within a wave, so that at most one of its pods is away. A budget

@@ -18,7 +18,7 @@ from kinema_core.model.volumes import attachments
 
 
 @dataclass(frozen=True)
-class Ground:
+class NodeSpec:
     """A node that takes pods: one that stays, is booted, or is there for a while."""
 
     name: str
@@ -29,7 +29,7 @@ class Ground:
     """Keys of the taints of its offer."""
 
 
-class Yard:
+class Capacity:
     """The nodes that remain after the plan, and what each has free right now. Room is looked up when first asked for.
 
     A pod that stays counts with what it requests now; whoever restarts in place is a mover and comes anew.
@@ -47,7 +47,7 @@ class Yard:
         self._taken = {node.name for node in plan.nodes}
         self._rooms: dict[str, Amounts] = {}
         self._free: dict[str, dict[str, int]] = {}
-        self._grounds: dict[str, Ground] = {}
+        self._specs: dict[str, NodeSpec] = {}
         self.temporary: list[PlanNode] = []
         for node in plan.nodes:
             self._know(node)
@@ -57,39 +57,31 @@ class Yard:
         if node.action == "keep" and live is not None:
             machine = machine_of(live)
             keys = self._keys.get(machine, frozenset())
-            self._grounds[node.name] = Ground(node.name, live.labels, live.taints, machine[2] == "spot", keys)
+            self._specs[node.name] = NodeSpec(node.name, live.labels, live.taints, machine[2] == "spot", keys)
         elif node.action == "boot" and offer is not None:
-            self._grounds[node.name] = _ground(offer, node.name)
+            self._specs[node.name] = _node_spec(offer, node.name)
             self._free[node.name] = dict(self._room_of(offer))
 
     # --- what is there
 
     @property
-    def grounds(self) -> Mapping[str, Ground]:
+    def specs(self) -> Mapping[str, NodeSpec]:
         """Nodes that take pods, by name: those that stay, then those that are booted, in the plan's order."""
-        return self._grounds
-
-    def labels_of(self, name: str) -> Labels | None:
-        """A node's labels, also of one that is deleted by the plan."""
-        ground = self._grounds.get(name)
-        if ground is not None:
-            return ground.labels
-        live = self._cluster.node(name)
-        return None if live is None else live.labels
+        return self._specs
 
     def admits(self, name: str, pod: Pod) -> bool:
         """Whether the pod may stop on the node, room aside."""
-        ground = self._grounds[name]
+        spec = self._specs[name]
         if self._cluster.node(name) is not None and name not in self._facts.open_nodes:
             return False
-        return self._suits(ground, pod)
+        return self._suits(spec, pod)
 
-    def _suits(self, ground: Ground, pod: Pod) -> bool:
-        if node_admits(pod.rules, name=ground.name, labels=ground.labels, taints=ground.taints) is not None:
+    def _suits(self, spec: NodeSpec, pod: Pod) -> bool:
+        if node_admits(pod.rules, name=spec.name, labels=spec.labels, taints=spec.taints) is not None:
             return False
-        if ending_refuses(self._cluster, pod, ground.labels) is not None:
+        if ending_refuses(self._cluster, pod, spec.labels) is not None:
             return False
-        return not ground.spot or spot_allowed(self._cluster, pod, taint_keys=ground.spot_keys, options=self._options)
+        return not spec.spot or spot_allowed(self._cluster, pod, taint_keys=spec.spot_keys, options=self._options)
 
     # --- room
 
@@ -125,7 +117,7 @@ class Yard:
 
     def give(self, name: str, requests: Amounts) -> None:
         """An old copy has left the node. One that the plan deletes takes nobody: its room is not counted."""
-        if name not in self._grounds:
+        if name not in self._specs:
             return
         room = self.free(name)
         for resource, amount in requests.items():
@@ -149,10 +141,10 @@ class Yard:
 
     def could_hold(self, offer: Offer, pod: Pod, requests: Amounts) -> bool:
         """Whether an empty node of the offer takes the pod."""
-        ground = _ground(offer, self._next_name())
-        return self._suits(ground, pod) and fits(requests, self._room_of(offer))
+        spec = _node_spec(offer, self._next_name())
+        return self._suits(spec, pod) and fits(requests, self._room_of(offer))
 
-    def rent(self, offer: Offer) -> Ground:
+    def rent(self, offer: Offer) -> NodeSpec:
         """One more node, for a while."""
         node = PlanNode(
             name=self._next_name(),
@@ -167,14 +159,14 @@ class Yard:
         self._taken.add(node.name)
         self._booted[offer.name] += 1
         self._know(node)
-        return self._grounds[node.name]
+        return self._specs[node.name]
 
     def give_back(self, offer: Offer) -> None:
         """The node rented last, of this offer, is of no use."""
         node = self.temporary.pop()
         self._taken.remove(node.name)
         self._booted[offer.name] -= 1
-        del self._grounds[node.name], self._free[node.name]
+        del self._specs[node.name], self._free[node.name]
 
     def _next_name(self) -> str:
         number = len(self.temporary) + 1
@@ -185,16 +177,16 @@ class Yard:
     def _room_of(self, offer: Offer) -> Amounts:
         """What an empty node of the offer has beside its daemon sets: the same for each, worked out once."""
         if offer.name not in self._rooms:
-            ground = _ground(offer, "new")
-            landing = daemon_requests(self._cluster, name="new", labels=ground.labels, taints=ground.taints)
+            spec = _node_spec(offer, "new")
+            landing = daemon_requests(self._cluster, name="new", labels=spec.labels, taints=spec.taints)
             self._rooms[offer.name] = subtract(offer.allocatable, landing)
         return self._rooms[offer.name]
 
 
-def _ground(offer: Offer, name: str) -> Ground:
+def _node_spec(offer: Offer, name: str) -> NodeSpec:
     taints = parse_taints(offer.taints)
     keys = frozenset(taint.key for taint in taints)
-    return Ground(name, new_node_labels(offer, name), taints, offer.capacity_type == "spot", keys)
+    return NodeSpec(name, new_node_labels(offer, name), taints, offer.capacity_type == "spot", keys)
 
 
 def _taint_keys(offers: Mapping[str, Offer]) -> Mapping[tuple[str, str, str], frozenset[str]]:

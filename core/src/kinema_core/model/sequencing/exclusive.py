@@ -11,7 +11,7 @@ from kinema_core.model.match import ports_clash
 from kinema_core.model.sequencing.movers import Mover
 
 
-class Shared:
+class ExclusiveResources:
     """Who has which host ports and volumes, during a wave.
 
     A new copy can have neither before the old one is gone. A claim is taken to be for one node at a time, unless it is

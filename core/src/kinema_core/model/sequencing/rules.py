@@ -20,12 +20,12 @@ from kinema_core.events import Labels, PlacementRules, Pod, Spread
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_admits
 from kinema_core.model.neighbours import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
-from kinema_core.model.sequencing.capacity import Ground
+from kinema_core.model.sequencing.capacity import NodeSpec
 from kinema_core.model.sequencing.movers import Mover
 
 
 @dataclass
-class Places:
+class EligibleDomains:
     """How many of the nodes that count for a spread constraint each domain has; domains without any are left out."""
 
     there: Counter[str]
@@ -40,14 +40,14 @@ class SpreadRule:
 
     max_skew: int
     min_domains: int
-    places: Places
+    places: EligibleDomains
     arrivals: Counter[tuple[str | None, str | None]] = field(default_factory=Counter)
     """New copies that ask for it in this wave: where they come to, and where their own old copy still is then."""
 
-    def holds(self, ledger: Ledger) -> bool:
+    def holds(self, tally: DomainCounts) -> bool:
         """Whether every arrival of the wave may come, in any order of its moves."""
         high = [
-            (ledger.high(place), place, own) if place is not None else (self.max_skew + 1, None, None)
+            (tally.high(place), place, own) if place is not None else (self.max_skew + 1, None, None)
             for (place, own), count in self.arrivals.items()
             if count > 0
         ]
@@ -55,7 +55,7 @@ class SpreadRule:
             return True
         if len(self.places.sure) < self.min_domains:
             return False
-        fewest = nsmallest(3, ((ledger.low(place), place) for place in self.places.there))
+        fewest = nsmallest(3, ((tally.low(place), place) for place in self.places.there))
         return all(place is not None and self._bears(copies, place, own, fewest) for copies, place, own in high)
 
     def _bears(self, copies: int, place: str, own: str | None, fewest: Iterable[tuple[int, str]]) -> bool:
@@ -63,7 +63,7 @@ class SpreadRule:
         return all(copies - low - (other == own) <= self.max_skew for low, other in fewest if other != place)
 
 
-class Ledger:
+class DomainCounts:
     """Copies per domain: at the start of the wave, those that come in it, and those that it takes away.
 
     In any order of the wave's moves a domain has at most `high` and at least `low` copies. A surge within the domain
@@ -78,15 +78,15 @@ class Ledger:
         self.base: Counter[str] = Counter()
         self.before: Counter[str] = Counter()
         self.after: Counter[str] = Counter()
-        self.loners: Counter[str] = Counter()
+        self.anti_affine_members: Counter[str] = Counter()
         """Pods that keep all others in scope out of their domain."""
-        self.strangers: Counter[str] = Counter()
+        self.anti_affine_outsiders: Counter[str] = Counter()
         """Pods that keep everybody in scope out of their domain, and are not in scope themselves."""
         self.needs: dict[str, Counter[int]] = {}
         """Least copies that pods with affinity need where they stay, and how many pods say so."""
         self.arriving: Counter[str] = Counter()
         """New copies of the wave that need one in the domain that they come to."""
-        self.firsts: Counter[int] = Counter()
+        self.bootstraps: Counter[int] = Counter()
         """Copies that there may be in this wave, for pods that come because nobody is there whom they could need."""
         self.spreads: list[SpreadRule] = []
         self.version = 0
@@ -136,7 +136,7 @@ class Ledger:
         self._lost.clear()
         self._back.clear()
         self.arriving.clear()
-        self.firsts.clear()
+        self.bootstraps.clear()
         for spread in self.spreads:
             spread.arrivals.clear()
 
@@ -145,7 +145,7 @@ class Ledger:
 
         `keeping_apart`: anti-affinity asks about whoever moves; where that is broken already, all others may come.
         """
-        if any(n > 0 and self.copies > most for most, n in self.firsts.items()):
+        if any(n > 0 and self.copies > most for most, n in self.bootstraps.items()):
             return False
         if keeping_apart and place is not None and not self._lets_in(place):
             return False
@@ -156,7 +156,7 @@ class Ledger:
     def _lets_in(self, place: str) -> bool:
         """Whether nobody in the domain keeps somebody out who comes, or comes and keeps out who is there."""
         copies = self.high(place)
-        return not ((copies > 1 and self.loners[place]) or (copies and self.strangers[place]))
+        return not ((copies > 1 and self.anti_affine_members[place]) or (copies and self.anti_affine_outsiders[place]))
 
     def _keeps(self, place: str) -> bool:
         """Whether everybody in the domain keeps the company that it needs, and who comes is sure to find some."""
@@ -169,11 +169,11 @@ class Ledger:
 class _Own(NamedTuple):
     """What a pod's own rules look at."""
 
-    anti: tuple[tuple[Ledger, bool], ...]
+    anti: tuple[tuple[DomainCounts, bool], ...]
     """Whether it is in scope itself."""
-    needs: tuple[tuple[Ledger, bool, bool], ...]
+    needs: tuple[tuple[DomainCounts, bool, bool], ...]
     """Whether it is in scope itself, and whether it is alone before or after the plan anyway."""
-    spreads: tuple[tuple[Ledger, SpreadRule], ...]
+    spreads: tuple[tuple[DomainCounts, SpreadRule], ...]
 
 
 _NO_RULES = _Own((), (), ())
@@ -183,16 +183,16 @@ class _Move(NamedTuple):
     mover: Mover
     source: str | None
     to: str
-    needs: tuple[tuple[Ledger, str], ...]
+    needs: tuple[tuple[DomainCounts, str], ...]
     """Domains in which the new copy needs company when it arrives."""
-    firsts: tuple[tuple[Ledger, int], ...]
+    bootstraps: tuple[tuple[DomainCounts, int], ...]
     """Where it needs none because nobody is there, and the copies that there may be."""
 
 
 class Refusal(NamedTuple):
     """Whose rule was against a move, and as of when."""
 
-    ledger: Ledger
+    tally: DomainCounts
     version: int
     epoch: int
 
@@ -203,47 +203,47 @@ class _Eligible(NamedTuple):
     topology_key: str
     wanted: PlacementRules
     honors_taints: bool
-    places: Places
+    places: EligibleDomains
 
-    def domain(self, ground: Ground) -> str | None:
+    def domain(self, spec: NodeSpec) -> str | None:
         """The domain that the node counts for."""
-        place = ground.labels.get(self.topology_key)
+        place = spec.labels.get(self.topology_key)
         if place is None:
             return None
-        taints = ground.taints if self.honors_taints else ()
-        admits = node_admits(self.wanted, name=ground.name, labels=ground.labels, taints=taints) is None
+        taints = spec.taints if self.honors_taints else ()
+        admits = node_admits(self.wanted, name=spec.name, labels=spec.labels, taints=taints) is None
         return place if admits else None
 
 
 class PodRules:
     """Required affinity, anti-affinity and enforced spread of all pods, on the way of the movers."""
 
-    def __init__(self, cluster: Cluster, movers: Iterable[Mover], grounds: Iterable[Ground]) -> None:
+    def __init__(self, cluster: Cluster, movers: Iterable[Mover], grounds: Iterable[NodeSpec]) -> None:
         """`grounds`: nodes that take pods."""
         self._cluster = cluster
         self._labels: dict[str, Labels] = {node.name: node.labels for node in cluster.nodes}
-        self._grounds: dict[str, Ground] = {}
+        self._grounds: dict[str, NodeSpec] = {}
         self._remaining: frozenset[str] = frozenset()
-        self._ledgers: dict[tuple[Scope, str], Ledger] = {}
+        self._ledgers: dict[tuple[Scope, str], DomainCounts] = {}
         self._eligible: dict[tuple[str, PlacementRules, bool], _Eligible] = {}
         self._spreads: dict[tuple[object, ...], SpreadRule] = {}
         self._own: dict[str, _Own] = {}
-        self._selected: dict[str, list[Ledger]] = {}
-        self._ledgers_of: dict[str, tuple[Ledger, ...]] = {}
+        self._selected: dict[str, list[DomainCounts]] = {}
+        self._ledgers_of: dict[str, tuple[DomainCounts, ...]] = {}
         self._wave: list[_Move] = []
-        self._going: list[Ground] = []
-        self._refusing: Ledger | None = None
+        self._going: list[NodeSpec] = []
+        self._refusing: DomainCounts | None = None
         self._epoch = 0
         """Another one whenever a spread rule counts other domains than before."""
         ruled = [pod for pod in cluster.pods if _has_rules(pod.rules) and not pod.terminating]
         if not ruled:
             return
         targets = {mover.key: mover.to for mover in movers}
-        self._grounds = {ground.name: ground for ground in grounds}
-        self._labels |= {ground.name: ground.labels for ground in self._grounds.values()}
+        self._grounds = {spec.name: spec for spec in grounds}
+        self._labels |= {spec.name: spec.labels for spec in self._grounds.values()}
         self._remaining = frozenset(self._grounds)
         for node in cluster.nodes:
-            live = Ground(name=node.name, labels=node.labels, taints=node.taints, spot=False, spot_keys=frozenset())
+            live = NodeSpec(name=node.name, labels=node.labels, taints=node.taints, spot=False, spot_keys=frozenset())
             self._grounds.setdefault(node.name, live)
         self._open(ruled, targets)
         for pod in ruled:
@@ -254,42 +254,42 @@ class PodRules:
     # --- what there is
 
     def _open(self, ruled: list[Pod], targets: Mapping[str, str]) -> None:
-        """A ledger for every scope and topology key that a rule names."""
+        """A tally for every scope and topology key that a rule names."""
         for pod in ruled:
             for scope, key in _scopes(self._cluster, pod):
                 if (scope, key) in self._ledgers:
                     continue
                 members = pod_index(self._cluster).select(scope)
-                ledger = Ledger(key, self._labels, frozenset(other.key for other in members))
-                self._ledgers[scope, key] = ledger
+                tally = DomainCounts(key, self._labels, frozenset(other.key for other in members))
+                self._ledgers[scope, key] = tally
                 for other in members:
-                    here = ledger.domain(other.node)
+                    here = tally.domain(other.node)
                     to = targets.get(other.key, other.node)
-                    there = ledger.domain(to) if to in self._remaining else None
+                    there = tally.domain(to) if to in self._remaining else None
                     if here is not None:
-                        ledger.base[here] += 1
-                        ledger.before[here] += 1
+                        tally.base[here] += 1
+                        tally.before[here] += 1
                     if there is not None:
-                        ledger.after[there] += 1
+                        tally.after[there] += 1
                     if other.key in targets:
-                        self._selected.setdefault(other.key, []).append(ledger)
+                        self._selected.setdefault(other.key, []).append(tally)
 
-    def add(self, ground: Ground) -> bool:
+    def add(self, spec: NodeSpec) -> bool:
         """A node is there for a while; True when a spread rule counts one domain more for it."""
-        self._labels[ground.name] = ground.labels
+        self._labels[spec.name] = spec.labels
         widened = False
         for eligible in self._eligible.values():
-            place = eligible.domain(ground)
+            place = eligible.domain(spec)
             if place is not None:
                 eligible.places.there[place] += 1
                 widened = widened or eligible.places.there[place] == 1
         self._epoch += widened
         return widened
 
-    def drop(self, ground: Ground) -> None:
+    def drop(self, spec: NodeSpec) -> None:
         """The node that was added last is not there after all."""
-        del self._labels[ground.name]
-        self._leave((ground,), "there")
+        del self._labels[spec.name]
+        self._leave((spec,), "there")
 
     def vanish(self, names: Iterable[str]) -> None:
         """These nodes are deleted in the wave that comes: they may still be there in it, and are not after it."""
@@ -300,14 +300,14 @@ class PodRules:
     @property
     def clearing(self) -> bool:
         """Whether a domain goes with the nodes that are deleted in this wave."""
-        places = ((one.places, one.domain(ground)) for one in self._eligible.values() for ground in self._going)
+        places = ((one.places, one.domain(spec)) for one in self._eligible.values() for spec in self._going)
         return any(place in each.there and place not in each.sure for each, place in places if place is not None)
 
-    def _leave(self, gone: Sequence[Ground], book: Literal["there", "sure"]) -> None:
+    def _leave(self, gone: Sequence[NodeSpec], book: Literal["there", "sure"]) -> None:
         for eligible in self._eligible.values() if gone else ():
             counts = eligible.places.there if book == "there" else eligible.places.sure
-            for ground in gone:
-                place = eligible.domain(ground)
+            for spec in gone:
+                place = eligible.domain(spec)
                 if place is None:
                     continue
                 counts[place] -= 1
@@ -324,12 +324,12 @@ class PodRules:
             anti.append((self._ledgers[scope, term.topology_key], selects(scope, pod)))
         for term in required(pod.rules.affinity):
             scope = term_scope(self._cluster, pod, term)
-            ledger, itself = self._ledgers[scope, term.topology_key], selects(scope, pod)
-            here, there = ledger.domain(pod.node), ledger.domain(to)
-            free = (pod.node is not None and _alone(ledger.before, here, itself=itself)) or _alone(
-                ledger.after, there, itself=itself
+            tally, itself = self._ledgers[scope, term.topology_key], selects(scope, pod)
+            here, there = tally.domain(pod.node), tally.domain(to)
+            free = (pod.node is not None and _alone(tally.before, here, itself=itself)) or _alone(
+                tally.after, there, itself=itself
             )
-            needs.append((ledger, itself, free))
+            needs.append((tally, itself, free))
         spreads = tuple(
             (self._ledgers[spread_scope(pod, spread), spread.topology_key], self._spread(pod, spread))
             for spread in enforced(pod.rules.spread)
@@ -348,19 +348,19 @@ class PodRules:
         scope, key = spread_scope(pod, spread), spread.topology_key
         name = (scope, key, wanted, honors_taints, spread.max_skew, spread.min_domains)
         if name not in self._spreads:
-            ledger = self._ledgers[scope, key]
+            tally = self._ledgers[scope, key]
             rule = SpreadRule(spread.max_skew, spread.min_domains, self._places(key, wanted, honors_taints))
-            ledger.spreads.append(rule)
+            tally.spreads.append(rule)
             self._spreads[name] = rule
         return self._spreads[name]
 
-    def _places(self, key: str, wanted: PlacementRules, honors_taints: bool) -> Places:  # noqa: FBT001 - part of a key
+    def _places(self, key: str, wanted: PlacementRules, honors_taints: bool) -> EligibleDomains:  # noqa: FBT001 - part of a key
         """The domains of the nodes that count; many constraints count the same ones."""
         alike = (key, wanted, honors_taints)
         if alike not in self._eligible:
-            places = Places(Counter(), Counter())
+            places = EligibleDomains(Counter(), Counter())
             self._eligible[alike] = eligible = _Eligible(key, wanted, honors_taints, places)
-            found = (eligible.domain(ground) for ground in self._grounds.values())
+            found = (eligible.domain(spec) for spec in self._grounds.values())
             places.there.update(place for place in found if place is not None)
             places.sure.update(places.there)
         return self._eligible[alike].places
@@ -368,11 +368,11 @@ class PodRules:
     def _stand(self, pod: Pod, *, moves: bool) -> None:
         """The rules of a pod where it is now. A pod that will move away from its company asks nothing of it."""
         own = self._own[pod.key]
-        for ledger, itself in own.anti:
-            _keep_out(ledger, pod.node, 1, itself=itself)
-        for ledger, itself, free in own.needs:
-            if not (moves or free or (itself and ledger.base.total() == 1)):
-                _count(ledger.needs, ledger.domain(pod.node), 1 + itself, 1)
+        for tally, itself in own.anti:
+            _keep_out(tally, pod.node, 1, itself=itself)
+        for tally, itself, free in own.needs:
+            if not (moves or free or (itself and tally.base.total() == 1)):
+                _count(tally.needs, tally.domain(pod.node), 1 + itself, 1)
 
     # --- moves
 
@@ -392,27 +392,27 @@ class PodRules:
         self._wave.append(self._apply(mover, source, to))
         if mover.strategy == "rolling":
             return True
-        for ledger, _, _ in self._own.get(mover.key, _NO_RULES).needs:
-            if ledger.domain(to) is None:
+        for tally, _, _ in self._own.get(mover.key, _NO_RULES).needs:
+            if tally.domain(to) is None:
                 self.rewind(begun)
                 return False
-        apart = [ledger for ledger, _ in self._own.get(mover.key, _NO_RULES).anti]
-        for ledger in self._touched(mover):
-            asked = mover.key in ledger.members or ledger in apart
-            if not ledger.holds(ledger.domain(source), ledger.domain(to), keeping_apart=asked):
-                self._refusing = ledger
+        apart = [tally for tally, _ in self._own.get(mover.key, _NO_RULES).anti]
+        for tally in self._touched(mover):
+            asked = mover.key in tally.members or tally in apart
+            if not tally.holds(tally.domain(source), tally.domain(to), keeping_apart=asked):
+                self._refusing = tally
                 self.rewind(begun)
                 return False
         return True
 
     def refusal(self) -> Refusal | None:
         """The rule that was against the move that was asked for last; None when none was."""
-        ledger = self._refusing
-        return None if ledger is None else Refusal(ledger, ledger.version, self._epoch)
+        tally = self._refusing
+        return None if tally is None else Refusal(tally, tally.version, self._epoch)
 
     def stands(self, refusal: Refusal) -> bool:
         """Whether nothing has changed since that would let the pod move."""
-        return refusal.version == refusal.ledger.version and refusal.epoch == self._epoch
+        return refusal.version == refusal.tally.version and refusal.epoch == self._epoch
 
     @property
     def begun(self) -> int:
@@ -424,67 +424,67 @@ class PodRules:
         while len(self._wave) > begun:
             self._retract(self._wave.pop())
 
-    def _touched(self, mover: Mover) -> tuple[Ledger, ...]:
+    def _touched(self, mover: Mover) -> tuple[DomainCounts, ...]:
         if mover.key not in self._ledgers_of:
             own = self._own.get(mover.key, _NO_RULES)
             found = [*self._selected.get(mover.key, ()), *(item[0] for item in (*own.anti, *own.needs, *own.spreads))]
-            self._ledgers_of[mover.key] = tuple({id(ledger): ledger for ledger in found}.values())
+            self._ledgers_of[mover.key] = tuple({id(tally): tally for tally in found}.values())
         return self._ledgers_of[mover.key]
 
     def _apply(self, mover: Mover, source: str | None, to: str) -> _Move:
         evicted = mover.strategy == "evict"
-        for ledger in self._selected.get(mover.key, ()):
-            ledger.shift(ledger.domain(source), ledger.domain(to), evicted=evicted, by=1)
+        for tally in self._selected.get(mover.key, ()):
+            tally.shift(tally.domain(source), tally.domain(to), evicted=evicted, by=1)
         own = self._own.get(mover.key, _NO_RULES)
-        for ledger, itself in own.anti:
-            _keep_out(ledger, to, 1, itself=itself)
-        for ledger, rule in own.spreads:
-            rule.arrivals[_arrival(ledger, mover, source, to)] += 1
-        needs, firsts = [], []
-        for ledger, _, _ in own.needs:
-            place = ledger.domain(to)
+        for tally, itself in own.anti:
+            _keep_out(tally, to, 1, itself=itself)
+        for tally, rule in own.spreads:
+            rule.arrivals[_arrival(tally, mover, source, to)] += 1
+        needs, bootstraps = [], []
+        for tally, _, _ in own.needs:
+            place = tally.domain(to)
             if place is None:
                 continue
-            if _first(ledger, mover, source, to):
-                ledger.firsts[ledger.copies] += 1
-                firsts.append((ledger, ledger.copies))
+            if _first(tally, mover, source, to):
+                tally.bootstraps[tally.copies] += 1
+                bootstraps.append((tally, tally.copies))
             else:
-                ledger.arriving[place] += 1
-                needs.append((ledger, place))
-        return _Move(mover, source, to, tuple(needs), tuple(firsts))
+                tally.arriving[place] += 1
+                needs.append((tally, place))
+        return _Move(mover, source, to, tuple(needs), tuple(bootstraps))
 
     def _retract(self, move: _Move) -> None:
         mover, source, to = move.mover, move.source, move.to
-        for ledger in self._selected.get(mover.key, ()):
-            ledger.shift(ledger.domain(source), ledger.domain(to), evicted=mover.strategy == "evict", by=-1)
+        for tally in self._selected.get(mover.key, ()):
+            tally.shift(tally.domain(source), tally.domain(to), evicted=mover.strategy == "evict", by=-1)
         own = self._own.get(mover.key, _NO_RULES)
-        for ledger, itself in own.anti:
-            _keep_out(ledger, to, -1, itself=itself)
-        for ledger, rule in own.spreads:
-            rule.arrivals[_arrival(ledger, mover, source, to)] -= 1
-        for ledger, place in move.needs:
-            ledger.arriving[place] -= 1
-        for ledger, copies in move.firsts:
-            ledger.firsts[copies] -= 1
+        for tally, itself in own.anti:
+            _keep_out(tally, to, -1, itself=itself)
+        for tally, rule in own.spreads:
+            rule.arrivals[_arrival(tally, mover, source, to)] -= 1
+        for tally, place in move.needs:
+            tally.arriving[place] -= 1
+        for tally, copies in move.bootstraps:
+            tally.bootstraps[copies] -= 1
 
     def settle(self) -> None:
         """The wave is over: old copies are gone, and whoever has come to its place relies on its company there."""
-        touched: dict[int, Ledger] = {}
+        touched: dict[int, DomainCounts] = {}
         for move in self._wave:
             mover, source = move.mover, move.source
-            touched |= {id(ledger): ledger for ledger in self._touched(mover)}
-            for ledger in self._selected.get(mover.key, ()):
-                ledger.settle(ledger.domain(source), ledger.domain(move.to))
-            for ledger, itself in self._own.get(mover.key, _NO_RULES).anti:
-                _keep_out(ledger, source, -1, itself=itself)
-        for ledger in touched.values():
-            ledger.clear()
+            touched |= {id(tally): tally for tally in self._touched(mover)}
+            for tally in self._selected.get(mover.key, ()):
+                tally.settle(tally.domain(source), tally.domain(move.to))
+            for tally, itself in self._own.get(mover.key, _NO_RULES).anti:
+                _keep_out(tally, source, -1, itself=itself)
+        for tally in touched.values():
+            tally.clear()
         for move in self._wave:
             if move.to != move.mover.to:
                 continue
-            for ledger, itself, free in self._own.get(move.mover.key, _NO_RULES).needs:
-                if not (free or (itself and ledger.base.total() == 1)):
-                    _count(ledger.needs, ledger.domain(move.to), 1 + itself, 1)
+            for tally, itself, free in self._own.get(move.mover.key, _NO_RULES).needs:
+                if not (free or (itself and tally.base.total() == 1)):
+                    _count(tally.needs, tally.domain(move.to), 1 + itself, 1)
         self._wave.clear()
 
 
@@ -508,14 +508,14 @@ def _alone(counts: Counter[str], place: str | None, *, itself: bool) -> bool:
     return not (itself and counts.total() == itself)
 
 
-def _first(ledger: Ledger, mover: Mover, source: str | None, to: str) -> bool:
+def _first(tally: DomainCounts, mover: Mover, source: str | None, to: str) -> bool:
     """Whether nobody in scope is there beside the new copy: the first of pods that need each other may come."""
-    if mover.key not in ledger.members:
+    if mover.key not in tally.members:
         return False
-    here, there = ledger.domain(source), ledger.domain(to)
+    here, there = tally.domain(source), tally.domain(to)
     if mover.strategy == "evict" and here is not None:
-        return ledger.copies == 1 + (here != there)
-    return ledger.copies == 1
+        return tally.copies == 1 + (here != there)
+    return tally.copies == 1
 
 
 def _count(books: dict[str, Counter[int]], place: str | None, value: int, by: int) -> None:
@@ -523,14 +523,14 @@ def _count(books: dict[str, Counter[int]], place: str | None, value: int, by: in
         books.setdefault(place, Counter())[value] += by
 
 
-def _keep_out(ledger: Ledger, node: str | None, by: int, *, itself: bool) -> None:
+def _keep_out(tally: DomainCounts, node: str | None, by: int, *, itself: bool) -> None:
     """A pod with anti-affinity is in the node's domain, or is not any more (-1)."""
-    place = ledger.domain(node)
+    place = tally.domain(node)
     if place is not None:
-        (ledger.loners if itself else ledger.strangers)[place] += by
+        (tally.anti_affine_members if itself else tally.anti_affine_outsiders)[place] += by
 
 
-def _arrival(ledger: Ledger, mover: Mover, source: str | None, to: str) -> tuple[str | None, str | None]:
+def _arrival(tally: DomainCounts, mover: Mover, source: str | None, to: str) -> tuple[str | None, str | None]:
     """Where a new copy comes to, and where its own old copy is counted then."""
-    waits = mover.strategy != "evict" and mover.key in ledger.members
-    return ledger.domain(to), ledger.domain(source) if waits else None
+    waits = mover.strategy != "evict" and mover.key in tally.members
+    return tally.domain(to), tally.domain(source) if waits else None

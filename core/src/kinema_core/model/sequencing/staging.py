@@ -10,7 +10,7 @@ from typing import Final
 from kinema_core.events import Amounts, Labels, Offer
 from kinema_core.model.catalog import ZONE
 from kinema_core.model.sequencing.movers import Mover
-from kinema_core.model.sequencing.wave_builder import Course
+from kinema_core.model.sequencing.wave_builder import WaveBuilder
 
 _TRIES: Final = 32
 """Nodes with room that one pod is tried on before another pod's turn comes."""
@@ -18,12 +18,12 @@ _STOPS: Final = 3
 """A pod that has made a stop may be in the way of another one that has: then it makes one more."""
 
 
-class Detours:
+class IntermediateStops:
     """Sends pods to stops. Each pod makes only so many, so that every circle comes to an end."""
 
-    def __init__(self, course: Course, movers: Sequence[Mover], hopeless: Collection[str] = ()) -> None:
+    def __init__(self, builder: WaveBuilder, movers: Sequence[Mover], hopeless: Collection[str] = ()) -> None:
         """`hopeless`: keys of pods that are known to wait for each other in the end."""
-        self._course = course
+        self._course = builder
         self._hopeless = hopeless
         self._stops_of: Counter[str] = Counter()
         self._closed: set[tuple[str, str]] = set()
@@ -96,14 +96,14 @@ class Detours:
 
     def _stops(self) -> list[str]:
         """Nodes with some room as they are tried: rented ones, those that nobody waits for, and zone by zone."""
-        yard, waiting = self._course.yard, self._course.waiting
-        rented = {node.name for node in yard.temporary}
+        capacity, waiting = self._course.capacity, self._course.waiting
+        rented = {node.name for node in capacity.temporary}
         turn: Counter[str] = Counter()
         found: list[tuple[bool, bool, int, str]] = []
-        for name in sorted(yard.grounds):
-            zone = _zone(yard.grounds[name].labels)
+        for name in sorted(capacity.specs):
+            zone = _zone(capacity.specs[name].labels)
             turn[zone] += 1
-            if yard.fits(name, self._smallest):
+            if capacity.fits(name, self._smallest):
                 found.append((name not in rented, name in waiting, turn[zone], name))
         return [name for *_, name in sorted(found)]
 
@@ -121,19 +121,19 @@ class Detours:
                 return True
             refusal = self._course.refusal
             if refusal is not None:
-                key = refusal.ledger.topology_key
+                key = refusal.tally.topology_key
                 refused.add((key, self._domain(name, key)))
         return False
 
     def _domain(self, name: str, key: str) -> str | None:
-        return self._course.yard.grounds[name].labels.get(key)
+        return self._course.capacity.specs[name].labels.get(key)
 
     def _could(self, mover: Mover, name: str) -> bool:
         """Whether the node has room for the pod and admits it. Volumes are not taken along to a stop."""
         if self._stops_of[mover.key] >= _STOPS or mover.pod.rules.claims or (mover.workload, name) in self._closed:
             return False
-        yard = self._course.yard
-        return yard.fits(name, mover.requests) and yard.admits(name, mover.pod)
+        capacity = self._course.capacity
+        return capacity.fits(name, mover.requests) and capacity.admits(name, mover.pod)
 
     def _try(self, mover: Mover, name: str) -> bool:
         if not self._course.try_move(mover, name):
@@ -144,22 +144,22 @@ class Detours:
 
     def _rent(self, circle: list[Mover]) -> bool:
         """Let the pod stop that the cheapest offer holds."""
-        yard = self._course.yard
-        for offer in yard.on_sale():
+        capacity = self._course.capacity
+        for offer in capacity.on_sale():
             for mover in circle:
-                if yard.could_hold(offer, mover.pod, mover.requests) and self._rent_for(mover, offer):
+                if capacity.could_hold(offer, mover.pod, mover.requests) and self._rent_for(mover, offer):
                     return True
         return False
 
     def _rent_for(self, mover: Mover, offer: Offer) -> bool:
-        course, wave = self._course, self._course.wave
-        ground = course.yard.rent(offer)
-        if course.welcome(ground):
-            if self._could(mover, ground.name) and self._try(mover, ground.name):
+        builder, wave = self._course, self._course.wave
+        spec = builder.capacity.rent(offer)
+        if builder.welcome(spec):
+            if self._could(mover, spec.name) and self._try(mover, spec.name):
                 return True
-            course.dismiss(ground)
-            course.wave = wave
-        course.yard.give_back(offer)
+            builder.dismiss(spec)
+            builder.wave = wave
+        builder.capacity.give_back(offer)
         return False
 
     def _least(self, mover: Mover) -> tuple[int, bool, int, int, str]:

@@ -7,24 +7,24 @@ from collections.abc import Iterable, Mapping
 from kinema_core.events import Amounts, PlanStep
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.rolling import why_stuck
-from kinema_core.model.sequencing.budgets import Floors
-from kinema_core.model.sequencing.capacity import Ground, Yard
-from kinema_core.model.sequencing.exclusive import Shared
+from kinema_core.model.sequencing.budgets import Budgets
+from kinema_core.model.sequencing.capacity import Capacity, NodeSpec
+from kinema_core.model.sequencing.exclusive import ExclusiveResources
 from kinema_core.model.sequencing.movers import Mover
 from kinema_core.model.sequencing.rules import PodRules, Refusal
 
 
-class Course:
+class WaveBuilder:
     """Who waits for which node, who is where, and the moves that were begun so far.
 
     Room within a wave is counted cautiously: whoever leaves keeps its room until the wave has ended.
     """
 
     def __init__(
-        self, cluster: Cluster, movers: list[Mover], yard: Yard, *, emptied: Mapping[str, int], floors: Floors
+        self, cluster: Cluster, movers: list[Mover], capacity: Capacity, *, emptied: Mapping[str, int], budgets: Budgets
     ) -> None:
         """`emptied`: how many pods have to leave each node that is deleted as soon as they have."""
-        self.yard = yard
+        self.capacity = capacity
         self._cluster = cluster
         self.wave = 1
         self.steps: list[PlanStep] = []
@@ -42,11 +42,11 @@ class Course:
         """By pod: the rule that was against going where the plan wants it."""
         self._watched: set[str] = set()
         """Nodes that somebody waits for because of a rule, and not for room."""
-        self._rules = PodRules(cluster, movers, list(yard.grounds.values()))
+        self._rules = PodRules(cluster, movers, list(capacity.specs.values()))
         for _ in (0, 1):  # nobody is on these: they are gone when the first pod moves
             self._delete_empty()
-        self._shared = Shared(cluster, movers)
-        self._floors = floors
+        self._shared = ExclusiveResources(cluster, movers)
+        self._floors = budgets
         for mover in movers:
             books, key = (self.rolls, mover.workload) if mover.strategy == "rolling" else (self.waiting, mover.to)
             books.setdefault(key, []).append(mover)
@@ -63,14 +63,14 @@ class Course:
     def _rank(self, mover: Mover) -> int:
         if mover.source is None:
             return 2
-        return 1 if mover.source in self.yard.grounds else 0
+        return 1 if mover.source in self.capacity.specs else 0
 
     def _holds_all(self, to: str, movers: Iterable[Mover]) -> bool:
         wanted: dict[str, int] = {}
         for mover in movers:
             for resource, amount in mover.takes.items():
                 wanted[resource] = wanted.get(resource, 0) + amount
-        return self.yard.fits(to, Amounts(wanted))
+        return self.capacity.fits(to, Amounts(wanted))
 
     @property
     def over(self) -> bool:
@@ -99,7 +99,7 @@ class Course:
         self.refusal = None
         if mover.key in self._moving:
             return False
-        if not self.yard.fits(to, mover.takes) or not self._floors.bears(mover):
+        if not self.capacity.fits(to, mover.takes) or not self._floors.bears(mover):
             return False
         begun = self._rules.begun
         if not self._rules.begin(mover, source, to):
@@ -109,7 +109,7 @@ class Course:
             self._rules.rewind(begun)
             return False
         self._floors.begin(mover)
-        self.yard.take(to, mover.takes)
+        self.capacity.take(to, mover.takes)
         self._begun.append((mover, to))
         self._moving.add(mover.key)
         return True
@@ -127,7 +127,7 @@ class Course:
                 gone.update(mover.key for mover in those if self._goes(mover))
         for to in asked:
             left = [mover for mover in self.waiting.get(to, ()) if mover.key not in gone]
-            if any(self.yard.fits(to, mover.takes) for mover in left):
+            if any(self.capacity.fits(to, mover.takes) for mover in left):
                 self._watched.add(to)
             else:
                 self._watched.discard(to)
@@ -160,7 +160,7 @@ class Course:
                 del self.rolls[workload]
                 continue
             for mover, to in self._begun[begun:]:
-                self.yard.give(to, mover.takes)
+                self.capacity.give(to, mover.takes)
                 self._moving.discard(mover.key)
             del self._begun[begun:]
             self._rules.rewind(rules)
@@ -177,17 +177,17 @@ class Course:
             return True
 
         def room(name: str) -> int:
-            return self.yard.times(name, requests, len(movers)) if self.yard.admits(name, pod) else 0
+            return self.capacity.times(name, requests, len(movers)) if self.capacity.admits(name, pod) else 0
 
         copies = [mover.pod for mover in movers]
-        return why_stuck(self._cluster, copies, tuple(self.yard.grounds.values()), room) is None
+        return why_stuck(self._cluster, copies, tuple(self.capacity.specs.values()), room) is None
 
     def end_wave(self) -> None:
         """Old copies are gone, and what they held is free."""
         for mover, to in self._begun:
             source = self.where[mover.key]
             if source is not None:
-                self.yard.give(source, mover.leaves if source == mover.source else mover.takes)
+                self.capacity.give(source, mover.leaves if source == mover.source else mover.takes)
                 self._fresh.add(source)
             if source in self._left:
                 self._left[source] -= 1
@@ -211,19 +211,19 @@ class Course:
         """Whether a node is being deleted that is an empty domain as long as it is there."""
         return self._rules.clearing
 
-    def welcome(self, ground: Ground) -> bool:
+    def welcome(self, spec: NodeSpec) -> bool:
         """A node is added for a while, if it can be now.
 
         Where it changes what a rule counts, it is booted in a wave without moves.
         """
-        if not self._rules.add(ground):
+        if not self._rules.add(spec):
             return True
         if self._begun:
-            self._rules.drop(ground)
+            self._rules.drop(spec)
             return False
         self.wave += 1
         return True
 
-    def dismiss(self, ground: Ground) -> None:
+    def dismiss(self, spec: NodeSpec) -> None:
         """The node that was added last is of no use."""
-        self._rules.drop(ground)
+        self._rules.drop(spec)

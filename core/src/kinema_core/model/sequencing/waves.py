@@ -31,11 +31,11 @@ import msgspec
 from kinema_core.events import Offer, Plan, PlanNode, PlanStep
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions, mobility
-from kinema_core.model.sequencing.budgets import Floors
-from kinema_core.model.sequencing.capacity import Yard
+from kinema_core.model.sequencing.budgets import Budgets
+from kinema_core.model.sequencing.capacity import Capacity
 from kinema_core.model.sequencing.movers import Mover, emptied, movers_of
-from kinema_core.model.sequencing.staging import Detours
-from kinema_core.model.sequencing.wave_builder import Course
+from kinema_core.model.sequencing.staging import IntermediateStops
+from kinema_core.model.sequencing.wave_builder import WaveBuilder
 
 _DEFAULTS: Final = MobilityOptions()
 _RANK: Final = {"boot": 0, "delete": 1, "move": 2}
@@ -83,14 +83,14 @@ def order_transition(
     unplaced = frozenset(item.pod for item in plan.unplaced)
 
     def attempt(hopeless: Collection[str]) -> tuple[Transition, tuple[str, ...]]:
-        yard = Yard(plan, cluster, sold, facts, options)
-        course = Course(cluster, movers, yard, emptied=left, floors=Floors(cluster, unplaced))
-        stalled = _run(course, Detours(course, movers, hopeless), over)
-        if not course.over:
-            return Transition((), (), stuck=_waiting(course)), stalled
-        steps = [*course.steps, *_boots(plan, yard, course.steps), *_deletes(left, movers, course.steps)]
+        capacity = Capacity(plan, cluster, sold, facts, options)
+        builder = WaveBuilder(cluster, movers, capacity, emptied=left, budgets=Budgets(cluster, unplaced))
+        stalled = _run(builder, IntermediateStops(builder, movers, hopeless), over)
+        if not builder.over:
+            return Transition((), (), stuck=_waiting(builder)), stalled
+        steps = [*builder.steps, *_boots(plan, capacity, builder.steps), *_deletes(left, movers, builder.steps)]
         steps.sort(key=lambda step: (step.wave, _RANK[step.action], step.node, step.pod))
-        return Transition(tuple(steps), tuple(yard.temporary)), stalled
+        return Transition(tuple(steps), tuple(capacity.temporary)), stalled
 
     found, stalled = attempt(())
     if found.stuck or not stalled or over():
@@ -100,18 +100,18 @@ def order_transition(
     return min(found, sooner, key=_effort)
 
 
-def _run(course: Course, detours: Detours, over: Callable[[], bool]) -> tuple[str, ...]:
+def _run(builder: WaveBuilder, stops: IntermediateStops, over: Callable[[], bool]) -> tuple[str, ...]:
     """Move until everybody is in place or nobody can; gives those who waited when, for the first time, nobody could."""
     stalled: tuple[str, ...] = ()
-    while not course.over and not over():
-        moved = course.go()
+    while not builder.over and not over():
+        moved = builder.go()
         if moved:
-            detours.foresee()
-        elif not course.roll() and not course.clearing:
-            stalled = stalled or _waiting(course)
-            if not detours.take():
+            stops.foresee()
+        elif not builder.roll() and not builder.clearing:
+            stalled = stalled or _waiting(builder)
+            if not stops.take():
                 break
-        course.end_wave()
+        builder.end_wave()
     return stalled
 
 
@@ -125,15 +125,15 @@ def with_steps(plan: Plan, transition: Transition) -> Plan:
     return msgspec.structs.replace(plan, steps=transition.steps, temporary=transition.temporary)
 
 
-def _waiting(course: Course) -> tuple[str, ...]:
-    groups = (*course.waiting.values(), *course.rolls.values())
+def _waiting(builder: WaveBuilder) -> tuple[str, ...]:
+    groups = (*builder.waiting.values(), *builder.rolls.values())
     return tuple(sorted(mover.key for movers in groups for mover in movers))
 
 
-def _boots(plan: Plan, yard: Yard, moves: list[PlanStep]) -> list[PlanStep]:
+def _boots(plan: Plan, capacity: Capacity, moves: list[PlanStep]) -> list[PlanStep]:
     """Boots and the deletions of temporary nodes."""
     steps = [PlanStep(wave=0, action="boot", node=node.name) for node in plan.nodes if node.action == "boot"]
-    rented = {node.name for node in yard.temporary}
+    rented = {node.name for node in capacity.temporary}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     where: dict[str, str] = {}

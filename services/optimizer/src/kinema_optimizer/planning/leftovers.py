@@ -14,8 +14,8 @@ from datetime import datetime
 import msgspec
 
 from kinema_core.events import Cost, Offer, Placement, Plan, PlanNode, Pod, Unplaced
-from kinema_core.model.checker.free_places import Vacancies, Vacancy
-from kinema_core.model.checker.view import MICRO, View, expected_requests, view_of
+from kinema_core.model.checker.free_places import FreePlace, FreePlaces
+from kinema_core.model.checker.view import MICRO, PlanView, expected_requests, view_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
 
@@ -35,7 +35,7 @@ def with_leftovers(
     waiting = [pod for pod in waiting if pod.node is None]
     if not waiting:
         return plan
-    vacancies = Vacancies(view)
+    vacancies = FreePlaces(view)
     waiting.sort(key=_precedence)
     seated = _all_seated(vacancies, waiting)
     found = {pod.key for pod, _ in seated}
@@ -46,7 +46,7 @@ def with_leftovers(
     return _with_seats(plan, seated, ousted) if seated else plan
 
 
-def _resized(view: View, pod: Pod) -> Pod:
+def _resized(view: PlanView, pod: Pod) -> Pod:
     """Return the pod with the requests that its workload has after the plan."""
     resize = view.resized.get(view.workload_key(pod) or "") if view.resized else None
     return msgspec.structs.replace(pod, requests=expected_requests(pod, resize))
@@ -56,9 +56,9 @@ def _precedence(pod: Pod) -> tuple[int, str]:
     return -pod.priority, pod.key
 
 
-def _all_seated(vacancies: Vacancies, waiting: Sequence[Pod]) -> list[tuple[Pod, Vacancy]]:
+def _all_seated(vacancies: FreePlaces, waiting: Sequence[Pod]) -> list[tuple[Pod, FreePlace]]:
     """Who finds a place, tried until nobody does any more: company, or a new node, may be what others lacked."""
-    seated: list[tuple[Pod, Vacancy]] = []
+    seated: list[tuple[Pod, FreePlace]] = []
     while more := _seated(vacancies, waiting):
         seated += more
         taken = {pod.key for pod, _ in more}
@@ -66,13 +66,15 @@ def _all_seated(vacancies: Vacancies, waiting: Sequence[Pod]) -> list[tuple[Pod,
     return seated
 
 
-def _swapped(vacancies: Vacancies, view: View, waiting: Sequence[Pod]) -> tuple[list[tuple[Pod, Vacancy]], list[Pod]]:
+def _swapped(
+    vacancies: FreePlaces, view: PlanView, waiting: Sequence[Pod]
+) -> tuple[list[tuple[Pod, FreePlace]], list[Pod]]:
     """Who takes the place of less important pending pods, and these."""
     placed: dict[str, list[Pod]] = {}
     for seat in view.seats:
         if seat.pod.node is None:
             placed.setdefault(seat.to, []).append(seat.pod)
-    seated: list[tuple[Pod, Vacancy]] = []
+    seated: list[tuple[Pod, FreePlace]] = []
     ousted: list[Pod] = []
     hopeless: set[tuple[object, ...]] = set()
     for pod in waiting if placed else ():
@@ -99,9 +101,9 @@ def _lesser(placed: Mapping[str, Sequence[Pod]], pod: Pod) -> Mapping[str, Seque
     }
 
 
-def _seated(vacancies: Vacancies, waiting: Sequence[Pod]) -> list[tuple[Pod, Vacancy]]:
+def _seated(vacancies: FreePlaces, waiting: Sequence[Pod]) -> list[tuple[Pod, FreePlace]]:
     """Who finds a place when each is tried once; equal pods are not tried again after one of them found none."""
-    found: list[tuple[Pod, Vacancy]] = []
+    found: list[tuple[Pod, FreePlace]] = []
     hopeless: set[tuple[object, ...]] = set()
     for pod in waiting:
         kind = (pod.namespace, pod.labels, pod.rules, pod.requests, pod.annotations, pod.owner)
@@ -114,7 +116,7 @@ def _seated(vacancies: Vacancies, waiting: Sequence[Pod]) -> list[tuple[Pod, Vac
     return found
 
 
-def _with_seats(plan: Plan, seated: Sequence[tuple[Pod, Vacancy]], ousted: Sequence[Pod]) -> Plan:
+def _with_seats(plan: Plan, seated: Sequence[tuple[Pod, FreePlace]], ousted: Sequence[Pod]) -> Plan:
     fresh = [_boot(found, offer) for _, found in seated if (offer := found.offer) is not None]
     gone, found = {pod.key for pod in ousted}, {pod.key for pod, _ in seated}
     placements = [item for item in plan.placements if item.pod not in gone]
@@ -142,7 +144,7 @@ def _kept(node: PlanNode) -> PlanNode:
     return msgspec.structs.replace(node, action="keep")
 
 
-def _boot(found: Vacancy, offer: Offer) -> PlanNode:
+def _boot(found: FreePlace, offer: Offer) -> PlanNode:
     return PlanNode(
         name=found.site.name,
         machine_type=offer.machine_type,

@@ -21,9 +21,9 @@ import numpy as np
 
 from kinema_core.events import Offer, PlacementRules, Pod
 from kinema_core.model.catalog import new_node_labels
-from kinema_core.model.checker.rules import Group, Spot, World, group_of
 from kinema_core.model.match import parse_taints
 from kinema_core.model.neighbours import Scope, domain, pod_index, selects, term_scope
+from kinema_core.model.pod_locations import Group, PodLocations, Spot, group_of
 from kinema_core.model.preferences import UNWEIGHTED, unmet
 from kinema_optimizer.planning.naming import Outcome, new_names, without_moves
 from kinema_optimizer.problem.arrays import Flags, Ints
@@ -59,7 +59,7 @@ class _Wish(NamedTuple):
 class Company:
     """Who is with whom, for pods that mind."""
 
-    def __init__(self, world: World, names: Sequence[str], pods: Iterable[Pod]) -> None:
+    def __init__(self, world: PodLocations, names: Sequence[str], pods: Iterable[Pod]) -> None:
         """`names` are the nodes in the order of all arrays; those that `world` does not know are in no domain."""
         self._world = world
         self._names = names
@@ -180,7 +180,7 @@ def points_given_up(problem: Compiled, outcome: Outcome) -> int:
     return sum(one.weight for pod in asking for one in unmet(after, pod))
 
 
-def _after(problem: Compiled, outcome: Outcome) -> World:
+def _after(problem: Compiled, outcome: Outcome) -> PodLocations:
     """Where everybody would be."""
     cluster = problem.question.cluster
     live = [(node.name, Spot(node.labels, node.taints)) for node in cluster.nodes]
@@ -190,7 +190,7 @@ def _after(problem: Compiled, outcome: Outcome) -> World:
         nodes[name] = Spot(new_node_labels(alike[0], name), parse_taints(alike[0].taints))
     pods = cluster.pods_by_key.items()
     where = {key: pod.node for key, pod in pods if pod.node in nodes and not pod.terminating}
-    return World(cluster, nodes, {**where, **outcome.targets}, gone)
+    return PodLocations(cluster, nodes, {**where, **outcome.targets}, gone)
 
 
 def _movers(problem: Compiled) -> Iterator[Mover]:

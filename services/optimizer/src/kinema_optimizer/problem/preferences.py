@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kinema_core.events import PlacementRules, Pod, PreferredNodeTerm, Toleration
-from kinema_core.model.checker.rules import Spot
+from kinema_core.model.pod_locations import Spot
 from kinema_core.model.preferences import has_preferences, shunned, unmet_on_node
 from kinema_optimizer.problem.admission import NEW_NODE, Site
 from kinema_optimizer.problem.arrays import Ints
