@@ -15,7 +15,7 @@ from tests.support.builders import (
     pod,
 )
 
-from kinema_core.model.checker.check import check_transition
+from kinema_core.model.checker.check import check_plan
 
 
 def test_a_forecast_resizes_every_pod_of_its_workload() -> None:
@@ -26,7 +26,7 @@ def test_a_forecast_resizes_every_pod_of_its_workload() -> None:
     assert {one.strategy for one in found.placements if one.pod.startswith("shop/web")} == {"rolling"}
     assert {one.requests["cpu"] for one in found.placements if one.pod.startswith("shop/web")} == {600}
     assert found.cost.after == 0.085
-    assert check_transition(found, state, offers(), NOW) == ()
+    assert check_plan(found, state, offers(), NOW, ordered=True) == ()
 
 
 def test_old_copies_keep_their_room_until_the_new_ones_are_there() -> None:
@@ -34,7 +34,7 @@ def test_old_copies_keep_their_room_until_the_new_ones_are_there() -> None:
     state = cluster(node("n1"), pod("bare", node="n1", cpu=500), deployed("web", ["n1"] * 3, cpu=1000))
     found = plan(state, forecasts=(forecast("web", cpu=1000, after=1100),))
     assert actions(found)["n1"] == "keep"
-    assert check_transition(found, state, offers(), NOW) == ()
+    assert check_plan(found, state, offers(), NOW, ordered=True) == ()
     assert {one.to for one in found.placements if one.pod.startswith("shop/web")} != {"n1"}
 
 
