@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from kinema_cli.report.audit import ReadyPoint, audit
 from kinema_cli.report.data import (
-    Blocked,
     EventRow,
     Headline,
     Load,
@@ -17,6 +16,7 @@ from kinema_cli.report.data import (
     PodSpan,
     Replicas,
     ReportData,
+    Rule,
     Sample,
 )
 
@@ -160,6 +160,8 @@ def fake_run() -> ReportData:
             EventRow(40, "decider", "plan-accepted", "saves 57 %, drift 0.0 %"),
             EventRow(250, "rescheduler", "execution-completed", "31 moves, 3 nodes booted, 10 deleted"),
         ),
-        blocked=(Blocked("bare-pod", "boutique/debug has no controller", pods=1, nodes=1, alone=1, usd_per_hour=0.1),),
+        rules=(
+            Rule("bare-pod", "boutique/debug has no controller", pods=1, nodes=1, alone=1, usd_alone=0.1, saves=0.05),
+        ),
         facts=(("method", "class-aggregated model, HiGHS"), ("solve", "0.8 s, seed 0"), ("plan", "demo-7/optimizer/0")),
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.plan_bench import Bench, meta, pod, spread, text
 
-NAMED = "which others in it name; pods that depend on one stay, or get no place"
+NAMED = "to which others in it refer; pods that depend on one are not moved"
 
 
 def claim(**spec: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def test_kind_that_a_claim_leads_to_is_missed_by_name(
     waits["spec"]["volumes"] = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
     bench.snapshot.write_bytes(text([*spread(), waits, *there]))
     result = bench.run("-o", "json")
-    assert f"none in the file: {absent}, {NAMED}\n" in result.stderr
+    assert f"the snapshot contains no {absent}, {NAMED}\n" in result.stderr
     (unplaced,) = json.loads(result.stdout)["unplaced"]
     assert unplaced["reason"] == reason
     bench.snapshot.write_bytes(text(spread()))

@@ -82,7 +82,7 @@ def levels(found: dict[str, Finding]) -> dict[str, str]:
 
 
 async def test_where_all_is_well(world: World) -> None:
-    """Version, clock, rights, sources, provider, prices and neighbours each get a line, and none asks for anything."""
+    """Version, clock, rights, sources, provider, prices and autoscalers each get a line without advice."""
     found = await world.findings()
     assert levels(found) == {}
     assert list(found) == [
@@ -90,17 +90,17 @@ async def test_where_all_is_well(world: World) -> None:
         "clock",
         "rights of observer",
         "rights of rescheduler",
-        "usage",
+        "metrics-server",
         "recommendations",
-        "steering",
+        "placement policy",
         "provider",
         "prices",
         "price date",
-        "neighbours",
+        "other autoscalers",
     ]
-    assert all(finding.do == "" for finding in found.values())
-    assert found["prices"].said == "known for each of 3 nodes (1 machine type)"
-    assert found["usage"].said.startswith("metrics.k8s.io has figures of 5 pods")
+    assert all(finding.remediation == "" for finding in found.values())
+    assert found["prices"].message == "known for each of 3 nodes (1 machine type)"
+    assert found["metrics-server"].message.startswith("metrics.k8s.io has usage of 5 pods")
 
 
 def deny(monkeypatch: pytest.MonkeyPatch, denied: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
@@ -132,17 +132,17 @@ async def test_missing_rights_are_named(denying: list[dict[str, Any]], world: Wo
         ("rights of rescheduler", "fail"),
         ("rights of rescheduler", "warn"),
     ]
-    assert "may not watch pods" in said[0].said
-    assert "may not create pods/eviction" in said[1].said
-    assert "patch horizontalpodautoscalers.autoscaling; without: autoscalers may take a surge back" in said[2].said
-    assert said[1].do == "kinema rbac --provider delegate | kubectl apply -f -"
+    assert "missing right to watch pods" in said[0].message
+    assert "missing right to create pods/eviction" in said[1].message
+    assert "patch horizontalpodautoscalers.autoscaling; without: autoscalers may take a surge back" in said[2].message
+    assert said[1].remediation == "kinema rbac --provider delegate | kubectl apply -f -"
     assert {item["kind"] for item in denying} == {"SelfSubjectAccessReview"}
 
 
 async def test_rights_of_accounts(denying: list[dict[str, Any]], world: World) -> None:
     """With a namespace, the services' own accounts there are asked about, each about its own rights only."""
     found = await world.findings(accounts="ops")
-    assert found["rights of observer"].do == "kinema rbac --provider delegate -n ops | kubectl apply -f -"
+    assert found["rights of observer"].remediation == "kinema rbac --provider delegate -n ops | kubectl apply -f -"
     assert {item["kind"] for item in denying} == {"SubjectAccessReview"}
     users = {(item["spec"]["user"], item["spec"]["resourceAttributes"]["verb"]) for item in denying}
     assert ("system:serviceaccount:ops:kinema-rescheduler", "patch") in users
@@ -152,10 +152,10 @@ async def test_rights_of_accounts(denying: list[dict[str, Any]], world: World) -
 async def test_advice_where_no_provider_is_named(denying: list[dict[str, Any]], world: World) -> None:
     """Rights are those that `kinema rbac` gives without one, as the advice says; that prices are passed over too."""
     found = await world.findings(provider=None)
-    assert found["rights of observer"].do == "kinema rbac | kubectl apply -f -"
+    assert found["rights of observer"].remediation == "kinema rbac | kubectl apply -f -"
     assert {item["spec"]["resourceAttributes"]["resource"] for item in denying} >= {"nodes", "pods"}
     assert "prices" not in found
-    assert (found["provider"].level, "--provider" in found["provider"].do) == ("ok", True)
+    assert (found["provider"].level, "--provider" in found["provider"].remediation) == ("ok", True)
 
 
 @pytest.mark.parametrize(("runs", "level"), [(True, "warn"), (False, "ok")])
@@ -169,7 +169,7 @@ async def test_metrics_of_no_pod(runs: bool, level: str, world: World, monkeypat
     if not runs:
         for item in world.sim.store.sorted(POD):
             world.sim.store.replace(POD, {**item, "status": {**item["status"], "phase": "Pending"}})
-    assert (await world.findings())["usage"].level == level
+    assert (await world.findings())["metrics-server"].level == level
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(-600.0, "warn"), (0.0, "ok"), (3.0, "ok"), (9.0, "warn")])
@@ -197,9 +197,9 @@ async def test_versions(minor: str, level: str, world: World, monkeypatch: pytes
 async def test_without_usage(status: int, world: World) -> None:
     """Whatever keeps the metrics API from answering, Kinema works without it, and that is said."""
     await world.fault(type="api", method="GET", path="/apis/metrics.k8s.io/", status=status, count=99)
-    found = (await world.findings())["usage"]
+    found = (await world.findings())["metrics-server"]
     assert found.level == "warn"
-    assert "requests stay as they are" in found.said
+    assert "requests are not changed" in found.message
 
 
 async def test_server_out_of_reach(world: World, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ async def test_server_out_of_reach(world: World, tmp_path: Path) -> None:
     unknown = await examine(world.subject)
     for found in (away, nowhere, unknown):
         assert [(item.check, item.level) for item in found] == [("kubernetes", "fail")]
-        assert found[0].do
+        assert found[0].remediation
 
 
 async def test_a_provider_with_prices_of_its_own(world: World) -> None:
@@ -248,19 +248,19 @@ async def test_machines_without_a_price(world: World) -> None:
     world.catalog.write_text(HEADER + "n1-standard-1,1,4,0.05\n")
     found = (await world.findings())["prices"]
     assert found.level == "fail"
-    assert "tiny-1" in found.said
-    assert found.do == "complete prices.csv"
+    assert "tiny-1" in found.message
+    assert found.remediation == "complete prices.csv"
 
 
 async def test_price_lists_that_are_old_or_damaged(world: World) -> None:
     """Prices of more than a month ago are called old; a list that cannot be read fails with line and column."""
     seconds = world.catalog.stat().st_mtime - 40 * 86400
     os.utime(world.catalog, (seconds, seconds))
-    assert "40 days ago" in (await world.findings())["price date"].said
+    assert "40 days ago" in (await world.findings())["price date"].message
     world.catalog.write_text(HEADER + "e2-standard-2,two,8,0.09\n")
     found = (await world.findings())["provider"]
     assert found.level == "fail"
-    assert "vcpus" in found.said
+    assert "vcpus" in found.message
 
 
 @pytest.mark.parametrize(
@@ -276,13 +276,13 @@ async def test_price_lists_that_are_old_or_damaged(world: World) -> None:
 )
 def test_neighbours(node: Node, who: str) -> None:
     """Another autoscaler's marks are told, unless it is the one that boots and deletes for us."""
-    from kinema_cli.doctor.prices import neighbours  # noqa: PLC0415 - the name is a check's here
+    from kinema_cli.doctor.prices import other_autoscalers  # noqa: PLC0415 - the name is a check's here
 
-    (beside,) = neighbours([node], "kwok")
-    (with_us,) = neighbours([node], "delegate")
+    (beside,) = other_autoscalers([node], "kwok")
+    (with_us,) = other_autoscalers([node], "delegate")
     assert (beside.level, with_us.level) == ("warn", "ok")
-    assert who in beside.said
-    assert "delegate" in beside.do
+    assert who in beside.message
+    assert "delegate" in beside.remediation
 
 
 async def test_cluster_without_nodes(world: World) -> None:
@@ -303,6 +303,6 @@ def test_exit_code_and_json(level: str, code: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(run, "examine", found)
     assert doctor_command.run_doctor(Subject(kubeconfig="k"), Format.JSON) == code
     told = json.loads(capsys.readouterr().out)["findings"]
-    assert told[1] == {"check": "prices", "level": level, "said": "some", "do": "more"}
+    assert told[1] == {"check": "prices", "level": level, "message": "some", "remediation": "more"}
     assert doctor_command.run_doctor(Subject(kubeconfig="k"), Format.TABLE) == code
     assert "some → more" in capsys.readouterr().out

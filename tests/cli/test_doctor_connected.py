@@ -24,7 +24,7 @@ async def test_nothing_listens() -> None:
     """Without a broker there is one finding, which says what to start."""
     (found,) = await broker(settings_for(f"nats://127.0.0.1:{free_port()}", "c1"))
     assert (found.check, found.level) == ("broker", "fail")
-    assert "start nats-server" in found.do
+    assert "start nats-server" in found.remediation
 
 
 async def test_broker_from_nothing_to_all_well(tmp_path: Path) -> None:
@@ -37,14 +37,14 @@ async def test_broker_from_nothing_to_all_well(tmp_path: Path) -> None:
 
     try:
         (wrong,) = await broker(user("operator", "guess"))
-        assert "password" in wrong.do
+        assert "password" in wrong.remediation
         (empty,) = await broker(user("operator"))
-        assert "stream KINEMA_STATE" in empty.said
-        assert "kinema setup" in empty.do
+        assert "stream KINEMA_STATE" in empty.message
+        assert "kinema setup" in empty.remediation
         await setup(user("admin"), Layout(clusters=("other",)))
         (half,) = await broker(user("operator"))
-        assert half.said.count("consumer") == 3
-        assert "stream" not in half.said
+        assert half.message.count("consumer") == 3
+        assert "stream" not in half.message
         await setup(user("admin"), Layout(clusters=("c1",)))
         good, silent = await broker(user("operator"))
         assert (good.level, silent.level) == ("ok", "warn")
@@ -53,6 +53,6 @@ async def test_broker_from_nothing_to_all_well(tmp_path: Path) -> None:
         await bus.close()
         _, old = await broker(user("operator"))
         assert old.level == "warn"
-        assert "version 1" in old.said
+        assert "version 1" in old.message
     finally:
         server.stop()

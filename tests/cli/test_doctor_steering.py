@@ -72,7 +72,7 @@ async def world(tmp_path: Path) -> AsyncIterator[SimWorld]:
 async def told(world: SimWorld, *, context: str = "kinema-sim") -> Finding:
     """The one line about steering."""
     found = await examine(Subject(kubeconfig=str(world.kubeconfig), context=context))
-    (finding,) = (finding for finding in found if finding.check == "steering")
+    (finding,) = (finding for finding in found if finding.check == "placement policy")
     return finding
 
 
@@ -82,11 +82,17 @@ async def test_what_setup_installs_is_found(version: str, policies: Policies, wo
     policies.version = version
     before = await told(world)
     assert before.level == "warn"
-    assert before.said.startswith("not installed: admission policy and binding; without, new pods land where they land")
-    assert before.do == f"kinema setup --kubeconfig {world.kubeconfig} --context kinema-sim"
-    assert await steer(Steering(world.kubeconfig, on=True)) == "steering: installed"
+    assert before.message.startswith(
+        "not installed: admission policy and binding; more new pods land elsewhere than planned"
+    )
+    assert before.remediation == f"kinema setup --kubeconfig {world.kubeconfig} --context kinema-sim"
+    assert await steer(Steering(world.kubeconfig, on=True)) == "placement policy: installed"
     after = await told(world)
-    assert (after.level, after.said, after.do) == ("ok", f"the admission policy is installed ({version})", "")
+    assert (after.level, after.message, after.remediation) == (
+        "ok",
+        f"the admission policy is installed ({version})",
+        "",
+    )
 
 
 async def test_a_policy_that_comes_back_may_be_idle(policies: Policies, world: SimWorld) -> None:
@@ -97,8 +103,8 @@ async def test_a_policy_that_comes_back_may_be_idle(policies: Policies, world: S
     await api.create("/api/v1/namespaces/kube-system/configmaps", body)
     await api.close()
     said = await steer(Steering(world.kubeconfig, on=True))
-    assert said.startswith("steering: installed, anew: if somebody has removed it since the API server started, it")
-    assert await steer(Steering(world.kubeconfig, on=True)) == "steering: installed"
+    assert said.startswith("placement policy: installed again; if it was removed after the API server started, it")
+    assert await steer(Steering(world.kubeconfig, on=True)) == "placement policy: installed"
 
 
 async def test_a_policy_that_nothing_puts_into_force(policies: Policies, world: SimWorld) -> None:
@@ -107,15 +113,15 @@ async def test_a_policy_that_nothing_puts_into_force(policies: Policies, world: 
     (binding,) = (path for path in policies.objects if "bindings" in path)
     del policies.objects[binding]
     found = await told(world, context="")
-    assert (found.level, found.do) == ("warn", f"kinema setup --kubeconfig {world.kubeconfig}")
-    assert found.said.startswith("not installed: admission binding; ")
+    assert (found.level, found.remediation) == ("warn", f"kinema setup --kubeconfig {world.kubeconfig}")
+    assert found.message.startswith("not installed: admission binding; ")
 
 
 async def test_a_server_without_such_policies(world: SimWorld) -> None:
     """Nothing can be installed there, and nothing is advised."""
     found = await told(world)
-    assert (found.level, found.do) == ("ok", "")
-    assert found.said.startswith("this Kubernetes has no mutating admission policies (1.36 has)")
+    assert (found.level, found.remediation) == ("ok", "")
+    assert found.message.startswith("this Kubernetes has no mutating admission policies (1.36 has)")
 
 
 async def test_who_may_not_look_is_told_the_right(policies: Policies, world: SimWorld) -> None:
@@ -123,9 +129,9 @@ async def test_who_may_not_look_is_told_the_right(policies: Policies, world: Sim
     policies.denied = "kinema-steering"
     found = await told(world)
     assert found.level == "warn"
-    assert found.said.startswith("it is unknown whether the admission policy is installed: ")
+    assert found.message.startswith("it is unknown whether the admission policy is installed: ")
     for plural in ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"):
-        assert f"get {plural}.admissionregistration.k8s.io kinema-steering" in found.do
+        assert f"get {plural}.admissionregistration.k8s.io kinema-steering" in found.remediation
 
 
 @pytest.mark.usefixtures("policies")

@@ -14,8 +14,8 @@ from tests.support.builders import NOW, cluster, deployed, deployment, node, off
 from tests.support.plans import plan_for
 
 from kinema_cli.report.protocol import step_in_a_line
-from kinema_cli.status.command import status_tables
-from kinema_cli.status.execution import QUIET_SECONDS, Steps, waits_for
+from kinema_cli.status.command import status_table
+from kinema_cli.status.execution import QUIET_SECONDS, Steps, blocked_on
 from kinema_cli.status.pipeline import read_status
 from kinema_core.events import (
     AbortRequested,
@@ -62,7 +62,7 @@ async def shown(told: Told, now: datetime = LATER) -> str:
     """The table, ten minutes later unless told otherwise, without its frame."""
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(status_tables(await told.status(now)))
+        console.print(status_table(await told.status(now)))
     return capture.get()
 
 
@@ -72,12 +72,12 @@ async def test_a_pod_that_fits_nowhere_is_named() -> None:
     await told.say(ClusterSnapshot(version=8, objects=(node("n1"), *web(pods=2, pending="web-1-new"))))
     found = (await told.status(LATER)).execution
     assert found is not None
-    assert found.quiet_since == NOW + timedelta(seconds=5)
-    (waits,) = found.waits_for
+    assert found.last_progress_time == NOW + timedelta(seconds=5)
+    (waits,) = found.blocked_on
     assert waits.startswith("pod shop/web-1-new is Pending: kube-scheduler finds no node for it")
     text = await shown(told)
-    assert "no step began or ended for 10 min, since 2026-03-02 12:00:05" in text
-    assert "waits, most probably: pod shop/web-1-new is Pending" in text
+    assert "no step began or ended for 10min, since 2026-03-02 12:00:05" in text
+    assert "probably blocked on: pod shop/web-1-new is Pending" in text
 
 
 async def test_an_execution_that_goes_on_is_not_said_to_wait() -> None:
@@ -86,7 +86,7 @@ async def test_an_execution_that_goes_on_is_not_said_to_wait() -> None:
     await told.say(ClusterSnapshot(version=8, objects=web(pods=2, pending="web-1-new")))
     found = (await told.status(NOW + timedelta(seconds=6 + QUIET_SECONDS - 1))).execution
     assert found is not None
-    assert found.waits_for == ()
+    assert found.blocked_on == ()
 
 
 async def test_an_execution_without_a_step_says_at_once_what_for() -> None:
@@ -95,23 +95,23 @@ async def test_an_execution_without_a_step_says_at_once_what_for() -> None:
     await told.say(ClusterSnapshot(version=8, objects=web(pods=2, pending="web-1-new")))
     soon = NOW + timedelta(seconds=5 + QUIET_SECONDS - 1)
     text = await shown(told, soon)
-    assert "waits, most probably: pod shop/web-1-new is Pending" in text
+    assert "probably blocked on: pod shop/web-1-new is Pending" in text
     assert "no step began" not in text
     await told.say(ClusterSnapshot(version=9, objects=web()))
-    assert "waits, most probably: the observed state does not show yet what was done" in await shown(told, soon)
+    assert "probably blocked on: the observed state does not show the last step yet" in await shown(told, soon)
 
 
 async def test_what_the_state_does_not_tell() -> None:
     """Where all that is known is as it should be, the way to the rescheduler's own word is shown."""
     told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7), intended(UP), done(UP))
     await told.say(ClusterSnapshot(version=8, objects=web()))
-    assert "the state does not tell what for: see the rescheduler's /readyz and log" in await shown(told)
+    assert "unknown; see the rescheduler's /readyz and log" in await shown(told)
 
 
 async def test_a_state_that_is_lost_is_what_is_waited_for() -> None:
     """Without a state nothing is decided, and that is said."""
     told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7))
-    assert "a state to decide on: the newest state cannot be had" in await shown(told)
+    assert "a state of the cluster: the newest state cannot be had" in await shown(told)
 
 
 BOOT = Step(id="boot/n9", kind="boot", target="n9")
@@ -126,24 +126,24 @@ ROLL = Step(id=f"roll/{WEB}/1", kind="roll", target=WEB)
 @pytest.mark.parametrize(
     ("known", "objects", "said"),
     [
-        (steps(done(BOOT), of=(BOOT,)), (), ["node n9 has not registered since it was booted"]),
+        (steps(done(BOOT), of=(BOOT,)), (), ["node n9 was launched and has not registered"]),
         (
             steps(done(BOOT, node="x"), of=(BOOT,)),
             (node("x", ready=False),),
-            ["node x is not Ready since it was booted"],
+            ["node x was launched and is not Ready"],
         ),
         (steps(done(BOOT), of=(BOOT, MARK)), (), []),
         (steps(of=(BOOT,)), (), []),
         (
             steps(done(ROLL), of=(ROLL,)),
             web(paused=True),
-            [f"{WEB} is paused: none of its pods is replaced before `kubectl -n shop rollout resume deployment/web`"],
+            [f"{WEB} is paused; its pods are replaced after `kubectl -n shop rollout resume deployment/web`"],
         ),
         (steps(done(ROLL), of=(ROLL, FINISH)), web(paused=True), []),
         (
             steps(done(UP), of=(UP,)),
             web(pods=2, refused="exceeded quota: q"),
-            [f"{WEB}: its controller may create no more pods: exceeded quota: q"],
+            [f"{WEB}: its controller cannot create pods: exceeded quota: q"],
         ),
         (steps(done(UP), of=(UP,)), web(pods=2), [f"{WEB} has 2 of 3 pods"]),
         (
@@ -151,7 +151,7 @@ ROLL = Step(id=f"roll/{WEB}/1", kind="roll", target=WEB)
             (stateful_set("db"), pod("db-0", node="n2", ready=False, owner=stateful_set("db"))),
             ["pod shop/db-0 on node n2 is not Ready"],
         ),
-        (steps(done(DELETE), of=(DELETE,)), (node("n1"),), ["node n1 was deleted and is still there"]),
+        (steps(done(DELETE), of=(DELETE,)), (node("n1"),), ["node n1 was deleted and still exists"]),
         (
             steps(done(MARK), of=(MARK,)),
             (node("n1"), pod("old", node="n1", terminating=True)),
@@ -161,7 +161,7 @@ ROLL = Step(id=f"roll/{WEB}/1", kind="roll", target=WEB)
 )
 def test_what_is_not_as_it_has_to_be(known: Steps, objects: tuple[ClusterObject, ...], said: list[str]) -> None:
     """Nodes, workloads and pods of the plan that hold it up, and none that does not."""
-    assert list(waits_for(known, None, cluster(*objects))) == said
+    assert list(blocked_on(known, None, cluster(*objects))) == said
 
 
 def test_a_workload_that_was_not_begun_counts_by_its_planned_moves() -> None:
@@ -173,7 +173,7 @@ def test_a_workload_that_was_not_begun_counts_by_its_planned_moves() -> None:
         place = Placement(
             pod="shop/db-0", uid="uid-pod-shop-db-0", source="n2", to="n1", strategy=strategy, requests=FrozenMap({})
         )
-        return waits_for(steps(of=()), msgspec.structs.replace(PLAN, placements=(place,)), held)
+        return blocked_on(steps(of=()), msgspec.structs.replace(PLAN, placements=(place,)), held)
 
     assert planned("evict") == ("pod shop/db-0 on node n2 is not Ready",)
     assert planned("stay") == ()
@@ -186,12 +186,10 @@ def test_a_node_that_takes_no_pods_is_named() -> None:
 
     def said(*, unschedulable: bool = False, ready: bool = True) -> tuple[str, ...]:
         to = node("n1", unschedulable=unschedulable, ready=ready)
-        return waits_for(steps(of=()), plan, cluster(to, node("n2", ready=False)))
+        return blocked_on(steps(of=()), plan, cluster(to, node("n2", ready=False)))
 
-    assert said(unschedulable=True) == (
-        "node n1, to which pods shall come, is cordoned: `kubectl uncordon n1` lets them",
-    )
-    assert said(ready=False) == ("node n1, to which pods shall come, is not Ready",)
+    assert said(unschedulable=True) == ("node n1 is to take pods and is cordoned; run `kubectl uncordon n1`",)
+    assert said(ready=False) == ("node n1 is to take pods and is not Ready",)
     assert said() == ()
 
 
@@ -213,7 +211,7 @@ def test_many_are_counted() -> None:
     top = deployment("web", replicas=9)
     own = replica_set("web-1", replicas=9, owner=top)
     pods = [pod(f"web-1-{number}", owner=own) for number in range(9)]
-    found = waits_for(steps(done(UP), of=(UP,)), None, cluster(top, own, *pods))
+    found = blocked_on(steps(done(UP), of=(UP,)), None, cluster(top, own, *pods))
     assert len(found) == 7
     assert found[-1] == "3 more"
 
@@ -229,7 +227,7 @@ async def test_an_abort_that_was_asked_for_is_told_until_the_plan_has_ended() ->
     assert found is not None
     assert found.abort is not None
     assert (found.abort.by, found.abort.asked) == ("ada", NOW + timedelta(seconds=5))
-    assert "abort asked for by ada at 2026-03-02 12:00:05: too slow" in await shown(told)
+    assert "abort requested by ada at 2026-03-02 12:00:05: too slow" in await shown(told)
     await told.say(ExecutionAborted(plan="e2", fencing=1, reason="operator", detail="ada: too slow"))
     found = (await told.status()).execution
     assert found is not None
@@ -248,8 +246,8 @@ async def test_a_move_that_cannot_begin_is_named_with_its_reason() -> None:
     found = (await read_status(world.bus, cluster=CLUSTER, now=world.clock.now())).execution
     await world.stop()
     assert found is not None
-    assert found.outcome == "running"
-    assert found.waits_for == (f"{WEB} cannot be moved yet: no-room: no open node has room for shop/web-0",)
+    assert found.phase == "Running"
+    assert found.blocked_on == (f"{WEB} cannot be moved yet: no-room: no open node has room for shop/web-0",)
 
 
 async def test_pods_that_wait_for_the_end_of_the_plan_are_named() -> None:
@@ -259,6 +257,6 @@ async def test_pods_that_wait_for_the_end_of_the_plan_are_named() -> None:
     await told.say(ClusterSnapshot(version=8, objects=(node("n1"), *web(pods=2, pending="web-1-new"), *stranger)))
     found = (await told.status(LATER)).execution
     assert found is not None
-    assert found.kept_waiting == ("shop/new-0",)
-    said = "1 pod without a node: shop/new-0: no place is planned before this plan has ended"
+    assert found.pending_pods == ("shop/new-0",)
+    said = "1 pod without a node: shop/new-0; placed when this plan has ended"
     assert said in await shown(told)

@@ -10,7 +10,8 @@ from rich.console import Console
 from tests.support.builders import NOW
 
 from kinema_cli.explain.command import ExplainOptions, run_explain
-from kinema_cli.explain.plan import PlanExplanation, plan_explanation_table, read_plan
+from kinema_cli.explain.plan import PlanExplanation, plan_explanation, read_plan
+from kinema_cli.status.plan_ids import UnknownPlanError
 from kinema_core.events import (
     AnyBody,
     Cost,
@@ -58,16 +59,15 @@ async def bus() -> MemoryBus:
 async def test_plan_is_told_with_what_became_of_it(bus: MemoryBus) -> None:
     """The verdict on another plan is none on this one."""
     told = await read_plan(bus, "p1")
-    assert told is not None
     assert told.plan == PLAN
-    assert [(one.fate, one.rule, one.would_change) for one in told.verdicts] == [
-        ("refused", "saving", "a smaller min_savings_fraction")
+    assert [(one.phase, one.rule, one.would_change) for one in told.verdicts] == [
+        ("Rejected", "saving", "a smaller min_savings_fraction")
     ]
     console = Console(file=io.StringIO(), width=160, record=True)
-    console.print(plan_explanation_table(told))
+    console.print(*plan_explanation(told))
     said = console.export_text()
     assert "saves too little" in said
-    assert "2.0000 → 1.0000 USD/h" in said
+    assert "$2.00/h → $1.00/h" in said
 
 
 def test_the_plan_itself_tells_where_its_pods_are() -> None:
@@ -87,23 +87,23 @@ def test_the_plan_itself_tells_where_its_pods_are() -> None:
     held = (Held(pod="shop/lone", code="bare-pod", reason="no controller would replace it"),)
     plan = msgspec.structs.replace(PLAN, nodes=nodes, placements=(bare, gone), held=held)
     console = Console(file=io.StringIO(), width=200, record=True)
-    console.print(plan_explanation_table(PlanExplanation(id="p1", proposed=NOW, plan=plan, verdicts=())))
+    console.print(*plan_explanation(PlanExplanation(id="p1", proposed=NOW, plan=plan, verdicts=())))
     said = console.export_text()
-    (blocked,) = (line for line in said.splitlines() if "pods without a controller" in line)
-    assert [part.strip() for part in blocked.split("│")[2:6]] == ["1", "1", "1", "124.10"]
+    (rule,) = (line for line in said.splitlines() if "pods without a controller" in line)
+    assert rule.split()[4:] == ["not", "priced", "1", "1", "1", "node,", "$124/month", *rule.split()[-6:]]
     assert " workload " not in said
-    assert "│ shop/web-1 │" in said
 
 
 async def test_plan_that_was_never_proposed_is_none(bus: MemoryBus) -> None:
     """A verdict alone is no plan."""
-    assert await read_plan(bus, "r1") is None
+    with pytest.raises(UnknownPlanError, match="the newest are p1, p2"):
+        await read_plan(bus, "r1")
 
 
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (ExplainOptions(name="p1", nats="http://host"), 2, "--nats"),
+        (ExplainOptions(name="plan/p1", nats="http://host"), 2, "--nats"),
         (ExplainOptions(name="n0"), 2, "--catalog"),
     ],
 )

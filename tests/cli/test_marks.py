@@ -13,7 +13,7 @@ from tests.support.builders import NOW
 from typer.testing import CliRunner
 
 from kinema_cli.doctor.leftovers import leftovers
-from kinema_cli.doctor.node_markers import Marks
+from kinema_cli.doctor.node_markers import NodeMarkers
 from kinema_cli.local.incomplete_moves import moving, told
 from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.local.up import _last_words
@@ -73,10 +73,10 @@ async def test_up_that_ends_in_the_middle_of_a_plan_says_so(half_done: HalfDone,
     pipeline = ended(half_done, tmp_path)
     await half_done.world.publish(PlanAccepted(plan="p-7", version=1), "a1")
     said = await _last_words(pipeline, steers=True)
-    assert said.startswith(f"ended in the middle of plan p-7: node {half_done.closed} stays closed to new pods")
-    assert f"`kinema up` with the same --out {tmp_path / 'up'} goes on with it" in said
+    assert said.startswith(f"ended in the middle of plan p-7: node {half_done.closed} stays tainted against new pods")
+    assert f"`kinema up` with the same --out {tmp_path / 'up'} continues it" in said
     assert "`kinema abort`" in said
-    assert "--no-steering" not in said
+    assert "--no-placement-policy" not in said
 
 
 async def test_up_that_ends_in_the_middle_of_moves_names_their_workloads(half_done: HalfDone, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_up_that_ends_in_the_middle_of_moves_names_their_workloads(half_do
         await half_done.world.publish(begun(step), f"s{number}")
     said = await _last_words(ended(half_done, tmp_path), steers=True)
     surplus = f"{names[0]} has 1 replica too many ({replicas[0]}, its owner wants {replicas[0] - 1})"
-    assert f"stays closed to new pods (taint {DISRUPTED}:NoSchedule)" in said
+    assert f"stays tainted against new pods ({DISRUPTED}:NoSchedule)" in said
     assert f"; {surplus}; {names[1]} is half rolled. `kinema up` with the same" in said
     gone = Step(id=f"roll-finish/{names[1]}/1", kind="roll-finish", target=names[1])
     await half_done.world.publish(begun(gone), "s3")
@@ -140,28 +140,28 @@ async def test_up_that_ends_after_a_plan_names_only_what_is_left(half_done: Half
     await half_done.world.publish(PlanAccepted(plan="p-7", version=1), "a1")
     await half_done.world.publish(ExecutionCompleted(plan="p-7", fencing=1), "f1")
     said = await _last_words(pipeline, steers=True)
-    assert said.startswith(f"ended; node {half_done.closed} stays closed")
+    assert said.startswith(f"ended; node {half_done.closed} stays tainted")
     api = await connect(str(half_done.kubeconfig))
     clean = {"labels": {DISRUPTED: None, OPTIMIZED: None}, "annotations": {PLAN: None}}
     for name in (half_done.closed, half_done.labelled):
         await api.patch(node_path(name), {"metadata": clean, "spec": {"taints": []}})
     await api.close()
     said = await _last_words(pipeline, steers=True)
-    assert said.startswith("ended; the admission policy stays, and does nothing while no plan is carried out: leave it")
-    assert "restarted, which managed clusters do not let you do" in said
+    assert said.startswith("ended; the placement policy stays installed and has no effect without a running plan")
+    assert "restarts, which managed clusters do not allow" in said
     assert await _last_words(pipeline, steers=False) == "ended"
 
 
 async def test_who_takes_kinema_out_is_told_of_nodes_that_stay_marked(half_done: HalfDone) -> None:
     """The policy goes, and exit 4 says which nodes are not as before, with the command that makes them so."""
-    command = ["setup", "--kubeconfig", str(half_done.kubeconfig), "--no-steering"]
+    command = ["setup", "--kubeconfig", str(half_done.kubeconfig), "--no-placement-policy"]
     off = await asyncio.to_thread(CliRunner().invoke, app, command)
     assert off.exit_code == 4
-    assert off.stdout == "steering: absent\nLease kube-system/kinema: absent\n"
+    assert off.stdout == "placement policy: absent\nLease kube-system/kinema: absent\n"
     (said,) = off.stderr.splitlines()
     assert said.startswith(
-        f"node {half_done.closed} stays closed to new pods (taint kinema.io/disrupted:NoSchedule); "
-        f"node {half_done.labelled} carries labels of a plan (kinema.io/…): start the Kinema that made the plan again"
+        f"error: node {half_done.closed} stays tainted against new pods (kinema.io/disrupted:NoSchedule); "
+        f"node {half_done.labelled} carries labels or annotations of a plan (kinema.io/…): start that Kinema again"
     )
     assert f"`kubectl taint nodes {half_done.closed} kinema.io/disrupted:NoSchedule- && kubectl label nodes" in said
 
@@ -171,8 +171,11 @@ async def test_the_doctor_tells_marks_that_nobody_will_take_off(half_done: HalfD
     api = await Api.connect(kubeconfig=str(half_done.kubeconfig), context="")
     nodes = from_objects(await objects_of(api, NODES)).nodes
     (alone,) = await leftovers(api, nodes)
-    assert (alone.level, alone.said.partition(" (")[0]) == ("warn", f"node {half_done.closed} stays closed to new pods")
-    assert "a plan is half done" in alone.said
+    assert (alone.level, alone.message.partition(" (")[0]) == (
+        "warn",
+        f"node {half_done.closed} stays tainted against new pods",
+    )
+    assert "a plan is incomplete" in alone.message
     writing = await connect(str(half_done.kubeconfig))
     claim = ClusterClaim(writing, "me", process="it")
     await claim.take()
@@ -190,6 +193,6 @@ async def test_the_doctor_tells_marks_that_nobody_will_take_off(half_done: HalfD
 
 def test_many_nodes_are_counted_and_all_of_them_cleaned() -> None:
     """Ten names can be read; the command has every one."""
-    marks = Marks(tuple(f"n{number:02}" for number in range(12)), ())
-    assert "n09 and 2 more stay closed" in marks.told
+    marks = NodeMarkers(tuple(f"n{number:02}" for number in range(12)), ())
+    assert "n09 and 2 more stay tainted" in marks.told
     assert "n11" in marks.by_hand

@@ -38,7 +38,7 @@ def test_a_missing_file_fails(command: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 1, result.output
     option, given = next((words[at - 1], word) for at, word in enumerate(words) if str(none) in word)
-    assert result.stderr.startswith(f"{given}: " if option == "replay" else f"{option} {given}: ")
+    assert result.stderr.startswith(f"error: {given}: " if option == "replay" else f"error: {option} {given}: ")
     assert result.stderr.count(str(none)) == 1
     assert len(result.stderr.strip().splitlines()) == 1
 
@@ -50,4 +50,4 @@ def test_output_that_has_no_room_is_one_line() -> None:
         command = [sys.executable, "-c", "from kinema_cli.entry import run; run()", "plan", "--help"]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, text=True)
     assert ended.returncode == 1
-    assert ended.stderr == "the output cannot be written: No space left on device\n"
+    assert ended.stderr == "error: the output cannot be written: No space left on device\n"

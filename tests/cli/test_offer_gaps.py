@@ -27,7 +27,7 @@ def test_a_taint_that_all_nodes_of_a_type_have_and_their_offer_has_not_is_told(b
         }
     bench.snapshot.write_bytes(text([*nodes, *others]))
     said = bench.run().stderr
-    assert "have the taint dedicated=web:NoSchedule, its offer has not:" in said
+    assert "have the taint dedicated=web:NoSchedule, but its offer does not;" in said
     assert "disk-pressure" not in said
     nodes[0]["spec"] = {}
     types = {one["metadata"]["labels"]["node.kubernetes.io/instance-type"] for one in nodes}
@@ -45,7 +45,7 @@ def test_a_label_that_pods_ask_for_and_the_offer_has_not_is_told(bench: Bench) -
             one["spec"]["nodeSelector"] = {"pool": "a"}
     bench.snapshot.write_bytes(text(objects))
     said = bench.run().stderr
-    assert "have the label pool=a, which pods or daemon sets ask for, its offer has not:" in said
+    assert "have the label pool=a (required by pods or daemon sets), but its offer does not;" in said
     assert "colour" not in said
     assert "hostname" not in said
 
@@ -67,7 +67,7 @@ def test_a_number_of_pods_that_all_nodes_agree_on_is_told_beside_that_of_other_t
     for one in nodes:
         one["status"]["allocatable"]["pods"] = "30"
     bench.snapshot.write_bytes(text(objects))
-    assert "every node takes 30 pods; new ones of types that none is of (m2) count as taking 110:" in bench.run().stderr
+    assert "every node takes 30 pods, but new nodes of other types (m2) are assumed to take 110;" in bench.run().stderr
     bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour,max_pods\nm2,2,8,0.09,30\nm4,4,16,0.17,\n")
     assert "every node takes" not in bench.run().stderr
     nodes[0]["status"]["allocatable"]["pods"] = "110"

@@ -10,7 +10,7 @@ from tests.support.builders import NOW
 
 from kinema_cli import control
 from kinema_cli.admin.setup import run_setup
-from kinema_cli.control import Word, say
+from kinema_cli.control import Command, publish_command
 from kinema_cli.output import Format
 from kinema_cli.replay import record
 from kinema_cli.replay.record import record_to, run_record
@@ -37,7 +37,7 @@ from kinema_sim.memory_bus import MemoryBus
 BAD = ["nats://a:secret@[::1", "nats://a:secret@127.0.0.1:99999", "nats://a:secret@host:0", "http://a:secret@host"]
 
 
-@pytest.mark.parametrize(("nats", "cluster"), [*((address, "demo") for address in BAD), ("nats://host", "")])
+@pytest.mark.parametrize(("nats", "cluster"), [(address, "demo") for address in BAD])
 def test_every_command_refuses_a_bad_address(
     nats: str, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -47,7 +47,7 @@ def test_every_command_refuses_a_bad_address(
         run_setup(nats=nats, clusters=["good", cluster], replicas=1),
         run_status(nats=nats, cluster=cluster, output=Format.JSON),
         run_plans(nats=nats, cluster=cluster, limit=1, output=Format.JSON),
-        *(say(nats=nats, cluster=cluster, word=word) for word in WORDS),
+        *(publish_command(nats=nats, cluster=cluster, command=word) for word in WORDS),
     ]
     said = capsys.readouterr()
     assert codes == [2] * 8
@@ -68,7 +68,7 @@ def test_a_user_without_a_name_has_a_word_too(error: Exception, monkeypatch: pyt
     assert control.operator() == "uid 54321"
 
 
-WORDS: list[Word] = [
+WORDS: list[Command] = [
     ExecutionPaused(by="ada", reason=""),
     ExecutionResumed(by="ada"),
     PlanApproved(plan="p1", by="ada"),
@@ -106,66 +106,92 @@ async def publish(bus: MemoryBus, body: AnyBody) -> None:
 def test_replicas(replicas: int, capsys: pytest.CaptureFixture[str]) -> None:
     """The broker knows 1, 3 or 5 copies; anything else is refused before it is asked."""
     assert run_setup(nats="nats://host", clusters=["demo"], replicas=replicas) == 2
-    assert capsys.readouterr().err == f"--replicas is {replicas}: use 1, 3 or 5\n"
+    assert capsys.readouterr().err == f"error: --replicas is {replicas}; use 1, 3 or 5\n"
 
 
 @pytest.mark.parametrize(
     ("word", "line"),
     [
-        (WORDS[0], "paused cluster demo as ada"),
-        (WORDS[1], "resumed cluster demo as ada"),
-        (
-            WORDS[3],
-            "asked to abort the running plan of cluster demo as ada; that is no pause, and the next plan may have the "
-            "same aim: `kinema pause` lets none be carried out",
-        ),
+        (WORDS[0], "cluster/demo paused by ada"),
+        (WORDS[1], "cluster/demo resumed by ada"),
+        (WORDS[3], "cluster/demo abort requested by ada"),
     ],
 )
-def test_success_is_said(word: Word, line: str, bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
+def test_success_is_said(word: Command, line: str, bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """One line says what was done, to which cluster, and as whom."""
     if isinstance(word, ExecutionResumed):
         asyncio.run(publish(bus, ExecutionPaused(by="ada", reason="")))
     if isinstance(word, AbortRequested):
         asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
-    assert say(nats="nats://host", cluster="demo", word=word) == 0
-    assert capsys.readouterr().out == f"{line}\n"
+    assert publish_command(nats="nats://host", cluster="demo", command=word) == 0
+    done = capsys.readouterr()
+    assert done.out == f"{line}\n"
+    assert ("warning: an abort is no pause" in done.err) == isinstance(word, AbortRequested)
 
 
 def test_an_abort_during_a_pause_asks_for_no_other_one(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """Where no further plan is carried out anyway, that is not told again."""
     asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
-    assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 0
-    assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == "asked to abort the running plan of cluster demo as ada"
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[0]) == 0
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[3]) == 0
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_approval_belongs_to_the_iteration_of_its_plan(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """An approval carries the iteration of the plan that was held; without such a plan nothing is published."""
-    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 3
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 3
     held = PlanApprovalRequested(plan="p1", version=3, rule="approval", reason="asked for", would_change="an approval")
     asyncio.run(bus.publish(origin(held, id_="h1", cluster="demo", iteration="i7", now=NOW)))
-    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 0
-    assert capsys.readouterr().out == "approved plan p1 of cluster demo as ada\n"
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 0
+    assert capsys.readouterr().out == "plan/p1 approved by ada\n"
     stored = asyncio.run(bus.last("LOG", "plan-approved"))
     assert isinstance(stored, Stored)
     assert stored.event.iteration == "i7"
 
 
+@pytest.mark.parametrize("given", ["latest", "it-83", "it-8", "c1/observer/it-83/optimizer/0"])
+def test_a_plan_is_named_by_a_short_id_a_unique_prefix_or_latest(given: str, bus: MemoryBus) -> None:
+    """Nobody types 43 characters; the event has the whole id."""
+    for number in (7, 83):
+        plan = f"c1/observer/it-{number}/optimizer/0"
+        held = PlanApprovalRequested(plan=plan, version=3, rule="approval", reason="asked for", would_change="it")
+        asyncio.run(publish(bus, held))
+    command = PlanApproved(plan=given, by="ada")
+    assert publish_command(nats="nats://host", cluster="demo", command=command) == 0
+    stored = asyncio.run(bus.last("LOG", "plan-approved"))
+    assert isinstance(stored, Stored)
+    assert stored.event.body == PlanApproved(plan="c1/observer/it-83/optimizer/0", by="ada")
+
+
+def test_an_unclear_or_unknown_plan_id_names_plans(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 3 with the plans that match, or the newest ones."""
+    for number in (81, 83):
+        held = PlanApprovalRequested(plan=f"it-{number}", version=3, rule="a", reason="r", would_change="it")
+        asyncio.run(publish(bus, held))
+    for given, text in (
+        ("it-8", "2 plans match 'it-8': it-81, it-83"),
+        ("x", "no plan has the id 'x'; the newest are"),
+    ):
+        command = PlanApproved(plan=given, by="ada")
+        assert publish_command(nats="nats://host", cluster="demo", command=command) == 3
+        assert text in capsys.readouterr().err
+
+
 def test_words_that_would_change_nothing(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """A pause during a pause, a resumption without one, an abort of nothing: exit 3, and nothing is published."""
-    assert say(nats="nats://host", cluster="demo", word=WORDS[1]) == 3
-    assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 3
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[1]) == 3
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[3]) == 3
     asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
     asyncio.run(publish(bus, ExecutionCompleted(plan="p1", fencing=1)))
-    assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 3
-    assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 0
-    assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 3
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[3]) == 3
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[0]) == 0
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[0]) == 3
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        "cluster demo is not paused",
-        "no plan of cluster demo is being carried out",
-        "no plan of cluster demo is being carried out",
-        "cluster demo is paused already",
+        "error: cluster demo is not paused",
+        "error: no plan of cluster demo is running",
+        "error: no plan of cluster demo is running",
+        "error: cluster demo is already paused",
     ]
     assert asyncio.run(bus.last("LOG", "abort-requested")) is None
 
@@ -178,8 +204,8 @@ def test_approval_comes_too_late(bus: MemoryBus, capsys: pytest.CaptureFixture[s
         )
     )
     asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
-    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 4
-    assert capsys.readouterr().err == "plan p1 does not wait any more: it was accepted\n"
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 4
+    assert capsys.readouterr().err == "error: plan p1 does not wait for approval; its phase is Running\n"
 
 
 def test_an_approval_is_not_spent_where_it_would_be_refused(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,25 +215,25 @@ def test_an_approval_is_not_spent_where_it_would_be_refused(bus: MemoryBus, caps
             bus, PlanApprovalRequested(plan="p1", version=3, rule="approval", reason="asked for", would_change="it")
         )
     )
-    assert say(nats="nats://host", cluster="demo", word=WORDS[0]) == 0
-    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 4
-    assert say(nats="nats://host", cluster="demo", word=WORDS[1]) == 0
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[0]) == 0
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 4
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[1]) == 0
     asyncio.run(publish(bus, PlanAccepted(plan="p2", version=3)))
-    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 4
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 4
     assert capsys.readouterr().err.splitlines() == [
-        "plan p1 would be refused during the pause: first `kinema resume`, then approve it",
-        "plan p1 would be refused while plan p2 is being carried out: wait for its end",
+        "error: plan p1 would be rejected during the pause; `kinema resume`, then approve it",
+        "error: plan p1 would be rejected while plan p2 runs; wait for its end",
     ]
     assert asyncio.run(bus.last("LOG", "plan-approved")) is None
     asyncio.run(publish(bus, ExecutionCompleted(plan="p2", fencing=1)))
-    assert say(nats="nats://host", cluster="demo", word=WORDS[2]) == 0
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 0
 
 
 def test_what_was_refused_since_hides_no_execution(bus: MemoryBus) -> None:
     """A plan can be aborted also after another one was refused because this one is carried out."""
     asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
     asyncio.run(publish(bus, PlanRejected(plan="p2", version=3, rule="executing", reason="p1", would_change="its end")))
-    assert say(nats="nats://host", cluster="demo", word=WORDS[3]) == 0
+    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[3]) == 0
 
 
 def test_an_empty_stream_leaves_the_file_alone(
@@ -219,7 +245,7 @@ def test_an_empty_stream_leaves_the_file_alone(
     out.write_text("precious")
     assert run_record(nats="nats://host", cluster="demo", out=out) == 3
     assert out.read_text() == "precious"
-    assert "no event of cluster 'demo'" in capsys.readouterr().err
+    assert 'no events found for cluster "demo"' in capsys.readouterr().err
 
 
 async def test_recording_what_there_is(bus: MemoryBus, tmp_path: Path) -> None:
@@ -241,9 +267,9 @@ def test_where_no_file_can_be_written(bus: MemoryBus, tmp_path: Path, capsys: py
     assert run_record(nats="nats://host", cluster="demo", out=target / "file" / "r.jsonl") == 1
     assert run_record(nats="nats://host", cluster="demo", out=tmp_path / "nope" / "r.jsonl") == 1
     first, *others = capsys.readouterr().err.splitlines()
-    assert first == f"--out {target}: is a directory: name a file in it"
+    assert first == f"error: --out {target}: is a directory: name a file in it"
     for said, place in zip(others, (target / "file", tmp_path / "nope"), strict=True):
-        assert said == f"--out {place / 'r.jsonl'}: there is no directory {place}: make it, or name another"
+        assert said == f"error: --out {place / 'r.jsonl'}: there is no directory {place}: make it, or name another"
     assert [item.name for item in tmp_path.iterdir()] == ["there"]
 
 

@@ -68,8 +68,8 @@ async def test_all_that_up_does_with_the_cluster_is_done_in_the_named_context(
     api = await connect(str(two_contexts), context="here")
     assert (await api.get(PATH))["spec"]["holderIdentity"] == "me"
     await api.close()
-    assert (await _steered(options)).startswith("steering: this Kubernetes has no mutating admission policies")
-    assert _undo(options) == f"kinema setup --kubeconfig {two_contexts} --context here --no-steering"
+    assert (await _steered(options)).startswith("placement policy: this Kubernetes has no mutating admission policies")
+    assert _undo(options) == f"kinema setup --kubeconfig {two_contexts} --context here --no-placement-policy"
 
 
 def test_the_current_context_is_named_from_the_start_on(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_context_that_is_not_there_is_told_with_those_that_are(two_contexts: P
     said = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "up")])
     assert said.exit_code == 1
     assert said.stderr.startswith(
-        f"fail: kubernetes: kubeconfig {two_contexts}: no context 'nope' in it; there are: here"
+        f"error: kubernetes: kubeconfig {two_contexts}: no context 'nope' in it; there are: here"
     )
 
 
@@ -94,15 +94,9 @@ async def test_setup_steers_in_the_named_context(two_contexts: Path) -> None:
     """Installing and removing: both reach the named cluster though the current context leads elsewhere."""
     words = ["setup", "--kubeconfig", str(two_contexts), "--context", "here"]
     on = await asyncio.to_thread(CliRunner().invoke, app, words)
-    assert on.stdout.startswith("steering: this Kubernetes has no mutating admission policies"), on.stderr
-    off = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--no-steering"])
-    assert off.stdout == "steering: absent\nLease kube-system/kinema: absent\n"
-
-
-def test_a_context_of_no_kubeconfig_is_a_wrong_argument() -> None:
-    """It would mean nothing where only streams are made."""
-    said = CliRunner().invoke(app, ["setup", "--nats", "nats://host", "--cluster", "c1", "--context", "here"])
-    assert (said.exit_code, said.stderr.startswith("--context is one of a kubeconfig: ")) == (2, True)
+    assert on.stdout.startswith("placement policy: this Kubernetes has no mutating admission policies"), on.stderr
+    off = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--no-placement-policy"])
+    assert off.stdout == "placement policy: absent\nLease kube-system/kinema: absent\n"
 
 
 @pytest.mark.parametrize("content", [None, "{", "- 1", "contexts: []", "current-context:"])

@@ -49,5 +49,5 @@ def test_a_pipe_that_ends_early_is_one_line(form: str, tmp_path: Path) -> None:
     ended = piped(whole[: len(whole) // 2], tmp_path, "explain", "n0")
     assert (ended.returncode, ended.stdout) == (1, b"")
     (said,) = ended.stderr.decode().splitlines()
-    assert said.startswith("--snapshot -: ")
+    assert said.startswith("error: --snapshot -: ")
     assert "cut off" in said

@@ -34,28 +34,28 @@ PARTLY = ExecutionCompleted(plan="e1", fencing=1, figures=FrozenMap({"nodes_kept
 
 
 @pytest.mark.parametrize(
-    ("bodies", "fate", "why"),
+    ("bodies", "phase", "why"),
     [
-        ((), "undecided", ""),
-        ((HELD,), "held", "asks first"),
-        ((REFUSED,), "refused", "too little"),
-        ((HELD, ACCEPTED), "running", ""),
-        ((ACCEPTED, ExecutionCompleted(plan="e1", fencing=1)), "carried out", ""),
-        ((ACCEPTED, PARTLY), "carried out in part", "2 nodes kept, 1 workload skipped"),
+        ((), "Pending", ""),
+        ((HELD,), "AwaitingApproval", "asks first"),
+        ((REFUSED,), "Rejected", "too little"),
+        ((HELD, ACCEPTED), "Running", ""),
+        ((ACCEPTED, ExecutionCompleted(plan="e1", fencing=1)), "Completed", ""),
+        ((ACCEPTED, PARTLY), "PartlyCompleted", "2 nodes kept, 1 workload skipped"),
         (
             (ACCEPTED, ExecutionAborted(plan="e1", fencing=1, reason="stock-out", detail="no e2 left")),
-            "aborted",
+            "Aborted",
             "stock-out: no e2 left",
         ),
     ],
 )
-async def test_fate_is_the_last_word(bodies: tuple[AnyBody, ...], fate: str, why: str) -> None:
+async def test_fate_is_the_last_word(bodies: tuple[AnyBody, ...], phase: str, why: str) -> None:
     """A plan's fate follows from the newest event about it; of others it says nothing."""
     told = await Told().say(PLAN, *bodies, PLAN)
     first, second = await read_plans(told.bus, 9)
-    assert (first.id, first.fate, first.why) == ("e1", fate, why)
+    assert (first.id, first.phase, first.why) == ("e1", phase, why)
     assert (first.usd_per_hour_before, first.usd_per_hour_after, first.moves) == (1.7, 0.56, 12)
-    assert second.fate == "undecided"
+    assert second.phase == "Pending"
 
 
 def machine(name: str, action: Literal["keep", "boot", "delete"]) -> PlanNode:
@@ -95,7 +95,7 @@ async def test_what_a_plan_in_part_came_to(done: tuple[StepSucceeded, ...], reac
     told = await Told().say(SHRINKING, ACCEPTED, *done, end)
     (line,) = await read_plans(told.bus, 9)
     assert line.usd_per_hour_reached == reached
-    cost = "" if reached is None else "; costs 0.6000 USD/h after it, 0.8000 before (0.2000 planned)"
+    cost = "" if reached is None else "; costs $0.60/h after it, $0.80/h before ($0.20/h planned)"
     assert line.why == f"2 nodes kept{cost}"
 
 
@@ -117,11 +117,11 @@ async def test_equal_refusals_in_a_row_are_one_line() -> None:
     folded, *others = await read_plans(told.bus, 9)
     assert (folded.id, folded.times, folded.why) == ("e2", 2, "less still")
     assert folded.first_proposed < folded.proposed
-    assert [(line.id, line.fate, line.times) for line in others] == [
-        ("e3", "refused", 1),
-        ("e4", "undecided", 1),
-        ("e5", "undecided", 1),
-        ("e6", "refused", 1),
+    assert [(line.id, line.phase, line.times) for line in others] == [
+        ("e3", "Rejected", 1),
+        ("e4", "Pending", 1),
+        ("e5", "Pending", 1),
+        ("e6", "Rejected", 1),
     ]
     screen = console()
     with screen.capture() as shown:
@@ -143,7 +143,7 @@ def test_exit_codes(known: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     if known:
         assert [line["status"] for line in json.loads(said.out)["plans"]] == ["optimal"]
         assert run_plans(nats="nats://host", cluster="demo", limit=5, output=Format.TABLE) == 0
-        assert "1.7000 → 0.5600" in capsys.readouterr().out
+        assert "$1.70/h → $0.56/h" in capsys.readouterr().out
     else:
         assert "kinema status" in said.err
 
@@ -152,7 +152,7 @@ async def test_an_id_stays_on_one_line() -> None:
     """However narrow the terminal and however long the reason, a plan's id can be copied whole."""
     told = await Told().say(PLAN, refusal("e1", reason="too little " * 20))
     name = "optimizer-0123456789abcdef0123456789abcdef"
-    line = msgspec.structs.replace((await read_plans(told.bus, 9))[0], id=name)
+    line = msgspec.structs.replace((await read_plans(told.bus, 9))[0], short_id=name)
     screen = console()
     screen.width = 80
     with screen.capture() as shown:

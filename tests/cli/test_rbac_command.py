@@ -19,7 +19,9 @@ def test_manifests_hold_every_rule_once(provider: str, form: Format, capsys: pyt
     """Each service gets an account, roles with all its rules and nothing else, and bindings of these to it."""
     assert run_rbac(provider=provider, namespace="ops", output=form) == 0
     text = capsys.readouterr().out
-    items = (yaml.safe_load(text) if form is Format.YAML else json.loads(text))["items"]
+    items = list(yaml.safe_load_all(text)) if form is Format.YAML else json.loads(text)["items"]
+    assert (items[0]["kind"], items[0]["metadata"]["name"]) == ("Namespace", "ops")
+    assert {item["metadata"]["labels"]["app.kubernetes.io/part-of"] for item in items[1:]} == {"kinema"}
     for service, rules in rules_by_service(provider).items():
         mine = [item for item in items if item["metadata"]["name"] == f"kinema-{service}"]
         accounts = [item for item in mine if item["kind"] == "ServiceAccount"]

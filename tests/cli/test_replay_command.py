@@ -127,7 +127,7 @@ def test_wrong_arguments(path: Path, options: dict[str, Any], named: str, capsys
     """Arguments that make no sense are named in one line, exit 2."""
     assert replay(path, whole(), **options) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(named)
+    assert line.startswith(f"error: {named}")
 
 
 def test_answer_to_a_removed_event_is_a_difference(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +178,7 @@ def test_no_state_at_all(path: Path, capsys: pytest.CaptureFixture[str]) -> None
     """Without any full state there is one clear line."""
     assert replay(path, [item for item in whole() if item.event.id != "demo/observer/snapshot-1"]) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert "holds no full state" in line
+    assert "contains no full state" in line
 
 
 @pytest.mark.parametrize(("settings", "named"), [('{"limits":{}}', "`limits`"), ("no{}", "malformed")])

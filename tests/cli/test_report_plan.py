@@ -89,8 +89,8 @@ def test_report_tells_what_a_rule_blocks_in_a_month(tmp_path: Path) -> None:
     plan, state = large(5)
     path = build_report(plan_report(plan, state, (), title="t", subtitle="s"), tmp_path / "r.html")
     html = path.read_text(encoding="utf-8")
-    assert '<th scope="row">pods of jobs</th><td class="n">1</td><td class="n">1</td>' in html
-    assert '<td class="n">124</td>' in html
+    assert re.search(r'<th scope="row">pods of jobs</th>\s*<td class="n">not priced</td><td class="n">1</td>', html)
+    assert '<td class="n">1 nodes, $124/month</td>' in html
     assert "<b>job</b>" not in html
 
 
@@ -162,7 +162,7 @@ def test_pods_that_wait_are_placed_and_not_moved(tmp_path: Path) -> None:
     seat = Placement(pod="shop/new", uid="u", source=None, to="n0000", strategy="schedule", requests=amounts(100))
     data = plan_report(replace(plan, placements=(*plan.placements, seat)), state, (), title="t", subtitle="s")
     html = build_report(data, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "1 surge, 1 placed that waited" in html
+    assert "1 surge, 1 pending pods placed" in html
 
 
 def test_a_saving_beside_waiting_pods_is_told_with_what_the_bill_does(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_saving_beside_waiting_pods_is_told_with_what_the_bill_does(tmp_path: 
         "utf-8"
     )
     assert "$226</div>" in html  # (0.60 - 0.46 + 0.17) × 730
-    assert "at 730 hours, without the $124 for waiting pods: the bill falls by $102" in html
+    assert "at 730 hours, not counting $124 for pending pods; the bill falls by $102" in html
     html = build_report(plan_report(plan, state, (), title="t", subtitle="s"), tmp_path / "s.html").read_text("utf-8")
     assert '<div class="note">at 730 hours</div>' in html
 

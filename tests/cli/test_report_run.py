@@ -234,7 +234,7 @@ def test_events_are_told_and_refusals_marked() -> None:
 def test_a_plan_carried_out_in_part_is_told_as_such() -> None:
     """The protocol uses the words of `kinema plans`; the figures behind them follow."""
     end = ExecutionCompleted(plan="p1", fencing=1, figures=FrozenMap({"workloads_skipped": 1}))
-    assert in_a_line(end) == "plan carried out in part (workloads skipped 1)"
+    assert in_a_line(end) == "plan PartlyCompleted (workloads skipped 1)"
 
 
 def test_run_without_an_execution_has_no_audit() -> None:
@@ -244,9 +244,9 @@ def test_run_without_an_execution_has_no_audit() -> None:
     log = [*run.log[:4], event(refused, 20, "r1", "i1")]
     data = run_report(run.state, log, history(*run.samples), title="Run")
     assert (data.audit, data.window, data.before) == (None, None, ())
-    assert data.headline.status == "no plan was carried out"
+    assert data.headline.status == "no plan was executed"
     assert data.events[-1].refusal
-    assert "Would change it: more" in data.events[-1].text
+    assert "What would change it: more" in data.events[-1].text
 
 
 def test_execution_without_an_end_lasts_to_the_end_of_the_record() -> None:

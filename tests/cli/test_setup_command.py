@@ -12,7 +12,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.sim_world import sim_world
 from typer.testing import CliRunner, Result
 
-from kinema_cli.admin.setup import leave
+from kinema_cli.admin.setup import release_cluster
 from kinema_cli.doctor.steering import steering
 from kinema_cli.main import app
 from kinema_observer.adapters.kubernetes import Api
@@ -38,11 +38,13 @@ def setup(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "nothing to set up: give --nats and --cluster for streams on a broker, --kubeconfig for the admission"),
-        (["--no-steering"], "nothing to set up: give --nats and --cluster"),
-        (["--nats", "nats://host"], "--nats is given without --cluster: name the cluster"),
-        (["--cluster", "demo"], "--cluster names whose streams are made: give their broker, too, as --nats"),
-        (["--kubeconfig", "f", "--cluster", "demo"], "--cluster names whose streams are made: give their broker"),
+        ([], "nothing to set up; give --nats and --cluster-name for streams on a broker, --context or --kubeconfig"),
+        (["--nats", "nats://host"], "--nats is given without --cluster-name; name the cluster"),
+        (
+            ["--cluster-name", "demo"],
+            "--cluster-name names the cluster whose streams are made; give",
+        ),
+        (["--kubeconfig", "f", "--cluster-name", "demo"], "--cluster-name names the cluster whose streams are made"),
     ],
 )
 def test_half_a_wish_is_one_line(arguments: list[str], said: str) -> None:
@@ -50,17 +52,17 @@ def test_half_a_wish_is_one_line(arguments: list[str], said: str) -> None:
     found = setup(*arguments)
     assert found.exit_code == 2
     (line,) = found.stderr.splitlines()
-    assert line.startswith(said)
+    assert line.startswith(f"error: {said}")
 
 
 async def test_steering_alone_asks_no_broker(kubeconfig: Path) -> None:
     """Installing and removing take a kubeconfig only; streams are not mentioned."""
     on = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig))
     assert (on.exit_code, on.stderr) == (0, "")
-    assert on.stdout.startswith("steering: this Kubernetes has no mutating admission policies")
-    off = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig), "--no-steering")
+    assert on.stdout.startswith("placement policy: this Kubernetes has no mutating admission policies")
+    off = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig), "--no-placement-policy")
     assert (off.exit_code, off.stderr) == (0, "")
-    assert off.stdout == "steering: absent\nLease kube-system/kinema: absent\n"
+    assert off.stdout == "placement policy: absent\nLease kube-system/kinema: absent\n"
 
 
 async def test_a_claim_that_nobody_holds_goes_too(kubeconfig: Path) -> None:
@@ -69,12 +71,12 @@ async def test_a_claim_that_nobody_holds_goes_too(kubeconfig: Path) -> None:
     ended = ClusterClaim(api, "ended", process="it", seconds=1)
     await ended.take()
     await ended.release()
-    off = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig), "--no-steering")
-    assert off.stdout == "steering: absent\nLease kube-system/kinema: removed\n"
+    off = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig), "--no-placement-policy")
+    assert off.stdout == "placement policy: absent\nLease kube-system/kinema: removed\n"
     with pytest.raises(NotFoundError):
         await api.get(PATH)
     await ClusterClaim(api, "killed", process="it", seconds=1).take()
-    assert await leave(kubeconfig, seconds=1) == "Lease kube-system/kinema: removed"
+    assert await release_cluster(kubeconfig, seconds=1) == "Lease kube-system/kinema: removed"
     await api.close()
 
 
@@ -84,7 +86,7 @@ async def test_the_claim_of_a_kinema_that_acts_stays(kubeconfig: Path) -> None:
     other = ClusterClaim(api, "other", process="`kinema up` on host7", seconds=2)
     await other.take()
     keeping = asyncio.create_task(other.keep(lambda _: None))
-    said = await leave(kubeconfig, seconds=2)
+    said = await release_cluster(kubeconfig, seconds=2)
     keeping.cancel()
     assert said == (
         "Lease kube-system/kinema: stays, as `kinema up` on host7 acts on this cluster; run this again when that has "
@@ -105,19 +107,19 @@ async def test_policy_and_claim_come_and_go(control_plane: ControlPlane, tmp_pat
     doctor = await Api.connect(kubeconfig=str(kubeconfig), context="")
     on = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig))
     assert on.exit_code == 0
-    assert on.stdout.startswith("steering: installed")  # and more, where another test has steered there
+    assert on.stdout.startswith("placement policy: installed")  # and more, where another test has steered there
     await api.get(POLICY)
     assert (await steering(doctor, "do")).level == "ok"
     ended = ClusterClaim(api, "ended", process="it")
     await ended.take()
     await ended.release()
-    off = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig), "--no-steering")
+    off = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig), "--no-placement-policy")
     assert off.exit_code == 0
-    assert off.stdout.splitlines()[0].startswith("steering: removed")
+    assert off.stdout.splitlines()[0].startswith("placement policy: removed")
     assert off.stdout.splitlines()[1:] == ["Lease kube-system/kinema: removed"]
     for path in (POLICY, PATH):
         with pytest.raises(NotFoundError):
             await api.get(path)
-    assert (await steering(doctor, "do")).do == "do"
+    assert (await steering(doctor, "do")).remediation == "do"
     await doctor.close()
     await api.close()

@@ -91,7 +91,7 @@ def test_what_is_no_snapshot_is_told_in_a_line_with_what_to_do(bench: Bench, sai
     bench.snapshot.write_bytes(written)
     told = bench.fails()
     assert said in told
-    assert told.startswith(f"--snapshot {bench.snapshot}: ")
+    assert told.startswith(f"error: --snapshot {bench.snapshot}: ")
     assert any(word in told for word in ("take it", "write", "see to that", "take all"))
     assert len(told.strip().splitlines()) == 1
     assert "Expected `" not in told

@@ -1,37 +1,53 @@
-"""What a solve tells on standard error."""
+"""Progress of a solve on standard error."""
 
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
-from kinema_cli.plan.progress import in_a_line, told
+from kinema_cli.output import cell, print_error, print_hint, print_note, print_warning, show, table
+from kinema_cli.plan.progress import _Line, progress_line, solve_progress
 from kinema_optimizer.search.progress import Progress
 
 FIRST = Progress("start", 2_000_000, 0, 0)
 
 
-def test_line_names_phase_incumbent_bound_gap_and_moves() -> None:
+def test_line_names_incumbent_bound_gap_and_moves() -> None:
     """Costs are in the objective's unit; without a bound there is no gap."""
-    assert in_a_line(FIRST, "USD/h") == "start: 2.0000 USD/h, bound none yet, 0 moves"
-    single = Progress("start", 2_000_000, 0, 1)
-    assert in_a_line(single, "USD/h") == "start: 2.0000 USD/h, bound none yet, 1 move"
+    assert progress_line(FIRST, "USD/h") == "$2.00/h  no bound yet  0 moves"
     later = Progress("search", 1_010_000, 1_000_000, 1234)
-    assert in_a_line(later, "W") == "search: 1.0100 W, bound 1.0000, gap 1.00%, 1,234 moves"
+    assert progress_line(later, "USD/h") == "$1.01/h  bound $1.00/h  gap 1.0%  1,234 moves"
+    assert progress_line(later, "W") == "1.0 W  bound 1.0 W  gap 1.0%  1,234 moves"
+
+
+def test_the_line_fits_a_narrow_terminal() -> None:
+    """A line that wraps cannot be drawn again in its place."""
+    line = _Line("30s", "USD/h", lambda: 0.0)
+    line.update(Progress("search", 1_010_000, 1_000_000, 1234))
+    (drawn,) = Console(width=40).render_lines(line, pad=False)
+    assert "".join(part.text for part in drawn) == "Solving  0s/30s  $1.01/h  bound $1.00/h…"
 
 
 def test_pipe_gets_the_first_line_at_once_and_then_one_a_second(capsys: pytest.CaptureFixture[str]) -> None:
     """Improvements that follow each other within a second do not fill a log."""
-    seconds = iter([0.0, 0.0, 0.2, 0.9, 1.1, 1.2, 9.0])
-    with told("planning", "USD/h", clock=lambda: next(seconds)) as report:
-        for cost in (6, 5, 4, 3, 2, 1):
+    now = [0.0]
+    with solve_progress("planning", limit="30s", unit="USD/h", clock=lambda: now[0]) as report:
+        for cost, moment in ((6, 0.0), (5, 0.2), (4, 0.9), (3, 1.1), (2, 1.2), (1, 9.0)):
+            now[0] = moment
             report(Progress("search", cost * 1_000_000, 1_000_000, 0))
     out, err = capsys.readouterr()
     assert out == ""
-    assert [line.split()[1] for line in err.splitlines()[1:]] == ["6.0000", "3.0000", "1.0000"]
+    assert [line.split()[2] for line in err.splitlines()[1:]] == ["$6.00/h", "$3.00/h", "$1.00/h"]
 
 
-def test_bar_of_a_name_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is said is printed as it is."""
-    with told("planning [red]", "USD/h"):
+def test_text_of_users_is_no_markup_and_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names and paths are printed as they are, in every kind of message."""
+    given = "plans/:x:/[red]a[/red].csv"
+    with solve_progress(given, limit="30s", unit="USD/h"):
         pass
-    assert "planning [red]" in capsys.readouterr().err
+    for print_message in (print_error, print_warning, print_hint, print_note):
+        print_message(given)
+    show(cell(given), table(given, [given], [[given]]))
+    found = capsys.readouterr()
+    assert found.err.count(given) == 5
+    assert found.out.count(given) == 4

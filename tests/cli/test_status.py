@@ -12,7 +12,7 @@ from tests.support.builders import NOW, node
 from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.output import Format
 from kinema_cli.status import command as status_command
-from kinema_cli.status.command import run_status, status_tables
+from kinema_cli.status.command import run_status, status_table
 from kinema_cli.status.pipeline import Status, read_status
 from kinema_core.events import (
     AnyBody,
@@ -83,7 +83,7 @@ def shown(status: Status) -> str:
     """What a wide terminal would show."""
     console = Console(width=160)
     with console.capture() as capture:
-        console.print(status_tables(status))
+        console.print(status_table(status))
     return capture.get()
 
 
@@ -104,7 +104,7 @@ def done(name: str) -> StepSucceeded:
 
 
 def failed(name: str) -> StepFailed:
-    """The step was not made and will be tried again."""
+    """The step was not made and will be repeated."""
     return StepFailed(plan="e3", step=name, fencing=1, reason="stock-out", detail="none left", retry=True)
 
 
@@ -147,18 +147,18 @@ async def test_state_is_the_newest_version_with_its_age() -> None:
                     plan="e2", version=7, rule="approval", reason="asks first", would_change="approve"
                 ),
             ),
-            "held",
+            "awaiting-approval",
             "asks first",
         ),
         (
             (PLAN, PlanAccepted(plan="e2", version=7), ExecutionCompleted(plan="e2", fencing=1)),
             "over",
-            "plan carried out",
+            "plan Completed",
         ),
         (
             (ExecutionCompleted(plan="e2", fencing=1, figures=FrozenMap({"nodes_kept": 2})),),
             "over",
-            "plan carried out in part: 2 nodes kept",
+            "plan PartlyCompleted: 2 nodes kept",
         ),
         (
             (ExecutionAborted(plan="e2", fencing=1, reason="deadline", detail="boot took too long"),),
@@ -185,7 +185,7 @@ async def test_a_plan_in_part_says_what_the_cluster_costs_after_it() -> None:
     found = (await told.status()).iteration
     assert found is not None
     assert found.outcome == (
-        "plan carried out in part: 1 node kept; costs 0.7600 USD/h after it, 1.7000 before (0.5600 planned)"
+        "plan PartlyCompleted: 1 node kept; costs $0.76/h after it, $1.70/h before ($0.56/h planned)"
     )
 
 
@@ -232,8 +232,8 @@ async def test_what_holds_back_the_next_iteration_is_shown_with_its_age() -> Non
     found = await told.status(NOW + timedelta(seconds=302))
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(status_tables(found))
-    assert "expiry-node-occupied (node node-0), told 5 min ago" in capture.get()
+        console.print(status_table(found))
+    assert "expiry-node-occupied (node node-0); reported 5min ago" in capture.get()
 
 
 async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:
@@ -242,8 +242,8 @@ async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:
     told = await Told().say(STARTED, PLAN, old)
     found = (await told.status()).plan
     assert found is not None
-    assert (found.fate, found.rule, found.reason, found.would_change) == (
-        "refused",
+    assert (found.phase, found.rule, found.reason, found.would_change) == (
+        "Rejected",
         "saving",
         "saves 3 %",
         "a saving of 10 %",
@@ -251,7 +251,7 @@ async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:
     await told.say(PLAN)
     newer = (await told.status()).plan
     assert newer is not None
-    assert (newer.id, newer.fate) == ("e4", "undecided")
+    assert (newer.id, newer.phase) == ("e4", "Pending")
 
 
 async def test_steps_are_counted_by_their_latest_attempt() -> None:
@@ -260,7 +260,7 @@ async def test_steps_are_counted_by_their_latest_attempt() -> None:
     await told.say(intended("a"), done("a"), intended("b"), failed("b"), intended("c"), failed("c"), intended("c", 2))
     found = (await told.status()).execution
     assert found is not None
-    assert (found.outcome, found.done) == ("running", 1)
+    assert (found.phase, found.done) == ("Running", 1)
     assert [item.id for item in found.running] == ["c"]
     assert [item.step for item in found.failed] == ["b"]
 
@@ -269,7 +269,7 @@ async def test_after_the_end_nothing_is_tried_again() -> None:
     """A step that failed last waits for another try only as long as its plan goes on."""
     told = await Told().say(ClusterSnapshot(version=7, objects=()), STARTED, PLAN, PlanAccepted(plan="e3", version=7))
     await told.say(intended("a"), failed("a"))
-    assert "failed: a: stock-out: none left; will be tried again" in shown(await told.status())
+    assert "failed: a: stock-out: none left; will be repeated" in shown(await told.status())
     await told.say(ExecutionCompleted(plan="e3", fencing=1))
     text = shown(await told.status())
     assert "failed: a: stock-out: none left" in text
@@ -280,7 +280,7 @@ async def test_restarts_beside_moves_are_those_in_place() -> None:
     """Evictions restart pods too: what a roll replaces on its own node is told as that."""
     accepted = PlanAccepted(plan="e2", version=7, figures=FrozenMap({"moves": 15, "restarts": 0}))
     told = await Told().say(STARTED, PLAN, accepted)
-    assert "accepted (moves 15, restarts in place 0)" in shown(await told.status())
+    assert "predicted (moves 15, restarts in place 0)" in shown(await told.status())
 
 
 async def test_aborted_execution_names_what_is_left() -> None:
@@ -289,7 +289,7 @@ async def test_aborted_execution_names_what_is_left() -> None:
     await told.say(ExecutionAborted(plan="e2", fencing=1, reason="deadline", detail="boot", leftovers=("label on n1",)))
     found = (await told.status()).execution
     assert found is not None
-    assert (found.outcome, found.running, found.leftovers) == ("aborted", (), ("label on n1",))
+    assert (found.phase, found.running, found.leftovers) == ("Aborted", (), ("label on n1",))
 
 
 async def test_what_was_left_alone_did_not_fail() -> None:
@@ -306,13 +306,13 @@ async def test_what_was_left_alone_did_not_fail() -> None:
     status = await told.status()
     assert status.execution is not None
     assert [item.step for item in status.execution.failed] == ["a"]
-    assert [item.what for item in status.execution.left_alone] == ["n1", WEB]
+    assert [item.what for item in status.execution.skipped] == ["n1", WEB]
     console = Console(width=160)
     with console.capture() as capture:
-        console.print(status_tables(status))
+        console.print(status_table(status))
     text = capture.get()
-    assert "1 failed, 2 left alone" in text
-    assert "left alone: n1: off-limits: somebody cordoned it" in text
+    assert "1 failed, 2 skipped" in text
+    assert "skipped: n1: off-limits: somebody cordoned it" in text
     assert f"left alone: {WEB}: no-room: n2 is full" in text
     assert "failed: keep" not in text
 
@@ -324,7 +324,7 @@ async def test_figures_are_those_of_the_plan() -> None:
     await told.say(ExecutionCompleted(plan="request", fencing=1, figures=FrozenMap({"workloads_skipped": 0})))
     found = (await told.status()).execution
     assert found is not None
-    assert (found.outcome, dict(found.figures)) == ("finished", {"workloads_skipped": 1})
+    assert (found.phase, dict(found.figures)) == ("Completed", {"workloads_skipped": 1})
 
 
 async def test_pause_holds_until_resumed() -> None:
@@ -352,9 +352,9 @@ async def test_table_says_it_in_words() -> None:
     )
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(status_tables(await told.status()))
+        console.print(status_table(await told.status()))
     text = capture.get()
-    for said in ("version 7", "by kim", "1.7000 → 0.5600 USD/h", "accepted", "running: boot a", "failed: b: stock-out"):
+    for said in ("version 7", "by kim", "$1.70/h → $0.56/h", "Approved", "running: boot a", "failed: b: stock-out"):
         assert said in text
 
 
@@ -372,10 +372,10 @@ def test_address_is_taken_apart(address: str, url: str, user: str, password: str
     assert (settings.nats_url, settings.nats_user, settings.nats_password) == (url, user, password)
 
 
-@pytest.mark.parametrize(("address", "cluster"), [("http://host", "demo"), ("nats://", "demo"), ("nats://host", "")])
+@pytest.mark.parametrize(("address", "cluster"), [("http://host", "demo"), ("nats://", "demo")])
 def test_bad_address_is_refused(address: str, cluster: str) -> None:
     """What is no address of a broker is said in one line, without repeating a password."""
-    with pytest.raises(AddressError, match=r"--(nats|cluster) is"):
+    with pytest.raises(AddressError, match="--nats is"):
         settings_for(address, cluster)
 
 
@@ -395,4 +395,4 @@ def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert run_status(nats="host", cluster="demo", output=Format.TABLE) == 3
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert len(printed.err.strip().splitlines()) == 3
+    assert printed.err.count("error: ") == 3

@@ -52,13 +52,13 @@ def options(tmp_path: Path) -> UpOptions:
         {"provider": "gke"},
         {"workers": -1},
         {"nats": "http://host"},
-        {"cluster": "", "nats": "nats://host"},
     ],
 )
 def test_wrong_arguments(wrong: dict[str, object], options: UpOptions, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 2 and one line that says what to write; nothing is made."""
     assert run_up(replace(options, **wrong)) == 2  # type: ignore[arg-type]  # a field of its own type each
     assert len(capsys.readouterr().err.splitlines()) == 1
+    assert options.out is not None
     assert not options.out.exists()
 
 
@@ -66,9 +66,10 @@ def test_what_the_doctor_finds_stops_it(options: UpOptions, capsys: pytest.Captu
     """A cluster that cannot be reached: exit 1 with the finding and its advice, and no process was started."""
     assert run_up(options) == 1
     said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("fail: kubernetes: ")
+    assert said[0].startswith("error: kubernetes: ")
     assert "→ check address" in said[0]
-    assert "nothing was started" in said[-1]
+    assert "startup aborted" in said[-2]
+    assert options.out is not None
     assert not options.out.exists()
 
 
@@ -87,6 +88,7 @@ def test_one_process_at_a_time_in_a_directory(tmp_path: Path) -> None:
 
 def test_only_a_directory_that_kinema_made_is_cleared(tmp_path: Path, options: UpOptions) -> None:
     """`--out .` in a project with a directory `settings` must not delete it; Kinema's own settings are made again."""
+    assert options.out is not None
     foreign = options.out / "settings" / "project.py"
     foreign.parent.mkdir(parents=True)
     foreign.write_text("SECRET = 1")
@@ -245,7 +247,7 @@ def test_a_fraction_may_be_a_number(text: str, tmp_path: Path) -> None:
 def test_a_settings_file_that_is_not_there(options: UpOptions, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 1 and one line with the path."""
     assert run_up(replace(options, settings=Path("/nowhere/settings.json"))) == 1
-    assert capsys.readouterr().err == "--settings /nowhere/settings.json: No such file or directory\n"
+    assert capsys.readouterr().err == "error: --settings /nowhere/settings.json: No such file or directory\n"
 
 
 async def test_a_broker_that_dies_again_and_again_is_given_up(
@@ -261,7 +263,7 @@ async def test_a_broker_that_dies_again_and_again_is_given_up(
     for _ in range(12):
         await _keep_broker(pipeline)
         now[0] += 100
-    assert capsys.readouterr().err.count("was started again") == 12
+    assert capsys.readouterr().err.count("was restarted") == 12
     now[0] += 1000
     for _ in range(5):
         await _keep_broker(pipeline)
@@ -354,6 +356,7 @@ def test_a_provider_in_the_file_adds_to_the_option(more: dict[str, str], options
 def test_the_rescheduler_tells_others_where_it_runs(options: UpOptions) -> None:
     """In its claim stands what a person ends: the directory and the process of `kinema up`, not its own."""
     told = _pipeline_options(options).settings["rescheduler"]["instance_name"]
+    assert options.out is not None
     assert told == instance_name(options.out)
     assert f"`kinema up --out {options.out}` on " in told
     assert f"(process {os.getpid()})" in told

@@ -1,23 +1,26 @@
-"""Connecting to a broker that the command line names."""
+"""Connection to the broker that the command line names."""
 
 from __future__ import annotations
 
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from kinema_cli.inputs import UsageError, cluster_name
 from kinema_core.runtime.settings import RuntimeSettings
 
 
-class AddressError(ValueError):
+class AddressError(UsageError):
     """The address of the broker cannot be used; the text says what is expected."""
 
 
-def settings_for(nats: str, cluster: str) -> RuntimeSettings:
-    """Settings of a client of the broker at `nats`; several addresses are separated by commas.
+def settings_for(nats: str, cluster: str = "") -> RuntimeSettings:
+    """Return settings of a client of the broker at `nats`; several addresses are separated by commas.
+
+    Without a cluster's name it is that of the current context.
 
     User and password may stand in the first address: `nats://user:password@host:port`.
 
     Raises:
-        AddressError: no such address, or no name of a cluster.
+        AddressError: the address has another form.
     """
     try:
         addresses = [urlsplit(address if "//" in address else f"nats://{address}") for address in nats.split(",")]
@@ -26,12 +29,10 @@ def settings_for(nats: str, cluster: str) -> RuntimeSettings:
         addresses, usable = [], False
     if not usable:
         # Never repeat the address: it may hold a password.
-        raise AddressError("--nats is no address of a broker: write nats://user:password@host:port")
-    if not cluster:
-        raise AddressError("--cluster is empty: give the name under which the cluster's events are published")
+        raise AddressError("--nats is not the address of a broker; write nats://user:password@host:port")
     plain = [urlunsplit((item.scheme, item.netloc.rpartition("@")[2], "", "", "")) for item in addresses]
     return RuntimeSettings(
-        cluster=cluster,
+        cluster=cluster_name(cluster),
         nats_url=",".join(plain),
         nats_user=unquote(addresses[0].username or ""),
         nats_password=unquote(addresses[0].password or ""),

@@ -1,4 +1,4 @@
-"""`kinema pause`, `resume`, `approve` and `abort`: what an operator says to the pipeline."""
+"""`kinema pause`, `resume`, `approve` and `abort`: an operator's commands to the pipeline."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Final
 
-from rich.console import Console
-
-from kinema_cli.broker import AddressError, settings_for
+from kinema_cli.broker import settings_for
+from kinema_cli.inputs import UsageError, fail
+from kinema_cli.output import Format, cell, print_error, print_value, print_warning, show
+from kinema_cli.status.plan_ids import LATEST, UnknownPlanError, matching_id, short_id
 from kinema_cli.status.plans import HELD, REFUSED, RUNNING, Fate, read_fates
 from kinema_core.events import AbortRequested, ExecutionPaused, ExecutionResumed, PlanApproved
 from kinema_core.runtime.bus import Bus, BusError
@@ -20,14 +21,12 @@ from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.settings import RuntimeSettings
 
-Word = ExecutionPaused | ExecutionResumed | PlanApproved | AbortRequested
-_NO_PAUSE: Final = (
-    "; that is no pause, and the next plan may have the same aim: `kinema pause` lets none be carried out"
-)
+Command = ExecutionPaused | ExecutionResumed | PlanApproved | AbortRequested
+_NO_PAUSE: Final = "an abort is no pause: the next plan may have the same aim; `kinema pause` keeps it from running"
 
 
 def operator() -> str:
-    """Who speaks: the name of the user of this machine, or the user's number where that has none, as in many pods."""
+    """Return the name of this machine's user, or its number where it has no name, as in many pods."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # the one before Python 3.13, the other since
@@ -35,113 +34,121 @@ def operator() -> str:
 
 
 class _RefusedError(Exception):
-    """There is nothing that the word could change; `code` is the command's exit code."""
+    """The command would change nothing; `code` is the exit code."""
 
-    def __init__(self, code: int, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
         self.code = code
 
 
-def say(*, nats: str, cluster: str, word: Word) -> int:
-    """Publish the operator's word.
+def publish_command(*, nats: str, command: Command, cluster: str = "", output: Format = Format.TABLE) -> int:
+    """Publish the operator's command.
 
     Returns:
-        0 said, 1 the broker refused, 2 wrong arguments, 3 nothing to do or no such plan, 4 the plan was judged already,
-        or would be refused in spite of the word.
+        0 published, 1 the broker refused, 2 wrong arguments, 3 nothing to do or no such plan, 4 the plan was decided
+        already, or would be rejected in spite of the command.
     """
-    errors = Console(stderr=True)
     try:
         settings = settings_for(nats, cluster)
-        more = asyncio.run(_say(settings, word))
-    except AddressError as error:
-        errors.print(str(error), markup=False, soft_wrap=True)
-        return 2
-    except BusError as error:
-        errors.print(str(error), markup=False, soft_wrap=True)
-        return 1
+        command, warning = asyncio.run(_publish(settings, command))
+    except (UsageError, BusError) as error:
+        return fail(error)
     except _RefusedError as error:
-        errors.print(str(error), markup=False, soft_wrap=True)
+        print_error(str(error))
         return error.code
-    Console(highlight=False).print(f"{_told(word, cluster)} as {word.by}{more}", markup=False, soft_wrap=True)
+    what, done = _outcome(command, settings.cluster)
+    if output is Format.TABLE:
+        show(cell(f"{what} {done} by {command.by}"))
+    else:
+        print_value({"object": what, "action": done, "by": command.by}, output)
+    if warning:
+        print_warning(warning)
     return 0
 
 
-def _told(word: Word, cluster: str) -> str:
-    match word:
+def _outcome(command: Command, cluster: str) -> tuple[str, str]:
+    match command:
         case ExecutionPaused():
-            return f"paused cluster {cluster}"
+            return f"cluster/{cluster}", "paused"
         case ExecutionResumed():
-            return f"resumed cluster {cluster}"
+            return f"cluster/{cluster}", "resumed"
         case PlanApproved():
-            return f"approved plan {word.plan} of cluster {cluster}"
+            return f"plan/{short_id(command.plan)}", "approved"
         case AbortRequested():
-            return f"asked to abort the running plan of cluster {cluster}"
+            return f"cluster/{cluster}", "abort requested"
 
 
-async def _say(settings: RuntimeSettings, word: Word) -> str:
-    """Publish it; returns what else there is to do, empty where nothing is."""
+async def _publish(settings: RuntimeSettings, command: Command) -> tuple[Command, str]:
+    """Publish it; returns it with the plan's whole id, and a warning or nothing."""
     cluster = settings.cluster
     bus = await connect(settings)
     try:
-        iteration = await _iteration(bus, word, cluster)
+        if isinstance(command, PlanApproved):
+            command = PlanApproved(plan=await _plan_named(bus, command.plan), by=command.by)
+        iteration = await _iteration(bus, command, cluster)
         now = SystemClock().now()
-        kind = word.TYPE.rpartition(".")[0]
+        kind = command.TYPE.rpartition(".")[0]
         stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         await bus.publish(
-            origin(word, id_=f"{cluster}/operator/{kind}-{stamp}", cluster=cluster, iteration=iteration, now=now)
+            origin(command, id_=f"{cluster}/operator/{kind}-{stamp}", cluster=cluster, iteration=iteration, now=now)
         )
-        return _NO_PAUSE if isinstance(word, AbortRequested) and not await _paused(bus) else ""
+        return command, _NO_PAUSE if isinstance(command, AbortRequested) and not await _paused(bus) else ""
     finally:
         await bus.close()
 
 
-async def _iteration(bus: Bus, word: Word, cluster: str) -> str:
-    """The iteration that the word belongs to, also in a trace; empty for a pause.
+async def _plan_named(bus: Bus, given: str) -> str:
+    """Return the whole id of the plan; of plans that wait where one is not named clearly by a prefix or `latest`."""
+    fates = await read_fates(bus)
+    waiting = [plan for plan, fate in fates.items() if fate.phase == HELD]
+    try:
+        return matching_id(given, waiting if given == LATEST else [*fates])
+    except UnknownPlanError as error:
+        raise _RefusedError(3, str(error)) from error
+
+
+async def _iteration(bus: Bus, command: Command, cluster: str) -> str:
+    """Return the iteration that the command belongs to, also in a trace; empty for a pause.
 
     Raises:
-        _RefusedError: the word would change nothing.
+        _RefusedError: the command would change nothing.
     """
-    match word:
+    match command:
         case PlanApproved(plan=plan):
             return _approved(await read_fates(bus), plan, paused=await _paused(bus))
         case AbortRequested():
             if _executing(await read_fates(bus)) is None:
-                raise _RefusedError(3, f"no plan of cluster {cluster} is being carried out")
+                raise _RefusedError(3, f"no plan of cluster {cluster} is running")
             return ""
         case ExecutionPaused() | ExecutionResumed():
             paused = await _paused(bus)
-            if isinstance(word, ExecutionPaused) == paused:
-                raise _RefusedError(3, f"cluster {cluster} is {'paused already' if paused else 'not paused'}")
+            if isinstance(command, ExecutionPaused) == paused:
+                raise _RefusedError(3, f"cluster {cluster} is {'already' if paused else 'not'} paused")
             return ""
 
 
 def _executing(fates: Mapping[str, Fate]) -> str | None:
-    """The plan that is being carried out; others may have been held or refused since it was accepted."""
-    begun = ((plan, fate) for plan, fate in reversed([*fates.items()]) if fate.fate not in {HELD, REFUSED})
+    """Return the running plan; others may have been decided since it was accepted."""
+    begun = ((plan, fate) for plan, fate in reversed([*fates.items()]) if fate.phase not in {HELD, REFUSED})
     plan, newest = next(begun, ("", Fate()))
-    return plan if newest.fate == RUNNING else None
+    return plan if newest.phase == RUNNING else None
 
 
 def _approved(fates: Mapping[str, Fate], plan: str, *, paused: bool) -> str:
-    """The iteration of a plan that waits and may be carried out now: a refusal would spend the approval."""
-    found = fates.get(plan)
-    if found is None:
-        raise _RefusedError(3, "no plan of that id waits for approval: `kinema plans` shows those that are held")
-    if found.fate != HELD:
-        became = "accepted" if found.fate == RUNNING else found.fate
-        raise _RefusedError(4, f"plan {plan} does not wait any more: it was {became}")
+    """Return the iteration of a plan that waits and may run now: a rejection would spend the approval."""
+    found, short = fates[plan], short_id(plan)
+    if found.phase != HELD:
+        raise _RefusedError(4, f"plan {short} does not wait for approval; its phase is {found.phase}")
     if paused:
-        raise _RefusedError(4, f"plan {plan} would be refused during the pause: first `kinema resume`, then approve it")
+        raise _RefusedError(4, f"plan {short} would be rejected during the pause; `kinema resume`, then approve it")
     other = _executing(fates)
     if other is not None:
-        raise _RefusedError(
-            4, f"plan {plan} would be refused while plan {other} is being carried out: wait for its end"
-        )
+        raise _RefusedError(4, f"plan {short} would be rejected while plan {short_id(other)} runs; wait for its end")
     return found.iteration
 
 
 async def _paused(bus: Bus) -> bool:
-    """Whether a pause came after the last resumption."""
+    """Return whether a pause came after the last resumption."""
     last = [await bus.last("LOG", kind) for kind in ("execution-paused", "execution-resumed")]
     paused, resumed = (item.sequence if item is not None else 0 for item in last)
     return paused > resumed

@@ -1,4 +1,4 @@
-"""Where `kinema` begins: nothing is loaded before an interrupt would be told in one line."""
+"""Entry point of the command; imports nothing heavy before an interrupt can be reported in one line."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from pathlib import Path
 
 
 def run() -> None:
-    """Entry point of `kinema` and `kubectl-kinema`."""
+    """Run `kinema`, or `kubectl kinema` as a plugin of kubectl."""
     began = time.monotonic()  # a time limit counts from here, before anything is imported
     try:
         from kinema_cli.main import app
 
-        app(prog_name=Path(sys.argv[0]).name, obj=began)
+        name = Path(sys.argv[0]).name
+        app(prog_name=name.replace("-", " ", 1) if name.startswith("kubectl-") else name, obj=began)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        sys.stderr.write(f"the output cannot be written: {error.strerror}\n")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it would be tried once more at the end
+        sys.stderr.write(f"error: the output cannot be written: {error.strerror}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest of the output once more when it exits
         sys.exit(1)

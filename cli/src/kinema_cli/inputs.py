@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kinema_cli.output import complain, counted
+from kinema_cli.output import counted, listed, print_error, print_hint, print_note
 
 if TYPE_CHECKING:
     from kinema_cli.snapshot.file import Snapshot
@@ -17,27 +18,52 @@ if TYPE_CHECKING:
 
 
 class UsageError(Exception):
-    """The command line asks for something that does not exist; the text says what does."""
+    """The command line asks for something that does not exist; the text names what does."""
 
 
 class InputError(Exception):
-    """A file cannot be used; the text names it, the place in it and what to do."""
+    """A file cannot be used; the text names it and the place in it, each line one fault. `hint`: what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def fail(error: Exception) -> int:
+    """Print why a command cannot go on; returns its exit code, 2 for wrong arguments and else 1."""
+    for line in str(error).split("\n"):
+        print_error(line)
+    if hint := getattr(error, "hint", ""):
+        print_hint(hint)
+    return 2 if isinstance(error, UsageError) else 1
 
 
 def kubeconfig_file(given: Path | None) -> Path:
-    """The file that was named, or a list as in `KUBECONFIG=a:b`, else kubectl's own place.
+    """Return the named file, or a list as in `KUBECONFIG=a:b`; else `$KUBECONFIG`, then `~/.kube/config`.
 
     Raises:
-        InputError: no file of it is there.
+        InputError: none of the files exists.
     """
     from kinema_core.runtime.yaml_files import kubeconfig_files
 
-    path = given if given is not None else Path("~/.kube/config").expanduser()
+    path = _kubeconfig(given)
     if any(file.expanduser().is_file() for file in kubeconfig_files(path)):
         return path
     if given is not None:
-        raise InputError(f"--kubeconfig {path}: no such file: name the kubeconfig of one cluster")
-    raise InputError(f"{path}: no such file: name the kubeconfig of one cluster with --kubeconfig")
+        raise InputError(f"--kubeconfig {path}: no such file; name the kubeconfig of a cluster")
+    raise InputError(f"{path}: no such file; name a kubeconfig with --kubeconfig, or a file with --snapshot")
+
+
+def _kubeconfig(given: Path | None) -> Path:
+    return given or Path(os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser())
+
+
+def cluster_name(given: str, kubeconfig: Path | None = None, context: str = "") -> str:
+    """Return the cluster's name in events: the given one, else the context's, in the characters of a subject."""
+    from kinema_core.runtime.yaml_files import current_context
+
+    name = given or context or current_context(_kubeconfig(kubeconfig))
+    return name if given else re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "local"
 
 
 def check_output(path: Path | None, option: str) -> None:
@@ -52,28 +78,42 @@ def check_output(path: Path | None, option: str) -> None:
         raise InputError(f"{option} {path}: may not be written: name another place")
 
 
-def snapshot_of(file: Path | None, context: str | None, kubeconfig: Path | None = None) -> Snapshot:
-    """The cluster of a file, or a live one by context, kubeconfig or both; raises UsageError, InputError."""
+def snapshot_of(file: Path | None, context: str, kubeconfig: Path | None = None) -> Snapshot:
+    """Return the cluster of a file, else the live one of the context, which is named on standard error.
+
+    Raises:
+        UsageError: a file and a live cluster are given.
+        InputError: it cannot be read.
+    """
     from kinema_cli.snapshot.file import SnapshotError, load_snapshot
 
-    live = context is not None or kubeconfig is not None
-    if file is not None and not live:
+    if file is not None:
+        if context or kubeconfig is not None:
+            raise UsageError("--snapshot is given with --context or --kubeconfig; give one cluster")
         try:
             return load_snapshot(file)
         except SnapshotError as error:
             raise InputError(f"--snapshot {error}") from error
-    if live and file is None:
-        from kinema_cli.snapshot.live import live_snapshot
+    from kinema_cli.snapshot.live import live_snapshot
+    from kinema_core.runtime.yaml_files import current_context
 
-        try:
-            return live_snapshot(context or "", None if kubeconfig is None else kubeconfig_file(kubeconfig))
-        except SnapshotError as error:
-            raise InputError(str(error)) from error
-    raise UsageError("give either --snapshot FILE, or --context NAME or --kubeconfig FILE: for which cluster?")
+    path = kubeconfig_file(kubeconfig)
+    print_note(f"cluster: {cluster_name('', path, context)} (context {context or current_context(path) or 'none'})")
+    try:
+        return live_snapshot(context, None if kubeconfig is None else path)
+    except SnapshotError as error:
+        raise InputError(str(error)) from error
+
+
+def required_catalog(given: Path | None) -> Path:
+    """Return the catalog's path; raises UsageError without one, before the cluster is read."""
+    if given is None:
+        raise UsageError("--catalog is missing; give a CSV with machine_type,vcpus,memory_gib,usd_per_hour")
+    return given
 
 
 def offers_of(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:
-    """What the catalog sells to this cluster."""
+    """Return what the catalog sells to this cluster; raises InputError."""
     from kinema_core.model.catalog import CatalogError, offers_from, parse_catalog
 
     try:
@@ -86,20 +126,41 @@ def offers_of(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:
         raise InputError(f"--catalog {path}: {error}") from error
 
 
+def check_prices(snapshot: Snapshot, offers: tuple[Offer, ...]) -> None:
+    """Check that every node has a price, before anything is solved.
+
+    Raises:
+        InputError: has a line for each missing offer.
+    """
+    from kinema_core.model.catalog import PriceError, node_prices
+    from kinema_core.model.vocabulary import PRICE
+
+    try:
+        node_prices(snapshot.cluster, offers)
+    except PriceError as error:
+        lines = [
+            f"missing price: {offer} ({counted(len(nodes), 'node')}: {listed(nodes, _NAMES)})"
+            for offer, nodes in sorted(error.nodes.items())
+        ]
+        raise InputError(
+            "\n".join(lines), hint=f"add the offers to the catalog, or annotate the nodes with {PRICE}"
+        ) from error
+
+
 def age_of_prices(path: Path) -> str:
-    """From when a catalog's prices are, by its remarks; else how old the file is. For one that was read before."""
+    """Return the date of a catalog's prices by its remarks, else the file's; empty where neither is known."""
     from datetime import UTC, datetime
 
     from kinema_core.model.catalog import dated
 
     try:
-        said = dated(path.read_text(encoding="utf-8-sig"))
+        priced = dated(path.read_text(encoding="utf-8-sig"))
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError:
-        return ""  # a pipe, or gone since
-    if said is not None:
-        return f"of {said:%Y-%m-%d}, as {path.name} says"
-    return f"{path.name} does not date them (`# prices of YYYY-MM-DD`); it was written on {changed:%Y-%m-%d}"
+        return ""  # a pipe, or deleted since it was read
+    if priced is not None:
+        return f"of {priced:%Y-%m-%d} ({path.name})"
+    return f"{path.name} has no price date (add `# prices of YYYY-MM-DD`); file modified {changed:%Y-%m-%d}"
 
 
 _NAMES: Final = 5
@@ -113,33 +174,31 @@ _EXPECTED: Final = {
     "poddisruptionbudgets": ("DisruptionBudget", ("PodDisruptionBudget",)),
     "namespaces": ("Namespace", ("Namespace",)),
 }
-"""What a whole snapshot nearly always holds, and makes a plan bolder where it lacks: our kind, those of Kubernetes."""
+"""What a complete snapshot has, as a plan without it is less careful: name → internal kind, Kubernetes' kinds."""
 
 
-def say_what_is_left_out(snapshot: Snapshot) -> None:
-    """Tell on standard error what the plan cannot know of."""
-    _say_what_is_ignored(snapshot)
-    _say_what_there_is_none_of(snapshot)
-    lost = sum(pod.node is not None and snapshot.cluster.node(pod.node) is None for pod in snapshot.cluster.pods)
+def input_warnings(snapshot: Snapshot) -> Iterator[str]:
+    """Yield what the plan cannot take into account."""
+    yield from _ignored_kinds(snapshot)
+    yield from _missing_kinds(snapshot)
+    cluster = snapshot.cluster
+    lost = sum(pod.node is not None and cluster.node(pod.node) is None for pod in cluster.pods)
     if lost:
-        complain(
-            f"{counted(lost, 'pod')} on nodes that are missing or unreadable: the plan makes no room for such pods"
-        )
-    _say_whose_uids_are_shared(snapshot)
-    absent = [node.name for node in snapshot.cluster.nodes if not node.ready]
+        yield f"{counted(lost, 'pod')} on nodes that are missing or unreadable: the plan makes no room for such pods"
+    yield from _shared_uids(snapshot)
+    absent = [node.name for node in cluster.nodes if not node.ready]
     if absent:
-        names = ", ".join(absent[:_NAMES]) + (" …" if len(absent) > _NAMES else "")
-        complain(
-            f"{counted(len(absent), 'node')} not Ready: {names}; the plan takes their pods to run, adds none, and "
-            "leaves their zones a node that takes pods"
+        yield (
+            f"{counted(len(absent), 'node')} not Ready: {listed(absent, _NAMES)}; the plan assumes that their pods "
+            "run, adds none, and leaves their zones a node that takes pods"
         )
-    count = len(snapshot.cluster.quarantined)
+    count = len(cluster.quarantined)
     if count:
-        complain(f"{counted(count, 'object')} could not be read; what that might forbid is taken as forbidden")
+        yield f"{counted(count, 'object')} could not be read; the plan assumes the strictest rules for them"
 
 
-def _say_what_is_ignored(snapshot: Snapshot) -> None:
-    """Tell kinds that say nothing about placement from namesakes of those that do."""
+def _ignored_kinds(snapshot: Snapshot) -> Iterator[str]:
+    """Yield kinds without effect on placement, and namesakes of others in a foreign API group."""
     from kinema_observer.logic.kubernetes import is_read
 
     for why, known in (
@@ -148,11 +207,11 @@ def _say_what_is_ignored(snapshot: Snapshot) -> None:
     ):
         kinds = [f"{n:,} {kind}" for kind, n in sorted(snapshot.ignored.items()) if is_read(kind, "") == known]
         if kinds:
-            complain(f"not read, as {why}: {', '.join(kinds)}")
+            yield f"not read, as {why}: {', '.join(kinds)}"
 
 
-def _say_whose_uids_are_shared(snapshot: Snapshot) -> None:
-    """No cluster has two objects of a uid: somebody wrote them, and who owns whom cannot be told from it."""
+def _shared_uids(snapshot: Snapshot) -> Iterator[str]:
+    """Yield objects with the uid of another: no cluster has such, so the file was edited, and owners are ambiguous."""
     cluster = snapshot.cluster
     shared: dict[tuple[str, str], list[str]] = {}
     for items in (cluster.nodes, cluster.pods, cluster.workloads):
@@ -160,12 +219,11 @@ def _say_whose_uids_are_shared(snapshot: Snapshot) -> None:
             shared.setdefault((type(item).__name__, item.uid), []).append(item.key)
     twice = [f"{kind} {' and '.join(keys[:2])}" for (kind, _), keys in sorted(shared.items()) if len(keys) > 1]
     if twice:
-        some = ", ".join(twice[:_NAMES]) + (" …" if len(twice) > _NAMES else "")
-        complain(f"the same uid: {some}; the plan goes by names, but takes what a uid owns for one object's")
+        yield f"the same uid: {listed(twice, _NAMES)}; the plan identifies them by name, but owners may be confused"
 
 
-def _say_what_there_is_none_of(snapshot: Snapshot) -> None:
-    """Tell apart kinds of which the file has no object, and those of which none could be read."""
+def _missing_kinds(snapshot: Snapshot) -> Iterator[str]:
+    """Yield kinds of which the file has no object, apart from those of which none could be read."""
     unreadable = Counter(item.object.partition(" ")[0] for item in snapshot.cluster.quarantined)
     none = {
         name: sum(unreadable[kind] for kind in kinds)
@@ -174,17 +232,17 @@ def _say_what_there_is_none_of(snapshot: Snapshot) -> None:
     }
     damaged = ", ".join(f"{name} ({count})" for name, count in none.items() if count)
     if damaged:
-        complain(f"there, but none of them could be read: {damaged}")
-    if snapshot.live:  # what is absent there does not exist
+        yield f"the snapshot contains {damaged}, but none of them could be read"
+    if snapshot.live:  # what a cluster does not list does not exist
         return
     if none.pop("pods", None) == 0:
-        complain("no pod in the file: every node looks empty, and the plan means nothing if the cluster runs any")
+        yield "the snapshot contains no pods: every node looks empty; the plan is meaningless if the cluster runs any"
     absent = ", ".join(name for name, count in none.items() if not count)
     if absent:
-        complain(f"none in the file: {absent}; if the cluster has any, their rules are missing in this plan")
+        yield f"the snapshot contains no {absent}; if your cluster has them, this plan ignores their rules"
     named = ", ".join(name for kind, name in _named_and_absent(snapshot.cluster) if not unreadable[kind])
     if named:
-        complain(f"none in the file: {named}, which others in it name; pods that depend on one stay, or get no place")
+        yield f"the snapshot contains no {named}, to which others in it refer; pods that depend on one are not moved"
 
 
 def _named_and_absent(cluster: Cluster) -> Iterator[tuple[str, str]]:

@@ -1,24 +1,72 @@
-"""The `kinema` command: registers its verbs; each loads what it needs when it is called, so that help is instant."""
+"""The `kinema` command: registers its commands; each loads what it needs when it is called, so that help is instant."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from kinema_cli.admin.rbac import rbac
 from kinema_cli.doctor.command import doctor
 from kinema_cli.explain.command import explain
-from kinema_cli.options import BROKER, CLUSTER, ClusterName, Context, Kubeconfig, Nats, ProviderOption
-from kinema_cli.output import complain
+from kinema_cli.options import BROKER, ClusterName, Context, Kubeconfig, Nats, Output, ProviderOption, Reason, Seed
+from kinema_cli.output import Format
 from kinema_cli.plan.command import plan
 from kinema_cli.status.command import status
 from kinema_cli.status.plans_command import plans
 
+_GROUPS: Final = {
+    "Analyze (read-only)": ("plan", "explain", "replay"),
+    "Run": ("demo", "up"),
+    "Operate": ("status", "plans", "approve", "pause", "resume", "abort", "record"),
+    "Administer": ("doctor", "setup", "rbac", "version"),
+}
+"""Headings of the help, and the commands below them."""
+
+
+class _Commands(TyperGroup):
+    """The commands in groups, with errors in the form of all others."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own classes are private
+        """Write the commands under their headings."""
+        for heading, names in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, self.commands[name].short_help or "") for name in names])
+        formatter.write_paragraph()
+        formatter.write_text(f'Use "{ctx.command_path} COMMAND --help" for options and examples.')
+
+    def main(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as typer declares it
+        """Run; prints wrong arguments as `error: …` and exits with 2."""
+        alone = options.get("standalone_mode", True)
+        options["standalone_mode"] = False
+        if not alone:
+            return super().main(*args, **options)
+        try:
+            code = super().main(*args, **options)
+        except TyperException as error:
+            message = getattr(error, "format_message", error.__str__)()
+            context = getattr(error, "ctx", None)
+            if message.startswith("Usage: "):  # no arguments
+                sys.stdout.write(f"{message}\n")
+            elif message:
+                sys.stderr.write(f"error: {message[0].lower()}{message[1:].rstrip('.')}\n")
+                if context is not None:
+                    sys.stderr.write(f"hint: see `{context.command_path} --help`\n")
+            sys.exit(getattr(error, "exit_code", 1))
+        except typer.Abort:
+            sys.exit(130)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
 app = typer.Typer(
     name="kinema",
-    help="Makes Kubernetes clusters as cheap as they can safely be.",
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: importing rich for it doubles the start-up time
@@ -26,7 +74,7 @@ app = typer.Typer(
 )
 
 
-def _say_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -37,128 +85,203 @@ def _say_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and end.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Makes Kubernetes clusters as cheap as they can safely be."""
+    """Find the cheapest set of nodes for your Kubernetes workloads, and migrate to it without downtime."""
 
 
-app.command()(plan)
-app.command()(explain)
-app.command()(status)
-app.command()(plans)
-app.command()(rbac)
-app.command()(doctor)
-
-OutDir = Annotated[Path, typer.Option("--out", help="Directory for recording, report and logs; made anew.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; stands in the log and in `kinema status`.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the simulated cluster and of the solver.")]
+def _command(short: str, *examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command with its line in the overview and its examples."""
+    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+    return app.command(short_help=short, epilog=epilog)
 
 
-@app.command()
+_command(
+    "Show the cheapest cluster and what it saves",
+    "kinema plan --catalog prices.csv",
+    "kinema plan --snapshot cluster.json --catalog prices.csv --html plan.html",
+    "kinema plan --catalog prices.csv --max-moves 20 -o json",
+)(plan)
+_command(
+    "Explain a node, pod, workload or plan",
+    "kinema explain node/worker-3 --catalog prices.csv",
+    "kinema explain deploy/frontend -n shop --catalog prices.csv",
+    "kinema explain plan/latest",
+)(explain)
+_command("Show current activity", "kinema status", "kinema status --cluster-name prod -o json")(status)
+_command("List recent plans and their outcome", "kinema plans", "kinema plans --limit 5 -o json")(plans)
+_command(
+    "Print service accounts and rights as YAML",
+    "kinema rbac --provider kwok | kubectl apply -f -",
+    "kinema rbac -o table",
+)(rbac)
+_command(
+    "Check cluster, rights, prices and broker",
+    "kinema doctor",
+    "kinema doctor --provider delegate=prices.csv --service-account-namespace kinema",
+)(doctor)
+
+
+@_command("Run everything on a simulated cluster", "kinema demo", "kinema demo --out out/demo --seed 7")
 def demo(
-    out: OutDir = Path("out/demo"),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Directory for recording, report and logs; cleared first."),
+    ] = None,
     seed: Seed = 0,
-    speed: Annotated[float, typer.Option("--speed", help="Cluster seconds per second.")] = 10.0,
-    timeout: Annotated[float, typer.Option("--timeout", help="Give up after this many seconds.")] = 170.0,
+    speed: Annotated[float, typer.Option("--speed", metavar="N", help="Simulated seconds per second.")] = 10.0,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Longest duration.")] = 170.0,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Run the whole pipeline on this machine, on a simulated cluster left behind by a traffic peak."""
+    """Run all services on this machine with a simulated cluster after a traffic peak.
+
+    The directory is by default $XDG_STATE_HOME/kinema/demo.
+    """
     from kinema_cli.local.demo import DemoOptions, run_demo
+    from kinema_cli.local.directory import state_directory
 
-    raise typer.Exit(run_demo(DemoOptions(out=out, seed=seed, speed=speed, timeout=timeout)))
+    where = out if out is not None else state_directory("demo")
+    raise typer.Exit(run_demo(DemoOptions(out=where, seed=seed, speed=speed, timeout=timeout, output=output)))
 
 
-@app.command()
+@_command(
+    "Write all events of a cluster to a file",
+    "kinema record --out incident.jsonl.zst",
+)
 def record(
-    out: Annotated[Path, typer.Option("--out", help="File to write: .jsonl, .jsonl.gz or .jsonl.zst.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File: .jsonl, .jsonl.gz or .jsonl.zst.")],
     nats: Nats = BROKER,
-    cluster: ClusterName = CLUSTER,
+    cluster: ClusterName = "",
+    output: Output = Format.TABLE,
 ) -> None:
-    """Write all events that the streams hold to a file."""
+    """Write all events that the broker stores for a cluster to a file, for `kinema replay`."""
+    from kinema_cli.inputs import cluster_name
     from kinema_cli.replay.record import run_record
 
-    raise typer.Exit(run_record(nats=nats, cluster=cluster, out=out))
+    raise typer.Exit(run_record(nats=nats, cluster=cluster_name(cluster), out=out, output=output))
 
 
-@app.command()
-def replay(
-    file: Annotated[Path, typer.Argument(help="A recording made by `kinema record` or `kinema demo`.")],
+@_command(
+    "Repeat recorded decisions and compare them",
+    "kinema replay incident.jsonl.zst",
+    "kinema replay incident.jsonl.zst --stage optimizer --assert",
+)
+def replay(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
+    file: Annotated[
+        Path, typer.Argument(metavar="RECORDING", help="File written by `kinema record` or `kinema demo`.")
+    ],
     stage: Annotated[
-        str | None, typer.Option("--stage", help="Only predictor, optimizer, decider or rescheduler.")
+        str | None,
+        typer.Option("--stage", metavar="NAME", help="Only predictor, optimizer, decider or rescheduler."),
     ] = None,
-    start: Annotated[int, typer.Option("--from", help="First sequence of the log to decide again.")] = 1,
-    end: Annotated[int | None, typer.Option("--to", help="Last sequence of the log to decide again.")] = None,
+    start: Annotated[int, typer.Option("--from", metavar="N", help="First sequence of the log.")] = 1,
+    end: Annotated[int | None, typer.Option("--to", metavar="N", help="Last sequence of the log.")] = None,
     speed: Annotated[
-        float, typer.Option("--speed", help="Pace: 1 as recorded, 10 ten times as fast, 0 as fast as possible.")
+        float, typer.Option("--speed", metavar="N", help="Pace: 1 as recorded, 10 ten times as fast, 0 unlimited.")
     ] = 0.0,
-    assert_: Annotated[bool, typer.Option("--assert", help="Exit 1 unless every decision is byte-equal.")] = False,
+    assert_: Annotated[bool, typer.Option("--assert", help="Exit with 1 unless all decisions are byte-equal.")] = False,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Show the first event that differs, field by field; exit 1.")
+        bool, typer.Option("--diff", help="Show the first event that differs, field by field; exit with 1.")
     ] = False,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Decide again on recorded events, and compare with what was decided then."""
+    """Repeat the decisions of a recording and verify that each is reproduced byte by byte."""
     from kinema_cli.replay.command import run_replay
 
     raise typer.Exit(
-        run_replay(file=file, stage=stage, start=start, end=end, speed=speed, strict=assert_, show_diff=diff)
+        run_replay(
+            file=file, stage=stage, start=start, end=end, speed=speed, strict=assert_, show_diff=diff, output=output
+        )
     )
 
 
-@app.command()
+@_command(
+    "Prepare a broker or the placement policy",
+    "kinema setup --nats nats://admin:…@host:4222 --cluster-name prod --replicas 3",
+    "kinema setup --context prod",
+    "kinema setup --context prod --no-placement-policy",
+)
 def setup(
     nats: Annotated[
-        str, typer.Option("--nats", help="Broker whose streams are made, with an administrator's credentials.")
+        str, typer.Option("--nats", metavar="URL", help="Broker to prepare, with an administrator's credentials.")
     ] = "",
     clusters: Annotated[
-        list[str] | None, typer.Option("--cluster", help="With --nats: name of a cluster; repeat for several.")
+        list[str] | None,
+        typer.Option("--cluster-name", metavar="NAME", help="With --nats: a cluster's name; may be repeated."),
     ] = None,
-    replicas: Annotated[int, typer.Option("--replicas", help="Copies of each stream: 1, 3 or 5.")] = 1,
-    kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", help="Cluster whose new pods are to be steered by admission policy.")
+    replicas: Annotated[int, typer.Option("--replicas", metavar="N", help="Copies of each stream: 1, 3 or 5.")] = 1,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    policy: Annotated[
+        bool | None,
+        typer.Option(
+            "--placement-policy/--no-placement-policy", help="Install or remove the admission policy of the cluster."
+        ),
     ] = None,
-    context: Annotated[
-        str, typer.Option("--context", help="With --kubeconfig: context in it; else its current one.")
-    ] = "",
-    steering: Annotated[
-        bool, typer.Option("--steering/--no-steering", help="With --kubeconfig: install that policy, or remove it.")
-    ] = True,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Make streams, consumers and the lease bucket on a broker, or install the policy that steers a cluster's new pods.
+    """Create streams on a broker, or install the admission policy that places new pods on the planned nodes.
 
-    --nats with --cluster does the first, --kubeconfig the second; with all three it does both. Running it again
-    changes nothing.
+    --nats with --cluster-name does the first; --kubeconfig, --context or --placement-policy does the second; together
+    they do both. Running it again changes nothing.
     """
-    from kinema_cli.admin.setup import Steering, run_setup
-    from kinema_core.runtime.yaml_files import current_context
+    from kinema_cli.admin.setup import run_setup
 
-    if context and kubeconfig is None:
-        complain("--context is one of a kubeconfig: give that, too, as --kubeconfig")
-        raise typer.Exit(2)
-    wish = None
-    if kubeconfig is not None:
-        wish = Steering(kubeconfig, steering, context or current_context(kubeconfig))
-    raise typer.Exit(run_setup(nats=nats, clusters=clusters or [], replicas=replicas, steering=wish))
+    raise typer.Exit(
+        run_setup(
+            nats=nats,
+            clusters=clusters or [],
+            replicas=replicas,
+            kubeconfig=kubeconfig,
+            context=context,
+            policy=policy,
+            output=output,
+        )
+    )
 
 
-@app.command()
+@_command(
+    "Run all services on this machine",
+    "kinema up --provider kwok=prices.csv",
+    "kinema up --provider delegate=prices.csv --context staging --settings kinema.yaml",
+)
 def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     provider: ProviderOption,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
-    cluster: ClusterName = CLUSTER,
-    out: Annotated[Path, typer.Option("--out", help="Directory for settings and logs.")] = Path("out/up"),
+    cluster: ClusterName = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Directory for settings, broker and logs. Default: $XDG_STATE_HOME/kinema/CLUSTER.",
+        ),
+    ] = None,
     settings: Annotated[
-        Path | None, typer.Option("--settings", help="JSON or YAML: settings by service that differ from the defaults.")
+        Path | None, typer.Option("--settings", metavar="FILE", help="JSON or YAML: settings by service.")
     ] = None,
     nats: Annotated[
-        str, typer.Option("--nats", help="A broker that was set up, with a user of all services; else one is started.")
+        str,
+        typer.Option(
+            "--nats",
+            metavar="URL",
+            help="Broker prepared by `kinema setup`, with a user of all services. Default: start one.",
+        ),
     ] = "",
-    workers: Annotated[int, typer.Option("--workers", help="Processes more that share the solves.")] = 0,
+    workers: Annotated[
+        int, typer.Option("--solver-workers", metavar="N", help="Number of additional solver processes.")
+    ] = 0,
     steering: Annotated[
-        bool, typer.Option("--steering/--no-steering", help="Steer new pods to the planned nodes by admission policy.")
+        bool,
+        typer.Option(
+            "--placement-policy/--no-placement-policy",
+            help="Place new pods on the planned nodes by an admission policy.",
+        ),
     ] = True,
 ) -> None:
-    """Run the five services and a broker as processes of this machine, until interrupted."""
+    """Run the five services and a broker on this machine until interrupted. Acts on the current context's cluster."""
     from kinema_cli.local.up import UpOptions, run_up
 
     raise typer.Exit(
@@ -178,44 +301,64 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     )
 
 
-@app.command()
-def pause(nats: Nats = BROKER, cluster: ClusterName = CLUSTER, reason: Reason = "") -> None:
-    """Let no new plan be carried out. What runs goes on."""
-    from kinema_cli.control import operator, say
+@_command("Stop executing new plans", "kinema pause --reason 'release on Friday'")
+def pause(nats: Nats = BROKER, cluster: ClusterName = "", reason: Reason = "", output: Output = Format.TABLE) -> None:
+    """Stop executing new plans. A running plan is finished."""
+    from kinema_cli.control import operator, publish_command
     from kinema_core.events import ExecutionPaused
 
-    raise typer.Exit(say(nats=nats, cluster=cluster, word=ExecutionPaused(by=operator(), reason=reason)))
+    command = ExecutionPaused(by=operator(), reason=reason)
+    raise typer.Exit(publish_command(nats=nats, cluster=cluster, command=command, output=output))
 
 
-@app.command()
-def resume(nats: Nats = BROKER, cluster: ClusterName = CLUSTER) -> None:
-    """End a pause."""
-    from kinema_cli.control import operator, say
+@_command("End a pause", "kinema resume")
+def resume(nats: Nats = BROKER, cluster: ClusterName = "", output: Output = Format.TABLE) -> None:
+    """End a pause: new plans are executed again."""
+    from kinema_cli.control import operator, publish_command
     from kinema_core.events import ExecutionResumed
 
-    raise typer.Exit(say(nats=nats, cluster=cluster, word=ExecutionResumed(by=operator())))
+    command = ExecutionResumed(by=operator())
+    raise typer.Exit(publish_command(nats=nats, cluster=cluster, command=command, output=output))
 
 
-@app.command()
+@_command("Approve a plan", "kinema approve latest", "kinema approve it-83")
 def approve(
-    plan: Annotated[str, typer.Argument(help="Id of the plan, as `kinema plans` shows it.")],
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN_ID", help="Id as `kinema plans` shows it, a unique prefix, or `latest`.")
+    ],
     nats: Nats = BROKER,
-    cluster: ClusterName = CLUSTER,
+    cluster: ClusterName = "",
+    output: Output = Format.TABLE,
 ) -> None:
-    """Approve a plan that waits for it."""
-    from kinema_cli.control import operator, say
+    """Approve a plan that waits for approval."""
+    from kinema_cli.control import operator, publish_command
     from kinema_core.events import PlanApproved
 
-    raise typer.Exit(say(nats=nats, cluster=cluster, word=PlanApproved(plan=plan, by=operator())))
+    command = PlanApproved(plan=plan, by=operator())
+    raise typer.Exit(publish_command(nats=nats, cluster=cluster, command=command, output=output))
 
 
-@app.command()
-def abort(nats: Nats = BROKER, cluster: ClusterName = CLUSTER, reason: Reason = "") -> None:
-    """Give up the plan that is being carried out, and roll it back.
+@_command("Abort the running plan and roll it back", "kinema abort --reason 'wrong window'")
+def abort(nats: Nats = BROKER, cluster: ClusterName = "", reason: Reason = "", output: Output = Format.TABLE) -> None:
+    """Abort the running plan and roll it back.
 
-    That is no pause: the next plan may have the same aim, and is carried out unless `kinema pause` came before.
+    The next plan may have the same aim; `kinema pause` first, to keep it from being executed.
     """
-    from kinema_cli.control import operator, say
+    from kinema_cli.control import operator, publish_command
     from kinema_core.events import AbortRequested
 
-    raise typer.Exit(say(nats=nats, cluster=cluster, word=AbortRequested(by=operator(), reason=reason)))
+    command = AbortRequested(by=operator(), reason=reason)
+    raise typer.Exit(publish_command(nats=nats, cluster=cluster, command=command, output=output))
+
+
+@_command("Show versions", "kinema version -o json")
+def version(output: Output = Format.TABLE) -> None:
+    """Show the versions of Kinema, Python and the solver."""
+    from kinema_cli.output import facts, print_value, show
+    from kinema_cli.versions import versions
+
+    found = versions()
+    if output is Format.TABLE:
+        show(facts("", found.items()))
+    else:
+        print_value(found, output)

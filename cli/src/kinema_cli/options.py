@@ -1,4 +1,4 @@
-"""Options that several verbs share, so that they are said the same way everywhere."""
+"""Options that several commands share, so that each has one name and one meaning."""
 
 from __future__ import annotations
 
@@ -9,39 +9,61 @@ import typer
 
 from kinema_cli.output import Format
 
+BROKER: Final = "nats://127.0.0.1:4222"
+
 SnapshotFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--snapshot", help="What `kubectl get … -A -o json` or yaml printed; .gz and .zst too, - for a pipe."),
-]
-ContextName: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--context", help="A live cluster, by its context in the kubeconfig."),
-]
-LiveFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--kubeconfig", help="A live cluster, by its file; without --context the current one in it."),
-]
-BROKER: Final = "nats://127.0.0.1:4222"
-CLUSTER: Final = "local"
-Nats: TypeAlias = Annotated[
-    str, typer.Option("--nats", envvar="KINEMA_NATS", help="Broker: nats://user:password@host:port.")
-]
-ClusterName: TypeAlias = Annotated[
-    str, typer.Option("--cluster", envvar="KINEMA_CLUSTER", help="Name of the cluster in events.")
+    typer.Option(
+        "--snapshot",
+        metavar="FILE",
+        help="Read the cluster from the output of `kubectl get … -A -o json` (or yaml, .gz, .zst; - for standard "
+        "input) instead of the API server.",
+    ),
 ]
 Kubeconfig: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--kubeconfig", envvar="KUBECONFIG", help="Which cluster: a file, or a:b; else ~/.kube/config."),
+    typer.Option("--kubeconfig", metavar="FILE", help="Kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config."),
 ]
-Context: TypeAlias = Annotated[str, typer.Option("--context", help="Context in the kubeconfig; else its current one.")]
+Context: TypeAlias = Annotated[
+    str, typer.Option("--context", metavar="NAME", help="Context in the kubeconfig. Default: its current context.")
+]
+Nats: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--nats",
+        envvar="KINEMA_NATS",
+        metavar="URL",
+        help="Broker, as nats://user:password@host:port; prefer the environment variable for passwords.",
+    ),
+]
+ClusterName: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--cluster-name",
+        envvar="KINEMA_CLUSTER",
+        metavar="NAME",
+        help="Name of the cluster in events. Default: derived from the current context.",
+        show_default=False,
+    ),
+]
+Namespace: TypeAlias = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of the pod or workload.")
+]
 ProviderOption: TypeAlias = Annotated[
     str,
     typer.Option(
         "--provider",
-        metavar="KIND=WHERE",
-        help="Who boots and deletes nodes: sim=URL, kwok=CATALOG, delegate=CATALOG or static=INVENTORY.",
+        metavar="KIND=LOCATION",
+        help="Node provider: sim=URL, kwok=CATALOG, delegate=CATALOG or static=INVENTORY.",
     ),
 ]
-MoveJobs: TypeAlias = Annotated[bool, typer.Option("--move-jobs", help="Pods of Jobs may be moved.")]
-AllowSpot: TypeAlias = Annotated[bool, typer.Option("--allow-spot", help="Any pod may be put on spot machines.")]
-Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="How to print it.")]
+Catalog: TypeAlias = Annotated[
+    Path | None, typer.Option("--catalog", metavar="FILE", help="CSV of machine types and prices (required).")
+]
+MoveJobs: TypeAlias = Annotated[bool, typer.Option("--move-jobs", help="Allow moving pods of Jobs.")]
+AllowSpot: TypeAlias = Annotated[bool, typer.Option("--allow-spot", help="Allow any pod on spot machines.")]
+Seed: TypeAlias = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the search.")]
+Reason: TypeAlias = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Reason; shown by `kinema status` and in the log.")
+]
+Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", metavar="FORMAT", help="table, json or yaml.")]

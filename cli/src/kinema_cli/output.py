@@ -1,17 +1,22 @@
-"""Printing values as JSON or YAML, and consoles that suit terminals and pipes. Loads rich only when it prints."""
+"""What commands print: tables, JSON, YAML and messages. Loads rich only when something is printed."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+    from rich.table import Table
     from rich.text import Text
 
-PIPE_WIDTH = 160
-"""Columns of a table that no terminal shows: wide enough that nothing is cut."""
+PIPE_WIDTH = 2000
+"""Columns where no terminal shows the output and `COLUMNS` is not set: nothing is folded."""
+HOURS_PER_MONTH = 730
+"""A year's 8,760 hours over twelve, as the clouds bill a month."""
 
 
 class Format(StrEnum):
@@ -22,7 +27,7 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
-def printed(value: object, form: Format) -> None:
+def print_value(value: object, form: Format) -> None:
     """Print a value that msgspec knows as JSON or YAML, to standard output."""
     import msgspec
 
@@ -32,32 +37,171 @@ def printed(value: object, form: Format) -> None:
         sys.stdout.write(msgspec.yaml.encode(msgspec.to_builtins(value)).decode())
 
 
-def console() -> Console:
-    """A console on standard output; honours NO_COLOR, and cuts nothing when a pipe reads it."""
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that never reads data as markup or emoji codes, and honors NO_COLOR and COLUMNS."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    width = None if terminal or os.environ.get("COLUMNS", "").isdecimal() else PIPE_WIDTH
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=width)
 
 
-def complain(message: str) -> None:
-    """One line on standard error."""
-    from rich.console import Console
+def show(*parts: RenderableType) -> None:
+    """Print tables and text to standard output; without a terminal no line ends with blanks."""
+    screen = console()
+    if screen.is_terminal:
+        screen.print(*parts, sep="\n")
+        return
+    with screen.capture() as captured:
+        screen.print(*parts, sep="\n")
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
-    Console(stderr=True, highlight=False).print(_harmless(message), markup=False, soft_wrap=True)
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: Iterable[str] = (),
+    whole: str = "",
+    most: int = 0,
+) -> RenderableType:
+    """Return a titled table of text as it is: lines on a terminal, plain columns elsewhere.
+
+    Args:
+        title: stands above the table.
+        columns: their headings.
+        rows: their cells.
+        numbers: columns whose cells are aligned to the right.
+        whole: column whose cells are never folded, as they are copied.
+        most: rows that are shown; the rest is counted. 0 shows all.
+    """
+    made, right = _empty_table(header=True), set(numbers)
+    for column in columns:
+        kept = column == whole
+        overflow: Literal["ignore", "fold"] = "ignore" if kept else "fold"
+        justify: Literal["right", "left"] = "right" if column in right else "left"
+        made.add_column(cell(column), justify=justify, overflow=overflow, no_wrap=kept)
+    every = list(rows)
+    for row in every[: most or None]:
+        made.add_row(*(cell(text) for text in row))
+    if most and len(every) > most:
+        made.add_row(cell(f"… and {len(every) - most:,} more"))
+    return _titled(title, made)
+
+
+def facts(title: str, rows: Iterable[tuple[str, str]]) -> RenderableType:
+    """Return a titled table of names and values."""
+    made = _empty_table(header=False)
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(cell(name), cell(value))
+    return _titled(title, made)
+
+
+def _empty_table(*, header: bool) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    if console().is_terminal:
+        return Table(show_header=header, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    return Table(show_header=header, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+
+
+def _titled(title: str, made: Table) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(cell(title, "bold"), made, Text()) if title else made
+
+
+def print_error(message: str, hint: str = "") -> None:
+    """Print why a command failed, and what to do, to standard error."""
+    _message("error", "bold red", message)
+    if hint:
+        print_hint(hint)
+
+
+def print_warning(message: str) -> None:
+    """Print what the user should know before trusting the result, to standard error."""
+    _message("warning", "yellow", message)
+
+
+def print_hint(message: str) -> None:
+    """Print what to do next, to standard error."""
+    _message("hint", "cyan", message)
+
+
+def print_note(message: str) -> None:
+    """Print progress, to standard error."""
+    console(stderr=True).print(cell(message), soft_wrap=True)
+
+
+def _message(kind: str, style: str, message: str) -> None:
+    from rich.text import Text
+
+    console(stderr=True).print(Text.assemble((f"{kind}:", style), " ", cell(message)), soft_wrap=True)
 
 
 def cell(text: str, style: str = "") -> Text:
-    """Text of a table as it is: neither markup in it nor a terminal's control characters count."""
+    """Return text as it is: neither markup nor control characters in it have an effect."""
     from rich.text import Text
 
-    return Text(_harmless(text), style=style)
+    return Text(_printable(text), style=style)
 
 
-def _harmless(text: str) -> str:
+def _printable(text: str) -> str:
     """A name in a file may hold anything; an escape sequence in it would command the terminal."""
     return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things: `1 pod`, `1,200 pods`."""
+    """Return a number of things: `1 pod`, `1,200 pods`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def hourly(usd: float, decimals: int = 2) -> str:
+    """Return USD per hour: `$0.71/h`."""
+    return f"{_dollars(usd, decimals)}/h"
+
+
+def monthly(usd_per_hour: float) -> str:
+    """Return the cost of a month: `$518/month`."""
+    usd = usd_per_hour * HOURS_PER_MONTH
+    return f"{_dollars(usd, 0 if abs(usd) >= 10 or round(usd, 2) == 0 else 2)}/month"
+
+
+def unit_price(usd: float) -> str:
+    """Return the hourly price of one machine with two decimals, or four where they differ: `$0.0335/h`."""
+    return hourly(usd, 2 if round(usd, 2) == round(usd, 4) else 4)
+
+
+def _dollars(usd: float, decimals: int) -> str:
+    text = f"{abs(usd):,.{decimals}f}"
+    return f"{'-' if usd < 0 and text.strip('0.,') else ''}${text}"
+
+
+def percent(share: float, decimals: int = 0) -> str:
+    """Return a share without a blank: `80%`, `0.1%` where it is below one percent."""
+    if not decimals and 0 < abs(share) < 0.01:
+        decimals = 2 if abs(share) < 0.001 else 1
+    return f"{share * 100:.{decimals}f}%"
+
+
+def warning_box(warnings: Sequence[str]) -> RenderableType:
+    """Return warnings as a box on a terminal, as lines elsewhere."""
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.text import Text
+
+    if not console().is_terminal:
+        return Group(*(cell(f"warning: {text}") for text in warnings), Text())
+    lines = Group(*(cell(f"• {text}") for text in warnings))
+    return Panel(lines, title=Text(counted(len(warnings), "warning"), style="bold yellow"), border_style="yellow")

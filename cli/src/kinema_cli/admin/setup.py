@@ -1,4 +1,4 @@
-"""`kinema setup`: make what the services need on the broker, and the admission policy that steers new pods."""
+"""`kinema setup`: streams on the broker, and the admission policy that places new pods."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 from socket import gethostname
 from typing import Final
 
-from rich.console import Console
-
-from kinema_cli.broker import AddressError, settings_for
+from kinema_cli.broker import settings_for
 from kinema_cli.doctor.node_markers import GO_ON, marks_in
+from kinema_cli.inputs import InputError, UsageError, fail, kubeconfig_file
+from kinema_cli.output import Format, cell, print_error, print_value, show
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, SetupReport, setup
+from kinema_core.runtime.yaml_files import current_context
 from kinema_rescheduler.errors import EffectError
 from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, annotations_of, connect, uid
 from kinema_rescheduler.kubernetes.steering import install, remove, was_in_use
@@ -25,22 +26,22 @@ from kinema_rescheduler.names import CLAIM_NAME, CLAIMED, PROCESS, STEERING_NAME
 
 REPLICAS: Final = (1, 3, 5)
 _NOTHING: Final = (
-    "nothing to set up: give --nats and --cluster for streams on a broker, --kubeconfig for the admission policy in a "
-    "cluster (with --no-steering to remove it), or all of them"
+    "nothing to set up; give --nats and --cluster-name for streams on a broker, --context or --kubeconfig for the "
+    "placement policy of a cluster (with --no-placement-policy to remove it), or all of them"
 )
 
-INSTALLED: Final = "steering: installed"
+INSTALLED: Final = "placement policy: installed"
 ONLY_AFTER_RESTART: Final = (
-    "installed again, it steers nothing before the API server was restarted, which managed clusters do not let you do"
+    "installed again, it has no effect until the API server restarts, which managed clusters do not allow"
 )
-_UNTIL_RESTART: Final = "it steers nothing until that is restarted; plans are carried out with more pods elsewhere"
+_UNTIL_RESTART: Final = "it has no effect until the API server restarts; plans run with more pods elsewhere"
 _STAYS: Final = "stays, as "
-_IN_GOOD_ORDER: Final = "a plan is being carried out: let it end or `kinema abort` it, end that Kinema, run this again"
+_IN_GOOD_ORDER: Final = "a plan is running; let it end or `kinema abort` it, end that Kinema, run this again"
 
 
 @dataclass(frozen=True)
 class Steering:
-    """Whether new pods of a cluster shall be given a preference for the planned nodes."""
+    """Whether new pods of a cluster get a preference for the planned nodes."""
 
     kubeconfig: Path
     on: bool
@@ -48,68 +49,85 @@ class Steering:
     """In the kubeconfig; empty: its current one."""
 
 
-def run_setup(*, nats: str, clusters: list[str], replicas: int, steering: Steering | None = None) -> int:
-    """Create streams, consumers and the lease bucket; put steering into force on a cluster or take it away.
+def run_setup(
+    *,
+    nats: str,
+    clusters: list[str],
+    replicas: int,
+    kubeconfig: Path | None = None,
+    context: str = "",
+    policy: bool | None = None,
+    output: Format = Format.TABLE,
+) -> int:
+    """Create streams, consumers and the lease bucket; install the placement policy of a cluster or remove it.
 
     With an empty `nats` only the latter: no broker is needed for it.
 
     Returns:
-        0 done, 1 refused, 2 wrong arguments, 4 something is there, but otherwise, or marks of a plan stay on nodes.
+        0 done, 1 refused, 2 wrong arguments, 4 something differs from what it should be, or markers of a plan stay.
     """
+    report, lines, in_the_way = SetupReport(created=(), drift=()), [], ""
     try:
         every = _brokers(nats, clusters, replicas)
-    except AddressError as error:
-        return _failed(2, str(error))
-    if not every and steering is None:
-        return _failed(2, _NOTHING)
-    report = SetupReport(created=(), drift=())
-    try:
+        wish = _policy_wish(kubeconfig, context, policy)
+        if not every and wish is None:
+            return fail(UsageError(_NOTHING))
         if every:
             report = asyncio.run(setup(every[0], Layout(clusters=tuple(clusters), replicas=replicas)))
-            _print(report)
-        in_the_way = steering is not None and asyncio.run(_steer_or_leave(steering))
-    except (BusError, EffectError) as error:
-        return _failed(1, str(error))
+            lines += [f"created {what}" for what in report.created] + [f"differs: {what}" for what in report.drift]
+            lines += [] if lines else ["everything exists already"]
+        if wish is not None:
+            done, in_the_way = asyncio.run(_apply(wish))
+            lines += done
+    except (UsageError, InputError, BusError, EffectError) as error:
+        return fail(error)
+    if output is Format.TABLE:
+        show(*map(cell, lines))
+    else:
+        print_value({"created": report.created, "differs": report.drift, "messages": lines}, output)
+    if in_the_way:
+        print_error(in_the_way)
     return 4 if report.drift or in_the_way else 0
 
 
+def _policy_wish(kubeconfig: Path | None, context: str, policy: bool | None) -> Steering | None:
+    """Return what to do with the placement policy; None where no option asks for it."""
+    if kubeconfig is None and not context and policy is None:
+        return None
+    path = kubeconfig_file(kubeconfig)
+    return Steering(path, policy is not False, context or current_context(path))
+
+
 def _brokers(nats: str, clusters: list[str], replicas: int) -> list[RuntimeSettings]:
-    """How each cluster's administrator connects, none without a broker; raises AddressError."""
+    """Return how each cluster's administrator connects, none without a broker; raises UsageError."""
     if replicas not in REPLICAS:
-        raise AddressError(f"--replicas is {replicas}: use 1, 3 or 5")
+        raise UsageError(f"--replicas is {replicas}; use 1, 3 or 5")
     if clusters and not nats:
-        raise AddressError("--cluster names whose streams are made: give their broker, too, as --nats")
+        raise UsageError("--cluster-name names the cluster whose streams are made; give their broker with --nats")
     if nats and not clusters:
-        raise AddressError("--nats is given without --cluster: name the cluster whose streams shall be made there")
+        raise UsageError("--nats is given without --cluster-name; name the cluster whose streams are made there")
     return [settings_for(nats, cluster) for cluster in clusters]
 
 
-def _failed(code: int, said: str) -> int:
-    Console(stderr=True).print(said, markup=False, soft_wrap=True)
-    return code
+async def _apply(wish: Steering) -> tuple[list[str], str]:
+    """Install or remove the policy, and with its removal the Lease where no Kinema holds it.
 
-
-async def _steer_or_leave(wish: Steering) -> bool:
-    """Carry out the wish; who takes steering away is about to leave, so the claim goes with it where it is free.
-
-    Returns whether marks of a plan stay on nodes then.
+    Returns what was done, and the markers of a plan that stay on nodes.
     """
-    Console().print(await steer(wish), markup=False, soft_wrap=True)
+    done = [await steer(wish)]
     if wish.on:
-        return False
-    claim = await leave(wish.kubeconfig, context=wish.context)
-    Console().print(claim, markup=False, soft_wrap=True)
+        return done, ""
+    claim = await release_cluster(wish.kubeconfig, context=wish.context)
     marks = await marks_in(wish.kubeconfig, context=wish.context)
-    if marks:
-        _failed(4, f"{marks.told}: {_IN_GOOD_ORDER if _STAYS in claim else f'{GO_ON}; {marks.by_hand}'}")
-    return bool(marks)
+    advice = _IN_GOOD_ORDER if _STAYS in claim else f"{GO_ON}; {marks.by_hand}"
+    return [*done, claim], f"{marks.told}: {advice}" if marks else ""
 
 
-async def leave(kubeconfig: Path, seconds: float = 15.0, *, context: str = "") -> str:
-    """Delete the Lease that says which Kinema acts on a cluster, unless one does; says what came of it.
+async def release_cluster(kubeconfig: Path, seconds: float = 15.0, *, context: str = "") -> str:
+    """Delete the Lease of the Kinema that acts on a cluster, unless it is renewed; returns what was done.
 
-    It is taken before it is deleted, so that no other one takes it in between. A holder that does not renew it within
-    the `seconds` that it has claimed is dead.
+    It is taken before it is deleted, so that no other instance takes it in between. A holder that does not renew it
+    within the `seconds` that it has claimed is dead.
 
     Raises:
         EffectError: the cluster refused it, or cannot be reached.
@@ -138,37 +156,30 @@ async def _holder(api: KubernetesApi) -> str:
 
 
 async def steer(wish: Steering) -> str:
-    """Install or remove the admission policy of one cluster; says what came of it.
+    """Install or remove the placement policy of a cluster; returns what was done.
 
     Raises:
         EffectError: the cluster refused it, or cannot be reached.
     """
     api = await connect(str(wish.kubeconfig), context=wish.context)
     try:
-        anew = wish.on and await was_in_use(api)
+        again = wish.on and await was_in_use(api)
         found = await (install(api) if wish.on else remove(api))
     finally:
         await api.close()
     if found == "absent" and wish.on:
-        return "steering: this Kubernetes has no mutating admission policies (1.36 has); pods land where they land"
+        return (
+            "placement policy: this Kubernetes has no mutating admission policies (1.36 has); kube-scheduler places "
+            "pods without Kinema's preference"
+        )
     if found == "removed":
-        return f"steering: removed; {ONLY_AFTER_RESTART}"
-    if anew:
-        return f"{INSTALLED}, anew: if somebody has removed it since the API server started, {_UNTIL_RESTART}"
-    return f"steering: {found}"
+        return f"placement policy: removed; {ONLY_AFTER_RESTART}"
+    if again:
+        return f"{INSTALLED} again; if it was removed after the API server started, {_UNTIL_RESTART}"
+    return f"placement policy: {found}"
 
 
 def setup_call(kubeconfig: str, context: str, *options: str) -> str:
-    """What somebody types to steer the new pods of a context's cluster; with `--no-steering`, to end that."""
+    """Return the command that installs the placement policy of a context's cluster."""
     named = ["--context", context] if context else []
     return shlex.join(["kinema", "setup", "--kubeconfig", kubeconfig, *named, *options])
-
-
-def _print(report: SetupReport) -> None:
-    console = Console()
-    for what in report.created:
-        console.print(f"created {what}", markup=False)
-    for what in report.drift:
-        console.print(f"differs: {what}", markup=False)
-    if not report.created and not report.drift:
-        console.print("everything is there already")

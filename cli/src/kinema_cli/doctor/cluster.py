@@ -64,40 +64,37 @@ def _version(told: _Version, host: str) -> Finding:
     said = f"Kubernetes {told.git_version or 'of an unknown version'} at {host}"
     digits = "".join(char for char in told.minor if char.isdecimal())
     if not (told.major.isdecimal() and digits):
-        return Finding("kubernetes", "warn", said, "make sure that it is 1.23 or newer")
+        return Finding("kubernetes", "warn", said, "check that it is 1.23 or newer")
     version = (int(told.major), int(digits))
     if version < OLDEST:
-        return Finding("kubernetes", "fail", said, "use 1.23 or newer: autoscaling/v2 is missing here")
+        return Finding("kubernetes", "fail", said, "use 1.23 or newer; autoscaling/v2 is missing here")
     if not TESTED[0] <= version <= TESTED[1]:
         first, last = (".".join(map(str, one)) for one in TESTED)
-        return Finding("kubernetes", "warn", f"{said}; tested are {first} to {last}", "try it on a test cluster first")
+        return Finding("kubernetes", "warn", f"{said}; tested with {first} to {last}", "try it on a test cluster first")
     return Finding("kubernetes", "ok", said)
 
 
 def _skew(date: str, before: datetime, after: datetime) -> Finding:
-    """How far the clocks are apart; the server tells whole seconds, at some time between question and answer."""
+    """Compare the clocks; the server gives whole seconds, at some time between question and answer."""
     try:
         server = parsedate_to_datetime(date).astimezone(UTC)
     except ValueError:
-        return Finding("clock", "warn", "the API server does not tell its time", "compare the clocks yourself")
+        return Finding("clock", "warn", "the API server gives no time", "compare the clocks yourself")
     apart = max(server - after, before - (server + timedelta(seconds=1)), timedelta(0)).total_seconds()
     if apart > MOST_SKEW:
         said = f"the clocks of this machine and of the API server are {apart:.0f} s apart"
-        return Finding("clock", "warn", said, "synchronise both by NTP: ages and deadlines are wrong by as much")
+        return Finding("clock", "warn", said, "synchronize both by NTP; ages and deadlines are wrong by as much")
     return Finding("clock", "ok", "this machine and the API server agree on the time")
 
 
-# --- rights
-
-
 async def rights(api: Api, services: Mapping[str, Sequence[Rule]], *, accounts: str, provider: str) -> list[Finding]:
-    """One finding for each rule that is not granted, and one for each service that may do all it needs.
+    """Return one finding for each rule that is not granted, and one for each service that has all rights.
 
     Args:
         api: whose credentials are asked about, unless accounts are given.
         services: rules by service.
-        accounts: namespace of the services' accounts, which are asked about then; needs the right to ask for others.
-        provider: kind of the provider of nodes, for the advice; empty: it was not told.
+        accounts: namespace of the service accounts to check; takes the right to ask for others.
+        provider: kind of the node provider, for the advice; empty: unknown.
     """
     free = asyncio.Semaphore(_AT_ONCE)
 
@@ -114,20 +111,22 @@ async def rights(api: Api, services: Mapping[str, Sequence[Rule]], *, accounts: 
             answers = await asyncio.gather(*(granted(service, right) for _, right in every))
             missing = [(rule, right) for (rule, right), has in zip(every, answers, strict=True) if not has]
             who = f"{accounts}/{account(service)} has" if accounts else "you have"
-            found += _told(service, missing, f"{who} all {len(every)} that it uses", do)
+            found += _findings(service, missing, f"{who} all {len(every)} rights that it uses", do)
     except ApiError as error:
-        found.append(Finding("rights", "fail", f"the API server does not tell about rights: {error}", do))
+        found.append(Finding("rights", "fail", f"the API server does not answer about rights: {error}", do))
     return found
 
 
-def _told(service: str, missing: list[tuple[Rule, Right]], well: str, do: str) -> Iterator[Finding]:
+def _findings(service: str, missing: list[tuple[Rule, Right]], well: str, do: str) -> Iterator[Finding]:
     check = f"rights of {service}"
     if not missing:
         yield Finding(check, "ok", well)
     for rule in dict.fromkeys(rule for rule, _ in missing):
         lacking = ", ".join(str(right) for other, right in missing if other is rule)
         lost = f"; without: {rule.without}" if rule.without else ""
-        yield Finding(check, "warn" if rule.without else "fail", f"{rule.purpose}: may not {lacking}{lost}", do)
+        yield Finding(
+            check, "warn" if rule.without else "fail", f"{rule.purpose}: missing right to {lacking}{lost}", do
+        )
 
 
 async def _granted(api: Api, right: Right, *, service: str, accounts: str) -> bool:
@@ -152,33 +151,34 @@ async def _granted(api: Api, right: Right, *, service: str, accounts: str) -> bo
     return msgspec.json.decode(answer.body, type=_Review).status.allowed
 
 
-# --- what may be there
-
-
 async def sources(api: Api) -> list[Finding]:
-    """What is read where it exists: usage of pods, and recommendations of vertical autoscalers."""
+    """Check what is optional: usage of pods, and recommendations of vertical autoscalers."""
     return [await _metrics(api), await _recommendations(api)]
 
 
 async def _metrics(api: Api) -> Finding:
-    lost = "; without usage, requests stay as they are"
+    lost = "; without usage, requests are not changed"
     try:
         if not await api.served(USAGE.rpartition("/")[0]):
-            return Finding("usage", "warn", f"metrics.k8s.io is not served{lost}", "install the metrics server")
+            return Finding(
+                "metrics-server", "warn", f"metrics.k8s.io is not served{lost}", "install the metrics server"
+            )
         usage = await MetricsApi(api).read()
     except ApiError as error:
-        return Finding("usage", "warn", f"metrics.k8s.io does not answer: {error}{lost}", "look at the metrics server")
+        return Finding(
+            "metrics-server", "warn", f"metrics.k8s.io does not answer: {error}{lost}", "look at the metrics server"
+        )
     if usage is not None:
-        said = f"metrics.k8s.io has figures of {counted(len(usage.pods), 'pod')}"
-        return Finding("usage", "ok", f"{said}, as of {usage.sampled:%Y-%m-%d %H:%M:%S} UTC")
+        said = f"metrics.k8s.io has usage of {counted(len(usage.pods), 'pod')}"
+        return Finding("metrics-server", "ok", f"{said}, as of {usage.sampled:%Y-%m-%d %H:%M:%S} UTC")
     if not await _any_pod_runs(api):
-        return Finding("usage", "ok", "metrics.k8s.io is served; no pod runs that it could measure")
-    do = "new pods have figures after a minute or two; if none come, look at the metrics server"
-    return Finding("usage", "warn", f"metrics.k8s.io is served but has no figures of any pod{lost}", do)
+        return Finding("metrics-server", "ok", "metrics.k8s.io is served; no pod runs")
+    do = "wait two minutes; if there is still no usage, look at the metrics server"
+    return Finding("metrics-server", "warn", f"metrics.k8s.io is served but has no usage of any pod{lost}", do)
 
 
 async def _any_pod_runs(api: Api) -> bool:
-    """Whether any pod runs; True where that is not told."""
+    """Return whether any pod runs; True where that is not known."""
     try:
         body = await api.get("/api/v1/pods", {"limit": "1", "fieldSelector": "status.phase=Running"})
     except ApiError:
@@ -190,7 +190,7 @@ async def _recommendations(api: Api) -> Finding:
     check, group = "recommendations", "/apis/autoscaling.k8s.io/v1"
     try:
         if not await api.served(group):
-            return Finding(check, "ok", "there are no VerticalPodAutoscalers here; Kinema works without them")
+            return Finding(check, "ok", "the cluster has no VerticalPodAutoscalers; Kinema works without them")
     except ApiError as error:
         return Finding(check, "warn", f"it is unknown whether there are VerticalPodAutoscalers: {error}")
-    return Finding(check, "ok", "those of VerticalPodAutoscalers are read")
+    return Finding(check, "ok", "VerticalPodAutoscalers are read")

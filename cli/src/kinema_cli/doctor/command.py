@@ -1,4 +1,4 @@
-"""`kinema doctor`: is everything there that Kinema needs, and what to do where it is not. Changes nothing."""
+"""`kinema doctor`: checks of everything that Kinema needs, each with what to do; changes nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinema_cli.options import Context, Kubeconfig, Output, ProviderOption
-from kinema_cli.output import Format, cell, complain
+from kinema_cli.options import ClusterName, Context, Kubeconfig, Output, ProviderOption
+from kinema_cli.output import Format, cell, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,16 +26,20 @@ def doctor(
     provider: ProviderOption = "",
     accounts: Annotated[
         str,
-        typer.Option("--accounts", metavar="NAMESPACE", help="Ask about the services' accounts there, not about you."),
+        typer.Option(
+            "--service-account-namespace",
+            metavar="NAME",
+            help="Check the service accounts in this namespace instead of your own permissions.",
+        ),
     ] = "",
-    nats: Annotated[str, typer.Option("--nats", envvar="KINEMA_NATS", help="Broker to look at too.")] = "",
-    cluster: Annotated[str, typer.Option("--cluster", envvar="KINEMA_CLUSTER", help="Whose streams.")] = "local",
+    nats: Annotated[str, typer.Option("--nats", envvar="KINEMA_NATS", metavar="URL", help="Broker to check too.")] = "",
+    cluster: ClusterName = "",
     output: Output = Format.TABLE,
 ) -> None:
-    """Check rights, versions, metrics, steering, prices, clocks and the broker; exit 1 where one would not work."""
-    from kinema_cli.broker import AddressError, settings_for
+    """Check rights, versions, metrics, placement policy, prices, clocks and the broker; exit with 1 on a failure."""
+    from kinema_cli.broker import settings_for
     from kinema_cli.doctor.examine import Subject
-    from kinema_cli.inputs import InputError, UsageError, kubeconfig_file
+    from kinema_cli.inputs import InputError, UsageError, cluster_name, fail, kubeconfig_file
     from kinema_cli.local.providers import provider_setting
     from kinema_core.runtime.yaml_files import current_context
 
@@ -46,40 +50,39 @@ def doctor(
             context=context or current_context(place),
             provider=provider_setting(provider) if provider else None,
             accounts=accounts,
-            nats=settings_for(nats, cluster) if nats else None,
+            nats=settings_for(nats, cluster_name(cluster, place, context)) if nats else None,
         )
-    except (AddressError, UsageError) as error:
-        complain(str(error))
-        raise typer.Exit(2) from error
-    except InputError as error:
-        complain(str(error))
-        raise typer.Exit(1) from error
+    except (InputError, UsageError) as error:
+        raise typer.Exit(fail(error)) from error
     raise typer.Exit(run_doctor(subject, output))
 
 
 def run_doctor(subject: Subject, output: Format) -> int:
-    """Check and print; 0 when nothing failed, else 1."""
+    """Check and print; returns 0 when nothing failed, else 1."""
     import asyncio
 
     from kinema_cli.doctor.examine import examine
-    from kinema_cli.output import console, printed
+    from kinema_cli.output import print_value, show
 
     found = asyncio.run(examine(subject))
     if output is Format.TABLE:
-        console().print(findings_table(found))
+        show(*findings_table(found))
     else:
-        printed({"findings": found}, output)
+        print_value({"findings": found}, output)
     return 1 if any(finding.level == "fail" for finding in found) else 0
 
 
-def findings_table(found: Sequence[Finding]) -> RenderableType:
-    """One line for each finding, for a terminal."""
+def findings_table(found: Sequence[Finding]) -> list[RenderableType]:
+    """Return one line for each finding, and their sum."""
     from rich.table import Table
 
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name in ("level", "check", "said"):
+    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("level", "check", "message"):
         table.add_column(name, overflow="fold")
     for finding in found:
-        said = f"{finding.said} → {finding.do}" if finding.do else finding.said
-        table.add_row(cell(finding.level, style=_STYLES[finding.level]), cell(finding.check), cell(said))
-    return table
+        advice = f" → {finding.remediation}" if finding.remediation else ""
+        level = cell(finding.level, style=_STYLES[finding.level])
+        table.add_row(level, cell(finding.check), cell(finding.message + advice))
+    levels = [finding.level for finding in found]
+    total = f"{counted(levels.count('warn'), 'warning')}, {counted(levels.count('fail'), 'failure')}"
+    return [table, cell(total, "bold")]

@@ -1,4 +1,4 @@
-"""All checks in their order; what needs an earlier one is left out where that failed."""
+"""All checks in their order; those that need a failed one are left out."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from kinema_cli.doctor.broker import broker
 from kinema_cli.doctor.cluster import reachable, rights, sources
 from kinema_cli.doctor.finding import Finding
 from kinema_cli.doctor.leftovers import leftovers
-from kinema_cli.doctor.prices import neighbours, prices
+from kinema_cli.doctor.prices import other_autoscalers, prices
 from kinema_cli.doctor.steering import steering
+from kinema_cli.output import counted
 from kinema_cli.snapshot.live import objects_of
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.settings import RuntimeSettings
@@ -29,21 +30,21 @@ _NODES: Final = next(item for item in RESOURCES if item.kind == "Node")
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What to look at."""
+    """What to check."""
 
     kubeconfig: str
     context: str = ""
     provider: dict[str, object] | None = None
-    """The rescheduler's setting; without one, prices are not looked at, and rights are those of `kinema rbac`."""
+    """The rescheduler's setting; without one, prices are not checked, and rights are those of `kinema rbac`."""
     accounts: str = ""
-    """Namespace of the services' accounts, to ask about their rights; empty: about one's own."""
+    """Namespace of the service accounts whose rights are checked; empty: the user's own rights."""
     nats: RuntimeSettings | None = None
     steering: bool = True
-    """Whether to look for the admission policy; not where it is about to be installed, or is not wanted."""
+    """Whether to check the admission policy; not where it is about to be installed, or not wanted."""
 
 
 async def examine(subject: Subject) -> tuple[Finding, ...]:
-    """Every finding, in the order of the checks. Changes nothing anywhere."""
+    """Return every finding in the order of the checks; changes nothing."""
     checks: list[Awaitable[list[Finding]]] = [_cluster(subject)]
     if subject.nats is not None:
         checks.append(broker(subject.nats))
@@ -80,15 +81,15 @@ async def _in_reach(api: Api, subject: Subject) -> list[Finding]:
 
 async def _nodes(cluster: Cluster, subject: Subject, kind: str) -> list[Finding]:
     if not cluster.nodes:
-        return [Finding("nodes", "fail", "the cluster has none", "add a node: Kinema works on what runs")]
+        return [Finding("nodes", "fail", "the cluster has none", "add a node")]
     found = []
     if cluster.quarantined:
         first = cluster.quarantined[0]
-        said = f"{len(cluster.quarantined)} nodes cannot be read and stay as they are: {first.object}, {first.path}"
+        said = f"{counted(len(cluster.quarantined), 'node')} cannot be read and stay: {first.object}, {first.path}"
         found.append(Finding("nodes", "warn", said, first.reason))
     if subject.provider is not None:
         found += await prices(subject.provider, subject.kubeconfig, cluster, context=subject.context)
     else:
-        do = "name who boots and deletes nodes with --provider"
-        found.append(Finding("provider", "ok", "not named: neither it nor prices are looked at", do))
-    return found + neighbours(cluster.nodes, kind)
+        do = "name the node provider with --provider"
+        found.append(Finding("provider", "ok", "not named; neither it nor prices are checked", do))
+    return found + other_autoscalers(cluster.nodes, kind)

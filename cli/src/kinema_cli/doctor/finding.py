@@ -1,4 +1,4 @@
-"""What a check found."""
+"""Results of checks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Level: TypeAlias = Literal["ok", "warn", "fail"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line: what was looked at, how it is, and what to do about it.
+    """Result of a check, and what to do about it.
 
-    `warn`: Kinema works, with something less. `fail`: it cannot work.
+    `warn`: Kinema works with less than it could have. `fail`: it cannot work.
     """
 
     check: str
     level: Level
-    said: str
-    do: str = ""
+    message: str
+    remediation: str = ""
 
 
 def shortened(text: str, most: int = 400) -> str:
-    """The text, cut where it names very many things."""
+    """Return the text, cut where it names very many things."""
     return text if len(text) <= most else f"{text[:most]} …"

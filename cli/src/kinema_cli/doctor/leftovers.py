@@ -1,4 +1,4 @@
-"""Check of a cluster: marks of a plan on nodes, and whether a Kinema lives that could take them off again."""
+"""Check for markers of a plan on nodes, and for a running Kinema that will remove them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kinema_observer.adapters.kubernetes import Api
 from kinema_observer.errors import ApiError, ApiMissingError
 from kinema_rescheduler.leadership.claim import PATH
 
-_CHECK: Final = "marks"
+_CHECK: Final = "leftover taints"
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -30,7 +30,7 @@ class _Lease(msgspec.Struct):
 
 
 async def leftovers(api: Api, nodes: Iterable[Node]) -> list[Finding]:
-    """One finding where nodes carry marks of a plan; none where they carry none."""
+    """Return one finding where nodes have markers of a plan, else none."""
     marks = marks_on(nodes)
     if not marks:
         return []
@@ -39,15 +39,15 @@ async def leftovers(api: Api, nodes: Iterable[Node]) -> list[Finding]:
     except ApiMissingError:
         spec = _Spec()
     except (ApiError, msgspec.DecodeError) as error:
-        return [Finding(_CHECK, "warn", f"{marks.told}; who acts on this cluster is not told: {error}", GO_ON)]
+        return [Finding(_CHECK, "warn", f"{marks.told}; it is unknown whether a Kinema is running: {error}", GO_ON)]
     if _lives(spec, SystemClock().now()):
-        return [Finding(_CHECK, "ok", f"{marks.told}, as a Kinema that lives carries a plan out")]
-    said = f"{marks.told}, and no Kinema acts on this cluster: a plan is half done"
+        return [Finding(_CHECK, "ok", f"{marks.told}; a running Kinema executes a plan")]
+    said = f"{marks.told}, and no Kinema acts on this cluster: a plan is incomplete"
     return [Finding(_CHECK, "warn", said, f"{GO_ON}; {marks.by_hand}")]
 
 
 def _lives(spec: _Spec, now: datetime) -> bool:
-    """Whether somebody holds the Lease and has renewed it while it lasts, which is five times as often as needed."""
+    """Return whether the Lease is held and was renewed in time."""
     if not spec.holder_identity or spec.renew_time is None:
         return False
     return now - spec.renew_time <= timedelta(seconds=spec.lease_duration_seconds or 0)

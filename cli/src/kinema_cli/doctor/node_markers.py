@@ -1,4 +1,4 @@
-"""A plan's marks on nodes that outlive their Kinema: which nodes have them, and what people can do."""
+"""Markers of a plan that stay on nodes when Kinema has ended, and how to remove them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 _MOST: Final = 10
 """Nodes that are named; the rest is counted."""
 GO_ON: Final = (
-    "start the Kinema that made the plan again, on its broker (`kinema up`: with the same --out): it goes on, or takes "
-    "back what is unfinished after `kinema abort`, and opens the nodes"
+    "start that Kinema again on its broker (`kinema up` with the same --out): it continues the plan, or rolls it back "
+    "after `kinema abort`, and removes the taints"
 )
 
 
 @dataclass(frozen=True)
-class Marks:
-    """Names of nodes with marks of a plan."""
+class NodeMarkers:
+    """Names of nodes with markers of a plan."""
 
     closed: tuple[str, ...] = ()
-    """Those that a taint closes to new pods."""
+    """Nodes with a taint against new pods."""
     labelled: tuple[str, ...] = ()
-    """Those with a label or an annotation only."""
+    """Nodes with only a label or an annotation."""
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -36,23 +36,25 @@ class Marks:
 
     @property
     def told(self) -> str:
-        """Which nodes have which marks."""
+        """Which nodes have which markers."""
         stay = "stays" if len(self.closed) == 1 else "stay"
         parts = (
-            [f"{_names(self.closed)} {stay} closed to new pods (taint {DISRUPTED}:NoSchedule)"] if self.closed else []
+            [f"{_names(self.closed)} {stay} tainted against new pods ({DISRUPTED}:NoSchedule)"] if self.closed else []
         )
         carry = "carries" if len(self.labelled) == 1 else "carry"
-        parts += [f"{_names(self.labelled)} {carry} labels of a plan (kinema.io/…)"] if self.labelled else []
+        parts += (
+            [f"{_names(self.labelled)} {carry} labels or annotations of a plan (kinema.io/…)"] if self.labelled else []
+        )
         return "; ".join(parts)
 
     @property
     def by_hand(self) -> str:
-        """What takes them off where no Kinema is left that could."""
+        """The command that removes them where no Kinema can."""
         every = " ".join((*self.closed, *self.labelled))
         untaint = f"kubectl taint nodes {' '.join(self.closed)} {DISRUPTED}:NoSchedule- && " if self.closed else ""
         labels = f"kubectl label nodes {every} {DISRUPTED}- {OPTIMIZED}-"
         command = f"{untaint}{labels} && kubectl annotate nodes {every} {PLAN}- {FENCING}-"
-        return f"where that broker is gone for good: `{command}`"
+        return f"if that broker is lost: `{command}`"
 
 
 def _names(nodes: Sequence[str]) -> str:
@@ -60,13 +62,13 @@ def _names(nodes: Sequence[str]) -> str:
     return f"node{'s' * (len(nodes) > 1)} {', '.join(nodes[:_MOST])}{more}"
 
 
-def marks_on(nodes: Iterable[Node]) -> Marks:
-    """The marks on nodes as the observer reads them."""
+def marks_on(nodes: Iterable[Node]) -> NodeMarkers:
+    """Return the markers on nodes as the observer reads them."""
     return _marks((node.name, {*node.labels, *node.annotations}, {one.key for one in node.taints}) for node in nodes)
 
 
-async def marks_in(kubeconfig: Path, *, context: str) -> Marks:
-    """The marks on the nodes of a cluster; raises EffectError where they cannot be listed."""
+async def marks_in(kubeconfig: Path, *, context: str) -> NodeMarkers:
+    """Return the markers on the nodes of a cluster; raises EffectError where they cannot be listed."""
     api = await connect(str(kubeconfig), context=context)
     try:
         nodes = await api.items("/api/v1/nodes")
@@ -84,10 +86,10 @@ def _taints(node: Json) -> set[str]:
     return {taint.get("key", "") for taint in (node.get("spec") or {}).get("taints") or []}
 
 
-def _marks(nodes: Iterable[tuple[str, set[str], set[str]]]) -> Marks:
+def _marks(nodes: Iterable[tuple[str, set[str], set[str]]]) -> NodeMarkers:
     every = sorted(nodes, key=lambda node: node[0])
     closed = tuple(name for name, _, taints in every if DISRUPTED in taints)
     labelled = tuple(
         name for name, keys, taints in every if DISRUPTED not in taints and keys & {DISRUPTED, OPTIMIZED, PLAN}
     )
-    return Marks(closed, labelled)
+    return NodeMarkers(closed, labelled)

@@ -1,4 +1,4 @@
-"""Checks of prices and of who else acts on the nodes: what is on sale against what is there."""
+"""Checks of prices, and of other autoscalers of the nodes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from kinema_rescheduler.providers.open import open_provider
 from kinema_rescheduler.settings import Settings
 
 OLD: Final = timedelta(days=30)
-"""Age of prices from which on they are called old."""
+"""Age above which prices are reported as old."""
 _KARPENTER: Final = "karpenter.sh/"
 
 
 async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster, *, context: str = "") -> list[Finding]:
-    """Whether the provider can be used, and whether its price list has every machine of the cluster.
+    """Check that the provider can be used, and that its price list has every machine of the cluster.
 
     Args:
         provider: the rescheduler's setting.
@@ -66,35 +66,33 @@ async def _catalog(provider: dict[str, object], kubeconfig: str, context: str) -
 
 
 def _age(catalog: Catalog, now: datetime, *, simulated: bool) -> Finding:
-    """How old the prices are; those of a simulated cloud do not grow old."""
+    """Check the age of the prices; those of a simulated cloud do not age."""
     if catalog.priced is None:
-        do = "make sure yourself that its prices are those of today"
-        return Finding("price date", "warn", f"{catalog.source} does not say from when its prices are", do)
-    # Some providers tell a day only, without a zone; a few hours do not matter here.
+        do = "check that its prices are current"
+        return Finding("price date", "warn", f"{catalog.source} has no price date", do)
+    # Some providers give a day only, without a zone; a few hours do not matter here.
     age = now - (catalog.priced if catalog.priced.tzinfo is not None else catalog.priced.replace(tzinfo=UTC))
-    days, said = age.days, f"the prices are those of {catalog.priced:%Y-%m-%d}"
+    days, said = age.days, f"prices of {catalog.priced:%Y-%m-%d}"
     if age > OLD and not simulated:
-        do = "write today's prices into it, so that the cheapest plan is the cheapest today"
+        do = "update its prices"
         return Finding("price date", "warn", f"{catalog.source}: {said}, {days} days ago", do)
     return Finding("price date", "ok", said)
 
 
-def neighbours(nodes: Iterable[Node], provider: str) -> list[Finding]:
-    """Other autoscalers that have left their marks on nodes; beside the provider `delegate` they are welcome."""
+def other_autoscalers(nodes: Iterable[Node], provider: str) -> list[Finding]:
+    """Report autoscalers whose labels, annotations or taints are on nodes; the provider `delegate` relies on them."""
     marked: dict[str, list[str]] = {}
     for node in nodes:
         for who in _marks(node):
             marked.setdefault(who, []).append(node.name)
     if not marked:
-        return [Finding("neighbours", "ok", "no node carries the marks of another autoscaler")]
-    told = (
-        f"{counted(len(names), 'node')} ({names[0]} …) with marks of {who}" for who, names in sorted(marked.items())
-    )
+        return [Finding("other autoscalers", "ok", "no node has labels, annotations or taints of one")]
+    told = (f"{counted(len(names), 'node')} ({names[0]} …) managed by {who}" for who, names in sorted(marked.items()))
     said = ", ".join(told)
     if provider == "delegate":
-        return [Finding("neighbours", "ok", f"{said}, which boots and deletes for Kinema")]
-    do = "let them boot and delete (--provider delegate=CATALOG), or keep them off the nodes that Kinema works on"
-    return [Finding("neighbours", "warn", f"{said}: it and Kinema would both boot and delete nodes", do)]
+        return [Finding("other autoscalers", "ok", f"{said}, which launches and deletes nodes for Kinema")]
+    do = "use --provider delegate=CATALOG, or keep the other autoscaler off these nodes"
+    return [Finding("other autoscalers", "warn", f"{said}: it and Kinema would both launch and delete nodes", do)]
 
 
 def _marks(node: Node) -> set[str]:

@@ -1,4 +1,4 @@
-"""Whether new pods are steered to the planned nodes: is the admission policy installed that `kinema setup` installs?"""
+"""Check of the placement policy: the admission policy that `kinema setup` installs."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from kinema_rescheduler.names import STEERING_NAME
 
 _GROUP: Final = "admissionregistration.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta1")
-"""In which the policy is installed, the first that is served."""
+"""Versions in order; the policy is installed in the first that is served."""
 _POLICIES: Final = "mutatingadmissionpolicies"
 _PARTS: Final = {"policy": _POLICIES, "binding": "mutatingadmissionpolicybindings"}
-_CHECK: Final = "steering"
+_CHECK: Final = "placement policy"
 
 
 async def steering(api: Api, command: str) -> Finding:
-    """Whether policy and binding are there; `command` installs them.
+    """Check that policy and binding exist; `command` installs them.
 
-    That takes the right to get them, of whoever asks: no service has or needs it.
+    It takes the user's right to get them: no service has or needs it.
     """
     try:
         version = await _version(api)
         if version is None:
-            said = "this Kubernetes has no mutating admission policies (1.36 has); pods land where they land"
-            return Finding(_CHECK, "ok", said)
+            lost = "kube-scheduler places pods without Kinema's preference"
+            return Finding(_CHECK, "ok", f"this Kubernetes has no mutating admission policies (1.36 has); {lost}")
         missing = [part for part, plural in _PARTS.items() if not await _is_there(api, version, plural)]
     except ApiDeniedError as error:
         rights = " and ".join(str(Right("get", _GROUP, plural, "", STEERING_NAME)) for plural in _PARTS.values())
-        return Finding(_CHECK, "warn", _unknown(error), f"look as somebody who may {rights}")
+        return Finding(_CHECK, "warn", _unknown(error), f"check as a user with the right to {rights}")
     except ApiError as error:
         return Finding(_CHECK, "warn", _unknown(error))
     if missing:
-        lost = "new pods land where they land, more of them elsewhere than planned"
-        said = f"not installed: admission {' and '.join(missing)}; without, {lost}"
+        lost = "more new pods land elsewhere than planned"
+        said = f"not installed: admission {' and '.join(missing)}; {lost}"
         return Finding(_CHECK, "warn", said, command)
     return Finding(_CHECK, "ok", f"the admission policy is installed ({version})")
 
@@ -46,7 +46,7 @@ def _unknown(error: ApiError) -> str:
 
 
 async def _version(api: Api) -> str | None:
-    """The version in which the server has such policies."""
+    """Return the version in which the server has such policies."""
     for version in _VERSIONS:
         if _POLICIES in await api.served(f"/apis/{_GROUP}/{version}"):
             return version

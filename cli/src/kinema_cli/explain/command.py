@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kinema_cli.inputs import InputError, UsageError, offers_of, snapshot_of
-from kinema_cli.options import AllowSpot, ContextName, LiveFile, MoveJobs, Output, SnapshotFile
-from kinema_cli.output import Format, complain, counted
+from kinema_cli.inputs import InputError, UsageError, check_prices, fail, offers_of, required_catalog, snapshot_of
+from kinema_cli.options import (
+    BROKER,
+    AllowSpot,
+    Catalog,
+    ClusterName,
+    Context,
+    Kubeconfig,
+    MoveJobs,
+    Namespace,
+    Nats,
+    Output,
+    SnapshotFile,
+)
+from kinema_cli.output import Format, counted, print_error
+from kinema_cli.status.plan_ids import UnknownPlanError, is_plan_id
 
 if TYPE_CHECKING:
     from kinema_cli.explain.table import Explanation
@@ -18,10 +31,23 @@ if TYPE_CHECKING:
     from kinema_core.events import Offer, Pod, Quarantined
     from kinema_core.model.cluster import Cluster
     from kinema_core.model.mobility import MobilityOptions
+    from kinema_optimizer.explain.explain import PodExplanation
+    from kinema_optimizer.problem.compile import Compiled
 
 NOTHING_FOUND = 3
 NEAR = 5
-"""Names that are offered instead of one that is not known."""
+"""Number of similar names that are suggested."""
+_KINDS: Final = {
+    "node": ("no", "node", "nodes"),
+    "pod": ("po", "pod", "pods"),
+    "plan": ("plan", "plans"),
+    "Deployment": ("deploy", "deployment", "deployments"),
+    "StatefulSet": ("sts", "statefulset", "statefulsets"),
+    "DaemonSet": ("ds", "daemonset", "daemonsets"),
+    "ReplicaSet": ("rs", "replicaset", "replicasets"),
+    "Job": ("job", "jobs"),
+}
+"""Kind → its names before the slash of `TYPE/NAME`, as kubectl has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,43 +55,48 @@ class ExplainOptions:
     """What to explain, of which cluster."""
 
     name: str
+    namespace: str = ""
     catalog: Path | None = None
     snapshot: Path | None = None
-    context: str | None = None
+    context: str = ""
     kubeconfig: Path | None = None
     move_jobs: bool = False
     allow_spot: bool = False
-    nats: str | None = None
-    cluster: str = "local"
+    nats: str = BROKER
+    cluster: str = ""
     output: Format = Format.TABLE
 
 
 class UnknownNameError(Exception):
-    """Nothing, or more than one thing, has the name; the text says what is near."""
+    """Nothing, or more than one thing, has the name; the text suggests similar ones."""
 
 
 def explain(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     name: Annotated[
         str,
-        typer.Argument(metavar="NODE|POD|PLAN", help="A node, a pod as namespace/name, or with --nats a plan's id."),
+        typer.Argument(
+            metavar="TYPE/NAME",
+            help="node/NAME, pod/NAME, deploy/NAME or plan/ID; without a type a node, a pod or a plan.",
+        ),
     ],
-    catalog: Annotated[Path | None, typer.Option("--catalog", help="CSV of machine types with their prices.")] = None,
+    namespace: Namespace = "",
+    catalog: Catalog = None,
     snapshot: SnapshotFile = None,
-    context: ContextName = None,
-    kubeconfig: LiveFile = None,
+    context: Context = "",
+    kubeconfig: Kubeconfig = None,
     move_jobs: MoveJobs = False,
     allow_spot: AllowSpot = False,
-    nats: Annotated[
-        str | None, typer.Option("--nats", help="Explain a plan of this broker's log: nats://user:password@host:port.")
-    ] = None,
-    cluster: Annotated[
-        str, typer.Option("--cluster", envvar="KINEMA_CLUSTER", help="Whose log, with --nats.")
-    ] = "local",
+    nats: Nats = BROKER,
+    cluster: ClusterName = "",
     output: Output = Format.TABLE,
 ) -> None:
-    """Tell why a node stays and what that costs, or why a pod is where it is or has no place. Changes nothing."""
+    """Explain why a node stays and what that costs, why a pod is where it is, or what a plan proposed. Read-only.
+
+    Plans are read from the broker (--nats), all else from the cluster or a snapshot.
+    """
     options = ExplainOptions(
         name=name,
+        namespace=namespace,
         catalog=catalog,
         snapshot=snapshot,
         context=context,
@@ -81,100 +112,113 @@ def explain(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
 
 def run_explain(options: ExplainOptions) -> int:
     """Explain and print; returns 0, 1 (an input cannot be used), 2 (wrong arguments) or 3 (nothing has that name)."""
-    from kinema_cli.broker import AddressError
     from kinema_core.model.catalog import PriceError
     from kinema_core.runtime.bus import BusError
 
     try:
-        if options.nats is not None:
-            _tell_plan(options, options.nats)
+        kind, name = _parsed(options.name)
+        if kind == "plan":
+            _explain_plan(options, name)
         else:
-            _tell_part(options)
-    except (UsageError, AddressError) as error:
-        complain(str(error))
-        return 2
-    except (InputError, PriceError, BusError) as error:
-        complain(str(error))
-        return 1
-    except UnknownNameError as error:
-        complain(str(error))
+            _explain_part(options, kind, name)
+    except (UsageError, InputError, PriceError, BusError) as error:
+        return fail(error)
+    except (UnknownNameError, UnknownPlanError) as error:
+        print_error(str(error))
         return NOTHING_FOUND
     return 0
 
 
-def _tell_plan(options: ExplainOptions, nats: str) -> None:
-    from kinema_cli.explain.plan import explained_plan, plan_explanation_table
-    from kinema_cli.output import console, printed
+def _parsed(given: str) -> tuple[str, str]:
+    """Return kind and name of `TYPE/NAME`; an empty kind where it is a node or a pod."""
+    start, slash, rest = given.partition("/")
+    kind = next((kind for kind, names in _KINDS.items() if start in names), "") if slash else ""
+    if kind:
+        return kind, rest
+    return ("plan", given) if is_plan_id(given) else ("", given)
 
-    if any(given is not None for given in (options.snapshot, options.context, options.kubeconfig)):
-        raise UsageError("--nats is for a plan's id; --snapshot, --context and --kubeconfig are for nodes and pods")
-    told = explained_plan(options.name, nats=nats, cluster=options.cluster)
-    if told is None:
-        raise UnknownNameError(f"no plan in the log of cluster {options.cluster!r} has the id {options.name!r}")
+
+def _explain_plan(options: ExplainOptions, name: str) -> None:
+    from kinema_cli.explain.plan import explained_plan, plan_explanation
+    from kinema_cli.output import print_value, show
+
+    if options.snapshot is not None:
+        raise UsageError("a plan is explained from the broker's log; --snapshot is for nodes and pods")
+    found = explained_plan(name, nats=options.nats, cluster=options.cluster)
     if options.output is Format.TABLE:
-        console().print(plan_explanation_table(told))
+        show(*plan_explanation(found))
     else:
-        printed(told, options.output)
+        print_value(found, options.output)
 
 
-def _tell_part(options: ExplainOptions) -> None:
+def _explain_part(options: ExplainOptions, kind: str, name: str) -> None:
     from kinema_cli.explain.table import explanation_table
-    from kinema_cli.output import console, printed
+    from kinema_cli.output import print_value, show
     from kinema_core.model.mobility import MobilityOptions
 
-    if options.catalog is None:
-        raise UsageError(
-            "give --catalog FILE with the prices, and --snapshot FILE, or a live cluster by --context or --kubeconfig; "
-            "or --nats for a plan's id"
-        )
+    catalog = required_catalog(options.catalog)
     found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
-    offers = offers_of(options.catalog, found)
+    offers = offers_of(catalog, found)
+    check_prices(found, offers)
     may = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot)
-    told = _explained(options.name, found, offers, may=may)
+    names = (kind, f"{options.namespace}/{name}" if options.namespace and "/" not in name else name)
+    explanation = _explained(names, found, offers, may=may)
     if options.output is Format.TABLE:
-        console().print(explanation_table(told))
+        show(*explanation_table(explanation))
     else:
-        printed(told, options.output)
+        print_value(explanation, options.output)
 
 
-def _explained(name: str, snapshot: Snapshot, offers: tuple[Offer, ...], *, may: MobilityOptions) -> Explanation:
-    from msgspec.structs import replace
-
-    from kinema_core.events import Pod, QuarantinedObject
-    from kinema_optimizer.explain.explain import explain_node, explain_pod
+def _explained(
+    names: tuple[str, str], snapshot: Snapshot, offers: tuple[Offer, ...], *, may: MobilityOptions
+) -> Explanation:
+    from kinema_cli.explain.table import WorkloadExplanation
+    from kinema_core.events import QuarantinedObject
+    from kinema_optimizer.explain.explain import explain_node
     from kinema_optimizer.planning.unplaceable import with_waiting
     from kinema_optimizer.problem.compile import compiled
     from kinema_optimizer.problem.question import Question
 
+    kind, name = names
     cluster = snapshot.cluster
-    node = cluster.node(name)
+    node = cluster.node(name) if kind in ("", "node") else None
     unread = None if node is not None else _unread(name, snapshot)
     if unread is not None:
         return QuarantinedObject(object=unread.object, path=unread.path, reason=unread.reason)
-    named = _pod_named(name, snapshot) if node is None else node
+    pods = () if node is not None else _pods_named(kind, name, snapshot)
     given = compiled(with_waiting(Question(cluster, offers, snapshot.now, "reschedule", options=may)))
-    if not isinstance(named, Pod):
-        return explain_node(given, named)
-    told = explain_pod(given, named)
-    return replace(told, caveat=_behind_a_plan(cluster)) if told.verdict == "placeable" else told
+    if node is not None:
+        return explain_node(given, node)
+    if kind in ("", "pod"):
+        return _explained_pod(given, pods[0])
+    return WorkloadExplanation(name=f"{kind}/{name}", pods=tuple(_explained_pod(given, pod) for pod in pods))
 
 
-def _behind_a_plan(cluster: Cluster) -> str:
-    """That a plan is being carried out, where nodes are marked for one: no other one begins before its end.
+def _explained_pod(given: Compiled, pod: Pod) -> PodExplanation:
+    from msgspec.structs import replace
 
-    What ended without cleaning up leaves marks too; whoever takes over goes on with that plan first.
+    from kinema_optimizer.explain.explain import explain_pod
+
+    found = explain_pod(given, pod)
+    return replace(found, caveat=_running_plan(given.question.cluster)) if found.verdict == "placeable" else found
+
+
+def _running_plan(cluster: Cluster) -> str:
+    """Return that a plan is running, where nodes have its markers: no other plan begins before its end.
+
+    A plan that was interrupted leaves markers too; it is continued first.
     """
     from kinema_rescheduler.names import PLAN
 
     marked = [node for node in cluster.nodes if PLAN in node.annotations]
     if not marked:
         return ""
-    plan, held = marked[0].annotations[PLAN], counted(len(marked), "node")
-    return f"plan {plan} is being carried out, with {held} marked for it: a place for the pod is planned after its end"
+    plan, nodes = marked[0].annotations[PLAN], counted(len(marked), "node")
+    return f"plan {plan} is running, with {nodes} marked for it; the pod is placed after its end"
 
 
 def _unread(name: str, snapshot: Snapshot) -> Quarantined | None:
-    """The object of that name that could not be read; its namespace may be left out where no pod has the name."""
+    """Return the unreadable object of that name; its namespace may be left out where no pod has the name."""
     keys = [(item.object.partition(" ")[2], item) for item in snapshot.cluster.quarantined]
     exact = [item for key, item in keys if key == name]
     if exact or any(pod.name == name for pod in snapshot.cluster.pods):
@@ -182,10 +226,23 @@ def _unread(name: str, snapshot: Snapshot) -> Quarantined | None:
     return next((item for key, item in keys if key.rpartition("/")[2] == name), None)
 
 
-def _pod_named(name: str, snapshot: Snapshot) -> Pod:
-    """The pod that is meant; its namespace may be left out where that is clear."""
-    import difflib
+def _pods_named(kind: str, name: str, snapshot: Snapshot) -> tuple[Pod, ...]:
+    """Return the pod, or the pods of the workload; the namespace may be left out where that is clear."""
+    cluster = snapshot.cluster
+    if kind in ("", "pod"):
+        return (_pod_named(name, snapshot),)
+    known = [] if kind == "node" else [item for item in cluster.workloads if item.key.startswith(f"{kind}/")]
+    found = [item for item in known if name in (item.name, f"{item.namespace}/{item.name}")]
+    if len(found) == 1:
+        return tuple(sorted(cluster.pods_by_workload.get(found[0].key, ()), key=lambda pod: pod.key))
+    if found:
+        namespaces = ", ".join(item.namespace for item in found)
+        raise UnknownNameError(f"{len(found)} workloads are named {name!r}; give -n, one of {namespaces}")
+    every = [node.name for node in cluster.nodes] if kind == "node" else [f"{i.namespace}/{i.name}" for i in known]
+    raise UnknownNameError(f"no {kind} is named {name!r}{_near(name, every)}")
 
+
+def _pod_named(name: str, snapshot: Snapshot) -> Pod:
     cluster = snapshot.cluster
     exact = cluster.pod(name)
     same = [pod for pod in cluster.pods if pod.name == name] if exact is None else [exact]
@@ -196,10 +253,13 @@ def _pod_named(name: str, snapshot: Snapshot) -> Pod:
         raise UnknownNameError(f"{len(same)} pods are named {name!r}: write one of {keys}")
     ended = sorted(key for key in snapshot.finished if name in (key, key.partition("/")[2]))
     if ended:
-        raise UnknownNameError(
-            f"pod {ended[0]} has ended (Succeeded or Failed): it has no place, and no plan counts it"
-        )
+        raise UnknownNameError(f"pod {ended[0]} has ended (Succeeded or Failed); no plan counts it")
     known = [*(node.name for node in cluster.nodes), *(pod.key for pod in cluster.pods)]
+    raise UnknownNameError(f"no node and no pod is named {name!r}{_near(name, known)}")
+
+
+def _near(name: str, known: list[str]) -> str:
+    import difflib
+
     near = [one for one in known if name in one][:NEAR] or difflib.get_close_matches(name, known, n=NEAR, cutoff=0.5)
-    said = f": near are {', '.join(near)}" if near else ""
-    raise UnknownNameError(f"no node and no pod is named {name!r}{said}")
+    return f"; similar names: {', '.join(near)}" if near else ""

@@ -1,33 +1,35 @@
-"""What the log says about one plan: what it proposed, and what became of it."""
+"""What the log says about one plan: what it proposed, and its phase."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.table import Table
 
 from kinema_cli.broker import settings_for
-from kinema_cli.output import cell
+from kinema_cli.output import table
 from kinema_cli.plan.table import plan_tables
 from kinema_cli.report.protocol import figures_in_a_line
+from kinema_cli.status.plan_ids import matching_id, short_id
 from kinema_core.events import EMPTY, Figures, Plan, PlanAccepted, PlanApprovalRequested, PlanRejected
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.nats_bus import connect
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 _KINDS: Final = ("plan-proposed", "plan-accepted", "plan-approval-requested", "plan-rejected")
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the decider said of the plan."""
+    """The decider's verdict on the plan."""
 
     at: datetime
-    fate: str
-    """`accepted`, `held` or `refused`."""
+    phase: str
+    """`Approved`, `AwaitingApproval` or `Rejected`."""
     rule: str = ""
     reason: str = ""
     would_change: str = ""
@@ -35,7 +37,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan of the log, and what was decided about it, in order."""
+    """A plan of the log, and the verdicts on it, in order."""
 
     kind: str = "plan"
     id: str
@@ -44,48 +46,46 @@ class PlanExplanation(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...]
 
 
-def explained_plan(id_: str, *, nats: str, cluster: str) -> PlanExplanation | None:
-    """The plan of that id in the cluster's log; None where there is none.
+def explained_plan(given: str, *, nats: str, cluster: str = "") -> PlanExplanation:
+    """Return the plan of that id, short id, unique prefix, or `latest`.
 
     Raises:
-        AddressError: no such address. BusError: the broker cannot be read.
+        AddressError: no such address. BusError: the broker cannot be read. UnknownPlanError: no plan, or several.
     """
     settings = settings_for(nats, cluster)
 
-    async def read() -> PlanExplanation | None:
+    async def read() -> PlanExplanation:
         bus = await connect(settings)
         try:
-            return await read_plan(bus, id_)
+            return await read_plan(bus, given)
         finally:
             await bus.close()
 
     return asyncio.run(read())
 
 
-async def read_plan(bus: Bus, id_: str) -> PlanExplanation | None:
-    """The plan of that id and the verdicts on it."""
-    found: PlanExplanation | None = None
+async def read_plan(bus: Bus, given: str) -> PlanExplanation:
+    """Return the plan that is named, and the verdicts on it; raises UnknownPlanError."""
+    plans: dict[str, PlanExplanation] = {}
     async for item in bus.read("LOG", kinds=_KINDS):
         if not isinstance(item, Stored):
             continue
         event, body = item.event, item.event.body
-        if isinstance(body, Plan) and event.id == id_:
-            found = PlanExplanation(id=id_, proposed=event.time, plan=body, verdicts=())
-        elif (
-            found is not None
-            and isinstance(body, PlanAccepted | PlanApprovalRequested | PlanRejected)
-            and body.plan == id_
-        ):
-            found = msgspec.structs.replace(found, verdicts=(*found.verdicts, _verdict(body, event.time)))
-    return found
+        if isinstance(body, Plan):
+            plans[event.id] = PlanExplanation(id=event.id, proposed=event.time, plan=body, verdicts=())
+        elif isinstance(body, PlanAccepted | PlanApprovalRequested | PlanRejected) and body.plan in plans:
+            found = plans[body.plan]
+            verdicts = (*found.verdicts, _verdict(body, event.time))
+            plans[body.plan] = msgspec.structs.replace(found, verdicts=verdicts)
+    return plans[matching_id(given, [*plans])]
 
 
 def _verdict(body: PlanAccepted | PlanApprovalRequested | PlanRejected, at: datetime) -> Verdict:
     if isinstance(body, PlanAccepted):
-        return Verdict(at=at, fate="accepted", figures=body.figures)
+        return Verdict(at=at, phase="Approved", figures=body.figures)
     return Verdict(
         at=at,
-        fate="held" if isinstance(body, PlanApprovalRequested) else "refused",
+        phase="AwaitingApproval" if isinstance(body, PlanApprovalRequested) else "Rejected",
         rule=body.rule,
         reason=body.reason,
         would_change=body.would_change,
@@ -93,16 +93,12 @@ def _verdict(body: PlanAccepted | PlanApprovalRequested | PlanRejected, at: date
     )
 
 
-def plan_explanation_table(told: PlanExplanation) -> RenderableType:
-    """The plan's tables and its verdicts, for a terminal."""
-    table = Table(title=f"{told.id}, proposed {told.proposed:%Y-%m-%d %H:%M:%S}", title_justify="left")
-    for column in ("at", "verdict", "why", "would change it", "figures"):
-        table.add_column(column, overflow="fold")
-    for one in told.verdicts:
+def plan_explanation(found: PlanExplanation) -> list[RenderableType]:
+    """Return the verdicts and the plan's tables; the log does not contain the workloads of pods."""
+    rows = []
+    for one in found.verdicts:
         why = ": ".join(part for part in (one.rule, one.reason) if part)
-        cells = (f"{one.at:%H:%M:%S}", one.fate, why, one.would_change, figures_in_a_line(one.figures))
-        table.add_row(*(cell(text) for text in cells))
-    if not told.verdicts:
-        table.add_row("", "undecided")
-    # The log does not say to which workload a pod belonged then; the plan's own words have to do.
-    return Group(table, plan_tables(told.plan, Cluster()))
+        rows.append((f"{one.at:%H:%M:%S}", one.phase, why, one.would_change, figures_in_a_line(one.figures)))
+    title = f"Plan {short_id(found.id)}, proposed {found.proposed:%Y-%m-%d %H:%M:%S} UTC ({found.id})"
+    columns = ("at", "phase", "reason", "what would change it", "figures")
+    return [table(title, columns, rows or [("", "Pending", "", "", "")]), *plan_tables(found.plan, Cluster())]

@@ -3,59 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+import msgspec
 
-from kinema_cli.output import cell, counted
+from kinema_cli.output import counted, facts, hourly, monthly, table, unit_price
 from kinema_core.events import QuarantinedObject
 from kinema_core.model.quantity import in_words
-from kinema_optimizer.explain.explain import Elsewhere, Keeper, NodeExplanation, PodExplanation
+from kinema_optimizer.explain.explain import Elsewhere, NodeExplanation, PodExplanation
 
-Explanation: TypeAlias = NodeExplanation | PodExplanation | QuarantinedObject
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class WorkloadExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the pods of a workload are where they are."""
+
+    kind: str = "workload"
+    name: str
+    pods: tuple[PodExplanation, ...]
+
+
+Explanation: TypeAlias = NodeExplanation | PodExplanation | WorkloadExplanation | QuarantinedObject
 
 MOST_ROWS: Final = 40
 
 _NODE: Final = {
-    "own-rule": "stays, by a rule of its own",
-    "held-pods": "stays, for pods that may not move",
-    "no-place": "stays, as its pods have no other place",
-    "as-dear": "stays, as nothing cheaper holds its pods",
-    "could-go": "could go",
+    "own-rule": "kept: by a rule of its own",
+    "held-pods": "kept: for pods that may not move",
+    "no-place": "kept: no other place for its pods",
+    "as-dear": "kept: no cheaper alternative for its pods",
+    "could-go": "can be deleted",
 }
 _POD: Final = {
     "with-node": "goes with its node",
-    "terminating": "is ending",
+    "terminating": "terminating",
     "held": "may not move",
     "movable": "may move",
-    "placeable": "waits, and can be placed",
-    "not-placed": "waits, and is not placed",
-    "no-place": "waits, and has no place",
+    "placeable": "pending, can be placed",
+    "not-placed": "pending, not placed",
+    "no-place": "pending, no place",
 }
 
 
-def explanation_table(told: Explanation) -> RenderableType:
-    """Everything that an explanation says."""
-    if isinstance(told, NodeExplanation):
-        parts: list[RenderableType] = [_facts(told.name, _of_node(told))]
-        return Group(*parts, *([_keepers(told.held)] if told.held else []))
-    if isinstance(told, PodExplanation):
-        return _facts(told.name, _of_pod(told))
-    return _facts(told.object, [("could not be read", f"{told.path}: {told.reason}")])
-
-
-def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
-    table = Table(title=cell(title, "table.title"), title_justify="left", show_header=False)
-    table.add_column("what", style="bold")
-    table.add_column("value", overflow="fold")
-    for what, value in rows:
-        table.add_row(what, cell(value))
-    return table
+def explanation_table(found: Explanation) -> list[RenderableType]:
+    """Return everything that an explanation says, as tables."""
+    if isinstance(found, NodeExplanation):
+        rows = [(one.pod, one.code, one.reason) for one in found.held]
+        keepers = [table("Pods that keep it", ("pod", "rule", "reason"), rows, most=MOST_ROWS)] if rows else []
+        return [facts(found.name, _of_node(found)), *keepers]
+    if isinstance(found, PodExplanation):
+        return [facts(found.name, _of_pod(found))]
+    if isinstance(found, WorkloadExplanation):
+        rows = [(pod.name, pod.node or "none", _verdict_of(pod)) for pod in found.pods]
+        return [table(found.name, ("pod", "node", "verdict"), rows)]
+    return [facts(found.object, [("could not be read", f"{found.path}: {found.reason}")])]
 
 
 def _of_node(told: NodeExplanation) -> Iterable[tuple[str, str]]:
-    yield "machine", f"{told.machine_type}, zone {told.zone}, {told.capacity_type}, {told.usd_per_hour:.4f} USD/h"
+    yield "machine", f"{told.machine_type}, zone {told.zone}, {told.capacity_type}, {unit_price(told.usd_per_hour)}"
     yield "verdict", f"{_NODE[told.verdict]}: {told.reason}"
     if told.caveat:
         yield "but", told.caveat
@@ -66,16 +72,16 @@ def _of_node(told: NodeExplanation) -> Iterable[tuple[str, str]]:
 
 def _elsewhere(found: Elsewhere) -> str:
     if not found.pods:
-        return "no pod of it would need another place"
+        return "none of its pods needs another place"
     parts = []
     if found.onto_nodes:
         names = ", ".join(f"{one.node} ({one.pods})" for one in found.onto[:3])
         more = f" and {found.onto_nodes - 3} more" if found.onto_nodes > 3 else ""
         parts.append(f"on {names}{more}")
-    parts += [f"{one.count} new {one.offer} at {one.usd_per_hour:.4f} USD/h each" for one in found.boots]
+    parts += [f"{one.count} new {one.offer} at {unit_price(one.usd_per_hour)} each" for one in found.boots]
     if found.homeless:
         parts.append(f"{counted(found.homeless, 'pod')} without a place")
-    price = f"; new machines cost {found.usd_per_hour:.4f} USD/h" if found.boots else ""
+    price = f"; new machines cost {hourly(found.usd_per_hour)}" if found.boots else ""
     return f"{counted(found.pods, 'pod')}: {', '.join(parts)}{price}"
 
 
@@ -84,24 +90,17 @@ def _saves(told: NodeExplanation) -> str:
         return "unknown, as not all of its pods have a place elsewhere"
     if told.saves_usd_per_hour <= 0:
         return "nothing"
-    said = f"{told.saves_usd_per_hour:.4f} USD/h, {told.saves_usd_per_month:,.2f} USD a month"
-    return f"{said}, if it and its pods were free to go" if told.rule is not None or told.held else said
+    said = f"{hourly(told.saves_usd_per_hour)}, {monthly(told.saves_usd_per_hour)}"
+    return f"{said}, if the node and its pods were free" if told.rule is not None or told.held else said
 
 
-def _keepers(held: tuple[Keeper, ...]) -> Table:
-    table = Table(title="Pods that keep it", title_justify="left")
-    for column in ("pod", "rule", "reason"):
-        table.add_column(column, overflow="fold")
-    for one in held[:MOST_ROWS]:
-        table.add_row(cell(one.pod), cell(one.code), cell(one.reason))
-    if len(held) > MOST_ROWS:
-        table.add_row(cell(f"… and {len(held) - MOST_ROWS} more"))
-    return table
+def _verdict_of(pod: PodExplanation) -> str:
+    return f"{_POD[pod.verdict]}{f' ({pod.code})' if pod.code else ''}: {pod.reason}"
 
 
 def _of_pod(told: PodExplanation) -> Iterable[tuple[str, str]]:
     yield "node", told.node or "none"
-    yield "verdict", f"{_POD[told.verdict]}{f' ({told.code})' if told.code else ''}: {told.reason}"
+    yield "verdict", _verdict_of(told)
     if told.caveat:
         yield "but", told.caveat
     yield "requests", ", ".join(f"{name} {in_words(name, amount)}" for name, amount in told.requests.items())
@@ -109,6 +108,6 @@ def _of_pod(told: PodExplanation) -> Iterable[tuple[str, str]]:
         yield "moves by", told.strategy
     if told.rooms_in_all:
         more = f" and {told.rooms_in_all - 3} more" if told.rooms_in_all > 3 else ""
-        yield "room now on", f"{', '.join(told.rooms[:3])}{more}"
+        yield "fits now on", f"{', '.join(told.rooms[:3])}{more}"
     if told.cheapest is not None:
-        yield "cheapest machine", f"{told.cheapest.offer} at {told.cheapest.usd_per_hour:.4f} USD/h"
+        yield "cheapest machine", f"{told.cheapest.offer} at {unit_price(told.cheapest.usd_per_hour)}"

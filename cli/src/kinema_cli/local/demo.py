@@ -1,4 +1,4 @@
-"""`kinema demo`: the whole pipeline on this machine, over a cluster left behind by a traffic peak."""
+"""`kinema demo`: all services on this machine, with a simulated cluster after a traffic peak."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from rich.console import Console
 from rich.live import Live
 
 from kinema_cli.local.demo_progress import Progress
-from kinema_cli.local.demo_summary import DemoResult, print_summary, summarise
+from kinema_cli.local.demo_summary import DemoResult, figures, print_summary, summarize
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, ChildError, first_line, stop_event
 from kinema_cli.local.simulator import Simulator, SimulatorError
+from kinema_cli.output import Format, console, print_error, print_note, print_value
 from kinema_cli.replay.record import record_to
 from kinema_cli.replay.recording import read
 from kinema_cli.report.from_run import RunError
@@ -34,18 +35,18 @@ T = TypeVar("T")
 
 CLUSTER: Final = "demo"
 MARKER: Final = ".kinema-demo"
-"""File in a demo's directory, with the number of the process that wrote it: only such a directory is made anew."""
+"""File in a demo's directory, with the id of its process: only such a directory is cleared."""
 SIMULATOR_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 120.0
-"""Cluster seconds of calm before an iteration: eight readings of usage, where a forecast needs five."""
+"""Cluster seconds without changes before an iteration: eight readings of usage, where a forecast needs five."""
 
 
 SOLVE_SECONDS: Final = 20.0
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the text says what failed and where to look."""
+    """The demo cannot continue; the text names what failed and its log."""
 
 
 class InterruptedDemoError(Exception):
@@ -61,6 +62,7 @@ class DemoOptions:
     speed: float = 10.0
     timeout: float = 170.0
     scenario: str = "after-peak"
+    output: Format = Format.TABLE
 
     @property
     def recording(self) -> Path:
@@ -85,26 +87,28 @@ def service_settings() -> dict[str, dict[str, object]]:
 
 
 def run_demo(options: DemoOptions) -> int:
-    """Run it; 0 when a plan was carried out without one violation, 1 otherwise."""
-    console = Console(stderr=True)
+    """Run it; returns 0 when a plan was executed without a disruption violation, else 1."""
     for name, value in (("--speed", options.speed), ("--timeout", options.timeout)):
         if not (math.isfinite(value) and value > 0):
-            console.print(f"{name} {value:g}: give a number above 0", markup=False)
+            print_error(f"{name} {value:g}: give a number above 0")
             return 2
     try:
-        result = asyncio.run(_demo(options, console))
+        result = asyncio.run(_demo(options))
     except InterruptedDemoError:
-        console.print("interrupted; everything that was started has ended", markup=False)
+        print_note("interrupted; all started processes have ended")
         return 130
     except (DemoError, ChildError, ServerError, BusError, SimulatorError, RunError, HistoryError) as error:
-        console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
+        print_error(f"demo failed: {error}")
         return 1
-    print_summary(result, options.out)
+    if options.output is Format.TABLE:
+        print_summary(result, options.out)
+    else:
+        print_value(figures(result), options.output)
     return 0 if result.good else 1
 
 
 def _prepare(options: DemoOptions) -> None:
-    """Make the directory anew, if it is a demo's own and no other demo is using it; raises DemoError."""
+    """Clear the directory if a demo made it and no other demo uses it; raises DemoError."""
     out = options.out
     marker = out / MARKER
     try:
@@ -112,9 +116,7 @@ def _prepare(options: DemoOptions) -> None:
             raise DemoError(f"--out {out} is a file: name a directory")
         if out.is_dir() and any(out.iterdir()):
             if not marker.is_file():
-                raise DemoError(
-                    f"--out {out} holds something that is not a demo's: name another directory, or empty it"
-                )
+                raise DemoError(f"--out {out} was not made by a demo; name another directory, or empty it")
             if _alive(marker.read_text(encoding="utf-8")):
                 raise DemoError(f"--out {out} is in use by another demo: wait for it, or name another directory")
             shutil.rmtree(out)
@@ -135,10 +137,10 @@ def _alive(pid: str) -> bool:
     return True
 
 
-async def _demo(options: DemoOptions, console: Console) -> DemoResult:
+async def _demo(options: DemoOptions) -> DemoResult:
     began = time.monotonic()
     _prepare(options)
-    console.print("starting the simulated cluster: it lives through a traffic peak first …")
+    print_note("starting the simulated cluster; it simulates a traffic peak first …")
     child = simulator_child(options)
     pipeline: LocalPipeline | None = None
     stopping = stop_event()
@@ -148,11 +150,11 @@ async def _demo(options: DemoOptions, console: Console) -> DemoResult:
         address = msgspec.json.decode(line, type=SimulatorAddress)
         simulator = Simulator(address.url)
         pipeline = await _unless(stopping, start_pipeline(options, simulator))
-        console.print("five services and nats-server are up")
+        print_note("five services and the broker are running; planning starts when usage is known …")
         try:
-            await _follow(options, pipeline, simulator, began=began, console=console, stopping=stopping)
+            await _follow(options, pipeline, simulator, began=began, screen=console(stderr=True), stopping=stopping)
         finally:
-            # A demo that failed is worth looking at, too.
+            # Keep the record of a failed demo too.
             history = await simulator.history()
             (options.out / "history.json").write_bytes(history)
             await record_to(pipeline.bus, cluster=CLUSTER, out=options.recording)
@@ -160,13 +162,13 @@ async def _demo(options: DemoOptions, console: Console) -> DemoResult:
         if pipeline is not None:
             await pipeline.stop()
         await child.stop()
-    console.print("writing the report …")
+    print_note("writing the report …")
     recording = read(options.recording)
-    return summarise(recording, history, out=options.out, wall_seconds=time.monotonic() - began)
+    return summarize(recording, history, out=options.out, wall_seconds=time.monotonic() - began)
 
 
 async def _unless(stopping: asyncio.Event, work: Coroutine[None, None, T]) -> T:
-    """The result of the work, or InterruptedDemoError as soon as somebody wants to stop."""
+    """Return the result of the work; raises InterruptedDemoError as soon as a signal comes."""
     working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
     try:
         await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -238,13 +240,13 @@ async def _follow(
     simulator: Simulator,
     *,
     began: float,
-    console: Console,
+    screen: Console,
     stopping: asyncio.Event,
 ) -> None:
     """Show what happens until the pipeline has settled."""
     progress = Progress()
     position = 0
-    with Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live:
+    with Live(console=screen, refresh_per_second=4, transient=not screen.is_terminal) as live:
         while not progress.settled:
             if stopping.is_set():
                 raise InterruptedDemoError

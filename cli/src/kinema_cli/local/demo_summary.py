@@ -1,21 +1,19 @@
-"""What the demo says at its end, and writes to `summary.json` and `report.html`."""
+"""The demo's result, its `summary.json` and its `report.html`."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from kinema_cli import output
+from kinema_cli.output import cell, counted, facts, hourly, monthly, show, table
 from kinema_cli.replay.recording import Recording
+from kinema_cli.report.audit import Audit
 from kinema_cli.report.build import build_report
 from kinema_cli.report.data import ReportData
 from kinema_cli.report.from_run import cluster_at, offers_in, run_report
@@ -25,13 +23,16 @@ from kinema_optimizer.planning.planner import reference_for
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import ClockStop
 
-LITERAL_SECONDS: Final = 30.0
-"""What the comparison with the literal model may take."""
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+REFERENCE_SECONDS: Final = 30.0
+"""Time limit of the comparison with the exact model."""
 
 
 @dataclass(frozen=True)
-class Literal:
-    """What the literal model says of the state that the first accepted plan was made for; USD per hour."""
+class ReferenceResult:
+    """Result of the exact model for the state of the first accepted plan; USD per hour."""
 
     cost: float | None
     proven: bool
@@ -45,7 +46,7 @@ class DemoResult:
     data: ReportData
     plans: tuple[Plan, ...]
     """Accepted plans, in order."""
-    literal: Literal | None
+    reference: ReferenceResult | None
     finished: int
     aborted: int
     wall_seconds: float
@@ -53,7 +54,7 @@ class DemoResult:
 
     @property
     def good(self) -> bool:
-        """Whether plans were carried out whole, the cluster costs what they promised, and nobody was hurt."""
+        """True if all plans completed, the cost matches the plan, and there were no disruption violations."""
         audit = self.data.audit
         if audit is None or audit.violations or self.aborted or not self.finished:
             return False
@@ -61,7 +62,7 @@ class DemoResult:
 
 
 def plan_digest(plan: Plan) -> str:
-    """A fingerprint of what a plan decides: nodes, placements, costs, requests.
+    """Return a digest of what a plan decides: nodes, placements, costs, requests.
 
     Measured seconds and the state's version are left out, and so are the names of new nodes, which hold that version.
     """
@@ -78,13 +79,13 @@ def plan_digest(plan: Plan) -> str:
     return sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()[:16]
 
 
-def summarise(recording: Recording, history: bytes, *, out: Path, wall_seconds: float) -> DemoResult:
-    """Take the figures from recording and history, and write the report and `summary.json` beside it."""
+def summarize(recording: Recording, history: bytes, *, out: Path, wall_seconds: float) -> DemoResult:
+    """Return the result by recording and history; writes the report and `summary.json`."""
     log = [item.event for item in recording.log]
     data = run_report([item.event for item in recording.state], log, read_history(history), title="Kinema demo")
     proposals = {event.id: event.body for event in log if isinstance(event.body, Plan)}
     result = DemoResult(
-        literal=_literal(recording),
+        reference=_reference(recording),
         data=data,
         plans=tuple(proposals[event.body.plan] for event in log if isinstance(event.body, PlanAccepted)),
         finished=sum(isinstance(event.body, ExecutionCompleted) for event in log),
@@ -97,8 +98,8 @@ def summarise(recording: Recording, history: bytes, *, out: Path, wall_seconds: 
     return result
 
 
-def _literal(recording: Recording) -> Literal | None:
-    """Solve the literal model (one binary per pod and node) on the state of the first accepted plan."""
+def _reference(recording: Recording) -> ReferenceResult | None:
+    """Solve the exact model (one binary per pod and node) for the state of the first accepted plan."""
     log = [item.event for item in recording.log]
     accepted = next((event for event in log if isinstance(event.body, PlanAccepted)), None)
     if accepted is None or not isinstance(accepted.body, PlanAccepted):
@@ -113,23 +114,23 @@ def _literal(recording: Recording) -> Literal | None:
         offers_in(log),
         now=proposal.time,
         settings=PlanningSettings(),
-        stop=ClockStop(LITERAL_SECONDS),
+        stop=ClockStop(REFERENCE_SECONDS),
         forecasts=made[0].forecasts if made else (),
         at_most=round(plan.cost.after * 1_000_000),
     )
     cost = None if found.cost is None else found.cost / 1_000_000
-    return Literal(cost=cost, proven=found.proven, seconds=time.perf_counter() - began)
+    return ReferenceResult(cost=cost, proven=found.proven, seconds=time.perf_counter() - began)
 
 
 def figures(result: DemoResult) -> dict[str, object]:
-    """The result as plain values."""
+    """Return the result as plain values."""
     head, audit = result.data.headline, result.data.audit
     return {
         "nodes": {"before": head.nodes_before, "after": head.nodes_after},
         "usd_per_hour": {"before": head.usd_before, "after": head.usd_after},
         "lower_bound_usd_per_hour": head.lower_bound,
         "gap": head.gap,
-        "literal_model": None if result.literal is None else asdict(result.literal),
+        "reference_model": None if result.reference is None else asdict(result.reference),
         "moves": head.moves,
         "restarts": head.restarts,
         "moves_by_strategy": dict(head.strategies),
@@ -143,46 +144,40 @@ def figures(result: DemoResult) -> dict[str, object]:
 
 
 def print_summary(result: DemoResult, out: Path) -> None:
-    """Say it on the terminal."""
-    console = output.console()
-    head = result.data.headline
+    """Print the result; the headline comes last."""
+    head, audit = result.data.headline, result.data.audit
     moves = ", ".join(f"{count} by {name}" for name, count in sorted(head.strategies.items())) or "none"
-    gap = "unknown" if head.gap is None else f"{head.gap:.2%}"
-    bound = "none" if head.lower_bound is None else f"{head.lower_bound:.2f} USD/h"
-    console.print(f"nodes      {head.nodes_before} → {head.nodes_after}")
-    saved = f"{head.usd_saved_per_month:,.0f} USD a month less"
-    console.print(f"cost       {head.usd_before:.2f} → {head.usd_after:.2f} USD/h, {saved}")
-    console.print(f"bound      {bound}, gap {gap} ({head.status})")
-    _print_literal(console, result.literal)
-    console.print(f"moves      {head.moves} ({moves}); restarts in place {head.restarts}")
-    console.print(f"executed   {result.finished} finished, {result.aborted} aborted")
-    digests = Counter(plan_digest(plan) for plan in result.plans)
-    console.print(f"plans      {', '.join(digests)} (fingerprints: the same seed gives the same)")
-    _print_audit(console, result.data)
-    console.print(f"took       {result.wall_seconds:.0f} s; {result.recorded_seconds:,.0f} s of cluster time recorded")
-    console.print(f"report     {out / 'report.html'}", soft_wrap=True)
-    console.print(f"recording  {out / 'recording.jsonl.zst'}", soft_wrap=True)
-
-
-def _print_literal(console: Console, literal: Literal | None) -> None:
-    if literal is None:
+    restarts = f"; {head.restarts} restarted in place" if head.restarts else ""
+    rows = [
+        ("nodes", f"{head.nodes_before} → {head.nodes_after}"),
+        ("cost", f"{hourly(head.usd_before)} → {hourly(head.usd_after)}, saves {monthly(head.usd_saved)}"),
+        ("moved pods", f"{head.moves} ({moves}){restarts}"),
+        ("plans", f"{result.finished} completed, {result.aborted} aborted"),
+    ]
+    if head.lower_bound is not None:
+        rows.insert(2, ("lower bound", f"no plan for this cluster costs less than {hourly(head.lower_bound)}"))
+    reference = result.reference
+    if reference is not None and reference.cost is not None:
+        end = "proven minimum" if reference.proven else "not proven"
+        rows.insert(3, ("cross-check", f"{hourly(reference.cost)} by an independent exact model ({end})"))
+    rows += [
+        ("took", f"{result.wall_seconds:.0f}s for {result.recorded_seconds:,.0f}s of simulated time"),
+        ("report", str(out / "report.html")),
+        ("recording", f"{out / 'recording.jsonl.zst'} (kinema replay repeats every decision)"),
+    ]
+    if audit is None:
+        show(facts("Demo", rows), cell("No plan was executed.", "bold"))
         return
-    cost = "no plan" if literal.cost is None else f"{literal.cost:.2f} USD/h"
-    end = "proven to be the least" if literal.proven else "not proven"
-    console.print(f"literal    {cost}, {end}: the thesis' model on the same state, {literal.seconds:.1f} s")
+    count = audit.violations
+    verdict = "no workload fell below its floor" if not count else f"{counted(count, 'disruption violation')}"
+    saving = f"{hourly(head.usd_before)} → {hourly(head.usd_after)}, {head.nodes_before} → {head.nodes_after} nodes"
+    show(_audit_table(audit), facts("Demo", rows), cell(f"{saving}: {verdict}.", "bold"))
 
 
-def _print_audit(console: Console, data: ReportData) -> None:
-    if data.audit is None:
-        console.print("audit      nothing was carried out")
-        return
-    table = Table(title="Disruption audit", title_justify="left")
-    table.add_column("workload", overflow="fold")
-    table.add_column("moved by")
-    for heading in ("replicas", "least ready", "floor", "violations", "unready pod-s"):
-        table.add_column(heading, justify="right")
-    for item in data.audit.workloads:
-        table.add_row(
+def _audit_table(audit: Audit) -> RenderableType:
+    columns = ("workload", "moved by", "replicas", "least ready", "floor", "violations", "unready pod-seconds")
+    rows = [
+        (
             item.workload,
             item.strategy,
             str(item.replicas),
@@ -191,5 +186,6 @@ def _print_audit(console: Console, data: ReportData) -> None:
             str(item.violations),
             f"{item.unready_pod_seconds:.1f}",
         )
-    console.print(table)
-    console.print(f"violations {data.audit.violations}; unready pod-seconds {data.audit.unready_pod_seconds:.1f}")
+        for item in audit.workloads
+    ]
+    return table("Disruption audit, by the cluster's own record of ready pods", columns, rows, numbers=columns[2:])

@@ -19,6 +19,12 @@ _PROCESSES: Final = Path("/proc")
 """Where Linux lists processes; elsewhere processes that were left behind are not found."""
 
 
+def state_directory(name: str) -> Path:
+    """Return the directory of a local Kinema: `$XDG_STATE_HOME/kinema/NAME`."""
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(home).expanduser() / "kinema" / name
+
+
 def clear_own(directory: Path) -> None:
     """Make an empty directory with Kinema's marker; delete what is in it only if the marker is there.
 

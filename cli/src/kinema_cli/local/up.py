@@ -1,9 +1,10 @@
-"""`kinema up`: the five services as processes of this machine, on a cluster of yours."""
+"""`kinema up`: the five services as processes of this machine, for the cluster of a kubeconfig."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from os import getpid
@@ -11,18 +12,18 @@ from pathlib import Path
 from socket import gethostname
 
 from kinema_cli.admin.setup import INSTALLED, ONLY_AFTER_RESTART, Steering, setup_call, steer
-from kinema_cli.broker import AddressError, settings_for
+from kinema_cli.broker import settings_for
 from kinema_cli.doctor.examine import Subject, examine
 from kinema_cli.doctor.node_markers import GO_ON, marks_in
-from kinema_cli.inputs import InputError, UsageError, kubeconfig_file
-from kinema_cli.local.directory import clear_own, exclusive_lock
+from kinema_cli.inputs import InputError, UsageError, cluster_name, fail, kubeconfig_file
+from kinema_cli.local.directory import clear_own, exclusive_lock, state_directory
 from kinema_cli.local.incomplete_moves import half_moved
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, stop_event
 from kinema_cli.local.providers import provider_setting
 from kinema_cli.local.service_settings import read_service_settings
-from kinema_cli.output import complain, counted
+from kinema_cli.output import counted, print_error, print_hint, print_note, print_warning
 from kinema_cli.status.execution import unended
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.yaml_files import current_context, kubeconfig_files
@@ -37,76 +38,73 @@ LOOK_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class UpOptions:
-    """What to run on."""
+    """What `kinema up` acts on."""
 
     kubeconfig: Path | None
-    """None: kubectl's own place."""
+    """None: as kubectl finds it."""
     context: str = ""
     """In the kubeconfig; empty: its current one."""
     provider: str
     """`KIND=WHERE`."""
-    cluster: str
-    out: Path
+    cluster: str = ""
+    """Name in events; empty: derived from the context."""
+    out: Path | None = None
+    """None: a directory of its own for each cluster."""
     settings: Path | None = None
     """Settings of services that differ from the defaults."""
     nats: str = ""
-    """A broker that was set up; empty: one of its own."""
+    """A prepared broker; empty: start one."""
     workers: int = 0
     steering: bool = True
-    """Whether new pods are steered to the planned nodes; needs the right to make an admission policy."""
+    """Whether new pods are placed on the planned nodes; needs the right to create an admission policy."""
 
 
 def run_up(options: UpOptions) -> int:
     """Run until interrupted; 0 then, 1 when it cannot, 2 for wrong arguments, 4 where another Kinema acts."""
     try:
         pipeline = _pipeline_options(options)
-    except (UsageError, AddressError) as error:
-        complain(str(error))
-        return 2
-    except InputError as error:
-        complain(str(error))
-        return 1
-    try:
         return asyncio.run(_up(pipeline))
-    except (BusError, ServerError, OSError, InputError) as error:
-        complain(str(error))
-        return 1
+    except (UsageError, BusError, ServerError, OSError, InputError) as error:
+        return fail(error)
 
 
 def _pipeline_options(options: UpOptions) -> PipelineOptions:
     kubeconfig = kubeconfig_file(options.kubeconfig)
     if options.workers < 0:
-        raise UsageError(f"--workers {options.workers}: give 0 or more")
+        raise UsageError(f"--solver-workers {options.workers}: give 0 or more")
     provider = provider_setting(options.provider)
     supplied: dict[str, dict[str, object]] = {"rescheduler": {"provider": provider, "steering": options.steering}}
     given = read_service_settings(options.settings, supplied) if options.settings is not None else {}
-    own = {"steering": options.steering, "instance_name": instance_name(options.out)}
+    cluster = cluster_name(options.cluster, kubeconfig, options.context)
+    out = options.out or state_directory(cluster)
+    own = {"steering": options.steering, "instance_name": instance_name(out)}
     rescheduler = {**own, **given.get("rescheduler", {})}
     return PipelineOptions(
-        directory=options.out,
-        cluster=options.cluster,
+        directory=out,
+        cluster=cluster,
         kubeconfig=_from_anywhere(kubeconfig),
         context=options.context or current_context(kubeconfig),
         provider=provider,
         settings={**given, "rescheduler": rescheduler},
-        nats=settings_for(options.nats, options.cluster) if options.nats else None,
+        nats=settings_for(options.nats, cluster) if options.nats else None,
         workers=options.workers,
     )
 
 
 def _from_anywhere(kubeconfig: Path) -> Path:
-    """The same file or files by their whole paths; not where links lead to, as certificates may lie beside the link."""
+    """Return the file or files by absolute paths; links are kept, as certificates may lie beside the link."""
     return Path(os.pathsep.join(str(file.expanduser().absolute()) for file in kubeconfig_files(kubeconfig)))
 
 
 def instance_name(directory: Path) -> str:
-    """What people are told of where this Kinema runs."""
+    """Return where this Kinema runs, for messages."""
     return f"`kinema up --out {directory.resolve()}` on {gethostname()} (process {getpid()})"
 
 
 async def _up(options: PipelineOptions) -> int:
     if not await _is_well(options):
-        complain("nothing was started: what fails above would fail later; `kinema doctor` looks at it again")
+        print_error("startup aborted because of the failed checks above")
+        print_hint("re-run them with `kinema doctor`")
         return 1
     with exclusive_lock(options.directory):
         return await _run(options)
@@ -122,22 +120,32 @@ async def _run(options: PipelineOptions) -> int:
         await _claim(options, await pipeline.bus.identity())
         steering = await _steered(options) if options.settings["rescheduler"]["steering"] else ""
         if steering:
-            complain(steering)
+            print_note(steering)
         await pipeline.start()
-        complain(f"{_what_runs(options)}; logs in {options.directory / 'logs'}; Ctrl-C ends them")
-        operator = pipeline.runtime("operator")
-        address = operator.nats_url.replace("nats://", f"nats://{operator.nats_user}:{operator.nats_password}@")
-        complain(f"kinema status --nats {address} --cluster {options.cluster}")
+        print_note(f"{_what_runs(options)}; logs in {options.directory / 'logs'}; Ctrl-C ends them")
+        print_hint(f". {_write_environment(pipeline)} && kinema status")
         code = await _looked_after(pipeline, stopping)
-        await pipeline.supervisor.stop()  # what is told below stays as it is
-        complain(await _last_words(pipeline, steers=steering.startswith(INSTALLED)))
+        await pipeline.supervisor.stop()  # what is reported below does not change any more
+        print_note(await _last_words(pipeline, steers=steering.startswith(INSTALLED)))
     except EffectError as error:
-        complain(f"nothing was started: {error.detail}")
+        print_error(f"startup aborted: {error.detail}")
         return CONFLICT if error.reason == CLAIMED else 1
     else:
         return code
     finally:
         await pipeline.stop()
+
+
+def _write_environment(pipeline: LocalPipeline) -> Path:
+    """Write a file that only this user can read, with which a shell's `kinema` finds the broker; returns its path."""
+    operator = pipeline.runtime("operator")
+    address = operator.nats_url.replace("nats://", f"nats://{operator.nats_user}:{operator.nats_password}@")
+    path = pipeline.options.directory / "operator.env"
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    lines = {"KINEMA_NATS": address, "KINEMA_CLUSTER": pipeline.options.cluster}
+    path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()), encoding="utf-8")
+    return path
 
 
 def _what_runs(options: PipelineOptions) -> str:
@@ -149,7 +157,7 @@ def _what_runs(options: PipelineOptions) -> str:
 
 
 async def _looked_after(pipeline: LocalPipeline, stopping: asyncio.Event) -> int:
-    """Keep everything running until interrupted; 0 then, 1 where a service keeps ending."""
+    """Keep everything running until interrupted; returns 0 then, 1 where a service keeps ending."""
     while not stopping.is_set():
         looping = pipeline.supervisor.crash_looping()
         if looping is not None:
@@ -161,34 +169,34 @@ async def _looked_after(pipeline: LocalPipeline, stopping: asyncio.Event) -> int
 
 
 async def _last_words(pipeline: LocalPipeline, *, steers: bool) -> str:
-    """What is left in the cluster once the services have ended, and what to do about it."""
+    """Return what stays in the cluster after the services have ended, and what to do about it."""
     options = pipeline.options
     try:
         plan = await unended(pipeline.bus)
         marks = await marks_in(options.kubeconfig, context=options.context)
         moved = await half_moved(pipeline.bus, plan, options.kubeconfig, context=options.context) if plan else ""
     except (BusError, EffectError) as error:
-        return f"ended; whether a plan is half done could not be read: {error}; `kinema doctor` finds nodes it closed"
+        return f"ended; the log could not be read for an incomplete plan: {error}; `kinema doctor` finds tainted nodes"
     if plan:
         where = f"--out {options.directory}" if options.nats is None else f"--nats {options.nats.nats_url}"
         found = "; ".join(part for part in (marks.told, moved) if part)
         left = f": {found}" if found else ""
         return (
-            f"ended in the middle of plan {plan}{left}. `kinema up` with the same {where} goes on with it; to give it "
-            "up, start that, `kinema abort`, and end it only when `kinema plans` says that the plan has ended"
+            f"ended in the middle of plan {plan}{left}. `kinema up` with the same {where} continues it; to abort it, "
+            "start that, `kinema abort`, and end it only when `kinema plans` shows that the plan has ended"
         )
     if marks:
         return f"ended; {marks.told}: {GO_ON}; {marks.by_hand}"
     if not steers:
         return "ended"
     return (
-        "ended; the admission policy stays, and does nothing while no plan is carried out: leave it for the next time. "
-        f"Only where Kinema goes for good, `{_undo(options)}` removes it: {ONLY_AFTER_RESTART}"
+        "ended; the placement policy stays installed and has no effect without a running plan. "
+        f"To uninstall Kinema, `{_undo(options)}` removes it; {ONLY_AFTER_RESTART}"
     )
 
 
 async def _claim(options: PipelineOptions, holder: str) -> None:
-    """Claim the cluster for the rescheduler to come, which keeps it; raises EffectError where it cannot be had."""
+    """Take the cluster's Lease for the rescheduler, which renews it; raises EffectError where another holds it."""
     api = await connect(str(options.kubeconfig), context=options.context)
     try:
         await ClusterClaim(api, holder, process=instance_name(options.directory)).take()
@@ -197,17 +205,15 @@ async def _claim(options: PipelineOptions, holder: str) -> None:
 
 
 async def _keep_broker(pipeline: LocalPipeline) -> None:
-    """Start a broker of our own that has died again, on its port and files; raises ServerError where that is vain."""
+    """Restart the embedded broker if it has died; raises ServerError where it keeps dying."""
     if pipeline.options.nats is not None or pipeline.server.pid is not None:
         return
     await pipeline.start_server()
-    complain(
-        f"the nats-server had ended and was started again at {pipeline.server.url}; its log: {pipeline.server.log}"
-    )
+    print_warning(f"the broker had ended and was restarted at {pipeline.server.url}; its log: {pipeline.server.log}")
 
 
 async def _is_well(options: PipelineOptions) -> bool:
-    """Look before anything is started, and tell what is not well; False when something would not work."""
+    """Run the doctor's checks and print what is not ok; returns False when a check failed."""
     given = options.settings.get("rescheduler", {}).get("provider", options.provider)
     assert isinstance(given, dict)  # checked when the settings were read
     subject = Subject(
@@ -220,23 +226,24 @@ async def _is_well(options: PipelineOptions) -> bool:
     found = await examine(subject)
     worse = [finding for finding in found if finding.level != "ok"]
     for finding in worse:
-        complain(f"{finding.level}: {finding.check}: {finding.said}{f' → {finding.do}' if finding.do else ''}")
+        advice = f" → {finding.remediation}" if finding.remediation else ""
+        (print_error if finding.level == "fail" else print_warning)(f"{finding.check}: {finding.message}{advice}")
     return all(finding.level != "fail" for finding in worse)
 
 
 def _undo(options: PipelineOptions) -> str:
-    """What takes out of the cluster what stays there when all has ended."""
-    return setup_call(str(options.kubeconfig), options.context, "--no-steering")
+    """Return the command that removes what stays in the cluster."""
+    return setup_call(str(options.kubeconfig), options.context, "--no-placement-policy")
 
 
 async def _steered(options: PipelineOptions) -> str:
-    """Put steering into force; without it everything works, with more pods elsewhere than planned."""
+    """Install the placement policy; without it more pods land elsewhere than planned."""
     try:
         return await steer(Steering(options.kubeconfig, on=True, context=options.context))
     except EffectError as error:
-        return f"steering: not installed ({error}); pods land where they land"
+        return f"placement policy: not installed ({error}); kube-scheduler places pods without Kinema's preference"
 
 
 def _gave_up(child: Child) -> int:
-    complain(f"{child.name} keeps ending; its log {child.log} ends:\n{child.tail()}")
+    print_error(f"{child.name} keeps ending; its log {child.log} ends:\n{child.tail()}")
     return 1

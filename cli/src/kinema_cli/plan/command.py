@@ -1,10 +1,11 @@
-"""`kinema plan`: the cheapest cluster for what runs now, without touching anything."""
+"""`kinema plan`: the cheapest set of nodes for what runs now; changes nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,12 +14,16 @@ from kinema_cli.inputs import (
     UsageError,
     age_of_prices,
     check_output,
+    check_prices,
+    cluster_name,
+    fail,
+    input_warnings,
     offers_of,
-    say_what_is_left_out,
+    required_catalog,
     snapshot_of,
 )
-from kinema_cli.options import AllowSpot, ContextName, LiveFile, MoveJobs, Output, SnapshotFile
-from kinema_cli.output import Format, complain, counted
+from kinema_cli.options import AllowSpot, Catalog, Context, Kubeconfig, MoveJobs, Namespace, Seed, SnapshotFile
+from kinema_cli.output import Format, counted, print_error, print_note, print_warning
 
 if TYPE_CHECKING:
     from kinema_cli.snapshot.file import Snapshot
@@ -28,23 +33,45 @@ if TYPE_CHECKING:
     from kinema_optimizer.solvers.stopping import Deadline
 
 
+_ABOUT_OUTPUT: Final = frozenset({"output", "html", "began"})
+
+
+class PlanFormat(StrEnum):
+    """How a plan is printed; `wide` lists every move."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Objective(StrEnum):
+    """What is minimized."""
+
+    COST = "cost"
+    ENERGY = "energy"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """What to plan for, and how to say it."""
+    """What to plan for, and how to print it."""
 
-    catalog: Path
+    catalog: Path | None
     snapshot: Path | None = None
-    context: str | None = None
+    context: str = ""
     kubeconfig: Path | None = None
-    objective: str = "cost"
+    namespace: str = ""
+    objective: Objective = Objective.COST
+    max_utilization: int = 100
     time_limit: float = 30.0
+    work: int | None = None
     move_jobs: bool = False
     allow_spot: bool = False
     move_price: float | None = None
     max_moves: int | None = None
     seed: int = 0
-    workers: int = 2
-    output: Format = Format.TABLE
+    threads: int = 2
+    output: PlanFormat = PlanFormat.TABLE
     html: Path | None = None
     began: float | None = None
     """`time.monotonic()` when the command began, from which the time limit counts; by default it begins now."""
@@ -52,48 +79,67 @@ class PlanOptions:
 
 def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     command: typer.Context,
-    catalog: Annotated[Path, typer.Option("--catalog", help="CSV of machine types with their prices.")],
+    catalog: Catalog = None,
     snapshot: SnapshotFile = None,
-    context: ContextName = None,
-    kubeconfig: LiveFile = None,
+    context: Context = "",
+    kubeconfig: Kubeconfig = None,
+    namespace: Namespace = "",
     objective: Annotated[
-        str,
-        typer.Option("--objective", help="cost or energy; with :60 nodes are filled to 60 percent at most."),
-    ] = "cost",
-    time_limit: Annotated[float, typer.Option("--time-limit", help="Seconds for the whole command.")] = 30.0,
+        Objective, typer.Option("--objective", metavar="NAME", help="What to minimize: cost or energy.")
+    ] = Objective.COST,
+    max_utilization: Annotated[
+        int,
+        typer.Option("--max-utilization", metavar="PERCENT", min=1, max=100, help="Fill nodes to this share at most."),
+    ] = 100,
+    time_limit: Annotated[float, typer.Option("--time-limit", metavar="SECONDS", help="Seconds for the whole command.")] = 30.0,
+    work: Annotated[
+        int | None,
+        typer.Option("--work", metavar="N", min=1, help="Stop after N iterations instead of by the clock; repeatable."),
+    ] = None,
     move_jobs: MoveJobs = False,
     allow_spot: AllowSpot = False,
     move_price: Annotated[
         float | None,
-        typer.Option("--move-price", help="USD per hour (watts for energy) that a plan has to save for each move."),
+        typer.Option(
+            "--move-price", metavar="AMOUNT", help="USD per hour (watts for energy) that each move must save."
+        ),
     ] = None,
     max_moves: Annotated[
         int | None,
         typer.Option(
             "--max-moves",
-            help="Running pods that the plan moves at most, stops counted too; waiting ones that get a place do not "
-            "count. The bound is that of plans with any number of moves; with 0, of those that move nothing.",
+            metavar="N",
+            help="Maximum number of running pods to move; a pod moved via a staging node counts twice, pending pods "
+            "do not count.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
-    workers: Annotated[int, typer.Option("--workers", help="Processors for the search.")] = 2,
-    output: Output = Format.TABLE,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write a report to this file.")] = None,
+    seed: Seed = 0,
+    threads: Annotated[int, typer.Option("--threads", metavar="N", help="Threads of the search.")] = 2,
+    output: Annotated[
+        PlanFormat, typer.Option("--output", "-o", metavar="FORMAT", help="table, wide (every move), json or yaml.")
+    ] = PlanFormat.TABLE,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML report.")] = None,
 ) -> None:
-    """Show the cheapest cluster, what would move, what it saves, and what blocks more. Changes nothing."""
+    """Show the cheapest set of nodes, what it saves, which pods would move, and which rules cost most.
+
+    Read-only. The cluster is that of the current context, or a file (--snapshot).
+    """
     options = PlanOptions(
         catalog=catalog,
         snapshot=snapshot,
         context=context,
         kubeconfig=kubeconfig,
+        namespace=namespace,
         objective=objective,
+        max_utilization=max_utilization,
         time_limit=time_limit,
+        work=work,
         move_jobs=move_jobs,
         allow_spot=allow_spot,
         move_price=move_price,
         max_moves=max_moves,
         seed=seed,
-        workers=workers,
+        threads=threads,
         output=output,
         html=html,
         began=command.obj,
@@ -103,40 +149,49 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
 
 def run_plan(options: PlanOptions) -> int:
     """Plan and print; returns 0 for any plan, 1 when none fits or an input cannot be used, 2 for wrong arguments."""
-    from kinema_cli.plan.offer_gaps import say_what_offers_lack
+    from kinema_cli.plan.offer_gaps import catalog_warnings
     from kinema_core.model.catalog import PriceError
     from kinema_optimizer.errors import OptimizerError
     from kinema_optimizer.solvers.stopping import Deadline
 
     deadline = Deadline(options.time_limit, began=options.began)
     try:
-        settings = planning_settings(options)
+        settings, catalog = planning_settings(options), required_catalog(options.catalog)
         check_output(options.html, "--html")
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
-        offers = offers_of(options.catalog, found)
-        say_what_is_left_out(found)
-        say_what_offers_lack(found, offers)
-        made = _solve(found, offers, settings, deadline)
-    except UsageError as error:
-        complain(str(error))
-        return 2
-    except (InputError, PriceError, OptimizerError) as error:
-        complain(str(error))
-        return 1
-    prices = age_of_prices(options.catalog)
-    _print(made, found, form=options.output, settings=settings, prices=prices)
-    if options.html is not None and not _write_html(made, found, offers, path=options.html, prices=prices):
+        offers = offers_of(catalog, found)
+        check_prices(found, offers)
+        warnings = [*input_warnings(found), *catalog_warnings(found, offers)]
+        for warning in warnings:
+            print_warning(warning)
+        made = _solve(found, offers, settings, deadline if options.work is None else options.work)
+    except (UsageError, InputError, PriceError, OptimizerError) as error:
+        return fail(error)
+    shown = _Shown(made, found, offers, age_of_prices(catalog), tuple(warnings))
+    _print(shown, options, settings)
+    if options.html is not None and not _write_html(shown, options.html):
         return 1
     return _outcome(made)
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """A plan with what it was made from."""
+
+    plan: Plan
+    snapshot: Snapshot
+    offers: tuple[Offer, ...]
+    prices: str
+    warnings: tuple[str, ...]
+
+
 def planning_settings(options: PlanOptions) -> PlanningSettings:
-    """The optimizer's settings for these options; raises UsageError."""
+    """Return the optimizer's settings for these options; raises UsageError."""
     from kinema_optimizer.settings import PlanningSettings
 
     if not 0 < options.time_limit < float("inf"):
         raise UsageError(f"--time-limit {options.time_limit:g}: give seconds above 0")
-    windows = _windows(options)
+    windows = (_window(options),)
     try:
         return PlanningSettings(
             time_limit_seconds=options.time_limit,
@@ -144,83 +199,119 @@ def planning_settings(options: PlanOptions) -> PlanningSettings:
             move_jobs=options.move_jobs,
             allow_spot=options.allow_spot,
             seed=options.seed,
-            workers=options.workers,
+            workers=options.threads,
         )
     except ValueError as error:
-        raise UsageError(f"--{error}") from error
+        raise UsageError(f"--{error}".replace("--workers", "--threads")) from error
 
 
-def _windows(options: PlanOptions) -> tuple[Window, ...]:
-    """One window without hours, which holds all week."""
+def _window(options: PlanOptions) -> Window:
+    """Return a window without hours: it holds all week."""
     from kinema_optimizer.request.objective import Window
 
-    kind, colon, ceiling = options.objective.partition(":")
-    if kind not in ("cost", "energy") or (colon and not (ceiling.isdecimal() and 1 <= int(ceiling) <= 100)):
-        raise UsageError(f"--objective {options.objective!r} is none of: cost, energy, or one with :PERCENT, 1 to 100")
-    energy = kind == "energy"
+    energy = options.objective is Objective.ENERGY
     try:
-        window = Window(
+        return Window(
             objective="energy" if energy else "cost",
-            max_utilisation_percent=int(ceiling) if colon else 100,
+            max_utilisation_percent=options.max_utilization,
             move_price_usd=None if energy else options.move_price,
             move_price_watts=options.move_price if energy else None,
             max_moves=options.max_moves,
         )
     except ValueError as error:
-        said = str(error).replace("move_price_usd", "--move-price").replace("move_price_watts", "--move-price")
-        raise UsageError(said.replace("max_moves", "--max-moves")) from error
-    return (window,)
+        text = str(error).replace("move_price_usd", "--move-price").replace("move_price_watts", "--move-price")
+        raise UsageError(text.replace("max_moves", "--max-moves")) from error
 
 
-def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSettings, deadline: Deadline) -> Plan:
-    from kinema_cli.plan.progress import told
+def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSettings, end: Deadline | int) -> Plan:
+    """Plan until the deadline, or for a number of iterations."""
+    from kinema_cli.plan.progress import solve_progress
     from kinema_optimizer.planning.planner import PRICING_SHARE, plan_for
-    from kinema_optimizer.solvers.stopping import ClockStop
+    from kinema_optimizer.solvers.stopping import ClockStop, WorkStop
 
     nodes, pods = counted(len(snapshot.cluster.nodes), "node"), counted(len(snapshot.cluster.pods), "pod")
-    said = f"planning for {nodes} and {pods}, up to {settings.time_limit_seconds:g} s"
+    limit = counted(end, "iteration") if isinstance(end, int) else f"{settings.time_limit_seconds:g}s"
+    begin = f"planning for {nodes} and {pods}, up to {limit}"
     unit = "W" if settings.objective(snapshot.now).kind == "energy" else "USD/h"
-    with told(said, unit) as progress:
-        stop = ClockStop(deadline, pricing=PRICING_SHARE)
+    stop = WorkStop(end) if isinstance(end, int) else ClockStop(end, pricing=PRICING_SHARE)
+    with solve_progress(begin, limit=limit, unit=unit) as progress:
         return plan_for(snapshot.cluster, offers, now=snapshot.now, settings=settings, stop=stop, progress=progress)
 
 
-def _print(made: Plan, snapshot: Snapshot, *, form: Format, settings: PlanningSettings, prices: str) -> None:
-    from kinema_cli.output import console, printed
+def _print(shown: _Shown, options: PlanOptions, settings: PlanningSettings) -> None:
+    from kinema_cli.output import print_value, show
     from kinema_cli.plan.table import plan_tables
     from kinema_core.model.mobility import mobility
 
-    if form is Format.TABLE:
-        may = mobility(snapshot.cluster, snapshot.now, settings.mobility)
-        console().print(plan_tables(made, snapshot.cluster, may.deletable, prices))
-    else:
-        printed(made, form)
+    if options.output in (PlanFormat.JSON, PlanFormat.YAML):
+        print_value(_as_value(shown, options), Format(options.output.value))
+        return
+    may = mobility(shown.snapshot.cluster, shown.snapshot.now, settings.mobility)
+    show(
+        *plan_tables(
+            shown.plan,
+            shown.snapshot.cluster,
+            deletable=may.deletable,
+            prices=shown.prices,
+            cluster_time=_state_of(shown.snapshot),
+            warnings=shown.warnings,
+            namespace=options.namespace,
+            every_move=options.output is PlanFormat.WIDE or bool(options.namespace),
+        )
+    )
 
 
-def _write_html(made: Plan, snapshot: Snapshot, offers: tuple[Offer, ...], *, path: Path, prices: str) -> bool:
+def _as_value(shown: _Shown, options: PlanOptions) -> dict[str, Any]:
+    """Return the plan with its warnings, and with what it was made from; the same inputs give the same value."""
+    import msgspec
+
+    from kinema_cli.versions import versions
+
+    value: dict[str, Any] = msgspec.to_builtins(shown.plan)
+    value["figures"] = {
+        name: int(figure) if float(figure).is_integer() else figure for name, figure in value["figures"].items()
+    }
+    live = options.snapshot is None
+    given = {
+        name: item for name, item in asdict(options).items() if name not in {"output", "html"} and item is not None
+    }
+    return {
+        **value,
+        "warnings": list(shown.warnings),
+        "metadata": {
+            "versions": versions(),
+            "cluster": cluster_name("", options.kubeconfig, options.context) if live else "",
+            "cluster_time": shown.snapshot.now,
+            "prices": shown.prices,
+            "options": {name: str(item) if isinstance(item, Path) else item for name, item in given.items()},
+        },
+    }
+
+
+def _write_html(shown: _Shown, path: Path) -> bool:
     from kinema_cli.report.build import build_report
     from kinema_cli.report.from_plan import plan_report
 
     data = plan_report(
-        made,
-        snapshot.cluster,
-        offers,
-        title="Kinema: plan",
-        subtitle=f"For {_whose(snapshot)}; prices: {prices or 'undated'}",
+        shown.plan,
+        shown.snapshot.cluster,
+        shown.offers,
+        title="Kinema plan",
+        subtitle=f"{_state_of(shown.snapshot)}; prices: {shown.prices or 'undated'}",
+        warnings=shown.warnings,
     )
     try:
         build_report(data, path)
     except OSError as error:
-        complain(f"--html {path}: the report cannot be written: {error.strerror}")
+        print_error(f"--html {path}: the report cannot be written: {error.strerror}")
         return False
-    complain(f"report written to {path}")
+    print_note(f"report written to {path}")
     return True
 
 
-def _whose(snapshot: Snapshot) -> str:
-    """The cluster and its time; nobody knows when a file was written, only the newest thing that it tells of."""
-    when = f"{snapshot.now:%Y-%m-%d %H:%M:%S} UTC"
-    return f"the cluster as it was at {when}" if snapshot.live else f"the cluster in a file whose newest time is {when}"
+def _state_of(snapshot: Snapshot) -> str:
+    """Return which state of the cluster it is; of a file only the newest time in it is known."""
+    return f"{'cluster' if snapshot.live else 'snapshot'} of {snapshot.now:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _outcome(made: Plan) -> int:
@@ -228,5 +319,5 @@ def _outcome(made: Plan) -> int:
         return 0
     first = made.unplaced[0] if made.unplaced else None
     why = f": {first.pod}: {first.reason}" if first is not None else ""
-    complain(f"no plan places all pods that run now, {len(made.unplaced)} are left over{why}")
+    print_error(f"no plan places all pods that run now; {counted(len(made.unplaced), 'pod')} left over{why}")
     return 1

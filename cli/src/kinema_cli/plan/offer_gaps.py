@@ -1,11 +1,11 @@
-"""What a catalog leaves open about new nodes, though the cluster tells that it may matter."""
+"""What a catalog does not say about new nodes although it may matter in this cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kinema_cli.output import complain, counted
+from kinema_cli.output import counted, listed
 from kinema_core.model.catalog import MAX_PODS, machine_type
 from kinema_core.model.match import HOSTNAME
 from kinema_core.model.resources import limited
@@ -16,45 +16,43 @@ if TYPE_CHECKING:
 
 _STATES: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "kinema.io/", "karpenter.sh/")
 _LEAVING: Final = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
-_FEW: Final = 3
 
 
-def say_what_offers_lack(snapshot: Snapshot, offers: Sequence[Offer]) -> None:
-    """Tell on standard error of taints, labels and resources that nodes have and offers do not speak of."""
+def catalog_warnings(snapshot: Snapshot, offers: Sequence[Offer]) -> Iterator[str]:
+    """Yield taints, labels and resources that nodes have and offers do not mention."""
     nodes: dict[str, list[Node]] = {}
     for node in snapshot.cluster.nodes:
         nodes.setdefault(machine_type(node.labels), []).append(node)
     asked = _asked(snapshot)
     for machine, alike in sorted(nodes.items()):
         sold = [offer for offer in offers if offer.machine_type == machine]
-        _say(machine, "taint", sorted(_taints(alike, sold)))
-        _say(machine, "label", sorted(_labels(alike, sold, asked)))
-    _say_what_is_unlimited(snapshot, offers)
-    _say_how_many_pods(snapshot, [offer for offer in offers if offer.machine_type not in nodes])
+        yield from _absent(machine, "taint", sorted(_taints(alike, sold)))
+        yield from _absent(machine, "label", sorted(_labels(alike, sold, asked)))
+    yield from _unlimited(snapshot, offers)
+    yield from _pods_per_node(snapshot, [offer for offer in offers if offer.machine_type not in nodes])
 
 
-def _say_how_many_pods(snapshot: Snapshot, strange: Sequence[Offer]) -> None:
-    """Machine types that no node is of take 110 pods unless the catalog says otherwise: kubelets may be set otherwise.
+def _pods_per_node(snapshot: Snapshot, strange: Sequence[Offer]) -> Iterator[str]:
+    """Yield that new machine types are assumed to take 110 pods, where all nodes take another number.
 
-    That number is not learned from nodes of other types: some providers make it depend on the type.
+    That number is not taken from nodes of other types: some providers make it depend on the type.
     """
     here = {node.allocatable.get("pods", 0) for node in snapshot.cluster.nodes}
     most = next(iter(here)) if len(here) == 1 else MAX_PODS
     types = sorted({offer.machine_type for offer in strange if offer.allocatable.get("pods") == MAX_PODS})
     if types and most != MAX_PODS:
-        names = ", ".join(types[:_FEW]) + (" …" if len(types) > _FEW else "")
-        complain(
-            f"every node takes {most:,} pods; new ones of types that none is of ({names}) count as taking {MAX_PODS}: "
-            "if they will be set like these, say so in the catalog's column `max_pods`"
+        yield (
+            f"every node takes {most:,} pods, but new nodes of other types ({listed(types)}) are assumed to take "
+            f"{MAX_PODS}; if they take {most:,} too, set the catalog's column `max_pods`"
         )
 
 
-def _say(machine: str, what: str, lacking: Sequence[str]) -> None:
+def _absent(machine: str, what: str, lacking: Sequence[str]) -> Iterator[str]:
     if lacking:
-        why = ", which pods or daemon sets ask for" if what == "label" else ""
-        complain(
-            f"all nodes of machine type {machine} have the {what} {', '.join(lacking)}{why}, its offer has not:"
-            f" if new ones come with it, say so in the catalog's column `{what}s`"
+        why = " (required by pods or daemon sets)" if what == "label" else ""
+        yield (
+            f"all nodes of machine type {machine} have the {what} {', '.join(lacking)}{why}, but its offer does not; "
+            f"if new nodes have it, set the catalog's column `{what}s`"
         )
 
 
@@ -95,14 +93,14 @@ def _keys(rules: PlacementRules) -> Iterator[str]:
         yield from (one.key for one in term.expressions)
 
 
-def _say_what_is_unlimited(snapshot: Snapshot, offers: Sequence[Offer]) -> None:
-    """Resources that a node has without limit where it does not name them."""
+def _unlimited(snapshot: Snapshot, offers: Sequence[Offer]) -> Iterator[str]:
+    """Yield resources that a node has without limit where it does not name them."""
     open_ = {name for pod in snapshot.cluster.pods for name in pod.requests if not limited(name)}
     for name in sorted(open_):
         silent = sorted({offer.machine_type for offer in offers if name not in offer.allocatable})
         if silent:
             more = " …" if len(silent) > 1 else ""
-            complain(
+            yield (
                 f"pods request {name}, which {counted(len(silent), 'machine type')} of the catalog ({silent[0]}{more}) "
-                "leave out: there it is not limited, unless the catalog's column `extended` says how much there is"
+                "do not mention; the plan does not limit it there unless the catalog's column `extended` does"
             )

@@ -1,198 +1,216 @@
-"""A plan as tables for a terminal."""
+"""A plan as tables for a terminal; the result comes last."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-
-from kinema_cli.output import cell, counted
-from kinema_cli.report.blocked import blocked
-from kinema_cli.report.data import HOURS_PER_MONTH, WAITED, Blocked, Headline
-from kinema_cli.report.from_plan import fate_of, headline_of
+from kinema_cli.output import cell, counted, facts, hourly, listed, monthly, percent, table, unit_price, warning_box
+from kinema_cli.report.data import WAITED, Headline, Rule
+from kinema_cli.report.from_plan import headline_of
+from kinema_cli.report.moves import machines_of, moves_of
 from kinema_cli.report.resizes import told_requests
-from kinema_core.events import Placement, Plan
+from kinema_cli.report.rules import rules_of
+from kinema_core.events import Plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.risk import ORDINARY, restart_risk
-from kinema_optimizer.solvers.stopping import PRICING
 
-_FEW: Final = 3
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 MOST_ROWS: Final = 40
 """Rows of one table; the rest is counted, and `-o json` has all."""
-
+_PRICING: Final = "rule-prices"
 _UNORDERED: Final = "kept_in_place_without_an_order"
-
+_LEAST_WORK: Final = 100
+"""Iterations below which a search finds little."""
 _STATUS: Final = {
-    "optimal": "proven best: least cost, and within 0.1 % of it fewest moves",
-    "feasible": "the best found; the gap says how much a better one could save at most",
-    "nothing-better": "nothing better was found than the cluster as it is",
+    "optimal": "proven best: least cost, and fewest moves within 0.1% of it",
+    "feasible": "best plan found",
+    "nothing-better": "nothing better than the current cluster was found",
     "infeasible": "infeasible: the pods that run now do not all fit",
 }
 
 
-def plan_tables(
-    plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None] = MappingProxyType({}), prices: str = ""
-) -> RenderableType:
-    """Everything about a plan that fits a terminal; `deletable` as in `blocked`, `prices`: from when they are."""
-    parts: list[RenderableType] = [_summary(plan, cluster, prices)]
+def plan_tables(  # noqa: PLR0913 - all but the plan and its cluster are named
+    plan: Plan,
+    cluster: Cluster,
+    *,
+    deletable: Mapping[str, str | None] = MappingProxyType({}),
+    prices: str = "",
+    cluster_time: str = "",
+    warnings: Sequence[str] = (),
+    namespace: str = "",
+    every_move: bool = False,
+) -> list[RenderableType]:
+    """Return the tables of a plan, its warnings, and the result.
+
+    Args:
+        plan: what is shown.
+        cluster: it was made for; empty for a plan of the log.
+        deletable: as in `rules_of`.
+        prices: their date.
+        cluster_time: which state of the cluster it is.
+        warnings: what the plan could not take into account.
+        namespace: the only one whose moves are listed; empty: all.
+        every_move: list moves by workload instead of by namespace.
+    """
+    parts: list[RenderableType] = []
     if plan.status != "infeasible":
-        parts += [_machines(plan), *_some(_moves(plan, cluster))]
+        parts += [
+            _machines(plan, every=every_move),
+            *(_moves(plan, cluster, namespace) if every_move else _moves_by_namespace(plan, cluster)),
+        ]
     parts += [
-        *_some(_blocked(plan, cluster, deletable)),
-        *_some(_unplaced(plan)),
-        *_some(_quarantined(plan)),
-        *_some(_given_up(plan)),
-        *_some(_binding(plan)),
+        *_rules(rules_of(plan, cluster, deletable)),
+        *_some("Pods without a place", ("pod", "code", "reason"), [(i.pod, i.code, i.reason) for i in plan.unplaced]),
+        *_some(
+            "Objects that could not be read",
+            ("object", "where", "reason"),
+            [(item.object, item.path, item.reason) for item in plan.quarantined],
+        ),
+        *_preferences(plan),
     ]
-    return Group(*parts)
-
-
-def _some(table: Table) -> list[RenderableType]:
-    return [table] if table.row_count else []
-
-
-def _table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    return table
-
-
-def _fill(table: Table, rows: Sequence[Sequence[str]]) -> Table:
-    for row in rows[:MOST_ROWS]:
-        table.add_row(*(cell(text) for text in row))
-    if len(rows) > MOST_ROWS:
-        table.add_row(cell(f"… and {len(rows) - MOST_ROWS} more"))
-    return table
-
-
-def _summary(plan: Plan, cluster: Cluster, prices: str) -> Table:
     head = headline_of(plan)
-    table = Table(title="Plan", title_justify="left", show_header=False)
-    table.add_column("what", style="bold")
-    table.add_column("value")
-    for what, value in _summary_rows(plan, head, told_requests(plan, cluster), prices):
-        table.add_row(what, cell(value))
-    return table
+    rows = [*([("cluster", cluster_time)] if cluster_time else []), *_summary_rows(plan, cluster, head, prices)]
+    parts.append(facts("Plan", rows))
+    every = [*warnings, *([redundancy_warning(plan)] if plan.redundancy_loss else [])]
+    if every:
+        parts.append(warning_box(every))
+    parts.append(cell(headline(plan, head), "bold"))
+    return parts
+
+
+def headline(plan: Plan, head: Headline) -> str:
+    """Return the result in one line."""
+    if plan.status == "infeasible":
+        return "No plan: the pods that run now do not all fit."
+    nodes = f"{head.nodes_before} → {head.nodes_after} nodes"
+    if not head.usd_saved and not head.moves:
+        proven = plan.status == "optimal" or plan.cost.gap == 0
+        result = "Nothing to save" if proven else "Nothing better found"
+        return f"{result}: {hourly(head.usd_after)}, {counted(head.nodes_after, 'node')}; {_bound(head)}."
+    cost = f"{hourly(head.usd_before)} → {hourly(head.usd_after)}"
+    return f"{_saving(head)}: {cost}, {nodes}, {counted(head.moves, 'pod')} moved."
+
+
+def redundancy_warning(plan: Plan) -> str:
+    """Return the warning about workloads that end with all replicas on one node, the largest by name."""
+    names = listed([f"{one.workload} ({one.pods:,} replicas)" for one in plan.redundancy_loss])
+    count = len(plan.redundancy_loss)
+    loses = "loses" if count == 1 else "lose"
+    return (
+        f"{counted(count, 'workload')} {loses} node redundancy (all replicas on one node): {names}. "
+        "Add topologySpreadConstraints to prevent this."
+    )
+
+
+def _some(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+) -> Iterator[RenderableType]:
+    if rows:
+        yield table(title, columns, rows, numbers=numbers, most=MOST_ROWS)
 
 
 def _status(plan: Plan) -> str:
     if plan.status == "nothing-better" and plan.cost.gap == 0:
         still = " without moving a pod" if plan.figures.get("bound_without_moves") else ""
-        return f"nothing better: proven, nothing costs less{still}"
+        return f"nothing better: proven, no plan costs less{still}"
     if plan.status == "optimal" and plan.figures.get(_UNORDERED):
-        less = "0.1 % less" if plan.cost.gap else "less"
-        return f"proven: nothing costs {less}; fewer moves may do, as moves without an order were taken out"
-    if plan.status == "nothing-better" and any(stop.phase == "start" for stop in plan.solve.stops):
-        return "nothing better than the cluster as it is was found so soon: a longer --time-limit may find it"
-    return _STATUS.get(plan.status, plan.status)
+        less = "0.1% less" if plan.cost.gap else "less"
+        return f"proven: no plan costs {less}; fewer moves may suffice, as moves without an order were removed"
+    text = _STATUS[plan.status]
+    stopped = [stop for stop in plan.solve.stops if stop.reason == "time-limit" and stop.phase != _PRICING]
+    if stopped and plan.status in {"feasible", "nothing-better"}:
+        work = max(_LEAST_WORK, *(stop.iteration for stop in stopped))
+        return f"{text}; stopped by the clock, so another run may differ: repeat with --work {work}"
+    return text
 
 
-def _summary_rows(
-    plan: Plan, head: Headline, requests: Iterable[tuple[str, str]], prices: str
-) -> Iterable[tuple[str, str]]:
+def _summary_rows(plan: Plan, cluster: Cluster, head: Headline, prices: str) -> Iterable[tuple[str, str]]:
     yield "status", _status(plan)
     if plan.objective != "cost":
         yield "objective", plan.objective
     if plan.status != "infeasible":
         unreadable = sum(item.object.startswith("Node ") for item in plan.quarantined)
-        besides = f"; {counted(unreadable, 'unreadable node')}, neither counted nor priced" if unreadable else ""
+        besides = f"; {counted(unreadable, 'unreadable node')} neither counted nor priced" if unreadable else ""
         yield "nodes", f"{head.nodes_before} → {head.nodes_after}{besides}"
         if head.watts is not None:
             yield "power", f"{head.watts[0]:,.1f} → {head.watts[1]:,.1f} W"
-        yield "cost", f"{head.usd_before:,.4f} → {head.usd_after:,.4f} USD/h"
-        month = HOURS_PER_MONTH
-        yield "a month", f"{head.usd_before * month:,.2f} → {head.usd_after * month:,.2f} USD"
-        yield "saves", _saving(head)
+        yield (
+            "cost",
+            f"{hourly(head.usd_before)} → {hourly(head.usd_after)} "
+            f"({monthly(head.usd_before)} → {monthly(head.usd_after)})",
+        )
         if head.usd_waiting:
-            yield "waiting pods", f"cost {head.usd_waiting * month:,.2f} USD a month: their part of the new machines"
+            yield "pending pods", f"cost {monthly(head.usd_waiting)}: their share of the new machines"
         if prices:
             yield "prices", prices
-        yield from requests
+        yield from told_requests(plan, cluster)
         yield "bound", _bound(head)
         yield "moves", _how_many(head)
-        yield from _notes(plan)
+        if unmoved := int(plan.figures.get(_UNORDERED, 0)):
+            yield "not moved", f"{counted(unmoved, 'more pod')}, for which no order of moves was found"
+        if plan.steps:
+            yield "order", _order(plan)
+        checked = max((stop.iteration - 1 for stop in plan.solve.stops if stop.phase == _PRICING), default=0)
+        if checked > 0 and not plan.constraint_costs:
+            yield "rules", f"no rule increases the cost ({checked} checked)"
     missing = plan.figures.get("placeholders_missing", 0)
     if missing:
         asked = plan.figures["placeholders"]
-        yield "not kept", f"{missing:,.0f} of the {asked:,.0f} rooms and nodes asked for cannot be had"
+        yield "not kept", f"{missing:,.0f} of the {asked:,.0f} requested spare rooms and nodes cannot be had"
     first = plan.solve.first_feasible_seconds
-    found = "" if first is None else f", first plan after {first:.2f} s"
-    yield "solved", f"in {plan.solve.seconds:.2f} s{found}, {plan.solve.method}"
-
-
-def _notes(plan: Plan) -> Iterable[tuple[str, str]]:
-    """What else there is to say of moves and rules."""
-    if unmoved := int(plan.figures.get(_UNORDERED, 0)):
-        yield "stay", f"{counted(unmoved, 'more pod')}, for which no order of moves was found"
-    if plan.redundancy_loss:
-        yield "on one node", _gathered(plan)
-    looked = 0 if plan.constraint_costs else rules_looked_at(plan)
-    if looked:
-        yield (
-            "rules",
-            f"none costs anything by the bound, of {counted(looked, 'rule')} that it was computed without",
-        )
-    if plan.steps:
-        yield "order", _order(plan)
+    found = "" if first is None else f", first plan after {first:.1f} s"
+    yield "solved", f"in {plan.solve.seconds:.1f} s{found}"
 
 
 def _order(plan: Plan) -> str:
-    """What comes after what; waves are those in which pods go, as who has only one of them has no order to mind."""
+    """Return what happens in which order; waves are those in which pods move."""
     booted = sum(node.action == "boot" for node in plan.nodes)
     deleted = sum(node.action == "delete" for node in plan.nodes)
     moving = {step.pod for step in plan.steps if step.action == "move"}
     waves = len({step.wave for step in plan.steps if step.action == "move"})
-    parts = [_is(booted, "booted")] if booted else []
+    parts = [f"launch {counted(booted, 'node')}"] if booted else []
     if moving:
         evicted = sum(place.pod in moving and place.strategy == "evict" for place in plan.placements)
-        how = f" in {waves:,} waves" if waves > 1 else " at once" if len(moving) > 1 and evicted < 2 else ""
+        how = f" in {waves:,} waves" if waves > 1 else ""
         how += " (evictions of a workload one at a time)" if evicted > 1 else ""
-        goes = "goes to its node" if len(moving) == 1 else "go to their nodes"
-        parts.append(f"{counted(len(moving), 'pod')} {goes}{how}")
+        parts.append(f"move {counted(len(moving), 'pod')}{how}")
     if deleted:
-        parts.append(_is(deleted, "deleted"))
-    said = ", then ".join(parts)
+        parts.append(f"delete {counted(deleted, 'node')}")
+    text = ", then ".join(parts)
     if not plan.temporary:
-        return said
+        return text
     price = sum(node.usd_per_hour for node in plan.temporary)
-    return f"{said}; with {counted(len(plan.temporary), 'node')} for a while, {price:,.4f} USD/h together"
-
-
-def _is(nodes: int, done: str) -> str:
-    return f"{counted(nodes, 'node')} {'is' if nodes == 1 else 'are'} {done}"
-
-
-def _gathered(plan: Plan) -> str:
-    """A word on workloads that come together, the largest by name."""
-    first = ", ".join(f"{one.workload} ({one.pods:,})" for one in plan.redundancy_loss[:_FEW])
-    more = f" and {len(plan.redundancy_loss) - _FEW:,} more" if len(plan.redundancy_loss) > _FEW else ""
-    has = "is on several nodes now and has" if len(plan.redundancy_loss) == 1 else "are on several nodes now and have"
-    return (
-        f"{counted(len(plan.redundancy_loss), 'workload')} {has} all pods on one afterwards: {first}{more}; a topology "
-        "spread over hosts would prevent it"
-    )
+    return f"{text}; {counted(len(plan.temporary), 'extra node')} on the way ({hourly(price)} together)"
 
 
 def _saving(head: Headline) -> str:
     share = head.usd_saved / head.usd_before if head.usd_before else 0.0
-    apart = ", without what waiting pods cost" if head.usd_waiting else ""
-    return f"{head.usd_saved_per_month:,.2f} USD a month ({share:.1%}){apart}"
+    apart = ", not counting pending pods" if head.usd_waiting else ""
+    what = "Saves" if head.usd_saved >= 0 else "Costs more:"
+    return f"{what} {monthly(abs(head.usd_saved))} ({percent(abs(share))}){apart}"
 
 
 def _bound(head: Headline) -> str:
-    if head.gap is None:
-        return "none is known, so the gap is not either"
-    least = head.lower_bound or 0.0
-    said = f"costs less than {least:,.4f} USD/h" if head.watts is None else f"draws less than {least:,.1f} W"
-    if head.still:
-        return f"no plan that moves nothing {said}; gap {head.gap:.2%}"
-    beside = f": {head.beside} is not in it" if head.beside else ""
-    return f"no plan {said}, whatever it moves{beside}; gap {head.gap:.2%}"
+    """Return what no plan can cost less than, and what could still be saved, in money."""
+    if head.gap is None or head.lower_bound is None:
+        return "none is known"
+    after = head.usd_after if head.watts is None else head.watts[1]
+
+    def amount(value: float) -> str:
+        return hourly(value) if head.watts is None else f"{value:,.1f} W"
+
+    which = "no plan without moves" if head.still else "no plan"
+    verb = "costs" if head.watts is None else "draws"
+    least = f"{which} {verb} less than {amount(head.lower_bound)}"
+    beside = f", without {head.beside}" if head.beside else ""
+    left = after - head.lower_bound
+    if left <= 0 or not after:
+        return least
+    return f"{least}: at most {amount(left)} ({percent(left / after)}) more could be saved{beside}"
 
 
 def _how_many(head: Headline) -> str:
@@ -200,141 +218,87 @@ def _how_many(head: Headline) -> str:
     by_strategy = ", ".join(f"{count:,} by {name}" for name, count in ways.items())
     restarts = f", {head.restarts} restarts in place" if head.restarts else ""
     placed = head.strategies.get(WAITED, 0)
-    more = f"; {counted(placed, 'pod')} that wait{'s gets' if placed == 1 else ' get'} a place" if placed else ""
+    more = f"; {counted(placed, 'pending pod')} placed" if placed else ""
     return f"{counted(head.moves, 'pod')}{restarts}{f' ({by_strategy})' if by_strategy else ''}{more}"
 
 
-def _machines(plan: Plan) -> Table:
-    table = _table(
-        "Machines", "type", "zone", "capacity", "before", "after", "USD/h each", "USD a month", numbers=_NUMBERS
-    )
-    kinds = Counter(
-        (node.machine_type, node.zone, node.capacity_type, node.usd_per_hour, node.action) for node in plan.nodes
-    )
-    rows = []
-    for kind in sorted({key[:4] for key in kinds}):
-        keep, boot, delete = (kinds[(*kind, action)] for action in ("keep", "boot", "delete"))
-        now, then = keep + delete, keep + boot
-        saved = f"{kind[3] * (then - now) * HOURS_PER_MONTH:+,.2f}" if now != then else ""
-        rows.append((*kind[:3], f"{now:,}", f"{then:,}", f"{kind[3]:.4f}", saved))
-    return _fill(table, rows)
-
-
-_NUMBERS: Final = (
-    "before",
-    "after",
-    "USD/h each",
-    "USD a month",
-    "pods",
-    "nodes",
-    "by it alone",
-    "USD a month of those",
-    "USD/h",
-    "risk each",
-)
-
-
-def _moves(plan: Plan, cluster: Cluster) -> Table:
-    whose = "workload" if cluster.pods else "pod"  # the log tells no workloads, only a state does
-    table = _table("Moves", whose, "pods", "by", "from", "to", "risk each", numbers=_NUMBERS)
-    groups: dict[tuple[str, str], list[Placement]] = {}
-    for placement in plan.placements:
-        if fate_of(placement) != "stay":
-            groups.setdefault((_workload(cluster, placement.pod), placement.strategy), []).append(placement)
+def _machines(plan: Plan, *, every: bool) -> RenderableType:
+    """Return the machines; without `every` those whose number does not change are one row."""
+    machines = machines_of(plan)
     rows = [
         (
-            workload,
-            str(len(placements)),
-            strategy,
-            _names(placement.source or "pending" for placement in placements),
-            _names(placement.to for placement in placements),
-            _risk(cluster, placements),
+            row.machine_type,
+            row.zone,
+            row.capacity_type,
+            f"{row.before:,}",
+            f"{row.after:,}",
+            unit_price(row.usd_per_hour),
+            f"{'+' if row.change > 0 else ''}{monthly(row.change)}" if row.change else "",
         )
-        for (workload, strategy), placements in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0]))
+        for row in machines
+        if row.change or every
     ]
-    return _fill(table, rows)
+    same = [row for row in machines if not row.change]
+    if same and not every:
+        count = f"{sum(row.before for row in same):,}"
+        rows.append((f"{counted(len(same), 'kind')} unchanged", "", "", count, count, "", ""))
+    columns = ("type", "zone", "capacity type", "before", "after", "price", "change")
+    return table("Machines", columns, rows, numbers=columns[3:], most=MOST_ROWS)
 
 
-def _risk(cluster: Cluster, placements: Iterable[Placement]) -> str:
-    """What each restart counts, in ordinary ones; nothing for ordinary ones and for pods that run nowhere yet."""
-    pods = [pod for one in placements if one.source is not None and (pod := cluster.pod(one.pod)) is not None]
-    risks = sorted({restart_risk(cluster, pod) for pod in pods})
-    shown = [f"{risk / ORDINARY:g}" for risk in (*risks[:1], *risks[1:][-1:])]
-    return "" if risks == [ORDINARY] else " to ".join(shown)
+def _moves(plan: Plan, cluster: Cluster, namespace: str) -> Iterator[RenderableType]:
+    """Yield every move; the log knows no workloads."""
+    moves = [row for row in moves_of(plan, cluster) if namespace in ("", row.namespace)]
+    columns = ["workload" if cluster.pods else "pod", "pods", "by", "from", "to"]
+    rows = [[row.workload, str(row.pods), row.strategy, row.sources, row.targets] for row in moves]
+    if any(row.cost for row in moves):
+        columns.append("disruption cost")
+        rows = [[*cells, row.cost] for cells, row in zip(rows, moves, strict=True)]
+    if rows:
+        yield table("Moves", columns, rows, numbers=("pods", "disruption cost"))
 
 
-def _workload(cluster: Cluster, key: str) -> str:
-    pod = cluster.pod(key)
-    workload = None if pod is None else cluster.controller_of(pod)
-    return key if not cluster.pods else f"Pod/{key}" if workload is None else workload.key
-
-
-def _names(names: Iterable[str]) -> str:
-    """Up to three names with their counts."""
-    counted = sorted(Counter(names).items())
-    shown = [name if count == 1 else f"{name} ({count})" for name, count in counted[:3]]
-    more = [f"{len(counted) - 3} more"] if len(counted) > 3 else []
-    return ", ".join(shown + more)
-
-
-def _blocked(plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None]) -> Table:
-    columns = ("rule", "pods", "nodes", "by it alone", "USD a month of those", "for example")
-    table = _table(
-        "What blocks more: nodes that stay for pods that may not move, and the price of those that one rule alone "
-        "holds. To lift the rule may save less than that, or more, where the room of its pods lets other nodes go",
-        *columns,
-        numbers=_NUMBERS,
-    )
+def _moves_by_namespace(plan: Plan, cluster: Cluster) -> Iterator[RenderableType]:
+    pods: Counter[str] = Counter()
+    workloads: dict[str, set[str]] = {}
+    ways: dict[str, Counter[str]] = {}
+    for row in moves_of(plan, cluster):
+        pods[row.namespace] += row.pods
+        workloads.setdefault(row.namespace, set()).add(row.workload)
+        ways.setdefault(row.namespace, Counter())[row.strategy] += row.pods
     rows = [
-        (row.rule, *(f"{n:,}" for n in (row.pods, row.nodes, row.alone)), _a_month(row), row.example)
-        for row in blocked(plan, cluster, deletable)
+        (
+            name,
+            f"{len(workloads[name]):,}",
+            f"{count:,}",
+            ", ".join(f"{n:,} {way}" for way, n in sorted(ways[name].items())),
+        )
+        for name, count in sorted(pods.items(), key=lambda one: (-one[1], one[0]))
     ]
-    return _fill(table, rows)
+    if rows:
+        columns = ("namespace", "workloads" if cluster.pods else "pods listed", "pods", "by")
+        yield table("Moves (all of them: -o wide)", columns, rows, numbers=columns[1:3], most=MOST_ROWS)
 
 
-def _a_month(row: Blocked) -> str:
-    return f"{row.usd_per_hour * HOURS_PER_MONTH:,.2f}"
+def _rules(rules: Sequence[Rule]) -> Iterator[RenderableType]:
+    """Yield one table of all rules: what lifting one saves is an estimate, and the savings do not add up."""
+    columns = ("rule", "saves if lifted", "pods", "nodes", "kept by it alone", "example")
+    rows = [
+        (
+            f"  {row.name}" if row.part else row.name,
+            "not priced" if row.saves is None else monthly(row.saves),
+            f"{row.pods:,}" if row.pods else "",
+            f"{row.nodes:,}" if row.nodes else "",
+            f"{counted(row.alone, 'node')}, {monthly(row.usd_alone)}" if row.alone else "",
+            row.example,
+        )
+        for row in rules
+    ]
+    yield from _some("Rules (estimates; they do not add up)", columns, rows, numbers=columns[1:5])
 
 
-def _unplaced(plan: Plan) -> Table:
-    table = _table("Pods without a place", "pod", "code", "reason")
-    return _fill(table, [(item.pod, item.code, item.reason) for item in plan.unplaced])
-
-
-def _quarantined(plan: Plan) -> Table:
-    table = _table("Objects that could not be read", "object", "where", "reason")
-    return _fill(table, [(item.object, item.path, item.reason) for item in plan.quarantined])
-
-
-def _given_up(plan: Plan) -> Table:
-    table = _table(
-        "Preferences given up", "workload", "preference", "weight", "pods", f"worth {plan.cost.unit}", numbers=_GIVEN
-    )
+def _preferences(plan: Plan) -> Iterator[RenderableType]:
+    columns = ("workload", "preference", "weight", "pods", f"worth {plan.cost.unit}")
     dearest = sorted(plan.violated_preferences, key=lambda one: (-one.weight * one.pods, one.workload, one.preference))
-    return _fill(
-        table,
-        [(one.workload, one.preference, f"{one.weight}", f"{one.pods:,}", f"{one.price:.6f}") for one in dearest],
-    )
-
-
-_GIVEN: Final = ("weight", "pods", "worth USD/h", "worth W")
-
-
-def rules_looked_at(plan: Plan) -> int:
-    """Without how many rules, whole classes or single ones, the bound was computed to tell what they cost."""
-    return next((max(0, stop.iteration - 1) for stop in plan.solve.stops if stop.phase == PRICING), 0)
-
-
-def _binding(plan: Plan) -> Table:
-    table = _table(
-        "What rules cost: by how much the bound falls without one of them, on whichever nodes; they do not add up",
-        "rule",
-        "USD/h",
-        "USD a month",
-        numbers=_NUMBERS,
-    )
-    dearest = sorted(plan.constraint_costs, key=lambda item: (-item.usd_per_hour, item.constraint))
-    rows = [
-        (item.constraint, f"{item.usd_per_hour:.4f}", f"{item.usd_per_hour * HOURS_PER_MONTH:,.2f}") for item in dearest
-    ]
-    return _fill(table, rows)
+    rows = [(one.workload, one.preference, f"{one.weight}", f"{one.pods:,}", f"{one.price:.6f}") for one in dearest]
+    yield from _some("Preferences that the plan violates", columns, rows, numbers=columns[2:])

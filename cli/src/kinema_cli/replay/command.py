@@ -1,4 +1,4 @@
-"""`kinema replay`: decide again on a recording, compare, and say what differs."""
+"""`kinema replay`: repeat the decisions of a recording and compare them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
-from rich.table import Table
-
-from kinema_cli.output import complain
+from kinema_cli.output import (
+    Format,
+    cell,
+    counted,
+    print_error,
+    print_value,
+    print_warning,
+    show,
+    table,
+)
 from kinema_cli.replay.difference import Difference
 from kinema_cli.replay.engine import Checked
 from kinema_cli.replay.past import Skipped, before_first_snapshot
@@ -54,8 +60,16 @@ class Tally:
         return min(self.differences, key=lambda item: (item.sequence, STAGES.index(item.stage)), default=None)
 
 
-def run_replay(
-    *, file: Path, stage: str | None, start: int, end: int | None, speed: float, strict: bool, show_diff: bool
+def run_replay(  # noqa: PLR0913 - all are named
+    *,
+    file: Path,
+    stage: str | None,
+    start: int,
+    end: int | None,
+    speed: float,
+    strict: bool,
+    show_diff: bool,
+    output: Format = Format.TABLE,
 ) -> int:
     """Replay a recording.
 
@@ -66,7 +80,7 @@ def run_replay(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     wrong = _wrong_argument(stage, start, end, speed)
     if wrong:
-        complain(wrong)
+        print_error(wrong)
         return 2
     names = (stage,) if stage is not None else STAGES
     try:
@@ -74,19 +88,23 @@ def run_replay(
         began = time.perf_counter()
         tally = asyncio.run(replay_all(recording, names, start, end, speed))
     except (RecordingError, RecordedSettingsError) as error:
-        complain(str(error) if isinstance(error, RecordingError) else f"{file}: {error}")
+        print_error(str(error) if isinstance(error, RecordingError) else f"{file}: {error}")
         return 1
     for (name, reason), count in tally.skipped.items():
-        complain(f"{count} {'event' if count == 1 else 'events'} of the {name} not decided again: {reason}")
+        print_warning(f"{counted(count, 'event')} of the {name} not decided again: {reason}")
     if not tally.decided:
         last = recording.log[-1].sequence if recording.log else 0
         by = f" of the {stage}" if stage else ""
-        complain(f"{file}: no decision{by} between {start} and {last if end is None else end}: the log ends at {last}")
+        until = last if end is None else end
+        print_error(f"{file}: no decision{by} between {start} and {until}; the log ends at {last}")
         return 3
-    _print_tally(tally, recording, time.perf_counter() - began)
-    first = tally.first()
-    if first is not None and (show_diff or strict):
-        _print_difference(first)
+    if output is not Format.TABLE:
+        print_value(_as_value(tally, recording), output)
+    else:
+        _print_tally(tally, recording, time.perf_counter() - began)
+        first = tally.first()
+        if first is not None and (show_diff or strict):
+            _print_difference(first)
     return 1 if tally.differences and (strict or show_diff) else 0
 
 
@@ -95,10 +113,10 @@ def _replayable(file: Path) -> Recording:
     recording = read(file)
     lost = before_first_snapshot(recording)
     if lost is None and recording.log:
-        message = f"{file}: holds no full state of the cluster: nothing can be decided again"
+        message = f"{file}: contains no full state of the cluster; no decision can be repeated"
         raise RecordingError(message)
     if lost:
-        complain(f"{file}: state events before the first full state are skipped: {lost}")
+        print_warning(f"{file}: state events before the first full state are skipped: {lost}")
     return recording
 
 
@@ -111,7 +129,7 @@ def _wrong_argument(stage: str | None, start: int, end: int | None, speed: float
     if end is not None and end < start:
         return f"--to {end} lies before --from {start}"
     if not (math.isfinite(speed) and speed >= 0):
-        return f"--speed {speed} is no pace: use 0 for as fast as possible, 1 for as recorded"
+        return f"--speed {speed} is not a pace; use 0 for as fast as possible, 1 for as recorded"
     return ""
 
 
@@ -157,43 +175,46 @@ def _checks(name: str, recording: Recording, start: int, end: int | None) -> Asy
 
 
 def _print_tally(tally: Tally, recording: Recording, seconds: float) -> None:
-    table = Table(title=f"Replay of cluster {recording.cluster}")
-    for heading in ("stage", "decisions", "byte-equal", "different"):
-        table.add_column(heading, justify="left" if heading == "stage" else "right")
+    rows = []
     for name in STAGES:
         if name in tally.decided:
             decided, equal = tally.decided[name], tally.equal.get(name, 0)
-            table.add_row(name, str(decided), str(equal), str(decided - equal))
-    console = Console()
-    console.print(table)
+            rows.append((name, str(decided), str(equal), str(decided - equal)))
+    columns = ("stage", "decisions", "byte-equal", "different")
     span = recording.seconds
-    ratio = f"{span / seconds:,.0f} times" if seconds > 0 else "immeasurably"
-    console.print(
-        f"recorded: {span:,.0f} s of cluster time, {len(recording.log)} log and {len(recording.state)} state events; "
-        f"replayed in {seconds:.2f} s: {ratio} faster",
-        soft_wrap=True,
+    ratio = f", {span / seconds:,.0f} times faster" if seconds > 0 else ""
+    events = f"{counted(len(recording.log), 'log event')}, {counted(len(recording.state), 'state event')}"
+    show(
+        table(f"Replay of cluster {recording.cluster}", columns, rows, numbers=columns[1:]),
+        cell(f"recorded: {span:,.0f}s of cluster time, {events}; replayed in {seconds:.1f}s{ratio}"),
     )
 
 
 def _print_difference(first: Difference) -> None:
-    console = Console()
-    words = {
-        "changed": "is decided differently now",
-        "missing": "is not decided again",
-        "extra": "was never recorded",
-    }
-    console.print(
+    words = {"changed": "is decided differently now", "missing": "is not decided again", "extra": "was never recorded"}
+    lines = [
         f"first difference: {first.stage}, {first.type} at log sequence {first.sequence} {words[first.kind]}",
         f"  id {first.event_id}",
-        sep="\n",
-        markup=False,
-        soft_wrap=True,
-    )
+    ]
     for item in first.fields[:MAX_FIELDS_SHOWN]:
         where = f"{item.path} ({item.pod})" if item.pod else item.path
-        console.print(f"  {where}: {_shown(item.then)} → {_shown(item.now)}", markup=False, soft_wrap=True)
+        lines.append(f"  {where}: {_shown(item.then)} → {_shown(item.now)}")
     if len(first.fields) > MAX_FIELDS_SHOWN:
-        console.print(f"  … and {len(first.fields) - MAX_FIELDS_SHOWN} more fields")
+        lines.append(f"  … and {len(first.fields) - MAX_FIELDS_SHOWN} more fields")
+    show(*map(cell, lines))
+
+
+def _as_value(tally: Tally, recording: Recording) -> dict[str, object]:
+    first = tally.first()
+    stages = {
+        name: {"decisions": count, "byte_equal": tally.equal.get(name, 0)} for name, count in tally.decided.items()
+    }
+    return {
+        "cluster": recording.cluster,
+        "stages": stages,
+        "different": len(tally.differences),
+        "first_difference": None if first is None else {"id": first.event_id, "sequence": first.sequence},
+    }
 
 
 def _shown(value: object) -> str:

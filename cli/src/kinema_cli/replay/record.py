@@ -1,4 +1,4 @@
-"""`kinema record`: write what the streams hold to a file."""
+"""`kinema record`: write the events of the streams to a file."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
-
-from kinema_cli.broker import AddressError, settings_for
-from kinema_cli.inputs import InputError, check_output
+from kinema_cli.broker import settings_for
+from kinema_cli.inputs import InputError, UsageError, check_output, fail
+from kinema_cli.output import Format, cell, counted, print_error, print_value, print_warning, show
 from kinema_cli.replay.recording import Recorded, write
 from kinema_core.runtime.bus import Bus, BusError, Stored, StreamName
 from kinema_core.runtime.nats_bus import connect
@@ -20,7 +19,7 @@ _STREAMS: Final[tuple[StreamName, ...]] = ("STATE", "LOG")
 
 
 async def collect(bus: Bus) -> tuple[list[Recorded], int]:
-    """All events of the streams in order, and the number of damaged messages that were left out."""
+    """Return all events of the streams in order, and the number of damaged messages."""
     events: list[Recorded] = []
     damaged = 0
     for stream in _STREAMS:
@@ -40,33 +39,30 @@ async def record_to(bus: Bus, *, cluster: str, out: Path) -> tuple[int, int]:
     """
     events, damaged = await collect(bus)
     if not events:
-        return 0, damaged  # an older recording of that name is worth more than an empty one
+        return 0, damaged  # keep an older recording of that name
     return write(out, cluster=cluster, version=version("kinema-cli"), events=events), damaged
 
 
-def run_record(*, nats: str, cluster: str, out: Path) -> int:
+def run_record(*, nats: str, cluster: str, out: Path, output: Format = Format.TABLE) -> int:
     """Record from a broker; 0 done, 1 failed, 2 wrong arguments, 3 nothing there."""
-    errors = Console(stderr=True)
     try:
         settings = settings_for(nats, cluster)
-    except AddressError as error:
-        errors.print(str(error), markup=False, soft_wrap=True)
-        return 2
-    try:
         check_output(out, "--out")
         count, damaged = asyncio.run(_record(settings, out))
     except OSError as error:
-        errors.print(f"--out {out}: cannot be written: {error.strerror or error}", markup=False, soft_wrap=True)
+        print_error(f"--out {out}: cannot be written: {error.strerror or error}")
         return 1
-    except (BusError, InputError) as error:
-        errors.print(str(error), markup=False, soft_wrap=True)
-        return 1
+    except (UsageError, BusError, InputError) as error:
+        return fail(error)
     if damaged:
-        errors.print(f"{damaged} messages could not be read and are not in the recording: see the dead letters")
+        print_warning(f"{counted(damaged, 'message')} could not be read and left out: see the dead letters")
     if count == 0:
-        errors.print(f"the streams hold no event of cluster {cluster!r}", markup=False)
+        print_error(f'no events found for cluster "{settings.cluster}"')
         return 3
-    Console().print(f"{count} events written to {out}", markup=False)
+    if output is Format.TABLE:
+        show(cell(f"{counted(count, 'event')} written to {out}"))
+    else:
+        print_value({"events": count, "damaged": damaged, "file": str(out)}, output)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Write the report: one HTML file that needs nothing else."""
+"""The report: one HTML file without external resources."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from kinema_cli.output import HOURS_PER_MONTH, hourly, monthly, percent, unit_price
 from kinema_cli.report.boxes import app_colours, boxes_picture, legend
-from kinema_cli.report.data import HOURS_PER_MONTH, WAITED, Headline, NodeBox, ReportData
+from kinema_cli.report.data import WAITED, Headline, NodeBox, ReportData
 from kinema_cli.report.plots import cost_plot, load_plot, minutes, nodes_plot, ready_plot
 from kinema_cli.report.timeline import timeline
 
@@ -32,7 +33,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot with the words around it."""
+    """A plot with its caption."""
 
     caption: str
     label: str
@@ -58,8 +59,10 @@ def build_report(data: ReportData, out: Path) -> Path:
         after=_boxes(data.after, colours, longest, "Nodes and pods after the plan"),
         apps=legend((*data.before, *data.after), colours),
         plots=_plots(data),
-        moves=_moves(data),
-        month=HOURS_PER_MONTH,
+        timeline=_moves(data),
+        hourly=hourly,
+        monthly=monthly,
+        unit_price=unit_price,
         most=MOST_ROWS,
         short=lambda workload: workload.partition("/")[2] or workload,
         clock=minutes,
@@ -82,22 +85,22 @@ def _tiles(data: ReportData) -> list[Tile]:
     ]
     if head.usd_waiting:
         cost = f"${head.usd_waiting * HOURS_PER_MONTH:,.0f}"
-        tiles.append(Tile("Waiting pods cost per month", cost, "their part of the new machines"))
+        tiles.append(Tile("Pending pods cost per month", cost, "their share of the new machines"))
     if head.lower_bound is not None:
         bound = f"${head.lower_bound:.2f}/h" if head.watts is None else f"{head.lower_bound:,.0f} W"
-        tiles.append(Tile("Certified bound", bound, _how_good(head)))
+        tiles.append(Tile("Lower bound", bound, _how_good(head)))
     if head.watts is not None:
-        tiles.append(Tile("Power", f"{head.watts[0]:,.0f} → {head.watts[1]:,.0f} W", "of all nodes together"))
+        tiles.append(Tile("Power", f"{head.watts[0]:,.0f} → {head.watts[1]:,.0f} W", "of all nodes"))
     ways = [(name, count) for name, count in sorted(head.strategies.items()) if count and name != WAITED]
     strategies = ", ".join(f"{count:,} {name}" for name, count in ways)
     restarts = f"{head.restarts} restarts in place" if head.restarts else ""
-    placed = f"{head.strategies[WAITED]:,} placed that waited" if head.strategies.get(WAITED) else ""
+    placed = f"{head.strategies[WAITED]:,} pending pods placed" if head.strategies.get(WAITED) else ""
     how = ", ".join(part for part in (strategies, restarts, placed) if part)
     tiles.append(Tile("Pods moved", f"{head.moves:,}", how or "none"))
     if data.audit is not None:
         tone = "bad" if data.audit.violations else "good"
-        note = f"{data.audit.unready_pod_seconds:.0f} unready pod-seconds"
-        tiles.append(Tile("Disruptions", str(data.audit.violations), note, tone))
+        note = f"workloads below their floor of ready pods; {data.audit.unready_pod_seconds:.0f} unready pod-seconds"
+        tiles.append(Tile("Disruption violations", str(data.audit.violations), note, tone))
     return tiles
 
 
@@ -111,9 +114,14 @@ def _how_good(head: Headline) -> str:
         return "no plan fits the limits"
     if head.gap is None:
         return "gap unknown"
-    of = " of those that move nothing" if head.still else ""
-    beside = f"; {head.beside} is not in it" if head.beside else ""
-    return f"gap 0: plan proven cheapest{of}" if head.gap <= 0 else f"gap {head.gap:.2%} at most{of}{beside}"
+    of = " without moves" if head.still else ""
+    after = head.usd_after if head.watts is None else head.watts[1]
+    left = after - (head.lower_bound or 0.0)
+    if left <= 0:
+        return f"no plan{of} costs less"
+    amount = hourly(left) if head.watts is None else f"{left:,.1f} W"
+    beside = f" without {head.beside}" if head.beside else ""
+    return f"at most {amount} ({percent(left / after)}) more could be saved{beside}"
 
 
 def _percent(head: Headline) -> str:
@@ -124,13 +132,13 @@ def _percent(head: Headline) -> str:
 
 
 def _saved(head: Headline) -> str:
-    """How the saving comes to what the change of cost per hour is."""
+    """Return how the saving relates to the bill."""
     if not head.usd_waiting:
         return f"at {HOURS_PER_MONTH} hours"
     less = (head.usd_before - head.usd_after) * HOURS_PER_MONTH
     waiting = head.usd_waiting * HOURS_PER_MONTH
     bill = f"{'falls' if less >= 0 else 'rises'} by ${abs(less):,.0f}"
-    return f"at {HOURS_PER_MONTH} hours, without the ${waiting:,.0f} for waiting pods: the bill {bill}"
+    return f"at {HOURS_PER_MONTH} hours, not counting ${waiting:,.0f} for pending pods; the bill {bill}"
 
 
 def _tone(saved: float) -> str:
@@ -152,7 +160,7 @@ def _plots(data: ReportData) -> list[Plot]:
             nodes_plot(samples, window),
         ),
         Plot(
-            "Cost, and the bound that no plan can beat",
+            "Cost and lower bound",
             f"Cost per hour over time, from {first.usd_per_hour:.2f} to {last.usd_per_hour:.2f} USD",
             cost_plot(samples, window, data.headline.lower_bound),
         ),

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kinema_cli.output import HOURS_PER_MONTH
 from kinema_cli.report.audit import Audit
 
-HOURS_PER_MONTH = 730
-"""A year's 8,760 hours over twelve, as the clouds bill a month."""
 WAITED = "schedule"
 """The strategy of pods that wait now: they get a place, and nobody moves them."""
 
@@ -105,6 +104,8 @@ class EventRow:
     event: str
     text: str
     refusal: bool = False
+    number: int = 0
+    """Place in the log, from 1."""
 
 
 @dataclass(frozen=True)
@@ -143,19 +144,54 @@ class Headline:
 
 
 @dataclass(frozen=True)
-class Blocked:
-    """What a rule keeps from being saved: pods that it holds, and the nodes that stay for them."""
+class Rule:
+    """A rule that costs something or keeps nodes. Money in USD per hour."""
 
-    rule: str
+    name: str
     example: str
     pods: int
+    """Pods that it keeps on their nodes."""
     nodes: int
-    """Nodes that stay and have a pod that the rule holds, or are held by it themselves."""
+    """Nodes that stay and have such a pod, or are kept by it themselves."""
     alone: int
-    """Those of them that no other rule holds."""
+    """Those of them that no other rule keeps."""
+    usd_alone: float
+    """Price of those. Lifting the rule may save less, as their pods need a place, or more, as others leave room."""
+    saves: float | None
+    """How much lower the bound is without the rule; None where it was not priced."""
+    part: bool = False
+    """Whether the row above contains it."""
+
+
+@dataclass(frozen=True)
+class MachineRow:
+    """Machines of one type, zone, capacity type and price, before and after."""
+
+    machine_type: str
+    zone: str
+    capacity_type: str
     usd_per_hour: float
-    """What those cost that no other rule holds. To lift the rule alone may save less, as their pods need a place, and
-    more, as those on other nodes leave room there."""
+    before: int
+    after: int
+
+    @property
+    def change(self) -> float:
+        """What they cost more after the plan, in USD per hour."""
+        return self.usd_per_hour * (self.after - self.before)
+
+
+@dataclass(frozen=True)
+class MoveRow:
+    """Pods of a workload that move in one way."""
+
+    workload: str
+    namespace: str
+    pods: int
+    strategy: str
+    sources: str
+    targets: str
+    cost: str
+    """Disruption cost of each in ordinary restarts; empty where it is 1."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +210,10 @@ class ReportData:
     window: tuple[float, float] | None = None
     """When the plan was carried out, seconds since the record began."""
     events: tuple[EventRow, ...] = ()
-    blocked: tuple[Blocked, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    warnings: tuple[str, ...] = ()
+    machines: tuple[MachineRow, ...] = ()
+    moves: tuple[MoveRow, ...] = ()
     unplaced: tuple[tuple[str, str, str], ...] = ()
     """Pod, code and reason of each pod that the plan places nowhere."""
     quarantined: tuple[tuple[str, str, str], ...] = ()

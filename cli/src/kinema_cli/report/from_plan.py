@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from kinema_cli.report.blocked import blocked
 from kinema_cli.report.boxes import MOST_NODES
 from kinema_cli.report.data import Headline, NodeBox, PodBox, ReportData
+from kinema_cli.report.moves import Fate, fate_of, machines_of, moves_of
 from kinema_cli.report.resizes import told_requests
+from kinema_cli.report.rules import rules_of
 from kinema_core.events import EMPTY, Amounts, Offer, Placement, Plan, PlanNode
 from kinema_core.model.catalog import new_node_labels
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident
 from kinema_core.model.match import parse_taints
 
-Fate: TypeAlias = Literal["stay", "move", "restart", "schedule", "system"]
 _ORDER: Final = {"keep": 0, "delete": 1, "boot": 2}
 _CHANGES_FIRST: Final = {"delete": 0, "boot": 0, "keep": 1}
 
 
-def plan_report(plan: Plan, cluster: Cluster, offers: Sequence[Offer], *, title: str, subtitle: str) -> ReportData:
+def plan_report(
+    plan: Plan, cluster: Cluster, offers: Sequence[Offer], *, title: str, subtitle: str, warnings: Sequence[str] = ()
+) -> ReportData:
     """Everything that a plan alone can show."""
     before, after = boxes_of(plan, cluster, offers)
     return ReportData(
@@ -30,7 +32,10 @@ def plan_report(plan: Plan, cluster: Cluster, offers: Sequence[Offer], *, title:
         headline=headline_of(plan),
         before=before,
         after=after,
-        blocked=blocked(plan, cluster),
+        rules=rules_of(plan, cluster),
+        warnings=tuple(warnings),
+        machines=machines_of(plan),
+        moves=moves_of(plan, cluster),
         unplaced=tuple((item.pod, item.code, item.reason) for item in plan.unplaced),
         quarantined=tuple((item.object, item.path, item.reason) for item in plan.quarantined),
         violated_preferences=tuple(
@@ -102,15 +107,6 @@ def _money(plan: Plan) -> tuple[float, float]:
     return round(before, 6), round(sum(node.usd_per_hour for node in plan.nodes if node.action != "delete"), 6)
 
 
-def fate_of(placement: Placement) -> Fate:
-    """What the plan does with a pod."""
-    if placement.source is None:
-        return "schedule"
-    if placement.source != placement.to:
-        return "move"
-    return "restart" if placement.strategy == "rolling" else "stay"
-
-
 def facts_of(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
     """What the plan does to requests, and how it was found."""
     solve = plan.solve
@@ -124,10 +120,6 @@ def facts_of(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
         ("stops", stops),
         ("state version", str(plan.base_version)),
         *((name.replace("_", " "), f"{value:g}") for name, value in sorted(plan.figures.items())),
-        *(
-            (f"bound without {item.constraint}", f"lower by {item.usd_per_hour:.2f} USD/h")
-            for item in plan.constraint_costs
-        ),
     ]
     return (*told_requests(plan, cluster), *((name, value) for name, value in rows if value))
 

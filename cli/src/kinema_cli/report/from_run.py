@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from kinema_cli.report.audit import ReadyPoint, audit
-from kinema_cli.report.blocked import blocked
 from kinema_cli.report.data import Headline, ReportData, Sample
-from kinema_cli.report.from_plan import boxes_of, facts_of, fate_of, headline_of
+from kinema_cli.report.from_plan import boxes_of, facts_of, headline_of
 from kinema_cli.report.history import History, ready_series, samples_of
 from kinema_cli.report.lives import lives_of, node_spans, pod_spans
+from kinema_cli.report.moves import fate_of, machines_of, moves_of
 from kinema_cli.report.protocol import rows
+from kinema_cli.report.rules import rules_of
 from kinema_core.events import (
     EMPTY,
     CatalogPublished,
@@ -113,7 +114,7 @@ def _with_record(
             usd_after=last.usd_per_hour,
             lower_bound=None,
             gap=None,
-            status="no plan was carried out",
+            status="no plan was executed",
             moves=0,
             restarts=0,
         ),
@@ -147,7 +148,9 @@ def _with_plans(
         pod_spans=pod_spans(lives, *window),
         audit=audit(series, _strategies(state, executions), start=window[0], end=window[1]),
         window=window,
-        blocked=blocked(plan, cluster),
+        rules=rules_of(plan, cluster),
+        machines=machines_of(plan),
+        moves=moves_of(plan, cluster),
         unplaced=tuple((item.pod, item.code, item.reason) for item in plan.unplaced),
         quarantined=tuple((item.object, item.path, item.reason) for item in plan.quarantined),
         facts=(*facts_of(plan, cluster), *data.facts),

@@ -1,4 +1,4 @@
-"""Events in a line each, for people."""
+"""Events in one line each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from kinema_cli.output import counted
+from kinema_cli.output import counted, hourly, percent
 from kinema_cli.report.data import EventRow
 from kinema_cli.status.plans import how_far
 from kinema_core.events import (
@@ -48,21 +48,23 @@ _PUBLISHED: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def rows(log: Sequence[Event], start: datetime) -> tuple[EventRow, ...]:
-    """A line for every event of the log; times count from `start`."""
+    """Return a line for every event of the log by time, then by place in the log; times count from `start`."""
+    every = sorted(enumerate(log, start=1), key=lambda item: (item[1].time, item[0]))
     return tuple(
         EventRow(
+            number=number,
             at=(event.time - start).total_seconds(),
             service=service_of(event.body),
             event=kind_of_type(event.type),
             text=in_a_line(event.body),
             refusal=isinstance(event.body, _REFUSALS),
         )
-        for event in log
+        for number, event in every
     )
 
 
 def service_of(body: AnyBody) -> str:
-    """Who publishes such an event."""
+    """Return the service that publishes such an event."""
     match body:
         case ServiceStarted(service=service):
             return service
@@ -73,14 +75,14 @@ def service_of(body: AnyBody) -> str:
 
 
 def in_a_line(body: AnyBody) -> str:
-    """What the event says, as one line."""
+    """Return the event in one line."""
     match body:
         case IterationStarted(mode=mode, version=version, reason=reason, figures=figures):
             return f"{mode} at state {version}: {_told(reason, figures)}"
         case IterationSkipped(reason=reason, figures=figures):
             return _told(reason, figures)
         case NodeDeletionRequested(node=node):
-            return f"{node} runs no evictable workload any more"
+            return f"{node} runs no evictable pod"
         case ExecutionPaused(reason=reason) | AbortRequested(reason=reason):
             return reason or "no reason given"
         case PlanApproved(plan=plan):
@@ -94,15 +96,18 @@ def _plan_in_a_line(body: AnyBody) -> str:
         case ForecastMade():
             return _forecast(body)
         case Plan(cost=cost):
-            gap = "unknown" if cost.gap is None else f"{cost.gap:.2%}"
-            return f"{body.status}: {cost.before:.2f} → {cost.after:.2f} {cost.unit}, {body.moves} moves, gap {gap}"
+            gap = "unknown" if cost.gap is None else percent(cost.gap, 1)
+            amount = f"{cost.before:.1f} → {cost.after:.1f} W"
+            if cost.unit != "W":
+                amount = f"{hourly(cost.before)} → {hourly(cost.after)}"
+            return f"{body.status}: {amount}, {counted(body.moves, 'move')}, gap {gap}"
         case NoPlanFound(reason=reason, figures=figures):
             return _told(reason, figures)
         case PlanAccepted(version=version, figures=figures):
-            return _told(f"judged on state {version}", figures)
+            return _told(f"decided on state {version}", figures)
         case PlanRejected() | PlanApprovalRequested():
             told = _told(f"{body.rule}: {body.reason}", body.figures)
-            return f"{told}. Would change it: {body.would_change}" if body.would_change else told
+            return f"{told}. What would change it: {body.would_change}" if body.would_change else told
         case _:
             return _rest_in_a_line(body)
 
@@ -115,7 +120,7 @@ def _rest_in_a_line(body: AnyBody) -> str:
             return _told(f"{step_id} {outcome}", figures)
         case StepFailed():
             told = _told(f"{body.step}: {body.reason}: {body.detail}", body.figures)
-            return f"{told}; {'will be tried again' if body.retry else 'given up'}"
+            return f"{told}; {'will be repeated' if body.retry else 'not repeated'}"
         case ExecutionCompleted(figures=figures):
             return _told(f"plan {how_far(body)[0]}", figures)
         case ExecutionAborted():
@@ -128,7 +133,7 @@ def _rest_in_a_line(body: AnyBody) -> str:
 def _setting_in_a_line(body: AnyBody) -> str:
     match body:
         case ServiceStarted():
-            return "runs with new settings"
+            return "started with new settings"
         case CatalogPublished(source=source, offers=offers):
             return f"{len(offers)} offers from {source}"
         case _:
@@ -136,7 +141,7 @@ def _setting_in_a_line(body: AnyBody) -> str:
 
 
 def step_in_a_line(step: Step) -> str:
-    """What a step does, and to what."""
+    """Return what a step does."""
     if step.kind == "evict" and step.replicas_from:  # the replicas stay what they are: pods are counted there
         return f"evict {len(step.pods)} of the {counted(step.replicas_from, 'pod')} of {step.target}"
     parts = [step.kind, step.target]
@@ -150,7 +155,7 @@ def step_in_a_line(step: Step) -> str:
 
 
 def figures_in_a_line(figures: Figures) -> str:
-    """`name value` of every figure, by name. Restarts that are told beside moves are those in place, by a roll."""
+    """Return `name value` of every figure, by name; restarts beside moves are those in place."""
     in_place = {"restarts": "restarts in place"} if "moves" in figures else {}
     return ", ".join(
         f"{in_place.get(name, name).replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"

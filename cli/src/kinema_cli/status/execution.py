@@ -1,4 +1,4 @@
-"""How far the newest execution is, and what it most probably waits for."""
+"""Progress of the newest execution, and what it most probably waits for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from kinema_rescheduler.moves.turn import Blocked
 from kinema_rescheduler.names import ABORT, is_verdict
 
 QUIET_SECONDS: Final = 20.0
-"""After so long without a step that began or ended, people want to know what for."""
+"""After so long without a step that began or ended, the status shows why."""
 _MOST: Final = 6
 """Things that are named; the rest is counted."""
 _MOVING: Final = frozenset({"surge-up", "evict", "roll", "restore"})
@@ -44,11 +44,11 @@ class FailedStep(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     detail: str
     retry: bool
-    """Whether it will be tried again; nothing is after the plan's end."""
+    """Whether it will be repeated; no step is after the plan's end."""
 
 
-class LeftAlone(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that is not deleted, or a workload that is not moved any further: a decision, and no failure."""
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that is not deleted, or a workload that is not moved further: a decision, not a failure."""
 
     what: str
     reason: str
@@ -56,7 +56,7 @@ class LeftAlone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AbortStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's wish to give the running plan up."""
+    """The operator's request to abort the running plan."""
 
     by: str
     asked: datetime
@@ -68,28 +68,28 @@ class ExecutionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: str
     accepted: datetime
-    outcome: str
-    """`running`, `finished` or `aborted`."""
+    phase: str
+    """`Running`, `Completed` or `Aborted`."""
     done: int
     running: tuple[Step, ...]
     failed: tuple[FailedStep, ...]
-    left_alone: tuple[LeftAlone, ...] = ()
-    quiet_since: datetime
-    """When a step last began or ended; before the first one, when the plan was accepted."""
-    waits_for: tuple[str, ...] = ()
-    """What it most probably waits for, where no step is under way, or none began or ended for a while."""
-    kept_waiting: tuple[str, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    last_progress_time: datetime
+    """When a step last began or ended; before the first, when the plan was accepted."""
+    blocked_on: tuple[str, ...] = ()
+    """What it most probably waits for, where no step is running, or none began or ended for a while."""
+    pending_pods: tuple[str, ...] = ()
     """Pods without a node that the plan has no place for, where no step began or ended for a while: no other plan is
-    carried out before its end."""
+    executed before its end."""
     abort: AbortStatus | None = None
-    """That an abort was asked for, as long as the plan has not ended."""
+    """A requested abort, as long as the plan has not ended."""
     reason: str = ""
     leftovers: tuple[str, ...] = ()
     figures: Figures = EMPTY
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """The steps of one plan: what was intended, by id, and how the latest attempt ended."""
+    """The steps of one plan: those that were started, by id, and how the latest attempt ended."""
 
     intended: Mapping[str, Step]
     settled: Mapping[str, StepSucceeded | StepFailed]
@@ -102,12 +102,12 @@ class Steps(msgspec.Struct, frozen=True):
 
     @property
     def done(self) -> Mapping[str, StepSucceeded]:
-        """Steps that were made, by id."""
+        """Steps that succeeded, by id."""
         return {key: body for key, body in self.settled.items() if isinstance(body, StepSucceeded)}
 
 
 def steps_of(plan: str, events: list[Event]) -> Steps:
-    """The steps of a plan among these events."""
+    """Return the steps of a plan among these events."""
     intended: dict[str, Step] = {}
     settled: dict[str, StepSucceeded | StepFailed] = {}
     newest = None
@@ -118,7 +118,7 @@ def steps_of(plan: str, events: list[Event]) -> Steps:
         newest = event.time
         if isinstance(body, StepStarted):
             intended[body.step.id] = body.step
-            # A new attempt makes an old failure history.
+            # A new attempt replaces an old failure.
             settled.pop(body.step.id, None)
         else:
             settled[body.step] = body
@@ -126,7 +126,7 @@ def steps_of(plan: str, events: list[Event]) -> Steps:
 
 
 def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> ExecutionStatus | None:
-    """The execution that follows from the newest event of each kind, and from steps and ends since the acceptance."""
+    """Return the execution by the newest event of each kind, and the steps and ends since the plan was accepted."""
     item = newest.get("plan-accepted")
     if item is None or not isinstance(item.event.body, PlanAccepted):
         return None
@@ -142,7 +142,7 @@ def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> Execution
     return ExecutionStatus(
         plan=plan,
         accepted=item.event.time,
-        outcome="aborted" if aborted is not None else "finished" if over else "running",
+        phase="Aborted" if aborted is not None else "Completed" if over else "Running",
         done=len(steps.done),
         running=() if over else steps.open,
         failed=tuple(
@@ -150,10 +150,10 @@ def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> Execution
             for body in failed
             if body not in left
         ),
-        left_alone=tuple(
-            LeftAlone(what=body.step.partition("/")[2], reason=body.reason, detail=body.detail) for body in left
+        skipped=tuple(
+            Skipped(what=body.step.partition("/")[2], reason=body.reason, detail=body.detail) for body in left
         ),
-        quiet_since=steps.newest or item.event.time,
+        last_progress_time=steps.newest or item.event.time,
         abort=None if over else _abort(newest, item.sequence),
         reason=f"{aborted.reason}: {aborted.detail}" if aborted is not None else "",
         leftovers=aborted.leftovers if aborted is not None else (),
@@ -162,7 +162,7 @@ def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> Execution
 
 
 async def unended(bus: Bus) -> str:
-    """Id of the plan that is being carried out, as the log has it; empty where none is."""
+    """Return the id of the plan that runs by the log; empty where none does."""
     begun = await bus.last("LOG", "plan-accepted")
     if not isinstance(begun, Stored) or not isinstance(begun.event.body, PlanAccepted):
         return ""
@@ -178,13 +178,10 @@ def _abort(newest: Mapping[str, Stored], accepted: int) -> AbortStatus | None:
     return AbortStatus(by=item.event.body.by, asked=item.event.time, reason=item.event.body.reason)
 
 
-# --- what it waits for
+def blocked_on(steps: Steps, plan: Plan | None, cluster: Cluster, blocked: Sequence[Blocked] = ()) -> tuple[str, ...]:
+    """Return what must change before the plan continues, the likeliest first.
 
-
-def waits_for(steps: Steps, plan: Plan | None, cluster: Cluster, blocked: Sequence[Blocked] = ()) -> tuple[str, ...]:
-    """What of a plan's steps, workloads and nodes is not as it has to be before it goes on, the likeliest first.
-
-    `blocked` is what the rescheduler's own logic says of moves that have not begun.
+    `blocked` is what the rescheduler's own logic reports of moves that have not begun.
     """
     keys = {step.target for step in steps.intended.values() if step.kind in _MOVING}
     keys |= _planned(plan, cluster)
@@ -200,8 +197,8 @@ def waits_for(steps: Steps, plan: Plan | None, cluster: Cluster, blocked: Sequen
     return (*held_up[:_MOST], *([f"{len(held_up) - _MOST} more"] if len(held_up) > _MOST else []))
 
 
-def kept_waiting(steps: Steps, plan: Plan | None, cluster: Cluster) -> tuple[str, ...]:
-    """Keys of pods that kube-scheduler finds no node for and that are no part of the plan, nor of its moves."""
+def pending_pods(steps: Steps, plan: Plan | None, cluster: Cluster) -> tuple[str, ...]:
+    """Return keys of pods without a node for which neither the plan nor its moves have a place."""
     known = {place.uid for place in plan.placements} if plan is not None else set()
     moving = {step.target for step in steps.intended.values() if step.kind in _MOVING}
     return tuple(
@@ -215,7 +212,7 @@ def kept_waiting(steps: Steps, plan: Plan | None, cluster: Cluster) -> tuple[str
 
 
 def _planned(plan: Plan | None, cluster: Cluster) -> set[str]:
-    """Workloads of which the plan moves or restarts a pod that is still there."""
+    """Return workloads of which the plan moves or restarts an existing pod."""
     pods = [cluster.pods_by_uid.get(place.uid) for place in _moves(plan)]
     keys = {cluster.controller_key_of(pod) for pod in pods if pod is not None}
     return {key for key in keys if key is not None}
@@ -227,18 +224,18 @@ def _moves(plan: Plan | None) -> list[Placement]:
 
 
 def _nodes_to_fill(plan: Plan | None, steps: Steps, cluster: Cluster) -> Iterator[str]:
-    """Nodes to which pods shall come and cannot; of those that are being booted it is said already."""
+    """Yield nodes that cannot take their planned pods, except those that are being launched."""
     booting = set() if _marking(steps) else {step.target for step in steps.intended.values() if step.kind == "boot"}
     for name in sorted({place.to for place in _moves(plan)} - booting):
         node = cluster.node(name)
         if node is not None and node.unschedulable:
-            yield f"node {name}, to which pods shall come, is cordoned: `kubectl uncordon {name}` lets them"
+            yield f"node {name} is to take pods and is cordoned; run `kubectl uncordon {name}`"
         elif node is not None and not node.ready:
-            yield f"node {name}, to which pods shall come, is not Ready"
+            yield f"node {name} is to take pods and is not Ready"
 
 
 def _marking(steps: Steps) -> bool:
-    """Whether the boots are behind it."""
+    """Return whether all nodes were launched."""
     return any(step.kind == "mark" for step in steps.intended.values())
 
 
@@ -250,30 +247,30 @@ def _nodes_to_come(steps: Steps, cluster: Cluster) -> Iterator[str]:
         name = str(body.figures.get("node", step.target))
         node = cluster.node(name)
         if node is None or not node.ready:
-            yield f"node {name} {'has not registered' if node is None else 'is not Ready'} since it was booted"
+            yield f"node {name} was launched and {'has not registered' if node is None else 'is not Ready'}"
 
 
 def _held_up(workload: Workload, steps: Steps) -> Iterator[str]:
-    finishing = {step.target for step in steps.open if step.kind == "roll-finish"}  # its pause is ours then
+    finishing = {step.target for step in steps.open if step.kind == "roll-finish"}  # Kinema has paused it
     if workload.paused and workload.key not in finishing:
         resume = f"kubectl -n {workload.namespace} rollout resume deployment/{workload.name}"
-        yield f"{workload.key} is paused: none of its pods is replaced before `{resume}`"
+        yield f"{workload.key} is paused; its pods are replaced after `{resume}`"
     if workload.refused:
-        yield f"{workload.key}: its controller may create no more pods: {workload.refused}"
+        yield f"{workload.key}: its controller cannot create pods: {workload.refused}"
 
 
 def _pods_to_come(workloads: list[Workload], cluster: Cluster) -> Iterator[str]:
-    """Pods that are not Ready; those that fit nowhere first."""
+    """Yield pods that are not Ready; those that fit nowhere first."""
     waiting: list[Pod] = []
     for workload in workloads:
         pods = cluster.pods_by_workload.get(workload.key, ())
         waiting += [pod for pod in pods if not pod.ready and not pod.terminating]
     for pod in sorted(waiting, key=lambda one: (not one.unschedulable, one.node is not None, one.key)):
         if pod.unschedulable:
-            why = f"`kubectl -n {pod.namespace} describe pod {pod.name}` says why"
+            why = f"see `kubectl -n {pod.namespace} describe pod {pod.name}`"
             yield f"pod {pod.key} is Pending: kube-scheduler finds no node for it; {why}"
         elif pod.node is None:
-            yield f"pod {pod.key} is Pending: it is on no node yet"
+            yield f"pod {pod.key} is Pending: it has no node yet"
         else:
             yield f"pod {pod.key} on node {pod.node} is not Ready"
     for workload in workloads:
@@ -283,11 +280,11 @@ def _pods_to_come(workloads: list[Workload], cluster: Cluster) -> Iterator[str]:
 
 
 def _nodes_to_go(steps: Steps, cluster: Cluster) -> Iterator[str]:
-    """Nodes that were deleted and are still there, and pods that do not end on those that shall be."""
+    """Yield deleted nodes that still exist, and pods that do not end on nodes to be deleted."""
     for key in steps.done:
         step = steps.intended.get(key)
         if step is not None and step.kind == "delete" and cluster.node(step.target) is not None:
-            yield f"node {step.target} was deleted and is still there"
+            yield f"node {step.target} was deleted and still exists"
     leaving = {step.target for step in steps.intended.values() if step.kind in {"mark", "delete"}}
     for name in sorted(leaving):
         for pod in cluster.pods_by_node.get(name, ()):

@@ -1,4 +1,4 @@
-"""What the streams say about the pipeline's present state, as one value."""
+"""The pipeline's current state by the streams, as one value."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import msgspec
 from kinema_cli.status.execution import (
     QUIET_SECONDS,
     ExecutionStatus,
+    blocked_on,
     execution_of,
-    kept_waiting,
+    pending_pods,
     steps_of,
-    waits_for,
 )
+from kinema_cli.status.plan_ids import short_id
 from kinema_cli.status.plans import IN_PART, cost_reached, how_far, told_cost, usd_after, usd_before
 from kinema_core.events import (
     ClusterDelta,
@@ -59,7 +60,7 @@ class StateStatus(_Part, frozen=True, kw_only=True):
 
 
 class IterationStatus(_Part, frozen=True, kw_only=True):
-    """The newest iteration and how far it is."""
+    """The newest iteration and its stage."""
 
     id: str
     mode: str
@@ -67,26 +68,27 @@ class IterationStatus(_Part, frozen=True, kw_only=True):
     version: int
     reason: str
     stage: str
-    """`forecasting`, `optimizing`, `deciding`, `held`, `executing` or `over`."""
+    """`forecasting`, `optimizing`, `deciding`, `awaiting-approval`, `executing` or `over`."""
     outcome: str = ""
-    """Why it is over, or what it waits for."""
+    """Why it has ended, or what it waits for."""
 
 
 class PlanStatus(_Part, frozen=True, kw_only=True):
-    """The newest plan and what became of it."""
+    """The newest plan and its phase."""
 
     id: str
+    short_id: str
     proposed: datetime
     status: str
     usd_per_hour_before: float
     usd_per_hour_after: float
     lower_bound: float
     unit: str = "USD/h"
-    """Of the bound; `W` where energy is made small."""
+    """Of the bound; `W` where energy is minimized."""
     gap: float | None
     moves: int
-    fate: str
-    """`undecided`, `accepted`, `refused` or `held`."""
+    phase: str
+    """`Pending`, `Approved`, `Rejected` or `AwaitingApproval`."""
     rule: str = ""
     reason: str = ""
     would_change: str = ""
@@ -103,7 +105,7 @@ class PauseStatus(_Part, frozen=True, kw_only=True):
 
 
 class SkipStatus(_Part, frozen=True, kw_only=True):
-    """Why no iteration began when the observer last looked."""
+    """Why no iteration began at the observer's last check."""
 
     at: datetime
     reason: str
@@ -111,7 +113,7 @@ class SkipStatus(_Part, frozen=True, kw_only=True):
 
 
 class Status(_Part, frozen=True, kw_only=True):
-    """Everything; a part that nothing is known of is None."""
+    """The whole status; parts that are not known are None."""
 
     cluster: str
     now: datetime
@@ -122,11 +124,11 @@ class Status(_Part, frozen=True, kw_only=True):
     plan: PlanStatus | None = None
     execution: ExecutionStatus | None = None
     damaged: tuple[str, ...] = ()
-    """Kinds whose newest message is no whole event."""
+    """Kinds whose newest message is damaged."""
 
     @property
     def empty(self) -> bool:
-        """Whether no service has said anything yet."""
+        """Whether no service has published an event yet."""
         return self.state is None and self.iteration is None and self.skipped is None
 
 
@@ -148,23 +150,23 @@ _LOG_KINDS: Final = (
 _STAGES: Final[Mapping[type, str]] = {
     ForecastMade: "optimizing",
     Plan: "deciding",
-    PlanApprovalRequested: "held",
+    PlanApprovalRequested: "awaiting-approval",
     PlanAccepted: "executing",
     NoPlanFound: "over",
     PlanRejected: "over",
     ExecutionCompleted: "over",
     ExecutionAborted: "over",
 }
-"""Where an iteration is after such an event."""
+"""Stage of an iteration after such an event."""
 
 _RUNS: Final = frozenset({"forecasting", "optimizing", "deciding", "executing"})
-"""Stages in which an iteration goes on by itself."""
+"""Stages in which an iteration continues by itself."""
 _STATE_KINDS: Final = ("cluster-delta", "cluster-snapshot")
 _STEP_KINDS: Final = ("step-started", "step-succeeded", "step-failed", "execution-completed", "execution-aborted")
 
 
 async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:
-    """Read what is needed: the newest event of each kind, and the steps of the newest execution."""
+    """Return the status by the newest event of each kind and the steps of the newest execution."""
     newest: dict[str, Stored] = {}
     damaged: list[str] = []
     streams: dict[StreamName, tuple[str, ...]] = {"LOG": _LOG_KINDS, "STATE": _STATE_KINDS}
@@ -182,32 +184,32 @@ async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:
         steps = [item.event async for item in found if isinstance(item, Stored)]
     status = status_of(newest, steps, cluster=cluster, now=now, damaged=tuple(damaged))
     running = status.execution
-    if running is None or running.outcome != "running":
+    if running is None or running.phase != "Running":
         return status
-    quiet = (now - running.quiet_since).total_seconds() >= QUIET_SECONDS
+    quiet = (now - running.last_progress_time).total_seconds() >= QUIET_SECONDS
     if running.running and not quiet:
         return status
     looked = await _looked_into(bus, running, newest, steps, now=now)
     return msgspec.structs.replace(
-        status, execution=looked if quiet else msgspec.structs.replace(looked, kept_waiting=())
+        status, execution=looked if quiet else msgspec.structs.replace(looked, pending_pods=())
     )
 
 
 async def _looked_into(
     bus: Bus, running: ExecutionStatus, newest: Mapping[str, Stored], steps: list[Event], *, now: datetime
 ) -> ExecutionStatus:
-    """What a quiet execution waits for, and who waits for its end, by the newest state."""
+    """Return the execution with what it waits for, and the pods that wait for its end, by the newest state."""
     try:
         state, _ = await Follower(bus, Cluster(), _folded).latest()
     except StateLostError as error:
-        return msgspec.structs.replace(running, waits_for=(f"a state to decide on: {error}",))
+        return msgspec.structs.replace(running, blocked_on=(f"a state of the cluster: {error}",))
     catalog = await bus.last("LOG", "catalog-published")
     before = [catalog, newest.get("plan-proposed"), newest.get("plan-accepted")]
     log = [*(item.event for item in before if isinstance(item, Stored)), *steps]
     plan = next((event.body for event in log if event.id == running.plan and isinstance(event.body, Plan)), None)
     blocked, mine = held_up(reduce(fold, log, Journal()), state, now=now), steps_of(running.plan, steps)
     return msgspec.structs.replace(
-        running, waits_for=waits_for(mine, plan, state, blocked), kept_waiting=kept_waiting(mine, plan, state)
+        running, blocked_on=blocked_on(mine, plan, state, blocked), pending_pods=pending_pods(mine, plan, state)
     )
 
 
@@ -218,7 +220,7 @@ def _folded(state: Cluster, event: Event) -> Cluster:
 def status_of(
     newest: Mapping[str, Stored], steps: list[Event], *, cluster: str, now: datetime, damaged: tuple[str, ...] = ()
 ) -> Status:
-    """The status that follows from the newest event of each kind and the steps since the last acceptance; pure."""
+    """Return the status by the newest event of each kind and the steps since a plan was last accepted."""
     iteration, execution = _iteration(newest, steps), execution_of(newest, steps)
     return Status(
         cluster=cluster,
@@ -239,7 +241,7 @@ def _of(newest: Mapping[str, Stored], kind: str, body: type[T]) -> tuple[Stored,
 
 
 def _latest(newest: Mapping[str, Stored], *kinds: str) -> Stored | None:
-    """The one of these kinds that came last."""
+    """Return the newest event of these kinds."""
     return max((newest[kind] for kind in kinds if kind in newest), key=lambda item: item.sequence, default=None)
 
 
@@ -269,7 +271,7 @@ def _iteration(newest: Mapping[str, Stored], steps: list[Event]) -> IterationSta
     if found is None:
         return None
     started, body = found
-    last = max(_said_in(newest, started), key=lambda item: item.sequence)
+    last = max(_events_of(newest, started), key=lambda item: item.sequence)
     stage, outcome = _stage(last.event, body.mode)
     if isinstance(last.event.body, ExecutionCompleted):
         cost = _cost(newest, steps, last.event.body) if outcome.startswith(f"plan {IN_PART}") else ""
@@ -286,15 +288,15 @@ def _iteration(newest: Mapping[str, Stored], steps: list[Event]) -> IterationSta
 
 
 def _cost(newest: Mapping[str, Stored], steps: list[Event], end: ExecutionCompleted) -> str:
-    """What the cluster costs after the newest plan, which was not carried out whole; empty where that is open."""
+    """Return what the cluster costs after the newest plan, completed in part; empty where it is not known."""
     plan = newest.get("plan-proposed")
     if plan is None or plan.event.id != end.plan or not isinstance(plan.event.body, Plan):
         return ""
     return told_cost(plan.event.body, cost_reached(plan.event.body, steps_of(end.plan, steps).done, end))
 
 
-def _said_in(newest: Mapping[str, Stored], started: Stored) -> list[Stored]:
-    """The newest of each kind that tells how far an iteration is: its start at least."""
+def _events_of(newest: Mapping[str, Stored], started: Stored) -> list[Stored]:
+    """Return the newest event of each kind that shows the stage of an iteration: its start at least."""
     stages = (*_STAGES, IterationStarted)
     mine = (item for item in newest.values() if item.event.iteration == started.event.iteration)
     return [item for item in mine if item.sequence >= started.sequence and isinstance(item.event.body, stages)]
@@ -304,8 +306,8 @@ def _stage(last: Event, mode: str) -> tuple[str, str]:
     stage = _STAGES.get(type(last.body), "optimizing" if mode == "autoscale" else "forecasting")
     match last.body:
         case ExecutionCompleted():
-            fate, left = how_far(last.body)
-            return stage, f"plan {fate}" + (f": {left}" if left else "")
+            phase, left = how_far(last.body)
+            return stage, f"plan {phase}" + (f": {left}" if left else "")
         case NoPlanFound(reason=reason) | PlanRejected(reason=reason) | PlanApprovalRequested(reason=reason):
             return stage, reason
         case ExecutionAborted(reason=reason, detail=detail):
@@ -317,9 +319,9 @@ def _stage(last: Event, mode: str) -> tuple[str, str]:
 def _skipped(
     newest: Mapping[str, Stored], iteration: IterationStatus | None, execution: ExecutionStatus | None
 ) -> SkipStatus | None:
-    """Why nothing begins, unless something did since: an iteration, or what one that runs said later.
+    """Return why no iteration began, unless one did since, or the running one has made progress since.
 
-    That an iteration runs is no news beside it.
+    A running iteration is no reason, as it is shown itself.
     """
     found = _of(newest, "iteration-skipped", IterationSkipped)
     if found is None:
@@ -327,8 +329,10 @@ def _skipped(
     item, body = found
     started = newest.get("iteration-started")
     if iteration is not None and started is not None:
-        news = max(one.sequence for one in _said_in(newest, started))
-        stepped = execution is not None and execution.outcome == "running" and execution.quiet_since >= item.event.time
+        news = max(one.sequence for one in _events_of(newest, started))
+        stepped = (
+            execution is not None and execution.phase == "Running" and execution.last_progress_time >= item.event.time
+        )
         runs = iteration.stage in _RUNS
         if started.sequence > item.sequence or (runs and (news > item.sequence or stepped)):
             return None
@@ -350,6 +354,7 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
     verdict = last.event.body if last is not None else None
     proposal = PlanStatus(
         id=item.event.id,
+        short_id=short_id(item.event.id),
         proposed=item.event.time,
         status=plan.status,
         usd_per_hour_before=usd_before(plan),
@@ -358,15 +363,15 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
         unit=plan.cost.unit,
         gap=plan.cost.gap,
         moves=plan.moves,
-        fate="undecided",
+        phase="Pending",
     )
     match verdict:
         case PlanAccepted(figures=figures):
-            return msgspec.structs.replace(proposal, fate="accepted", figures=figures)
+            return msgspec.structs.replace(proposal, phase="Approved", figures=figures)
         case PlanRejected() | PlanApprovalRequested():
             return msgspec.structs.replace(
                 proposal,
-                fate="refused" if isinstance(verdict, PlanRejected) else "held",
+                phase="Rejected" if isinstance(verdict, PlanRejected) else "AwaitingApproval",
                 rule=verdict.rule,
                 reason=verdict.reason,
                 would_change=verdict.would_change,

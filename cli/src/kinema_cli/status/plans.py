@@ -1,4 +1,4 @@
-"""The plans of the log, in short: what they proposed and what became of them."""
+"""The plans of the log in short: what they proposed, and their phase."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from kinema_cli.output import counted
+from kinema_cli.output import counted, hourly
+from kinema_cli.status.plan_ids import short_id
 from kinema_core.events import (
     Event,
     ExecutionAborted,
@@ -22,16 +23,18 @@ from kinema_core.events import (
 )
 from kinema_core.runtime.bus import Bus, Stored
 
-UNDECIDED: Final = "undecided"
-HELD: Final = "held"
-RUNNING: Final = "running"
-REFUSED: Final = "refused"
-IN_PART: Final = "carried out in part"
+PENDING: Final = "Pending"
+HELD: Final = "AwaitingApproval"
+RUNNING: Final = "Running"
+REFUSED: Final = "Rejected"
+COMPLETED: Final = "Completed"
+IN_PART: Final = "PartlyCompleted"
+ABORTED: Final = "Aborted"
 _FATES: Final[Mapping[type, str]] = {
     PlanAccepted: RUNNING,
     PlanApprovalRequested: HELD,
     PlanRejected: REFUSED,
-    ExecutionAborted: "aborted",
+    ExecutionAborted: ABORTED,
 }
 _FATE_KINDS: Final = (
     "plan-accepted",
@@ -43,42 +46,43 @@ _FATE_KINDS: Final = (
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a plan so far."""
+    """Phase of a plan, and the reason."""
 
-    fate: str = UNDECIDED
-    """`undecided`, `held`, `refused`, `running` (accepted, and not ended yet), `carried out`, `carried out in part` or
-    `aborted`."""
+    phase: str = PENDING
+    """`Pending` (not decided yet), `AwaitingApproval`, `Rejected`, `Running` (approved and not ended), `Completed`,
+    `PartlyCompleted` or `Aborted`."""
     why: str = ""
     rule: str = ""
-    """The decider's rule that refused or held it."""
+    """The decider's rule that rejected it, or that asks for approval."""
     iteration: str = ""
     end: ExecutionCompleted | None = None
-    """How it ended, where it was carried out, whole or in part."""
+    """How it ended, where it was completed, at least in part."""
 
 
 class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One plan in short, or equal ones that were refused one after the other. Money in USD per hour."""
+    """One plan in short, or equal ones that were rejected one after the other. Money in USD per hour."""
 
     id: str
     """Of the newest of them, like `proposed` and `why`."""
+    short_id: str
     proposed: datetime
     status: str
     usd_per_hour_before: float
     usd_per_hour_after: float
     moves: int
-    fate: str
+    phase: str
     """As in `Fate`."""
     why: str
     rule: str = ""
     usd_per_hour_reached: float | None = None
-    """What the nodes cost after a plan that was carried out in part, where the events tell it."""
+    """What the nodes cost after a plan that was completed in part, where the events show it."""
     times: int = 1
-    """How often it was proposed and refused in a row: by the same rule, with the same figures."""
+    """How often it was proposed and rejected in a row: by the same rule, with the same figures."""
     first_proposed: datetime
 
 
 async def read_fates(bus: Bus) -> dict[str, Fate]:
-    """What became of every plan that anything was said about, by its id, in the order of the last word."""
+    """Return the phase of every decided plan by its id, in the order of the last event about each."""
     fates: dict[str, Fate] = {}
     async for item in bus.read("LOG", kinds=_FATE_KINDS):
         if isinstance(item, Stored):
@@ -91,24 +95,24 @@ async def read_fates(bus: Bus) -> dict[str, Fate]:
             fates.pop(plan, None)
             rule = str(getattr(body, "rule", ""))
             end = body if isinstance(body, ExecutionCompleted) else None
-            fates[plan] = Fate(fate=fate, why=why, rule=rule, iteration=item.event.iteration, end=end)
+            fates[plan] = Fate(phase=fate, why=why, rule=rule, iteration=item.event.iteration, end=end)
     return fates
 
 
 def how_far(end: ExecutionCompleted) -> tuple[str, str]:
-    """Whether the plan was carried out whole, and what was not done, such as `2 nodes kept, 1 workload skipped`."""
+    """Return the phase of a completed plan, and what was not done, such as `2 nodes kept, 1 workload skipped`."""
     told = (("nodes_kept", "node", "kept"), ("workloads_skipped", "workload", "skipped"))
     undone = ((int(end.figures.get(name, 0)), what, fate) for name, what, fate in told)
     left = ", ".join(f"{counted(count, what)} {fate}" for count, what, fate in undone if count)
-    return IN_PART if left else "carried out", left
+    return IN_PART if left else COMPLETED, left
 
 
 def cost_reached(plan: Plan, done: Mapping[str, StepSucceeded], end: ExecutionCompleted) -> float | None:
-    """USD per hour of the nodes after a plan that was carried out in part, as it knows them; None where that is open.
+    """Return USD per hour of the nodes after a plan that was completed in part; None where the events do not show it.
 
     Args:
-        plan: what was carried out.
-        done: the steps of it that were made, by id.
+        plan: what was executed.
+        done: the steps of it that succeeded, by id.
         end: what was counted at its end.
     """
     kept = [node for node in plan.nodes if node.action == "delete" and f"delete/{node.name}" not in done]
@@ -117,31 +121,31 @@ def cost_reached(plan: Plan, done: Mapping[str, StepSucceeded], end: ExecutionCo
         if booted is not None and f"delete/{booted.figures.get('node', node.name)}" not in done:
             kept.append(node)
     if len(kept) != int(end.figures.get("nodes_kept", 0)):
-        return None  # some went otherwise, and nothing says which
+        return None  # some were deleted by others, and no event names them
     return round(usd_after(plan) + sum(node.usd_per_hour for node in kept), 6)
 
 
 def told_cost(plan: Plan, reached: float | None) -> str:
-    """The same in words, beside what the cluster had cost and what it was to cost; empty where it is open."""
+    """Return it in words, beside the costs before and as planned; empty where it is not known."""
     if reached is None:
         return ""
-    return f"costs {reached:.4f} USD/h after it, {usd_before(plan):.4f} before ({usd_after(plan):.4f} planned)"
+    return f"costs {hourly(reached)} after it, {hourly(usd_before(plan))} before ({hourly(usd_after(plan))} planned)"
 
 
 def usd_before(plan: Plan) -> float:
-    """USD per hour of the nodes that were there, whatever was made small."""
+    """Return USD per hour of the nodes before, whatever the objective."""
     return float(plan.figures.get("usd_per_hour_before", plan.cost.before))
 
 
 def usd_after(plan: Plan) -> float:
-    """USD per hour of the nodes that shall be there."""
+    """Return USD per hour of the planned nodes, whatever the objective."""
     return float(plan.figures.get("usd_per_hour_after", plan.cost.after))
 
 
 async def read_plans(bus: Bus, most: int) -> tuple[PlanLine, ...]:
-    """The newest plans of the log, at most so many lines, in the order in which they were proposed.
+    """Return the newest plans of the log, at most so many lines, in the order in which they were proposed.
 
-    A plan that is refused is soon made again, and again: equal refusals in a row are one line.
+    A rejected plan is soon proposed again: equal rejections in a row are one line.
     """
     fates = await read_fates(bus)
     lines: deque[PlanLine] = deque(maxlen=most)
@@ -153,7 +157,7 @@ async def read_plans(bus: Bus, most: int) -> tuple[PlanLine, ...]:
                 last = lines.pop()
                 line = msgspec.structs.replace(line, times=last.times + 1, first_proposed=last.first_proposed)
             lines.append(line)
-            if line.fate == IN_PART:
+            if line.phase == IN_PART:
                 partly.append(item)
     told = {item.event.id: item.event.body for item in partly if isinstance(item.event.body, Plan)}
     made = await _made(bus, told, partly[0].sequence) if partly else {}
@@ -184,20 +188,21 @@ def _same_refusal(one: PlanLine, other: PlanLine) -> bool:
 
     def key(line: PlanLine) -> tuple[object, ...]:
         cost = (line.usd_per_hour_before, line.usd_per_hour_after)
-        return (line.fate, line.rule, line.status, *cost, line.moves)
+        return (line.phase, line.rule, line.status, *cost, line.moves)
 
-    return one.fate == REFUSED and key(one) == key(other)
+    return one.phase == REFUSED and key(one) == key(other)
 
 
 def _line(event: Event, plan: Plan, fate: Fate) -> PlanLine:
     return PlanLine(
         id=event.id,
+        short_id=short_id(event.id),
         proposed=event.time,
         status=plan.status,
         usd_per_hour_before=usd_before(plan),
         usd_per_hour_after=usd_after(plan),
         moves=plan.moves,
-        fate=fate.fate,
+        phase=fate.phase,
         why=fate.why,
         rule=fate.rule,
         first_proposed=event.time,

@@ -1,4 +1,4 @@
-"""`kinema plans`: what was proposed of late, and what became of it."""
+"""`kinema plans`: recent plans and their outcome."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinema_cli.options import BROKER, CLUSTER, ClusterName, Nats, Output
-from kinema_cli.output import Format, cell
+from kinema_cli.options import BROKER, ClusterName, Nats, Output
+from kinema_cli.output import Format, hourly, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,37 +23,36 @@ _TIME = "%Y-%m-%d %H:%M:%S"
 
 def plans(
     nats: Nats = BROKER,
-    cluster: ClusterName = CLUSTER,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many lines, the newest.")] = 20,
+    cluster: ClusterName = "",
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Number of newest plans.")] = 20,
     output: Output = Format.TABLE,
 ) -> None:
-    """List the newest plans with cost before and after, moves and fate. Equal refusals in a row are one line."""
+    """List recent plans with cost before and after, moves, phase and reason. Equal rejections in a row are one line."""
     raise typer.Exit(run_plans(nats=nats, cluster=cluster, limit=limit, output=output))
 
 
 def run_plans(*, nats: str, cluster: str, limit: int, output: Format) -> int:
-    """Print the plans; returns 0, 1 (broker cannot be read), 2 (no address) or 3 (there is no plan yet)."""
+    """Print the plans; returns 0, 1 (broker cannot be read), 2 (no address) or 3 (no plan yet)."""
     import asyncio
 
-    from kinema_cli.broker import AddressError, settings_for
-    from kinema_cli.output import complain, console, printed
+    from kinema_cli.broker import settings_for
+    from kinema_cli.inputs import UsageError, fail
+    from kinema_cli.output import print_error, print_hint, print_value, show
     from kinema_core.runtime.bus import BusError
 
     try:
-        found = asyncio.run(_read(settings_for(nats, cluster), limit))
-    except AddressError as error:
-        complain(str(error))
-        return 2
-    except BusError as error:
-        complain(f"the broker cannot be read: {error}")
-        return 1
+        settings = settings_for(nats, cluster)
+        found = asyncio.run(_read(settings, limit))
+    except (UsageError, BusError) as error:
+        return fail(error)
     if not found:
-        complain(f"no plan was proposed for cluster {cluster!r} yet: `kinema status` says what it waits for")
+        print_error(f'no plan was proposed for cluster "{settings.cluster}" yet')
+        print_hint("`kinema status` shows what it waits for")
         return NOTHING_FOUND
     if output is Format.TABLE:
-        console().print(plans_table(found))
+        show(plans_table(found))
     else:
-        printed({"plans": found}, output)
+        print_value({"plans": found}, output)
     return 0
 
 
@@ -69,17 +68,19 @@ async def _read(settings: RuntimeSettings, limit: int) -> tuple[PlanLine, ...]:
 
 
 def plans_table(found: Sequence[PlanLine]) -> RenderableType:
-    """One line for each plan, or for equal refusals in a row, for a terminal."""
-    from rich.table import Table
-
-    table = Table(title="Plans", title_justify="left")
-    table.add_column("plan", no_wrap=True, overflow="ignore")  # an id is there to be copied
-    for heading in ("proposed", "status", "USD/h", "moves", "fate", "why"):
-        table.add_column(heading, overflow="fold", justify="right" if heading in {"USD/h", "moves"} else "left")
+    """Return one line for each plan, or for equal rejections in a row; ids are short where they are unique."""
+    ids = [line.short_id for line in found]
+    rows = []
     for line in found:
-        cost = f"{line.usd_per_hour_before:.4f} → {line.usd_per_hour_after:.4f}"
-        again = f", {line.times} times since {line.first_proposed:{_TIME}}" if line.times > 1 else ""
-        fate = (line.fate + again, line.why)
-        said = (f"{line.proposed:{_TIME}}", line.status, cost, str(line.moves), *fate)
-        table.add_row(*(cell(one) for one in (line.id, *said)))
-    return table
+        cost = f"{hourly(line.usd_per_hour_before)} → {hourly(line.usd_per_hour_after)}"
+        again = f"{line.times} times since {line.first_proposed:{_TIME}}: " if line.times > 1 else ""
+        name = line.short_id if ids.count(line.short_id) == 1 else line.id
+        phase = (line.phase, again + line.why)
+        rows.append((name, f"{line.proposed:{_TIME}}", line.status, cost, str(line.moves), *phase))
+    return table(
+        "Plans",
+        ("plan", "proposed", "status", "cost", "moves", "phase", "reason"),
+        rows,
+        numbers=("moves",),
+        whole="plan",
+    )

@@ -6,7 +6,7 @@ formula and wins over it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
@@ -52,7 +52,11 @@ _EVICTION: Final = 100 * 2**20
 
 
 class PriceError(ValueError):
-    """Live nodes have no price; names all of them."""
+    """Live nodes have no price; the text names all of them. `nodes`: what lacks a price → names of its nodes."""
+
+    def __init__(self, message: str, nodes: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
+        super().__init__(message)
+        self.nodes = nodes
 
 
 def gke_allocatable(vcpus: Decimal | Fraction | int | str, memory_bytes: int) -> tuple[int, int]:
@@ -221,8 +225,9 @@ def node_prices(cluster: Cluster, offers: Iterable[Offer]) -> Mapping[str, int]:
         except PriceError as error:
             problems.setdefault(str(error), []).append(node.name)
     if problems:
-        said = "; ".join(f"{', '.join(names)} ({why})" for why, names in problems.items())
-        raise PriceError(f"{len(cluster.nodes) - len(prices)} of {len(cluster.nodes)} nodes have no price: {said}")
+        named = "; ".join(f"{', '.join(names)} ({why})" for why, names in problems.items())
+        message = f"{len(cluster.nodes) - len(prices)} of {len(cluster.nodes)} nodes have no price: {named}"
+        raise PriceError(f"{message}; add the offers to the catalog, or annotate the nodes with {PRICE}", problems)
     return MappingProxyType(prices)
 
 
@@ -243,7 +248,5 @@ def _node_price(
     if zone == UNKNOWN and len(everywhere) == 1:
         return next(iter(everywhere))
     if machine == UNKNOWN:
-        raise PriceError(
-            f"no label {INSTANCE_TYPE[0]} tells its machine type: add it, or annotate the nodes with {PRICE}"
-        )
-    raise PriceError(f"add {machine}/{zone}/{capacity_type} to the catalog, or annotate the nodes with {PRICE}")
+        raise PriceError(f"unknown machine type, label {INSTANCE_TYPE[0]} is missing")
+    raise PriceError(f"{machine}/{zone}/{capacity_type}")

@@ -222,10 +222,10 @@ def _verdict(
     if found.homeless:
         return "no-place", lost
     if saves is not None and saves > 0:
-        where = f"on new machines for {found.usd_per_hour:.4f} USD/h" if found.boots else "on nodes that are there"
+        where = f"on new machines for ${found.usd_per_hour:,.2f}/h" if found.boots else "on existing nodes"
         return "could-go", f"its pods find a place elsewhere, {where}" if pods else "no pod needs it"
-    said = f"its pods would need new machines for {found.usd_per_hour:.4f} USD/h"
-    return "as-dear", f"{said}, and it costs {price / MICRO:.4f}"
+    said = f"its pods would need new machines for ${found.usd_per_hour:,.2f}/h"
+    return "as-dear", f"{said}, and it costs ${price / MICRO:,.2f}/h"
 
 
 def _without_place(given: Compiled, problem: Instance, found: Alternative, node: Node) -> str:
@@ -323,7 +323,7 @@ def _fate(given: Compiled, pod: Pod, requests: Amounts, *, placed: bool) -> tupl
         group = next((one.pods for one in given.sites.ties.groups if pod.key in one.pods), ())
         company = ", ".join(key for key in group if key != pod.key)
         train = f" together with {company} (required affinity)" if company else ""
-        return "movable", "", f"it stays as long as its node is kept, unless a plan gains by moving it{train}"
+        return "movable", "", f"no rule keeps it on its node; whether it moves{train} is decided by a plan"
     if placed:
         return "placeable", "", "it waits, and a node with room or a machine on sale can take it"
     return "no-place", *_refusal(given, pod, requests)
