@@ -91,7 +91,9 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         int,
         typer.Option("--max-utilization", metavar="PERCENT", min=1, max=100, help="Fill nodes to this share at most."),
     ] = 100,
-    time_limit: Annotated[float, typer.Option("--time-limit", metavar="SECONDS", help="Seconds for the whole command.")] = 30.0,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", metavar="SECONDS", help="Seconds for the whole command.")
+    ] = 30.0,
     work: Annotated[
         int | None,
         typer.Option("--work", metavar="N", min=1, help="Stop after N iterations instead of by the clock; repeatable."),

@@ -154,8 +154,8 @@ def _summary_rows(plan: Plan, cluster: Cluster, head: Headline, prices: str) -> 
             yield "not moved", f"{counted(unmoved, 'more pod')}, for which no order of moves was found"
         if plan.steps:
             yield "order", _order(plan)
-        checked = max((stop.iteration - 1 for stop in plan.solve.stops if stop.phase == _PRICING), default=0)
-        if checked > 0 and not plan.constraint_costs:
+        checked = rules_checked(plan)
+        if checked and not plan.constraint_costs:
             yield "rules", f"no rule increases the cost ({checked} checked)"
     missing = plan.figures.get("placeholders_missing", 0)
     if missing:
@@ -164,6 +164,11 @@ def _summary_rows(plan: Plan, cluster: Cluster, head: Headline, prices: str) -> 
     first = plan.solve.first_feasible_seconds
     found = "" if first is None else f", first plan after {first:.1f} s"
     yield "solved", f"in {plan.solve.seconds:.1f} s{found}"
+
+
+def rules_checked(plan: Plan) -> int:
+    """Return the number of rules, classes and single ones, without which the bound was computed."""
+    return max((stop.iteration - 1 for stop in plan.solve.stops if stop.phase == _PRICING), default=0)
 
 
 def _order(plan: Plan) -> str:
