@@ -313,7 +313,7 @@ async def test_what_was_left_alone_did_not_fail() -> None:
     text = capture.get()
     assert "1 failed, 2 skipped" in text
     assert "skipped: n1: off-limits: somebody cordoned it" in text
-    assert f"left alone: {WEB}: no-room: n2 is full" in text
+    assert f"skipped: {WEB}: no-room: n2 is full" in text
     assert "failed: keep" not in text
 
 
