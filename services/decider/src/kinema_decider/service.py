@@ -1,4 +1,4 @@
-"""The decider as a stage: it judges every proposed plan, and held ones again once they are approved."""
+"""Stage that judges every proposed plan, and held ones again once they are approved."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.stage import Latest, Moment, NoState, Want
-from kinema_decider.logic.case import Case
+from kinema_decider.logic.decision_input import DecisionInput
 from kinema_decider.logic.memory import REMEMBERED, Memory, Proposal, remember
-from kinema_decider.logic.rules import Objection, first_objection, whole
+from kinema_decider.logic.rules import Rejection, first_rejection, whole
 from kinema_decider.settings import Settings
 
 NAME: Final = "decider"
 
 
 class Decider:
-    """Accept a proposed plan, hold it for the operator, or say why not."""
+    """A stage that accepts a proposed plan, holds it for the operator, or rejects it with the reason."""
 
     name = NAME
     consumes = REMEMBERED
@@ -42,7 +42,7 @@ class Decider:
         self._memory = Memory()
 
     def initial(self) -> Cluster:
-        """The cluster before any event."""
+        """Return the cluster before any event."""
         return Cluster()
 
     def fold(self, state: Cluster, event: Event) -> Cluster:
@@ -56,11 +56,11 @@ class Decider:
         self._memory = remember(self._memory, event)
 
     def wants(self, event: Event) -> Want:
-        """Plans are judged on the newest state there is."""
+        """Ask for the newest state for plans."""
         return Latest() if isinstance(event.body, Plan | PlanApproved) else NoState()
 
     async def handle(self, event: Event, state: Cluster | None, moment: Moment) -> Sequence[AnyBody]:
-        """Judge a proposal, or a held one that was approved; everything else was recalled already."""
+        """Judge a proposal, or a held one that was approved; all other events were recalled already."""
         cluster = state or Cluster()
         match event.body:
             case Plan() as plan:
@@ -88,7 +88,7 @@ class Decider:
         )
 
     def _judge(self, proposal: Proposal, cluster: Cluster, now: datetime, *, approved: bool) -> AnyBody:
-        case = Case(
+        case = DecisionInput(
             id=proposal.id,
             plan=proposal.plan,
             proposed=proposal.time,
@@ -98,12 +98,12 @@ class Decider:
             now=now,
             limits=self._limits,
         )
-        return _body(case, first_objection(case))
+        return _body(case, first_rejection(case))
 
 
-def _body(case: Case, objection: Objection | None) -> PlanAccepted | PlanApprovalRequested | PlanRejected:
+def _body(case: DecisionInput, rejection: Rejection | None) -> PlanAccepted | PlanApprovalRequested | PlanRejected:
     version = case.cluster.version
-    if objection is None:
+    if rejection is None:
         figures = {
             f"cost_now_{case.figure}": whole(case.cost_now),
             f"cost_new_{case.figure}": whole(case.cost_new),
@@ -112,12 +112,12 @@ def _body(case: Case, objection: Objection | None) -> PlanAccepted | PlanApprova
             "drifted": case.adapted.drift.changed,
         }
         return PlanAccepted(plan=case.id, version=version, figures=FrozenMap(figures))
-    kind = PlanApprovalRequested if objection.rule == "approval" else PlanRejected
+    kind = PlanApprovalRequested if rejection.rule == "approval" else PlanRejected
     return kind(
         plan=case.id,
         version=version,
-        rule=objection.rule,
-        reason=objection.reason,
-        would_change=objection.would_change,
-        figures=objection.figures,
+        rule=rejection.rule,
+        reason=rejection.reason,
+        would_change=rejection.would_change,
+        figures=rejection.figures,
     )

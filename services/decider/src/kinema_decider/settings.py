@@ -1,4 +1,4 @@
-"""What an operator can set for the decider."""
+"""Settings of the decider."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kinema_decider.logic.limits import Limits
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that the decider is told."""
+    """Settings of the decider."""
 
     runtime: RuntimeSettings
     limits: Limits = Limits()

@@ -1,4 +1,4 @@
-"""A plan carried over to the state of now: what is gone is dropped, what is new is placed or named."""
+"""A plan adapted to the present state: what is gone is dropped, what is new is placed or named."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Drift:
 
     @property
     def changed(self) -> int:
-        """Everything that came or went."""
+        """Return how many pods and nodes came or went."""
         return self.pods_appeared + self.pods_gone + self.nodes_appeared + self.nodes_gone
 
     @property
     def lost(self) -> int:
-        """What the plan relied on and is gone."""
+        """Return how much of what the plan relied on is gone."""
         return self.pods_gone + self.nodes_gone
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """The plan on the state of now."""
+    """The plan on the present state."""
 
     plan: Plan
     drift: Drift
@@ -46,7 +46,7 @@ class Adapted:
 
 
 def adapt(plan: Plan, cluster: Cluster, prices: Mapping[str, int], offer_prices: Mapping[str, int]) -> Adapted:
-    """Carry a plan over to `cluster`.
+    """Adapt a plan to `cluster`.
 
     A pod that is new since the plan's state stays where it runs. If that is a node to be deleted, or if it is pending,
     it takes the place of a vanished pod of the same owner; pods are told to be of one owner by their generated names.
@@ -86,7 +86,7 @@ def _listed_uids(plan: Plan) -> frozenset[str]:
 
 
 def _drift(plan: Plan, cluster: Cluster, live: Set[str], pods: Set[str]) -> Drift:
-    """What came and went between the pods of the plan and those that are live, both by uid."""
+    """Return what came and went between the pods of the plan and those that are live, both by uid."""
     nodes = {node.name for node in plan.nodes if node.action != "boot"}
     present = {node.name for node in cluster.nodes}
     return Drift(
@@ -119,12 +119,12 @@ def _kept(node: Node, prices: Mapping[str, int]) -> PlanNode:
 
 
 def _owner_of_name(pod_key: str) -> str:
-    """`shop/cart-5d9f-x2x` → `shop/cart-5d9f`: controllers name their pods after themselves."""
+    """Return the controller's part of a pod's name: `shop/cart-5d9f-x2x` → `shop/cart-5d9f`."""
     return pod_key.rpartition("-")[0]
 
 
 def _vacancies(plan: Plan, live: Mapping[str, Pod]) -> dict[str, list[Placement]]:
-    """Places of vanished pods by the name of their owner, in order."""
+    """Return the places of vanished pods by the name of their owner, in order."""
     free: dict[str, list[Placement]] = {}
     vanished = [place for place in plan.placements if place.uid not in live]
     for place in sorted(vanished, key=lambda place: (place.to, place.pod)):
@@ -133,7 +133,7 @@ def _vacancies(plan: Plan, live: Mapping[str, Pod]) -> dict[str, list[Placement]
 
 
 def _replaced(place: Placement, pod: Pod, deleted: frozenset[str]) -> Placement:
-    """The place of a pod that is still there; one that was pending and is bound by now stays where it came up."""
+    """Return the place of a pod that is still there; one that was pending and is bound now stays."""
     if pod.node == place.source:
         return place
     if pod.node in deleted:
@@ -148,7 +148,7 @@ def _at(place: Placement, pod: Pod, *, to: str, strategy: Strategy) -> Placement
 
 
 def _place_newcomer(pod: Pod, deleted: frozenset[str], free: dict[str, list[Placement]]) -> Placement | None:
-    """Where a pod goes that the plan does not know; takes a vacancy out of `free`, which belongs to this adaption."""
+    """Return where a pod goes that the plan does not know; take its place out of `free`."""
     if pod.node is not None and pod.node not in deleted:
         return Placement(pod=pod.key, uid=pod.uid, source=pod.node, to=pod.node, strategy="stay", requests=pod.requests)
     vacancies = free.get(_owner_of_name(pod.key)) if pod.owner is not None else None
@@ -168,7 +168,7 @@ def _rebuilt(
     prices: Mapping[str, int],
     offer_prices: Mapping[str, int],
 ) -> Plan:
-    """The plan with these parts, its figures counted anew."""
+    """Return the plan with these parts and its figures recounted."""
     before = sum(prices.values())
     after = sum(
         offer_prices[node.offer] if node.action == "boot" else prices[node.name]

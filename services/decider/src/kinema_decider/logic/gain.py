@@ -21,7 +21,7 @@ _ENOUGH: Final = 2
 
 @dataclass(frozen=True)
 class Aim:
-    """What a plan is to save, in millionths of the unit that it was made for."""
+    """Return what a plan is to save, in millionths of the unit that it was made for."""
 
     saving: int
     deletes: tuple[int, ...]
@@ -50,12 +50,12 @@ def aim_of(plan: Plan, offers: Sequence[Offer]) -> Aim | None:
 
 
 def _watts(offers: Sequence[Offer]) -> dict[str, int]:
-    """Microwatts by machine type; of offers of a type that differ, the first counts."""
+    """Return microwatts by machine type; of offers of a type that differ, the first counts."""
     return {offer.machine_type: micro_watts(offer) for offer in reversed(offers)}
 
 
 def brought(aim: Aim, end: ExecutionCompleted) -> bool:
-    """Whether half of the saving came at least; never for a plan that was not to save."""
+    """Return whether half of the saving came at least; never for a plan that was not to save."""
     deleted, booted = (int(end.figures.get(name, 0)) for name in ("deleted", "booted"))
     least = sum(aim.deletes[:deleted]) - sum(aim.boots[:booted])
     return aim.saving > 0 and least * _ENOUGH >= aim.saving

@@ -64,18 +64,18 @@ class Memory:
     ended: datetime | None = None
     """When the last execution ended."""
     vain: int = 0
-    """How many executions in a row, up to the last, did not bring what they were for."""
+    """How many executions in a row, up to the last, were without effect."""
     aim: Aim | None = None
-    """What the plan that is being carried out is to save; None where its proposal is not in the log."""
+    """What the plan that is executed is to save; None where its proposal is not in the log."""
     proposals: Mapping[str, Proposal] = field(default_factory=lambda: MappingProxyType({}))
-    """Proposals neither accepted nor refused, oldest first."""
+    """Proposals neither accepted nor rejected, oldest first."""
     held: frozenset[str] = frozenset()
     settled: tuple[str, ...] = ()
-    """The last proposals accepted or refused: approving one of them again means nothing."""
+    """The last proposals accepted or rejected: to approve one of them again has no effect."""
 
 
 def remember(memory: Memory, event: Event) -> Memory:
-    """Fold one log event; events that mean nothing here leave the memory as it is."""
+    """Fold one log event; others leave the memory as it is."""
     match event.body:
         case Plan() as plan:
             memory = _proposed(memory, Proposal(id=event.id, plan=plan, time=event.time))
@@ -102,7 +102,7 @@ def remember(memory: Memory, event: Event) -> Memory:
 
 
 def _in_vain(end: ExecutionCompleted | ExecutionAborted, aim: Aim | None) -> bool:
-    """Whether the next plan would probably meet the same obstacle, a quota say: no state tells of it.
+    """Return whether the next plan would probably meet the same obstacle, such as a quota: no state shows it.
 
     What brought its saving was not in vain, though one workload of many was left: its owner scaled it meanwhile, say.
     """

@@ -1,4 +1,4 @@
-"""The rules that decide on a plan, in order: the first that objects is the answer.
+"""Rules that decide on a plan, in order: the first rejection is the answer.
 
 The source is algorithm 7 of the thesis (saving, drift); the rest guards what the thesis leaves open. An autoscale plan
 brings room for pods that wait: it need not save, pay back, keep windows or rest, but it must still be feasible.
@@ -17,12 +17,12 @@ from kinema_core.events import Figures, FrozenMap
 from kinema_core.model.catalog import PriceError
 from kinema_core.model.checker.check import check_drifted
 from kinema_core.model.mobility import MobilityOptions
-from kinema_decider.logic.case import Case
+from kinema_decider.logic.decision_input import DecisionInput
 
 
 @dataclass(frozen=True)
-class Objection:
-    """Why a plan is not carried out now, the figures behind it, and what would change the answer."""
+class Rejection:
+    """Why a plan is not executed now, the figures behind it, and what would change the answer."""
 
     rule: str
     reason: str
@@ -35,34 +35,34 @@ _REMEDY: Final = {
     "W": "watts in the catalog for these machine types",
 }
 
-Rule: TypeAlias = Callable[[Case], Objection | None]
+Rule: TypeAlias = Callable[[DecisionInput], Rejection | None]
 
 MICRO: Final = 1_000_000
 
 
 def share(value: float) -> Fraction:
-    """A share as it was written: 0.1 is exactly one tenth."""
+    """Return a fraction as it was written: 0.1 is exactly one tenth."""
     return Fraction(str(value))
 
 
 def whole(micro: int | Fraction) -> float:
-    """Millionths of USD, W or Wh as such with six decimals, for people."""
+    """Return millionths of USD, W or Wh in that unit, to six decimals, for people."""
     return round(float(micro) / MICRO, 6)
 
 
-def _object(rule: str, reason: str, would_change: str, **figures: float | str) -> Objection:
-    return Objection(rule=rule, reason=reason, would_change=would_change, figures=FrozenMap(figures))
+def _reject(rule: str, reason: str, would_change: str, **figures: float | str) -> Rejection:
+    return Rejection(rule=rule, reason=reason, would_change=would_change, figures=FrozenMap(figures))
 
 
-def nothing_to_do(case: Case) -> Objection | None:
-    """The plan is a solution and changes something."""
+def nothing_to_do(case: DecisionInput) -> Rejection | None:
+    """Reject a plan that is no solution or changes nothing."""
     plan = case.plan
     boots = sum(1 for node in plan.nodes if node.action == "boot")
     deletes = sum(1 for node in plan.nodes if node.action == "delete")
     changes = boots + deletes + plan.moves + plan.restarts
     if plan.status in {"optimal", "feasible"} and changes:
         return None
-    return _object(
+    return _reject(
         "nothing-to-do",
         f"the plan is {plan.status} and changes {changes} things",
         "a state for which a cheaper cluster can be found",
@@ -74,27 +74,27 @@ def nothing_to_do(case: Case) -> Objection | None:
     )
 
 
-def paused(case: Case) -> Objection | None:
-    """The operator has not stopped everything."""
+def paused(case: DecisionInput) -> Rejection | None:
+    """Reject every plan while the operator pauses executions."""
     pause = case.memory.paused
     if pause is None:
         return None
     why = f": {pause.reason}" if pause.reason else ""
-    return _object("paused", f"paused by {pause.by}{why}", "kinema resume", by=pause.by)
+    return _reject("paused", f"paused by {pause.by}{why}", "kinema resume", by=pause.by)
 
 
-def executing(case: Case) -> Objection | None:
-    """Only one plan at a time is carried out."""
+def executing(case: DecisionInput) -> Rejection | None:
+    """Reject a plan while another one is executed."""
     other = case.memory.executing
     if other is None or other == case.id:
         return None
-    return _object("executing", f"plan {other} is being carried out", "its end, or kinema abort", executing=other)
+    return _reject("executing", f"plan {other} is being executed", "its end, or kinema abort", executing=other)
 
 
-def cooldown(case: Case) -> Objection | None:
-    """The cluster rests after each execution, so that its effect shows before the next one.
+def cooldown(case: DecisionInput) -> Rejection | None:
+    """Reject a plan too soon after an execution, so that the effect of that shows first.
 
-    Longer and longer after executions in vain: they cost machines and restarts for nothing. Which are, memory says.
+    The rest doubles with each execution without effect in a row (`Memory.vain`): those cost machines and restarts.
     """
     ended, vain = case.memory.ended, case.memory.vain
     shortest = case.limits.cooldown_seconds
@@ -104,57 +104,57 @@ def cooldown(case: Case) -> Objection | None:
     passed = (case.now - ended).total_seconds()
     if passed >= rest:
         return None
-    return _object(
+    return _reject(
         "cooldown",
-        f"the last execution ended {passed:.0f} s ago" + (f", {vain} in a row were in vain" if vain > 1 else ""),
+        f"the last execution ended {passed:.0f} s ago" + (f", {vain} in a row were without effect" if vain > 1 else ""),
         f"{rest - passed:.0f} s more rest, or a smaller cooldown_seconds",
         passed_seconds=round(passed, 3),
         cooldown_seconds=rest,
     )
 
 
-def age(case: Case) -> Objection | None:
-    """A plan is not carried out on old knowledge; an operator may take longer to approve."""
+def age(case: DecisionInput) -> Rejection | None:
+    """Reject a plan that was made on old knowledge; an operator may take longer to approve one."""
     limit = case.limits.approval_seconds if case.approved else case.limits.max_plan_age_seconds
     passed = case.seconds_since_proposal
     if passed <= limit:
         return None
     name = "approval_seconds" if case.approved else "max_plan_age_seconds"
-    return _object(
+    return _reject(
         "age",
         f"the plan is {passed:.0f} s old",
-        f"a plan made anew, or a larger {name}",
+        f"a new plan, or a larger {name}",
         age_seconds=round(passed, 3),
         limit_seconds=limit,
     )
 
 
-def priced(case: Case) -> Objection | None:
-    """What the rules below compare is known: a price for every live node, every node to boot still on sale."""
+def priced(case: DecisionInput) -> Rejection | None:
+    """Reject a plan that cannot be compared: a live node has no price, or a node to boot is not on sale any more."""
     if case.memory.offers is None:
-        return _object("priced", "no catalog was published yet", "the provider's catalog")
+        return _reject("priced", "no catalog was published yet", "the provider's catalog")
     try:
         live = len(case.prices)
     except PriceError as error:
-        return _object("priced", str(error), _REMEDY[case.unit])
+        return _reject("priced", str(error), _REMEDY[case.unit])
     wanted = {node.offer for node in (*case.plan.nodes, *case.plan.temporary) if node.action == "boot"}
     missing = sorted(wanted - case.offer_prices.keys())
     if not missing:
         return None
-    return _object(
+    return _reject(
         "priced",
         f"not on sale any more: {', '.join(missing)}",
-        "a plan made anew with the present catalog",
+        "a new plan with the present catalog",
         live_nodes=live,
         missing_offers=len(missing),
     )
 
 
-def drift(case: Case) -> Objection | None:
-    """The cluster is still nearly the one that was planned on.
+def drift(case: DecisionInput) -> Rejection | None:
+    """Reject a plan when the cluster is too different from the one that it was made for.
 
-    Pods that come while others wait for an autoscale plan are no drift for it: what it relied on and is gone counts. So
-    does each node that came: it may hold those who wait, and the plan would buy their room a second time.
+    New pods are no drift for an autoscale plan: what it relied on and is gone counts. So does each new node: it may hold
+    the waiting pods, and the plan would buy their room a second time.
     """
     found = case.adapted.drift
     changed = found.changed if case.saves else found.lost + found.nodes_appeared
@@ -162,7 +162,7 @@ def drift(case: Case) -> Objection | None:
     bought_twice = not case.saves and found.nodes_appeared > 0
     if not bought_twice and (drifted < share(case.limits.max_drift_fraction) or changed == 0):
         return None
-    return _object(
+    return _reject(
         "drift",
         f"{changed} pods and nodes came or went since the plan's state of {found.base}",
         "a plan made on the present state",
@@ -176,8 +176,8 @@ def drift(case: Case) -> Objection | None:
     )
 
 
-def saving(case: Case) -> Objection | None:
-    """The new cost is at most (1 − min_savings_fraction) × the cost of now (thesis, algorithm 7).
+def saving(case: DecisionInput) -> Rejection | None:
+    """Reject a plan that costs more than (1 − min_savings_fraction) × the present cost (thesis, algorithm 7).
 
     A plan that only changes requests must not cost more: later plans save what it frees.
     """
@@ -190,7 +190,7 @@ def saving(case: Case) -> Objection | None:
     unit, per = case.unit, case.figure
     dearer = case.cost_new > case.cost_now
     verdict = "would cost more" if dearer else "saves too little"
-    return _object(
+    return _reject(
         "saving",
         f"{whole(case.cost_new):.6f} {unit} after the plan against {whole(case.cost_now):.6f} now {verdict}",
         f"a plan of at most {whole(most):.6f} {unit}" + ("" if dearer else ", or a smaller min_savings_fraction"),
@@ -199,11 +199,11 @@ def saving(case: Case) -> Objection | None:
     )
 
 
-def feasible(case: Case) -> Objection | None:
-    """The plan, carried over to the state of now, breaks no rule there."""
+def feasible(case: DecisionInput) -> Rejection | None:
+    """Reject a plan that breaks a rule on the present state."""
     adapted = case.adapted
     if adapted.stranded:
-        return _object(
+        return _reject(
             "feasible",
             f"new pods on nodes to be deleted have no place: {', '.join(adapted.stranded[:5])}",
             "a plan made on the present state",
@@ -214,7 +214,7 @@ def feasible(case: Case) -> Objection | None:
     if not violations:
         return None
     shown = "; ".join(f"{item.code} {item.subject}: {item.detail}" for item in violations[:3])
-    return _object(
+    return _reject(
         "feasible",
         f"on the present state the plan breaks rules: {shown}",
         "a plan made on the present state",
@@ -223,11 +223,11 @@ def feasible(case: Case) -> Objection | None:
     )
 
 
-def payback(case: Case) -> Objection | None:
-    """What the change costs comes back while the plan is expected to last.
+def payback(case: DecisionInput) -> Rejection | None:
+    """Reject a plan whose change costs more than it saves while it is expected to last.
 
-    Nodes side by side, temporary nodes, restarts. A plan that only changes requests earns the price of the room that it
-    frees.
+    The change costs nodes side by side, temporary nodes and restarts. A plan that only changes requests earns the price
+    of the room that it frees.
     """
     if not case.saves:
         return None
@@ -241,7 +241,7 @@ def payback(case: Case) -> Objection | None:
     if saved >= price:
         return None
     unit, per = ("Wh", "watt_hours") if case.energy else ("USD", "usd")
-    return _object(
+    return _reject(
         "payback",
         f"the change costs {whole(price):.6f} {unit} and saves {whole(saved):.6f} {unit} before the next one",
         "a larger saving, fewer moves, or a longer expected_plan_lifetime_seconds",
@@ -256,26 +256,27 @@ def payback(case: Case) -> Objection | None:
     )
 
 
-def window(case: Case) -> Objection | None:
-    """Changes that can wait keep to the operator's windows."""
+def window(case: DecisionInput) -> Rejection | None:
+    """Reject a plan that can wait outside of the operator's windows."""
     windows = case.limits.windows
     if not case.saves or not windows or any(item.contains(case.now) for item in windows):
         return None
-    return _object(
+    return _reject(
         "window",
         f"{case.now:%a %H:%M} UTC is in none of the {len(windows)} windows",
-        "the opening of a window: " + ", ".join(f"{item.start:%H:%M}-{item.end:%H:%M}" for item in windows),
+        "the opening of a window: "
+        + ", ".join(f"{item.start:%H:%M}-{item.end:%H:%M} {item.time_zone}" for item in windows),
         windows=len(windows),
     )
 
 
-def budget(case: Case) -> Objection | None:
-    """One plan touches at most a share of the pods."""
+def budget(case: DecisionInput) -> Rejection | None:
+    """Reject a plan that moves or restarts more than a fraction of the pods."""
     pods = len(case.plan.placements)
     touched = case.plan.moves + case.plan.restarts
     if not case.saves or touched <= share(case.limits.max_moves_fraction) * pods:
         return None
-    return _object(
+    return _reject(
         "budget",
         f"the plan moves or restarts {touched} of {pods} pods",
         f"fewer moves (at most {case.limits.max_moves_fraction:.0%}), or a larger max_moves_fraction",
@@ -285,11 +286,11 @@ def budget(case: Case) -> Objection | None:
     )
 
 
-def approval(case: Case) -> Objection | None:
-    """Where an operator wants to see every change, it waits for approval."""
+def approval(case: DecisionInput) -> Rejection | None:
+    """Hold a plan for approval where an operator wants to see every change."""
     if case.approved or case.limits.approval == "auto" or not case.saves:
         return None
-    return _object(
+    return _reject(
         "approval",
         "every change waits for an operator",
         f"kinema approve {case.id}",
@@ -316,10 +317,6 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def first_objection(case: Case) -> Objection | None:
-    """The first rule that objects; None when the plan shall be carried out."""
-    for rule in RULES:
-        objection = rule(case)
-        if objection is not None:
-            return objection
-    return None
+def first_rejection(case: DecisionInput) -> Rejection | None:
+    """Return the first rejection; None when the plan is to be executed."""
+    return next((rejection for rule in RULES if (rejection := rule(case)) is not None), None)

@@ -1,4 +1,4 @@
-"""A plan before the rules, with all that they may look at, in the unit that the plan was made for."""
+"""What the rules may look at: a plan and its surroundings, in the unit that the plan was made for."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kinema_decider.logic.memory import Memory
 
 
 @dataclass(frozen=True)
-class Case:
-    """A plan before the rules, with all that they may look at."""
+class DecisionInput:
+    """A plan with all that the rules may look at."""
 
     id: str
     plan: Plan
@@ -32,33 +32,33 @@ class Case:
 
     @property
     def saves(self) -> bool:
-        """Whether the plan's point is to save (and not room for pods that wait)."""
+        """Return whether the plan is to save, not to make room for pending pods."""
         return self.plan.mode == "reschedule"
 
     @property
     def only_resizes(self) -> bool:
-        """Whether the plan changes requests of pods where they are, and nothing else."""
+        """Return whether the plan changes requests of pods where they are, and nothing else."""
         plan = self.plan
         return bool(plan.resizes) and not plan.moves and all(node.action == "keep" for node in plan.nodes)
 
     @property
     def energy(self) -> bool:
-        """Whether the plan was made to save energy: then all that is compared below is in microwatts."""
+        """Return whether the plan was made to save energy: then all that is compared below is in microwatts."""
         return self.plan.cost.unit == "W"
 
     @property
     def unit(self) -> str:
-        """In which people are told."""
+        """Return the unit of costs, for people."""
         return "W" if self.energy else "USD/h"
 
     @property
     def figure(self) -> str:
-        """How figures in that unit are named."""
+        """Return the ending of names of figures in that unit."""
         return "watts" if self.energy else "usd_per_hour"
 
     @cached_property
     def prices(self) -> dict[str, int]:
-        """Micro-USD per hour, or microwatts, of every live node; raises PriceError."""
+        """Return micro-USD per hour, or microwatts, of every live node; raise PriceError where one is not known."""
         if self.energy:
             watts = watts_by_type(self.cluster, self.memory.offers or ())
             return {node.name: watts[machine_of(node)[0]] for node in self.cluster.nodes}
@@ -66,34 +66,34 @@ class Case:
 
     @cached_property
     def offer_prices(self) -> dict[str, int]:
-        """The same of every offer on sale."""
+        """Return the same of every offer on sale."""
         offers = self.memory.offers or ()
         return {one.name: micro_watts(one) if self.energy else one.micro_usd_per_hour for one in offers}
 
     @cached_property
     def adapted(self) -> Adapted:
-        """The plan carried over to the state of now."""
+        """Return the plan adapted to the present state."""
         return adapt(self.plan, self.cluster, self.prices, self.offer_prices)
 
     @cached_property
     def booted(self) -> int:
-        """Price of what the plan boots, as in `prices`."""
+        """Return the price of what the plan boots, as in `prices`."""
         return sum(self.offer_prices[node.offer] for node in self.plan.nodes if node.action == "boot")
 
     @cached_property
     def rented(self) -> int:
-        """Price of the nodes that the plan needs on the way only."""
+        """Return the price of the nodes that the plan needs on the way only."""
         return sum(self.offer_prices[node.offer] for node in self.plan.temporary)
 
     @cached_property
     def stops(self) -> int:
-        """How often pods move only to move on."""
+        """Return how many moves of pods go to an intermediate stop."""
         moved = [step.pod for step in self.plan.steps if step.action == "move"]
         return len(moved) - len(set(moved))
 
     @cached_property
     def restart_risk(self) -> Fraction:
-        """What the restarts of the plan count, in ordinary ones; a stop on the way is an ordinary one."""
+        """Return what the restarts of the plan count, in ordinary ones; an intermediate stop is an ordinary one."""
         pods = self.cluster.pods_by_uid
         restarted = [one.uid for one in self.plan.placements if one.source is not None and one.strategy != "stay"]
         gone = sum(uid not in pods for uid in restarted)
@@ -102,19 +102,19 @@ class Case:
 
     @cached_property
     def cost_now(self) -> int:
-        """Price of the cluster as it is."""
+        """Return the price of the cluster as it is."""
         return sum(self.prices.values())
 
     @cached_property
     def cost_new(self) -> int:
-        """Price of the cluster once the plan is carried out."""
+        """Return the price of the cluster after the plan."""
         deleted = {node.name for node in self.adapted.plan.nodes if node.action == "delete"}
         kept = sum(price for name, price in self.prices.items() if name not in deleted)
         return kept + self.booted
 
     @cached_property
     def freed(self) -> Fraction:
-        """What the room costs per hour that falling requests leave: CPU and memory are half of a node's price each."""
+        """Return the hourly price of the room that falling requests leave: CPU and memory are half of a node each."""
         share = Fraction(0)
         for name in ("cpu", "memory"):
             whole = sum(node.allocatable.get(name, 0) for node in self.cluster.nodes)
@@ -123,7 +123,7 @@ class Case:
         return share * self.cost_now
 
     def _fallen(self, name: str) -> int:
-        """By how much the requests of all resized pods fall together."""
+        """Return by how much the requests of all resized pods fall together."""
         pods = self.cluster.pods_by_workload
         return sum(
             (one.requests_before.get(name, 0) - one.requests_after.get(name, 0)) * len(pods.get(one.workload, ()))
@@ -132,5 +132,5 @@ class Case:
 
     @cached_property
     def seconds_since_proposal(self) -> float:
-        """Age of the proposal."""
+        """Return the age of the proposal."""
         return (self.now - self.proposed).total_seconds()
