@@ -153,8 +153,8 @@ def priced(case: DecisionInput) -> Rejection | None:
 def drift(case: DecisionInput) -> Rejection | None:
     """Reject a plan when the cluster is too different from the one that it was made for.
 
-    New pods are no drift for an autoscale plan: what it relied on and is gone counts. So does each new node: it may hold
-    the waiting pods, and the plan would buy their room a second time.
+    New pods are no drift for an autoscale plan: what it relied on and is gone counts. So does each new node: it may
+    hold the waiting pods, and the plan would buy their room a second time.
     """
     found = case.adapted.drift
     changed = found.changed if case.saves else found.lost + found.nodes_appeared
