@@ -20,8 +20,9 @@ from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
 from kinema_optimizer.exact.model import ExactInstance, ExactSolution, as_it_is
 from kinema_optimizer.exact.solve import ExactResult, solve_exact
 from kinema_optimizer.exact.verify import flaws
-from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.problem.compile import sites_of
+from kinema_optimizer.problem.progress import Progress, incumbent_report
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
@@ -221,6 +222,22 @@ def test_a_solution_is_judged_in_integers(spoil: str) -> None:
         "overfull": replace(same, stay=({0: 1},), arrive=({0: 1},)),
     }
     assert flaws(problem, spoiled[spoil])
+
+
+def test_the_exact_model_reports_the_plans_that_it_finds() -> None:
+    """What can be salvaged when the solver dies after its last report is the plan that it would have given."""
+    told: list[Progress] = []
+    there = [small(name) for name in ("n1", "n2", "n3")]
+    web = deployed("web", ["n1", "n2"], cpu=900, rules=apart("web", HOSTNAME))
+    state, on_sale, settings = cluster(there, web, deployed("api", ["n3"], cpu=500)), SMALL, PlanningSettings()
+    made = plan_for(state, on_sale, now=NOW, settings=settings, stop=WorkStop(20_000), progress=told.append)
+    assert all(news.phase.startswith("exact") for news in told)
+    incumbent = incumbent_report(len(told), [news for news in told if news.answer is not None][-1])
+    assert incumbent is not None
+    assert made.solve is not None
+    saved = plan_from(state, on_sale, now=NOW, settings=settings, incumbent=incumbent, solve=made.solve)
+    assert saved.cost.after == made.cost.after < made.cost.before
+    assert saved.placements == made.placements
 
 
 def apart_everywhere(nodes: int) -> Cluster:

@@ -12,8 +12,9 @@ those the cheapest plan, of those the one with fewest restarts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from kinema_core.events import Stop
@@ -33,6 +34,8 @@ from kinema_optimizer.exact.model import (
     worth,
 )
 from kinema_optimizer.exact.verify import flaws
+from kinema_optimizer.problem.progress import Progress, Report, report_nothing
+from kinema_optimizer.problem.solution import NamedSolution
 from kinema_optimizer.solvers.mip import Outcome, solve
 from kinema_optimizer.solvers.stopping import StopRule
 
@@ -46,17 +49,9 @@ Measure: TypeAlias = Callable[[ExactInstance, ExactSolution], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class ExactResult:
+class ExactResult(NamedSolution):
     """Where every pod goes, and what is proven about it."""
 
-    assignment: Mapping[str, str | None]
-    """Pod key → live node's or new node's name; None: left without a place. Pods that may not move are not in it."""
-    boots: Mapping[str, tuple[str, ...]]
-    """New node's name → the offers that are alike, any of which will do."""
-    deleted: tuple[str, ...]
-    """Live nodes that go."""
-    updates: frozenset[str]
-    """Workloads that are moved by a rolling update: their every pod is replaced, also where it is."""
     cost: int
     """Micro-USD per hour of all nodes kept and booted."""
     least: int
@@ -79,14 +74,15 @@ def solve_exact(
     most_moves: int | None = None,
     hurried: bool = False,
     vain: list[Stop] | None = None,
+    report: Report = report_nothing,
 ) -> ExactResult | None:
     """Least unplaced by priority, then least cost, then fewest moves; see the module.
 
     `least_moves=False` leaves the last phase out; above `most_moves` no pod moves unless it must; `hurried` looks for
     nothing more where the least cost is not proven. None: pods that must be replaced cannot all be, or nothing was
-    found in time; `vain` is then told where that ended, as a replay has to end there too.
+    found in time; `vain` then gets where that ended, as a replay has to end there too.
     """
-    run = _Run(problem, stop)
+    run = _Run(problem, stop, report)
     run.least_cost(hurried=hurried)
     if run.best is None:
         if vain is not None:
@@ -110,7 +106,15 @@ class Below:
     stops: tuple[Stop, ...]
 
 
-def solve_below(problem: ExactInstance, stop: StopRule, *, cost: int, bound: int, least_moves: bool) -> Below:
+def solve_below(
+    problem: ExactInstance,
+    stop: StopRule,
+    *,
+    cost: int,
+    bound: int,
+    least_moves: bool,
+    report: Report = report_nothing,
+) -> Below:
     """The least cost below one that is known, everybody placed, and then as `solve_exact`.
 
     What is known of both ends helps: machines that are too dear are not in the model, nor as many of the others.
@@ -121,10 +125,11 @@ def solve_below(problem: ExactInstance, stop: StopRule, *, cost: int, bound: int
         cost: micro-USD per hour of a plan that leaves nobody out.
         bound: micro-USD per hour that no such plan costs less than.
         least_moves: as for `solve_exact`.
+        report: as for `solve_exact`.
     """
     if max(bound, problem.fixed_price) >= cost:
         return Below(None, cost, ())
-    run = _Run(problem, stop)
+    run = _Run(problem, stop, report)
     outcome = run.below(cost, bound)
     if outcome.values is None:
         nothing = outcome.stop.reason == "infeasible"
@@ -169,7 +174,7 @@ def _limited(run: _Run, most_moves: int) -> _Run:
     if moves(run.problem, run.found) <= most_moves:
         run.most_moves = most_moves
         return run
-    again = _Run(run.problem, run.stop, most_moves)
+    again = _Run(run.problem, run.stop, run.report, most_moves)
     again.stops = run.stops
     again.least_cost()
     return again if again.best is not None else run
@@ -178,9 +183,10 @@ def _limited(run: _Run, most_moves: int) -> _Run:
 class _Run:
     """The phases of one solve and what they know so far."""
 
-    def __init__(self, problem: ExactInstance, stop: StopRule, most_moves: int | None = None) -> None:
+    def __init__(self, problem: ExactInstance, stop: StopRule, report: Report, most_moves: int | None = None) -> None:
         self.problem = problem
         self.stop = stop
+        self.report = report
         self.most_moves = most_moves
         """Pods that solutions move at most."""
         self.best = as_it_is(problem)
@@ -295,7 +301,22 @@ class _Run:
             better = self.best is None or measure(self.problem, found) < measure(self.problem, self.best)
             if better and self._allowed(found) and not flaws(self.problem, found):
                 self.best = found
+                self._report(phase, found)
         return outcome
+
+    def _report(self, phase: str, found: ExactSolution) -> None:
+        problem, paid = self.problem, cost(self.problem, found)
+        self.report(
+            Progress(
+                phase=phase,
+                cost=paid,
+                bound=min(self.lower_bound, paid),
+                moves=moves(problem, found),
+                answer=partial(_by_name, problem, found),
+                stops=tuple(self.stops),
+                unplaced=sum(found.lost) + len(problem.homeless),
+            )
+        )
 
     def _allowed(self, found: ExactSolution) -> bool:
         return self.most_moves is None or moves(self.problem, found) <= self.most_moves
@@ -334,24 +355,37 @@ def _result(run: _Run, known: _Known, *, settled: bool) -> ExactResult:
     problem, best = run.problem, run.found
     # What few moves leave out may cost less than what no plan costs less than that leaves out no more.
     same = lost_by_priority(problem, best) == lost_by_priority(problem, known.best)
-    live = [place.name for place in problem.places]
-    new = new_names(live, len(best.boots))
-    names: list[str] = [*live, *new]
-    placed = assignment(problem, best)
+    named = _by_name(problem, best)
     return ExactResult(
-        assignment={
-            **{pod: None if site is None else names[site] for pod, site in placed.items()},
-            **dict.fromkeys(problem.homeless),
-        },
-        boots={name: problem.machines[m].offers for name, m in zip(new, best.boots, strict=True)},
-        deleted=tuple(name for name, keep in zip(live, best.keep, strict=True) if not keep),
-        updates=updates(problem, best),
+        assignment=named.assignment,
+        boots=named.boots,
+        deleted=named.deleted,
+        updates=named.updates,
+        alike=named.alike,
         cost=cost(problem, best),
         least=known.least,
         lower_bound=known.lower_bound if same else problem.fixed_price,
         proven=known.proven and same,
         settled=settled and same,
         stops=tuple(run.stops),
+    )
+
+
+def _by_name(problem: ExactInstance, solution: ExactSolution) -> NamedSolution:
+    """Return the solution with a name for every pod's node."""
+    live = [place.name for place in problem.places]
+    new = new_names(live, len(solution.boots))
+    names: list[str] = [*live, *new]
+    placed = assignment(problem, solution)
+    return NamedSolution(
+        assignment={
+            **{pod: None if site is None else names[site] for pod, site in placed.items()},
+            **dict.fromkeys(problem.homeless),
+        },
+        boots={name: problem.machines[m].offers for name, m in zip(new, solution.boots, strict=True)},
+        deleted=tuple(name for name, keep in zip(live, solution.keep, strict=True) if not keep),
+        updates=updates(problem, solution),
+        alike=tuple(kind.pods for kind in problem.kinds),
     )
 
 

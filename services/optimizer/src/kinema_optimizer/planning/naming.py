@@ -7,6 +7,7 @@ node in turn, so that the replicas of a workload are spread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -19,6 +20,8 @@ from kinema_optimizer.aggregated.problem import DenseSolution, rolled_out
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.instance import Solution
 from kinema_optimizer.problem.pods import Mover
+from kinema_optimizer.problem.progress import Given
+from kinema_optimizer.problem.solution import NamedSolution
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,35 @@ def of_solution(compiled: Compiled, solution: DenseSolution) -> Outcome:
     targets |= _late_seats(compiled, solution, lost)
     gone = tuple(mover for _, mover in lost if mover.pod.key not in targets)
     return Outcome(solution.keep, boots, targets, gone, updates)
+
+
+def outcome_of(compiled: Compiled, given: Given) -> Outcome:
+    """Return the outcome of what any solver found."""
+    if isinstance(given, NamedSolution):
+        return of_names(compiled, given)
+    return of_packing(compiled, given) if isinstance(given, Solution) else of_solution(compiled, given)
+
+
+def of_names(compiled: Compiled, found: NamedSolution) -> Outcome:
+    """Return the outcome of a solution by name; pods that are alike take their seats node by node in turn."""
+    cluster = compiled.question.cluster
+    names = dict(zip(found.boots, new_names(cluster), strict=False))
+    offers = {offer.name: offer for offer in compiled.question.offers}
+    now = {pod.key: pod.node for pod in cluster.pods}
+    targets: dict[str, str] = {}
+    for alike in found.alike:
+        moving = [key for key in alike if found.assignment[key] not in {None, now[key]}]
+        seats = Counter(names.get(node, node) for key in moving if (node := found.assignment[key]) is not None)
+        targets |= dict(zip(moving, in_turn(seats), strict=True))
+    movers = {mover.pod.key: mover for one in compiled.draft.members for mover in one}
+    deleted = set(found.deleted)
+    return Outcome(
+        keep=tuple(node.name not in deleted for node in cluster.nodes),
+        boots=tuple(tuple(offers[name] for name in alike) for alike in found.boots.values()),
+        targets=targets,
+        lost=tuple(movers[key] for key, node in sorted(found.assignment.items()) if node is None),
+        updates=found.updates,
+    )
 
 
 def of_packing(compiled: Compiled, packing: Solution) -> Outcome:

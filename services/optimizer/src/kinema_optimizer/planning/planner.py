@@ -18,7 +18,7 @@ from kinema_core.model.redundancy import redundancy_loss
 from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.exact.thesis_model import LiteralResult, solve_literal
-from kinema_optimizer.planning.naming import nothing, of_packing, of_solution
+from kinema_optimizer.planning.naming import nothing, outcome_of
 from kinema_optimizer.planning.ordering import ATTEMPTS, attempt, counting, exceeds, ordered, rank, unmoved
 from kinema_optimizer.planning.plan import concluded
 from kinema_optimizer.planning.portfolio import (
@@ -35,14 +35,13 @@ from kinema_optimizer.planning.rule_prices import rule_prices
 from kinema_optimizer.planning.unplaceable import with_waiting
 from kinema_optimizer.planning.watch import Watch
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.instance import Solution
+from kinema_optimizer.problem.progress import IncumbentReport, Report
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import without_placeholders_in
 from kinema_optimizer.request.objective import MICRO, Objective, lowers, objective_at, raised, rising, worth
 from kinema_optimizer.request.restate import Frame, framed
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.neighborhood import TaskPool
-from kinema_optimizer.search.progress import IncumbentReport, Report
 from kinema_optimizer.search.search import SearchOptions
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import BUILD, KERNELS, ORDER, WAVE, ClockStop, StopRule, WorkStop, within
@@ -115,8 +114,7 @@ def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are nam
     """
     asked = _Asked(cluster, offers, now, settings, mode)
     task = asked.task(forecasts)
-    given = incumbent.answer
-    outcome = of_packing(task.problem, given) if isinstance(given, Solution) else of_solution(task.problem, given)
+    outcome = outcome_of(task.problem, incumbent.answer)
     task, plan = _worthwhile(asked, forecasts, task, ordered(task.problem, outcome, WorkStop(0))[0])
     return task.concluded(msgspec.structs.replace(plan, solve=solve), lower_bound=incumbent.bound, proven=False)
 

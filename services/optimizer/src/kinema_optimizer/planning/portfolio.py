@@ -24,14 +24,14 @@ from kinema_optimizer.exact.build import exact_instance, relocation
 from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import Below, ExactResult, solve_below, solve_exact
-from kinema_optimizer.planning.naming import Outcome, in_turn, new_names, nothing, of_packing, of_solution
+from kinema_optimizer.planning.naming import Outcome, nothing, of_names, of_packing, of_solution
 from kinema_optimizer.planning.preferences import points_given_up, preferred
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import losses
+from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import NAMESPACE
 from kinema_optimizer.search import kernels
-from kinema_optimizer.search.progress import Progress, Report
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
 from kinema_optimizer.solvers.stopping import BEGIN, KERNELS, StopRule
 
@@ -102,7 +102,7 @@ def solved(problem: Compiled, wish: SearchOptions, stop: StopRule, report: Repor
     if stop.noted(BEGIN)(BEGIN):
         return unsearched(problem)
     vain: list[Stop] = []
-    exact = _exactly(problem, stop, vain)
+    exact = _exactly(problem, stop, vain, report)
     answers = [] if exact is None else [exact]
     # The aggregated model has room for old copies beside new ones, the exact one has not: its answer may have no order.
     ruled = exact is not None and exact.ruled and not problem.resizes
@@ -114,7 +114,7 @@ def solved(problem: Compiled, wish: SearchOptions, stop: StopRule, report: Repor
     if not any(_suffices(problem, one, wish) for one in answers):
         answers += _searched(problem, exact, answers, wish=wish, stop=stop, report=report)
     idle = any(not one.outcome.boots and _places_all(problem, one.outcome) for one in answers)
-    relocated = None if idle else _relocated(problem, stop)
+    relocated = None if idle else _relocated(problem, stop, report)
     answers += [] if relocated is None else [relocated]
     best = _best(answers, [_rank(problem, one.outcome, wish) for one in answers], wish)
     best = joint_bound(problem, best, answers)
@@ -176,20 +176,20 @@ def _searched(
     tiny = exact.exact[0]
     if not costs or bound >= min(costs) or len(tiny.homeless) < len(problem.homeless):
         return [found]
-    below = _below(problem, tiny, min(costs), bound=bound, stop=stop)
+    below = _below(problem, tiny, min(costs), bound=bound, stop=stop, report=report)
     if below.result is not None:
         return [found, replace(_named(problem, tiny, below.result), lower_bound=below.lower_bound)]
     proven = below.lower_bound >= min(costs)
     return [replace(found, lower_bound=below.lower_bound, proven=proven, stops=found.stops + below.stops)]
 
 
-def _relocated(problem: Compiled, stop: StopRule) -> Answer | None:
+def _relocated(problem: Compiled, stop: StopRule, report: Report) -> Answer | None:
     """In an autoscale iteration that may move running pods, the answer in which some do."""
     question = problem.question
     if question.mode != "autoscale" or not question.options.autoscale_moves:
         return None
     tiny = relocation(question, problem.sites)
-    found = None if tiny is None else solve_exact(tiny, stop, most_moves=question.max_moves)
+    found = None if tiny is None else solve_exact(tiny, stop, most_moves=question.max_moves, report=report)
     return None if tiny is None or found is None else _named(problem, tiny, found)
 
 
@@ -260,7 +260,7 @@ def is_dense(problem: Compiled) -> bool:
     return sites * len(problem.classes) <= _DENSE
 
 
-def _exactly(problem: Compiled, stop: StopRule, vain: list[Stop]) -> Answer | None:
+def _exactly(problem: Compiled, stop: StopRule, vain: list[Stop], report: Report) -> Answer | None:
     """The answer of the exact model, where it is small enough; `vain` as for `solve_exact`.
 
     It counts on old copies having left, and a rolling update has to find room for the new ones before. Where pods get
@@ -270,16 +270,27 @@ def _exactly(problem: Compiled, stop: StopRule, vain: list[Stop]) -> Answer | No
     if problem.updates:
         return None
     tiny = exact_instance(problem.question, problem.sites)
-    found = None if tiny is None else _exact(problem, tiny, stop, vain, hurried=problem.question.max_moves is None)
+    found = (
+        None
+        if tiny is None
+        else _exact(problem, tiny, stop, vain, hurried=problem.question.max_moves is None, report=report)
+    )
     return None if tiny is None or found is None else _named(problem, tiny, found)
 
 
 def _exact(
-    problem: Compiled, tiny: ExactInstance, stop: StopRule, vain: list[Stop], *, hurried: bool = False
+    problem: Compiled, tiny: ExactInstance, stop: StopRule, vain: list[Stop], *, hurried: bool, report: Report
 ) -> ExactResult | None:
     question = problem.question
-    reschedules = question.mode == "reschedule"
-    return solve_exact(tiny, stop, least_moves=reschedules, most_moves=question.max_moves, hurried=hurried, vain=vain)
+    return solve_exact(
+        tiny,
+        stop,
+        least_moves=question.mode == "reschedule",
+        most_moves=question.max_moves,
+        hurried=hurried,
+        vain=vain,
+        report=report,
+    )
 
 
 def least_cost(question: Question, stop: StopRule) -> int | None:
@@ -293,28 +304,9 @@ def least_cost(question: Question, stop: StopRule) -> int | None:
 
 
 def _named(problem: Compiled, tiny: ExactInstance, found: ExactResult) -> Answer:
-    """The exact result in our names of new nodes; pods that are alike take their seats node by node in turn."""
-    cluster = problem.question.cluster
-    names = dict(zip(found.boots, new_names(cluster), strict=False))
-    offers = {offer.name: offer for offer in problem.question.offers}
-    now = {pod.key: pod.node for pod in cluster.pods}
-    targets: dict[str, str] = {}
-    for kind in tiny.kinds:
-        moving = [key for key in kind.pods if found.assignment[key] not in {None, now[key]}]
-        seats = Counter(names.get(node, node) for key in moving if (node := found.assignment[key]) is not None)
-        targets |= dict(zip(moving, in_turn(seats), strict=True))
-    movers = {mover.pod.key: mover for one in problem.draft.members for mover in one}
-    lost = [movers[key] for key, node in sorted(found.assignment.items()) if node is None]
-    deleted = set(found.deleted)
-    outcome = Outcome(
-        keep=tuple(node.name not in deleted for node in cluster.nodes),
-        boots=tuple(tuple(offers[name] for name in alike) for alike in found.boots.values()),
-        targets=targets,
-        lost=tuple(lost),
-        updates=found.updates,
-    )
+    """Return the exact result as an answer."""
     return Answer(
-        outcome=outcome,
+        outcome=of_names(problem, found),
         lower_bound=found.lower_bound,
         proven=found.proven,
         method=found.method,
@@ -340,7 +332,7 @@ def without_moves_of(
     again, searched, stops = None, answer.searched, answer.stops
     if searched is None:
         vain: list[Stop] = []
-        again = _exact(problem, fewer, stop, vain, hurried=wish.max_moves is None)
+        again = _exact(problem, fewer, stop, vain, hurried=wish.max_moves is None, report=report)
         stops += tuple(vain) if again is None else again.stops
         if again is None or not (again.proven or wish.max_moves is not None):
             with stop.part(SEARCHED):
@@ -348,7 +340,8 @@ def without_moves_of(
             stops += other.stops
             searched = other if again is None or _places_all(problem, other.outcome) else None
     if searched is not None:
-        below = _below(problem, fewer, node_cost(problem, searched.outcome), bound=answer.lower_bound, stop=stop)
+        paid = node_cost(problem, searched.outcome)
+        below = _below(problem, fewer, paid, bound=answer.lower_bound, stop=stop, report=report)
         again, stops = below.result, stops + below.stops
     if again is None:
         assert searched is not None
@@ -363,17 +356,20 @@ def without_moves_of(
     )
 
 
-def _below(problem: Compiled, tiny: ExactInstance, cost: int, *, bound: int, stop: StopRule) -> Below:
-    """What the exact model finds for less than the cost of a plan that is known."""
-    return solve_below(tiny, stop, cost=cost, bound=bound, least_moves=problem.question.mode == "reschedule")
+def _below(problem: Compiled, tiny: ExactInstance, cost: int, *, bound: int, stop: StopRule, report: Report) -> Below:
+    """Return what the exact model finds for less than the cost of a plan that is known."""
+    reschedules = problem.question.mode == "reschedule"
+    return solve_below(tiny, stop, cost=cost, bound=bound, least_moves=reschedules, report=report)
 
 
 def _aggregated(problem: Compiled, given: tuple[DenseSolution, ...], stop: StopRule, report: Report) -> Answer:
     dense = problem.problem
-    report(Progress("start", cost(dense, given[0]), 0, moves(dense, given[0]), lambda: given[0]))
+    lost = sum(given[0].unplaced)
+    report(Progress("start", cost(dense, given[0]), 0, moves(dense, given[0]), lambda: given[0], unplaced=lost))
     reschedules = problem.question.mode == "reschedule"
     found = solve_aggregated(dense, problem.unbound, given, stop, least_moves=reschedules)
     best = found.solution
-    report(Progress("end", cost(dense, best), found.lower_bound, moves(dense, best), lambda: best, found.stops))
+    paid, lost = cost(dense, best), sum(best.unplaced)
+    report(Progress("end", paid, found.lower_bound, moves(dense, best), lambda: best, found.stops, lost))
     outcome = preferred(problem, of_solution(problem, best))
     return Answer(outcome, found.lower_bound, found.proven, found.method, found.stops)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kinema_core.events import Solve
 from kinema_optimizer.planning.portfolio import Answer
-from kinema_optimizer.search.progress import Progress, Report
+from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.solvers.stopping import StopRule
 
 
@@ -22,10 +22,19 @@ class Watch:
         self._began = time.perf_counter()
 
     def reporting(self, progress: Report | None, stop: StopRule) -> Report:
-        """Note when the first plan is there, and pass everything on, with what the stop rule has noted by then."""
+        """Note when the first plan is there, and pass figures on, with what the stop rule has noted by then.
+
+        An incumbent is passed on only if it is no worse than those before.
+        """
+        best: tuple[int, int] | None = None
 
         def report(news: Progress) -> None:
+            nonlocal best
             self._feasible = self._feasible or time.perf_counter() - self._began
+            found = (news.unplaced, news.cost)
+            if best is not None and found > best:
+                news = replace(news, answer=None)
+            best = found if best is None else min(best, found)
             if progress is not None:
                 progress(replace(news, stops=(*stop.notes, *news.stops)))
 

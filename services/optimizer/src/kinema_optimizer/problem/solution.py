@@ -43,6 +43,22 @@ class Incumbent:
         return Incumbent(self.keep.copy(), dict(self.changes), list(self.boots), self.unplaced)
 
 
+@dataclass(frozen=True)
+class NamedSolution:
+    """A solution by the names of pods and nodes."""
+
+    assignment: Mapping[str, str | None]
+    """Pod key → live node's or new node's name; None: left without a place. Pods that may not move are not in it."""
+    boots: Mapping[str, tuple[str, ...]]
+    """New node's name → the offers that are alike, any of which will do."""
+    deleted: tuple[str, ...]
+    """Live nodes that go."""
+    updates: frozenset[str]
+    """Workloads that are moved by a rolling update: their every pod is replaced, also where it is."""
+    alike: tuple[tuple[str, ...], ...]
+    """Pods of the assignment that may change places."""
+
+
 def cost_of(problem: Instance, state: Incumbent) -> int:
     """Price of the nodes kept and booted, micro-USD per hour."""
     booted = sum(int(problem.machine_price[one.machine]) for one in state.boots)

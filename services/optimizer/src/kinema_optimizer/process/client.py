@@ -12,9 +12,9 @@ import structlog
 from kinema_core.events import NoPlanFound, Plan
 from kinema_optimizer.errors import ChildError
 from kinema_optimizer.planning.planner import PRICING_SHARE
+from kinema_optimizer.problem.progress import IncumbentReport
 from kinema_optimizer.process.child import Child, resident_mib
 from kinema_optimizer.process.job import Ended, Failure, FailureReason, Job, salvage, solve
-from kinema_optimizer.search.progress import IncumbentReport
 from kinema_optimizer.settings import SolverSettings
 from kinema_optimizer.solvers.stopping import ClockStop, StopRule
 

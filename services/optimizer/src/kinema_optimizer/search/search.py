@@ -26,6 +26,7 @@ from kinema_optimizer.bounds.certificate import Bound
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Instance, Solution, enemies_of, flaws, losses
 from kinema_optimizer.problem.node_types import NodeTypes, node_types
+from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.problem.solution import Incumbent, cost_of, moved, solution_of
 from kinema_optimizer.search.first_plan import (
     FirstPlans,
@@ -48,7 +49,6 @@ from kinema_optimizer.search.neighborhood import (
     saving,
     select_neighborhoods,
 )
-from kinema_optimizer.search.progress import Progress, Report
 from kinema_optimizer.search.retention_lp import RetentionLp
 from kinema_optimizer.solvers.stopping import StopRule
 
@@ -332,7 +332,8 @@ class _Search:
 
     def _tell(self, phase: str, cost: int, state: Incumbent) -> None:
         made = partial(solution_of, self.problem, state)
-        self.report(Progress(phase, cost, self.bound.known, self._moves(state), made, tuple(self.stops)))
+        lost = int(state.unplaced.sum())
+        self.report(Progress(phase, cost, self.bound.known, self._moves(state), made, tuple(self.stops), lost))
 
     def _mean(self) -> float:
         """Cost per pod of the cheapest plan known, micro-USD per hour."""

@@ -1,4 +1,4 @@
-"""What a solve tells while it runs."""
+"""What a solve reports while it runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TypeAlias
 from kinema_core.events import Stop
 from kinema_optimizer.aggregated.problem import DenseSolution
 from kinema_optimizer.problem.instance import Solution
+from kinema_optimizer.problem.solution import NamedSolution
 
-Given: TypeAlias = Solution | DenseSolution
-"""An answer as the solvers for large and for small problems give it."""
+Given: TypeAlias = Solution | DenseSolution | NamedSolution
+"""An answer as each solver gives it: in counts, or by name."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,11 @@ class Progress:
     moves: int
     """Pods that the incumbent moves."""
     answer: Callable[[], Given] | None = field(default=None, compare=False, repr=False)
-    """Makes the incumbent itself, for whoever keeps it in case the solve comes to no end."""
+    """Makes the incumbent itself, to be kept in case the solve comes to no end; None: it is no better than before."""
     stops: tuple[Stop, ...] = field(default=(), compare=False, repr=False)
     """Of the phases that had ended by then."""
+    unplaced: int = 0
+    """Pending pods that the incumbent leaves without a place."""
 
     @property
     def gap(self) -> float | None:
@@ -40,9 +43,13 @@ Report: TypeAlias = Callable[[Progress], None]
 """Called whenever incumbent or bound improve; what it does is no part of any decision."""
 
 
+def report_nothing(_: Progress) -> None:
+    """Ignore progress."""
+
+
 @dataclass(frozen=True, eq=False)
 class IncumbentReport:
-    """The best answer that a solve had told of, and how far it was then."""
+    """The best answer that a solve has reported, and how far it was then."""
 
     number: int
     """Which of the solve's reports it was, from 1: the same again when the solve is repeated."""
@@ -52,5 +59,5 @@ class IncumbentReport:
 
 
 def incumbent_report(number: int, news: Progress) -> IncumbentReport | None:
-    """The incumbent that a report tells of, None where it brings only figures."""
+    """Return the incumbent of a report; None where it has only figures."""
     return None if news.answer is None else IncumbentReport(number, news.answer(), news.bound, news.stops)
