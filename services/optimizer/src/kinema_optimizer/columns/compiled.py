@@ -1,18 +1,29 @@
-"""Compilation of inner loops with numba, and one cache key over the files of all of them.
+"""Compilation of inner loops with numba: when, where to, and one cache key over the files of all of them.
 
-numba recompiles a function when the file of that function changes. Functions of other files that are compiled into it
-do not count: after an edit of `knapsack`, a kernel of `pricing` would run the old code. Here the key is the content of
-all files with kernels.
+numba is imported, which takes as long as reading a small cluster, when the first kernel is called.
+
+It recompiles a function when the file of that function changes. Functions of other files that are compiled into it do
+not count: after an edit of `knapsack`, a kernel of `pricing` would run the old code. Here the key is the content of all
+files with kernels.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache, update_wrapper
+from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numba
-from numba.core.caching import InTreeCacheLocator, UserProvidedCacheLocator, UserWideCacheLocator
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FILES: Final = (
     "columns/knapsack.py",
@@ -25,27 +36,112 @@ FILES: Final = (
 _PACKAGE: Final = Path(__file__).parents[1]
 STAMP: Final = hashlib.sha256(b"\0".join((_PACKAGE / name).read_bytes() for name in FILES)).digest()
 """Changes with any of these files."""
+_KERNELS: Final[list[Kernel]] = []
+_LOCK: Final = threading.Lock()
 
 
-class _Stamped:
-    def get_source_stamp(self) -> bytes:
-        """Return the key under which numba believes its cache."""
-        return STAMP
+class Kernel:
+    """A function for loops over arrays, compiled when it is called; it releases the interpreter while it runs."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.compiled: Callable[..., Any] | None = None
+        _KERNELS.append(self)
+
+    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - numba infers types
+        """Run it."""
+        if self.compiled is None:
+            with _LOCK:
+                _compile_all()
+            assert self.compiled is not None  # every kernel has one now
+        return self.compiled(*arguments)
 
 
-class InGiven(_Stamped, UserProvidedCacheLocator):
-    """Caches in `NUMBA_CACHE_DIR`, where that is set."""
+kernel: Final = Kernel
+"""The decorator."""
 
 
-class InPackage(_Stamped, InTreeCacheLocator):
-    """Caches beside the files, where they are writable."""
+def _compile_all() -> None:
+    """Make numba's functions of all kernels known so far, and have them call each other instead of kernels."""
+    import numba  # noqa: PLC0415 - takes long, and a plan may need no kernel
+
+    directory = cache_directory()
+    if directory is not None:
+        numba.config.CACHE_DIR = str(directory)  # type: ignore[attr-defined]  # numba makes its settings when it is imported
+        numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}._locator"  # type: ignore[attr-defined]
+    for one in _KERNELS:
+        if one.compiled is None:
+            one.compiled = numba.njit(cache=directory is not None, nogil=True)(one.function)
+    for one in _KERNELS:
+        names = one.function.__globals__
+        names.update({name: value.compiled for name, value in names.items() if isinstance(value, Kernel)})
 
 
-class InHome(_Stamped, UserWideCacheLocator):
-    """Caches in the user's cache directory."""
+def __getattr__(name: str) -> type:
+    """Return the class by which numba finds its cache, which cannot be made before numba is imported."""
+    if name != "_locator":
+        raise AttributeError(name)
+    from numba.core.caching import UserProvidedCacheLocator  # noqa: PLC0415 - as above
+
+    class Stamped(UserProvidedCacheLocator):
+        def get_source_stamp(self) -> bytes:
+            return STAMP
+
+    return Stamped
 
 
-_LOCATORS: Final = (InGiven, InPackage, InHome)
-numba.config.CACHE_LOCATOR_CLASSES = ",".join(f"{__name__}.{one.__name__}" for one in _LOCATORS)  # type: ignore[attr-defined]  # numba makes its settings when it is imported
-kernel: Final = numba.njit(cache=True, nogil=True)
-"""Decorator that compiles a function for loops over arrays; it releases the interpreter while it runs."""
+def is_compiled() -> bool:
+    """Return whether all kernels have been compiled for this processor."""
+    directory = cache_directory()
+    return directory is not None and (directory / _mark()).exists()
+
+
+def note_compiled() -> None:
+    """Note that they have been."""
+    directory = cache_directory()
+    if directory is not None:
+        (directory / _mark()).touch()
+
+
+@cache
+def cache_directory() -> Path | None:
+    """Return where compiled code is kept: `NUMBA_CACHE_DIR`, else in the package, else the user's; None: nowhere.
+
+    Where the package comes with compiled kernels and is read-only they are copied: numba wants to write beside them.
+    """
+    package = _PACKAGE / "columns" / "__pycache__" / "kernels"
+    found = next((one for one in _directories(package) if _is_writable(one)), None)
+    if found not in {None, package} and (package / _mark()).exists() and not (found / _mark()).exists():
+        shutil.copytree(package, found, dirs_exist_ok=True)
+    return found
+
+
+def _directories(package: Path) -> Iterator[Path]:
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    if given:
+        yield Path(given)
+        return
+    yield package
+    yield Path("~/.cache/kinema/kernels").expanduser()
+    yield Path(tempfile.gettempdir()) / f"kinema-kernels-{os.getuid()}"
+
+
+def _is_writable(directory: Path) -> bool:
+    """Whether this user, and no other, may keep code there."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=directory).close()
+        return directory.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+@cache
+def _mark() -> str:
+    """Return the name of the file that says so: another one for other sources, versions and processors."""
+    processor = Path("/proc/cpuinfo")
+    lines = processor.read_text(encoding="utf-8").splitlines() if processor.exists() else [platform.processor()]
+    features = sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
+    key = hashlib.sha256(repr((version("numba"), sys.version, platform.machine(), features)).encode() + STAMP)
+    return f"kernels-{key.hexdigest()[:16]}.compiled"

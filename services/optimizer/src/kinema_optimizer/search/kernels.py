@@ -1,24 +1,19 @@
 """All compiled loops of the search.
 
-numba compiles them once per machine, in half a minute, and keeps the result beside their files, or in `NUMBA_CACHE_DIR`
-where that is set. An installation runs `python -m kinema_optimizer.search.kernels` to have them compiled; where that
-was not done, another process does it while plans are made without them.
+numba compiles them once per machine, in half a minute; `columns.compiled` says where to. An installation runs
+`python -m kinema_optimizer.search.kernels` to have them compiled. Where that was not done, another process does it
+while plans are made without them.
 """
 
 from __future__ import annotations
 
 import atexit
-import hashlib
 import subprocess
 import sys
-from functools import cache
-from pathlib import Path
 
-import numba
 import numpy as np
-from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 
-from kinema_optimizer.columns.compiled import STAMP
+from kinema_optimizer.columns.compiled import is_compiled, note_compiled
 from kinema_optimizer.columns.knapsack import knapsack_dual_bound, knapsack_duals
 from kinema_optimizer.columns.knapsack_exact import exact_knapsack
 from kinema_optimizer.columns.pricing import SubproblemArrays, price_bin, price_bins
@@ -48,7 +43,7 @@ def warm(resources: int) -> None:
     price_bin(job, np.ones(2), 0, few, few, 4, 0.0, shadow[0])
     price_bins(job, np.ones(2), np.zeros(1), shadow, few, few[:1] - 1, 4, 1)
     recreate(job, none[0, :1], pair, 1, np.zeros(1, dtype=np.uint64))
-    _mark().touch()
+    note_compiled()
 
 
 def ready() -> bool:
@@ -56,21 +51,13 @@ def ready() -> bool:
 
     It ends with this process at the latest. What it has compiled by then is kept.
     """
-    if _mark().exists():
+    if is_compiled():
         return True
     if not _COMPILING:
         command = ["nice", sys.executable, "-m", __name__]
         _COMPILING.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))  # noqa: S603 - our own module
         atexit.register(_COMPILING[0].kill)
     return False
-
-
-@cache
-def _mark() -> Path:
-    """Return the file that is there once all are compiled: for these sources, this numba and this processor."""
-    key = hashlib.sha256(repr((numba.__version__, sys.version, get_host_cpu_name())).encode())
-    key.update(get_host_cpu_features().flatten().encode() + STAMP)
-    return Path(str(distribute_evenly.stats.cache_path)) / f"kernels-{key.hexdigest()[:16]}.compiled"
 
 
 if __name__ == "__main__":
