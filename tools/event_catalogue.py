@@ -27,9 +27,9 @@ DOC: Final = Path(__file__).resolve().parent.parent / "docs" / "events.md"
 
 FAMILIES: Final = {
     "state": "what the cluster is",
-    "plan": "what shall be done, and why not",
+    "plan": "what is to be done, and why not",
     "exec": "what is being done",
-    "control": "what the operator says",
+    "control": "what the operator asks for",
     "dlq": "what could not be handled",
 }
 

@@ -27,7 +27,7 @@ from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
-from kinema_core.runtime.work import Item, MemoryQueue, MemoryWork, WorkQueue, cut
+from kinema_core.runtime.work import Item, WorkQueue, cut
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Instance, Solution, flaws
 from kinema_optimizer.problem.question import Question
@@ -42,6 +42,7 @@ from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PlanningSettings, Settings, SolverSettings
 from kinema_optimizer.solvers.stopping import WorkStop
+from kinema_sim.memory_work import MemoryQueue, MemoryWork
 
 ROUNDS = 3
 Does: TypeAlias = Callable[[WorkQueue], Awaitable[None]]

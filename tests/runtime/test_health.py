@@ -81,7 +81,7 @@ async def test_serves_its_metrics_and_those_of_others(served: Served) -> None:
         text = await answer.text()
     labels = 'cluster="c1",kind="plan-proposed",outcome="answered",service="decider"'
     assert f"kinema_events_total{{{labels}}} 1.0" in text
-    assert 'kinema_dlq_total{cluster="c1",reason="bad-json",service="decider"} 1.0' in text
+    assert 'kinema_dead_letters_total{cluster="c1",reason="bad-json",service="decider"} 1.0' in text
     assert "kinema_decider_plans_total 1.0" in text
     assert "kinema_stage_duration_seconds_bucket" in text
     assert "kinema_build_info{" in text

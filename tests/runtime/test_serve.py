@@ -191,9 +191,9 @@ async def test_an_event_that_always_fails_is_given_up(bus: MemoryBus) -> None:
     assert letter.reason == "handler-failed"
     assert "RuntimeError: cannot" in letter.detail
     assert letter.data == encode(iteration(1))
-    assert [line["event"] for line in lines].count("given up") == 1
+    assert [line["event"] for line in lines].count("dropped") == 1
     assert health.registry.get_sample_value(
-        "kinema_dlq_total", {"service": "predictor", "cluster": "c1", "reason": "handler-failed"}
+        "kinema_dead_letters_total", {"service": "predictor", "cluster": "c1", "reason": "handler-failed"}
     )
 
 

@@ -15,7 +15,8 @@ from tests.support.nats_broker import running
 from kinema_core.runtime.bus import BusUnavailableError
 from kinema_core.runtime.framing import CHUNK_BYTES, FramingError
 from kinema_core.runtime.nats_work import connect_work
-from kinema_core.runtime.work import MOST_ITEM_BYTES, Item, MemoryQueue, MemoryWork, WorkQueue, cut
+from kinema_core.runtime.work import MOST_ITEM_BYTES, Item, WorkQueue, cut
+from kinema_sim.memory_work import MemoryQueue, MemoryWork
 
 Opener: TypeAlias = Callable[[], Awaitable[WorkQueue]]
 

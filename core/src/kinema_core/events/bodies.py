@@ -78,10 +78,10 @@ class ObserverHeartbeat(Body, frozen=True, kw_only=True):
     version: int
     """The newest version of the state."""
     blind: tuple[str, ...] = ()
-    """Kinds whose objects may be out of date: the API server did not answer for them."""
+    """Kinds of which objects may be out of date: the API server did not answer for them."""
 
 
-# --- plan: what shall be done, and why not
+# --- plan: what is to be done, and why not
 
 
 class Offer(Wire, frozen=True, kw_only=True, omit_defaults=False):
@@ -143,7 +143,7 @@ class IterationSkipped(Body, frozen=True, kw_only=True):
 
 
 class NodeDeletionRequested(Body, frozen=True, kw_only=True):
-    """A node that carries the expiry label runs no evictable workload any more: it can go."""
+    """A node with the label `kinema.io/disrupted` runs no evictable workload any more: it can be deleted."""
 
     TYPE: ClassVar[str] = "node-deletion-requested.v1"
     FAMILY: ClassVar[str] = "plan"
@@ -196,7 +196,7 @@ class NoPlanFound(Body, frozen=True, kw_only=True):
 
 
 class PlanAccepted(Body, frozen=True, kw_only=True):
-    """The plan shall be carried out. `plan` is the id of its proposal, `version` the state it was judged on."""
+    """The plan is to be executed. `plan` is the id of its proposal, `version` the state it was judged on."""
 
     TYPE: ClassVar[str] = "plan-accepted.v1"
     FAMILY: ClassVar[str] = "plan"
@@ -207,7 +207,7 @@ class PlanAccepted(Body, frozen=True, kw_only=True):
 
 
 class PlanRejected(Body, frozen=True, kw_only=True):
-    """The plan shall not be carried out: the rule, its figures, and what would change the answer."""
+    """The plan is not to be executed: the rule, its figures, and what would change the answer."""
 
     TYPE: ClassVar[str] = "plan-rejected.v1"
     FAMILY: ClassVar[str] = "plan"
@@ -251,7 +251,7 @@ class ServiceStarted(Body, frozen=True, kw_only=True):
 
 
 class DeadLetter(Body, frozen=True, kw_only=True):
-    """A message that a service gave up on. Its body is kept as it came (base64 of at most 64 KiB)."""
+    """A message that a service could not handle. Its body is kept as it came (base64 of at most 64 KiB)."""
 
     TYPE: ClassVar[str] = "dead-letter.v1"
     FAMILY: ClassVar[str] = "dlq"

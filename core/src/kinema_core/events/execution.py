@@ -1,4 +1,4 @@
-"""Event bodies of the families exec and control: what is being done, and what the operator says."""
+"""Bodies of the families exec and control: what is being done, and what the operator asks for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Step(Wire, frozen=True, kw_only=True, omit_defaults=False):
     pods: tuple[str, ...] = ()
     """Uids of the pods concerned (victims of a surge, pods to evict), sorted."""
     nodes: tuple[str, ...] = ()
-    """Names of the nodes concerned (where new pods shall go)."""
+    """Names of the nodes concerned (where new pods are to go)."""
     offer: str = ""
     replicas_from: int = 0
     replicas_to: int = 0
@@ -50,7 +50,7 @@ class Step(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class StepStarted(Body, frozen=True, kw_only=True):
-    """The effect is about to be tried. `fencing` is the lease revision of the process that does it."""
+    """The effect is about to be tried. `fencing` is the lease revision of the acting process."""
 
     TYPE: ClassVar[str] = "step-started.v1"
     FAMILY: ClassVar[str] = "exec"
@@ -75,15 +75,15 @@ class StepSucceeded(Body, frozen=True, kw_only=True):
     """`done`, `adopted` (found made), or `void` (no longer needed)."""
     figures: Figures = EMPTY
     """`node`, of a boot: the name under which the machine registers, where it is not the planned one. `replicas`, of a
-    restore: how many its workload asks for after it, be they of before or set by somebody else."""
+    restore: how many its workload asks for after it, as before or as set by another client."""
 
 
 SKIPPED: Final = "skip/"
-"""What the step of a `step-failed` begins with that gives a workload up; its key follows."""
+"""Beginning of the step of a `step-failed` that leaves a workload alone; the workload's key follows."""
 
 
 class StepFailed(Body, frozen=True, kw_only=True):
-    """The effect was not made. `retry` tells whether it will be tried again.
+    """The effect was not made. `retry` states whether it will be tried again.
 
     Steps that begin with `skip/` and `keep/` are verdicts: the workload is not moved any further, the node not deleted.
     """
@@ -101,7 +101,7 @@ class StepFailed(Body, frozen=True, kw_only=True):
 
 
 class ExecutionCompleted(Body, frozen=True, kw_only=True):
-    """The plan is carried out, but for what `figures` counts as kept or skipped; nothing of ours is left behind."""
+    """The plan is executed, but for what `figures` counts as kept or skipped; no mark of Kinema is left."""
 
     TYPE: ClassVar[str] = "execution-completed.v1"
     FAMILY: ClassVar[str] = "exec"
@@ -113,7 +113,7 @@ class ExecutionCompleted(Body, frozen=True, kw_only=True):
 
 
 class ExecutionAborted(Body, frozen=True, kw_only=True):
-    """The plan was given up and rolled back. `leftovers` names what could not be taken back."""
+    """The plan was aborted and rolled back. `leftovers` names what could not be taken back."""
 
     TYPE: ClassVar[str] = "execution-aborted.v1"
     FAMILY: ClassVar[str] = "exec"
@@ -126,11 +126,11 @@ class ExecutionAborted(Body, frozen=True, kw_only=True):
     figures: Figures = EMPTY
 
 
-# --- control: what the operator says
+# --- control: what the operator asks for
 
 
 class ExecutionPaused(Body, frozen=True, kw_only=True):
-    """The operator wants no new plan carried out."""
+    """The operator wants no new plan to be executed."""
 
     TYPE: ClassVar[str] = "execution-paused.v1"
     FAMILY: ClassVar[str] = "control"
@@ -159,7 +159,7 @@ class PlanApproved(Body, frozen=True, kw_only=True):
 
 
 class AbortRequested(Body, frozen=True, kw_only=True):
-    """The operator wants the running plan given up and rolled back."""
+    """The operator wants the running plan to be aborted and rolled back."""
 
     TYPE: ClassVar[str] = "abort-requested.v1"
     FAMILY: ClassVar[str] = "control"

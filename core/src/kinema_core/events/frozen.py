@@ -11,7 +11,7 @@ class FrozenMap(dict[str, V]):
     """A dict that cannot change after it was built.
 
     msgspec encodes dict subclasses natively and builds them through `dec_hook`; `frozen=True` on a struct is
-    shallow, so a plain dict inside an event could be changed by whoever received it.
+    shallow, so a plain dict inside an event could be changed by any receiver.
     """
 
     __slots__ = ()

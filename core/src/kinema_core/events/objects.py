@@ -118,7 +118,7 @@ class PlacementRules(Wire, frozen=True, kw_only=True):
     """Names of persistent volume claims in the pod's namespace."""
     scheduler: str = "default-scheduler"
     gated: bool = False
-    """Held back by a scheduling gate: nobody schedules it yet."""
+    """Held back by a scheduling gate: it is not scheduled yet."""
     unmodelled: tuple[str, ...] = ()
     """Paths of fields that restrict placement in a way this version does not model: such a pod does not move."""
 
@@ -255,7 +255,7 @@ class Workload(_Namespaced, frozen=True, kw_only=True, tag="Workload", tag_field
     max_unavailable: str = "25%"
     paused: bool = False
     refused: str = ""
-    """Why its controller may create no pods (a quota, an admission rule), as long as it complains of it."""
+    """Why its controller may create no pods (a quota, an admission rule), as long as it reports that."""
 
     @property
     def key(self) -> str:
@@ -322,7 +322,7 @@ class VolumeClaim(_Namespaced, frozen=True, kw_only=True, tag="VolumeClaim", tag
 
 
 class StorageClass(_ClusterScoped, frozen=True, kw_only=True, tag="StorageClass", tag_field="kind"):
-    """A storage class: whether volumes wait for their first pod, where they may be, and whose they will be."""
+    """A storage class: whether volumes wait for their first pod, where they may be, and their driver."""
 
     wait_for_consumer: bool = False
     node_terms: tuple[NodeTerm, ...] | None = None
@@ -364,7 +364,7 @@ class Quarantined(Wire, frozen=True, kw_only=True, tag="Quarantined", tag_field=
     node: str | None = None
     """The node that it freezes, where known."""
     namespace: str | None = None
-    """The namespace in which it may forbid something; empty where that cannot be told, and it may be any."""
+    """The namespace in which it may forbid something; empty where it is not known: it may be any."""
 
     @property
     def key(self) -> str:

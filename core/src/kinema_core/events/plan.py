@@ -42,7 +42,7 @@ class PlanNode(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Placement(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """Where one pod is and shall be. `source` is written as `from`."""
+    """Where one pod is and is to be. `source` is written as `from`."""
 
     pod: str
     uid: str
@@ -53,7 +53,7 @@ class Placement(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Unplaced(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """A pending pod that the plan places nowhere, and why."""
+    """A pending pod for which the plan has no place, and why."""
 
     pod: str
     uid: str
@@ -70,7 +70,7 @@ class QuarantinedObject(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Held(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """A pod that may not move, and the rule that says so."""
+    """A pod that cannot move, and the rule that holds it."""
 
     pod: str
     code: str
@@ -105,7 +105,7 @@ class ViolatedPreference(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """A preferred rule that holds for so many pods of a workload now and does not after the plan."""
 
     workload: str
-    """`Type/namespace/name`; `Pod/namespace/name` of a pod that nobody owns."""
+    """`Type/namespace/name`; `Pod/namespace/name` of a pod without an owner."""
     preference: str
     weight: int
     """Of each pod, as Kubernetes gives it; 100 for what it gives none."""
@@ -115,7 +115,7 @@ class ViolatedPreference(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class RedundancyLoss(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """A workload whose pods run on several nodes now and all on one after the plan: no rule of theirs is against it."""
+    """A workload whose pods run on several nodes now and all on one after the plan; none of their rules forbids it."""
 
     workload: str
     """`Type/namespace/name`."""
@@ -133,7 +133,7 @@ class Resize(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Stop(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """Where a solve ended: `reason` tells whether it was done or stopped, and by what; a replay stops there too."""
+    """Where a solve ended: `reason` states whether it was done or stopped, and by what; a replay stops there, too."""
 
     reason: Literal["optimal", "time-limit", "work-limit", "infeasible"]
     phase: str
@@ -174,12 +174,12 @@ class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Version of the cluster state that it was computed on."""
     resizes: tuple[Resize, ...] = ()
     temporary: tuple[PlanNode, ...] = ()
-    """Nodes that are there only on the way, to make room: no part of `nodes` and `cost`. Steps boot and delete them."""
+    """Nodes that exist during the execution only, to make room: no part of `nodes` and `cost`, but of `steps`."""
     steps: tuple[PlanStep, ...] = ()
-    """In which order it is carried out, sorted by wave; empty: in any order."""
+    """In which order it is executed, sorted by wave; empty: in any order."""
     violated_preferences: tuple[ViolatedPreference, ...] = ()
     """Preferred rules that hold now and do not after it, by workload."""
     redundancy_loss: tuple[RedundancyLoss, ...] = ()
-    """Workloads that one node will have all pods of, though they are on several now; those with most pods first."""
+    """Workloads whose pods are on several nodes now and on one after the plan; those with most pods first."""
     figures: FrozenMap[float] = EMPTY
     """Sizes of the problem and the like, for people."""

@@ -38,9 +38,9 @@ class BusError(Exception):
     ├── BusUnavailableError   the broker cannot be reached or does not answer: try again later
     ├── BusDeniedError        wrong credentials, or a right is missing: a person must act
     ├── BusSetupError         a stream or consumer is missing: run `kinema setup`
-    ├── StreamResetError      the stream is not the one read so far: begin anew
-    ├── ConflictError         compare-and-set lost: somebody else wrote first
-    └── LeaseLostError        the lease is not ours any more: stop acting at once
+    ├── StreamResetError      the stream is not the one read so far: begin again
+    ├── ConflictError         compare-and-set lost: another client wrote first
+    └── LeaseLostError        the lease is lost: stop acting at once
     """
 
 
@@ -57,7 +57,7 @@ class BusSetupError(BusError):
 
 
 class StreamResetError(BusError):
-    """The stream was lost or made anew: what was remembered of it does not hold any more."""
+    """The stream was lost or created again: what was remembered of it does not hold any more."""
 
 
 class ConflictError(BusError):
@@ -65,7 +65,7 @@ class ConflictError(BusError):
 
 
 class LeaseLostError(BusError):
-    """The lease has expired or somebody else holds it."""
+    """The lease has expired or another process holds it."""
 
 
 @dataclass(frozen=True)
@@ -106,16 +106,16 @@ class Delivery(Protocol):
         """1 for the first delivery."""
 
     async def ack(self) -> None:
-        """Done: never deliver it again."""
+        """Settle it: never deliver it again."""
 
     async def nak(self, delay: float) -> None:
-        """Not now: deliver it again after `delay` real seconds."""
+        """Return it: deliver it again after `delay` real seconds."""
 
     async def term(self) -> None:
         """Never deliver it again, though it was not handled."""
 
     async def in_progress(self) -> None:
-        """Still at it: do not redeliver yet."""
+        """Extend it: do not redeliver it yet."""
 
 
 class Lease(Protocol):
@@ -129,10 +129,10 @@ class Lease(Protocol):
         """Real seconds for which acting under it is still safe (2/3 of its time to live since the last renewal)."""
 
     async def renew(self) -> None:
-        """Extend it; raises LeaseLostError when somebody else holds it."""
+        """Extend it; raises LeaseLostError when another process holds it."""
 
     async def release(self) -> None:
-        """Give it up at once."""
+        """Release it at once."""
 
 
 class Bus(Protocol):
@@ -163,7 +163,7 @@ class Bus(Protocol):
         """The newest event of a kind."""
 
     def deliveries(self, durable: str) -> AsyncIterator[Delivery]:
-        """Deliveries of a durable consumer on LOG, for ever, until the bus is closed.
+        """Yield deliveries of a durable consumer on LOG until the bus is closed.
 
         Raises:
             BusSetupError: the consumer does not exist. BusDeniedError.
@@ -173,7 +173,7 @@ class Bus(Protocol):
         """Sequence up to which the durable consumer has settled everything."""
 
     async def acquire(self, name: str, ttl: float) -> Lease | None:
-        """Take the lease `name` for `ttl` real seconds, or None while somebody else holds it."""
+        """Take the lease `name` for `ttl` real seconds, or None while another process holds it."""
 
     async def identity(self) -> str:
         """A name of these streams that no others have, the same as long as they exist."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the cluster's time and waits in it."""
+    """Clock of the cluster: its time, and waiting in it."""
 
     def now(self) -> datetime:
         """The time now, UTC, in whole microseconds; never goes back within a process."""
@@ -52,7 +52,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until told otherwise: for replays and tests."""
+    """A clock that stands still until it is set: for replays and tests."""
 
     def __init__(self, now: datetime) -> None:
         self._now = now

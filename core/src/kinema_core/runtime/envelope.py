@@ -16,7 +16,7 @@ def trace_parent(trace_seed: str, span_seed: str) -> str:
 
 
 def answer(body: AnyBody, *, cause: Event, service: str, n: int | str, now: datetime, state: int) -> Event:
-    """The event with which `service` answers `cause`; `n` tells several answers apart."""
+    """The event with which `service` answers `cause`; `n` numbers several answers."""
     id_ = f"{cause.id}/{service}/{n}"
     trace = cause.traceparent.split("-")
     span = sha256(id_.encode()).hexdigest()[:16]

@@ -41,7 +41,7 @@ class _Point(Generic[S]):
     """False: a gap came after `version`, nothing holds until a snapshot."""
     sequence: int = 0
     last_id: str = ""
-    """Id of the event at `sequence`: it tells whether the stream is still the same."""
+    """Id of the event at `sequence`: it shows whether the stream is still the same."""
     exact: bool = False
     """Nothing was folded after the event that brought `version`."""
 
@@ -154,7 +154,7 @@ class Follower(Generic[S]):
         if point.known and version == point.version:
             return point
         if version < point.version:
-            # The observer began anew: versions of before mean nothing any more.
+            # The observer began again: earlier versions have no meaning any more.
             self._points.clear()
         return replace(point, state=self._fold(point.state, event), version=version, known=True, exact=True)
 

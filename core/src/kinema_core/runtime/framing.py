@@ -60,7 +60,7 @@ class FramingError(Exception):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """Stands for an event whose body lies in chunks."""
+    """Stand-in for an event whose body lies in chunks."""
 
     digest: str
     """SHA-256 of the encoded event, hexadecimal."""
@@ -148,7 +148,7 @@ def manifest_of(headers: Mapping[str, str], payload: bytes) -> Manifest | None:
     """The manifest that a message is, None for one that carries its event itself.
 
     Raises:
-        FramingError: `bad-encoding`, the manifest cannot be read or promises more than anybody may send.
+        FramingError: `bad-encoding`, the manifest cannot be read or promises more than an event may have.
     """
     if HEADER_MANIFEST not in headers:
         return None
@@ -161,7 +161,7 @@ def manifest_of(headers: Mapping[str, str], payload: bytes) -> Manifest | None:
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Raise FramingError `bad-encoding` for a manifest that promises more than anybody may send."""
+    """Raise FramingError `bad-encoding` for a manifest that promises more than an event may have."""
     if not (0 < manifest.count <= MAX_CHUNKS and 0 < manifest.bytes <= MAX_EVENT_BYTES and manifest.digest.isalnum()):
         detail = f"the manifest promises {manifest.count} chunks of {manifest.bytes} bytes, digest {manifest.digest!r}"
         raise FramingError("bad-encoding", detail)

@@ -1,6 +1,6 @@
 """Probes and metrics of a service, over HTTP.
 
-`/livez` asks the event loop alone: whoever restarts us for a broker that is away makes things worse. `/readyz` names
+`/livez` asks the event loop alone: a restart because the broker is away makes things worse. `/readyz` names
 what is missing. Ready does not mean leader.
 """
 
@@ -37,7 +37,7 @@ class Metrics:
         values = {"service": service, "cluster": cluster}
 
         events = Counter("kinema_events_total", "Events handled", (*labels, "kind", "outcome"), registry=registry)
-        dead = Counter("kinema_dlq_total", "Events given up", (*labels, "reason"), registry=registry)
+        dead = Counter("kinema_dead_letters_total", "Events dropped", (*labels, "reason"), registry=registry)
         duration = Histogram(
             "kinema_stage_duration_seconds",
             "Real time that a handler took",
@@ -59,7 +59,7 @@ class Metrics:
         self._duration.labels(**self._values, kind=kind).observe(seconds)
 
     def dead_letter(self, reason: str) -> None:
-        """Count an event that was given up."""
+        """Count an event that was dropped."""
         self._dead.labels(**self._values, reason=reason).inc()
 
 
@@ -88,7 +88,7 @@ class Health:
             self._problems[part] = problem
 
     def watch(self, part: str, probe: Probe) -> None:
-        """Ask a part whenever somebody wants to know."""
+        """Ask a part at each probe."""
         self._probes[part] = probe
 
     def problems(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ _SMALL_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True)
 class _Given:
-    """An answer of ours in the LOG."""
+    """An answer of this service in the LOG."""
 
     sequence: int
     event: Event | None
@@ -43,7 +43,7 @@ class Memory:
         self.recalled = 0
         """Sequence of the last event that was recalled."""
         self._anchor = (0, "")
-        """Sequence and id of the last small event that was recalled, by which a stream made anew is noticed."""
+        """Sequence and id of the last small event that was recalled: another one there means another stream."""
 
     async def rebuild(self, position: int) -> None:
         """Recall everything up to a sequence, and find all answers given; may be repeated after an error."""
@@ -101,11 +101,11 @@ class Memory:
         self._given.setdefault(event.cause, []).append(_Given(sequence, event))
 
     def forget(self, cause: str) -> None:
-        """The event is settled: nobody will ask for its answers again."""
+        """Forget the answers to an event that is settled."""
         self._given.pop(cause, None)
 
     async def _check_same(self) -> None:
-        """Raise StreamResetError when another event stands where one was recalled: LOG was made anew."""
+        """Raise StreamResetError when another event stands where one was recalled: LOG was created again."""
         sequence, id_ = self._anchor
         if sequence == 0:
             return

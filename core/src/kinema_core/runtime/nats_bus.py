@@ -53,7 +53,7 @@ class NatsBus:
         return None if raw is None else await self._reader.whole(stream, raw)
 
     def deliveries(self, durable: str) -> AsyncIterator[Delivery]:
-        """Deliveries of a durable consumer on LOG, for ever, until the bus is closed."""
+        """Yield deliveries of a durable consumer on LOG until the bus is closed."""
         return self._puller.deliveries(durable)
 
     async def position(self, durable: str) -> int:
@@ -61,7 +61,7 @@ class NatsBus:
         return await self._puller.position(durable)
 
     async def acquire(self, name: str, ttl: float) -> Lease | None:
-        """Take the lease `name` for `ttl` real seconds, or None while somebody else holds it."""
+        """Take the lease `name` for `ttl` real seconds, or None while another process holds it."""
         return await self._leases.acquire(name, ttl)
 
     async def identity(self) -> str:
@@ -81,7 +81,7 @@ async def connect(settings: RuntimeSettings) -> NatsBus:
     """Connect to the broker that the settings name.
 
     Raises:
-        BusDeniedError: wrong credentials. BusUnavailableError: nobody answered within `nats_connect_seconds`.
+        BusDeniedError: wrong credentials. BusUnavailableError: no server answered within `nats_connect_seconds`.
     """
     connection = Connection(settings.nats_user or "kinema")
     await connection.open(settings)

@@ -34,11 +34,11 @@ _UNAUTHORIZED: Final = ("authorization violation", "authentication", "user authe
 
 
 class NoResponderError(BusUnavailableError):
-    """Nobody listens on the subject: there is no such stream, or it has no leader just now."""
+    """No server listens on the subject: there is no such stream, or it has no leader just now."""
 
 
 class AmbiguousError(BusUnavailableError):
-    """The request was sent and no answer came: it may or may not have been carried out."""
+    """The request was sent and no answer came: it may or may not have taken effect."""
 
 
 class ApiFault(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class Connection:
     # --- life
 
     async def open(self, settings: RuntimeSettings) -> None:
-        """Connect; raises BusDeniedError for wrong credentials, BusUnavailableError when nobody answers in time."""
+        """Connect; raises BusDeniedError for wrong credentials, BusUnavailableError when no server answers in time."""
         servers = [url.strip() for url in settings.nats_url.split(",")]
         connecting = asyncio.ensure_future(
             self.client.connect(
@@ -158,7 +158,7 @@ class Connection:
         self._wakened.remove(queue)
 
     def check_refused(self) -> None:
-        """Raise BusDeniedError if the broker refused our credentials meanwhile."""
+        """Raise BusDeniedError if the broker has refused the credentials since."""
         if self._refused.done():
             message = f"the broker refuses our credentials: {self._refusal}"
             raise BusDeniedError(message)
@@ -232,7 +232,7 @@ class Connection:
         try:
             return sending.result()
         except nats.errors.NoRespondersError as error:
-            message = f"{subject}: nobody answers"
+            message = f"{subject}: no answer"
             raise NoResponderError(message) from error
         except nats.errors.TimeoutError as error:
             message = f"{subject}: no answer within {seconds:g} s{self._because()}"

@@ -62,7 +62,7 @@ class NatsLease:
         return self._ttl * 2 / 3 - (time.monotonic() - self._since)
 
     async def renew(self) -> None:
-        """Extend it; raises LeaseLostError when it expired or somebody else holds it."""
+        """Extend it; raises LeaseLostError when it expired or another process holds it."""
         since = time.monotonic()
         self._last = await self._keeper.renew(self._name, holder=self._holder, last=self._last, ttl=self._ttl)
         self._since = since
@@ -74,7 +74,7 @@ class NatsLease:
 
 
 class LeaseKeeper:
-    """Takes, renews and gives up the leases of one cluster."""
+    """Leases of one cluster."""
 
     def __init__(self, connection: Connection, reader: Reader, cluster: str) -> None:
         self._connection = connection
@@ -82,7 +82,7 @@ class LeaseKeeper:
         self._cluster = cluster
 
     async def acquire(self, name: str, ttl: float) -> NatsLease | None:
-        """Take a lease, or None while somebody else holds it."""
+        """Take a lease, or None while another process holds it."""
         if ttl < 1:
             message = f"lease {name!r} for {ttl} s: the broker counts whole seconds, use 1 or more"
             raise ValueError(message)
@@ -115,7 +115,7 @@ class LeaseKeeper:
             raise LeaseLostError(message) from error
 
     async def release(self, name: str, *, last: int) -> None:
-        """Give up a lease, unless it is somebody else's by now."""
+        """Release a lease, unless another process has it by now."""
         try:
             await self._write(name, _Holder(), expected=last, ttl=1)
         except ConflictError:
@@ -139,7 +139,7 @@ def _holder_of(raw: Raw) -> str:
 
 
 def _settle(found: Raw | None, holder: str) -> tuple[int, int]:
-    """(revision, 0) when the lease is ours after all, (0, sequence to expect) when it is free, (0, -1) when taken."""
+    """Return (revision, 0) for an own lease, (0, sequence to expect) for a free one, (0, -1) for a taken one."""
     if found is None:
         return 0, 0
     who = _holder_of(found)

@@ -33,7 +33,7 @@ from kinema_core.runtime.topology import STREAMS, chunk_subject, stream_of
 
 TRIES: Final = 4
 RACES: Final = 50
-"""Each race that we lose was won by somebody else: with few writers there are few."""
+"""Each lost race was won by another writer: with few writers there are few."""
 _PAUSE_SECONDS: Final = 0.25
 EXPECTED_LAST: Final = "Nats-Expected-Last-Subject-Sequence"
 
@@ -125,7 +125,7 @@ class Publisher:
         if found is not None:
             return found.sequence
         raise ConflictError(
-            f"{message.subject}: the last sequence is not {message.expected}: somebody else published first"
+            f"{message.subject}: the last sequence is not {message.expected}: another client published first"
         )
 
     async def _store_chunks(self, event: Event, framed: Framed) -> None:
@@ -219,7 +219,7 @@ class Publisher:
         return None
 
     async def _explain(self, error: BusError, stream: str) -> BusError:
-        """Where nobody answered, tell a missing stream from one without a leader."""
+        """Distinguish a missing stream from one without a leader where no server answered."""
         if not isinstance(error, NoResponderError):
             return error
         try:

@@ -200,7 +200,7 @@ class Reader:
 
 
 def _check_end(headers: Mapping[str, str], stream: str) -> None:
-    """204: the end of the batch. 404: nothing more. 503: nobody answers direct gets."""
+    """204: the end of the batch. 404: nothing more. 503: no server answers direct gets."""
     status = headers.get("Status", "")
     if status in {"204", "404"}:
         return

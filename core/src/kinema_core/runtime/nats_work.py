@@ -1,4 +1,4 @@
-"""The work queue over NATS JetStream. Answers go straight to the inbox of whoever asked, past the stream."""
+"""The work queue over NATS JetStream. Answers go straight to the inbox of the asking process, past the stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kinema_core.runtime.work import MOST_ITEM_BYTES, Item, cut, joined
 _ANSWER: Final = "Kinema-Answer"
 _TTL: Final = "Nats-TTL"
 _ITEM_SECONDS: Final = 60
-"""After so long nobody waits for an item any more."""
+"""After so long no process waits for an item any more."""
 _EXPIRES_SECONDS: Final = 5.0
 _GRACE_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.5

@@ -1,6 +1,6 @@
 """Starting a service: settings, logs, probes, connection, signals, exit code.
 
-Exit codes: 0 after SIGTERM, SIGINT or the end of whoever started it, 1 with one line on stderr for what a person must
+Exit codes: 0 after SIGTERM, SIGINT or the end of its starter, 1 with one line on stderr for what a person must
 mend (settings, rights, a missing stream, a broker that does not answer), 2 for wrong usage. A bug ends with its
 traceback in the log and code 70.
 """
@@ -77,7 +77,7 @@ def run_service(name: str, kind: type[T], main: Main[T], *, loop: LoopMaker | No
 
 
 def run(name: str, kind: type[T], main: Main[T], arguments: list[str], *, loop: LoopMaker | None = None) -> int:
-    """Run a service until it ends or is told to; gives its exit code."""
+    """Run a service until it ends or is stopped; return its exit code."""
     spare_the_collector()
     parser = argparse.ArgumentParser(prog=f"kinema-{name}", description=f"Kinema's {name}.")
     parser.add_argument("--settings", default=os.environ.get(VARIABLE), help=f"JSON file; default: ${VARIABLE}")
@@ -100,7 +100,7 @@ def run(name: str, kind: type[T], main: Main[T], arguments: list[str], *, loop: 
 
 
 async def _live(name: str, settings: T, main: Main[T], *, tied: bool) -> int:
-    """Live until `main` ends, a signal comes or, if we are tied to them, whoever started us is gone."""
+    """Live until `main` ends, a signal comes or, where tied to it, the starter is gone."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

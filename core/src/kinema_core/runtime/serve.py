@@ -32,7 +32,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 MAX_ATTEMPTS: Final = 5
-"""After so many failures an event is given up, with a copy in DLQ."""
+"""After so many failures an event is dropped, with a copy in DLQ."""
 _BEAT_SECONDS: Final = 3.0
 """A third of the time after which the broker delivers again."""
 _DATA_BYTES: Final = 64 * 1024
@@ -111,7 +111,7 @@ class _Loop(Generic[S]):
     async def _settle(self, delivery: Delivery) -> None:
         item = delivery.item
         if item.sequence <= self._settled:
-            # Handled before, and the broker has missed our acknowledgement; or another event in a stream made anew.
+            # Handled before, and the broker has missed the acknowledgement; or the stream was created again.
             if _id_of(item) != self._recent.get(item.sequence):
                 raise StreamResetError(f"LOG goes back to sequence {item.sequence}: starting over")
             await _confirm(delivery.ack)
@@ -139,7 +139,7 @@ class _Loop(Generic[S]):
         log = _LOG.bind(event_id=event.id, kind=kind_of_type(event.type), seq=item.sequence, attempt=delivery.attempt)
         if delivery.attempt > MAX_ATTEMPTS:
             await self._give_up(delivery, "handler-died", f"the process died {delivery.attempt - 1} times handling it")
-            log.error("given up", reason="handler-died")
+            log.error("dropped", reason="handler-died")
             return "dead-letter"
         try:
             answers = await self._handle(event)
@@ -170,7 +170,7 @@ class _Loop(Generic[S]):
             log.warning("failed", reason=reason, error=str(error), exc_info=trace)
             await _confirm(lambda: delivery.nak(_PAUSES[min(delivery.attempt, len(_PAUSES)) - 1]))
             return "failed"
-        log.error("given up", reason=reason, error=str(error), exc_info=trace)
+        log.error("dropped", reason=reason, error=str(error), exc_info=trace)
         await self._give_up(delivery, reason, f"{type(error).__name__}: {error}")
         return "dead-letter"
 
@@ -222,7 +222,7 @@ class _Loop(Generic[S]):
 
 
 def dead_letter(service: str, item: Stored | Damaged, *, reason: str, detail: str, now: datetime) -> Event:
-    """The event that records that a service gave up on a message, with the message's first 64 KiB."""
+    """Return the event that records that a service dropped a message, with its first 64 KiB."""
     data = encode(item.event) if isinstance(item, Stored) else item.data
     body = DeadLetter(
         service=service,
@@ -235,7 +235,7 @@ def dead_letter(service: str, item: Stored | Damaged, *, reason: str, detail: st
     )
     if isinstance(item, Stored):
         return answer(body, cause=item.event, service=service, n="dead", now=now, state=0)
-    # A stream that begins anew counts from 1 again: the bytes tell one dead letter from the other.
+    # A stream that begins again counts from 1: the bytes distinguish one dead letter from the other.
     id_ = f"{item.stream}/{item.sequence}/{sha256(data).hexdigest()[:16]}/{service}/dead"
     return origin(body, id_=id_, cluster=untoken(item.subject.split(".")[2]), iteration="", now=now)
 
@@ -245,7 +245,7 @@ def _id_of(item: Stored | Damaged) -> str:
 
 
 async def _beat(delivery: Delivery) -> None:
-    """Tell the broker again and again that the delivery is being handled."""
+    """Report to the broker that the delivery is being handled, until cancelled."""
     while True:
         await asyncio.sleep(_BEAT_SECONDS)
         try:

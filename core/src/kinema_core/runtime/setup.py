@@ -45,7 +45,7 @@ _MEBIBYTE: Final = 1024 * 1024
 
 @dataclass(frozen=True)
 class Layout:
-    """What shall exist on the broker.
+    """What is to exist on the broker.
 
     The sum of the sizes must fit the broker's `max_file_store`; keep it under 80 % of the volume.
     """
@@ -64,7 +64,7 @@ class Layout:
     ack_wait_seconds: float = 10.0
     """A handler that runs longer says so in between."""
     max_deliver: int = 100
-    """Services give up an event long before, with a copy in DLQ; this is for one that dies before it can."""
+    """Services drop an event long before, with a copy in DLQ; this is for one that dies before it can."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class _Config(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _Part:
-    """A stream or a consumer: how to ask for it, how to create it, and what it shall be."""
+    """A stream or a consumer: how to ask for it, how to create it, and what it is to be."""
 
     what: str
     info: str
@@ -271,7 +271,7 @@ def work_consumer_configs(layout: Layout) -> list[dict[str, Any]]:
             "deliver_policy": "all",
             "ack_policy": "explicit",
             "ack_wait": int(layout.work_ack_seconds * _SECOND),
-            "max_deliver": 3,  # an item that kills whoever takes it must not kill everybody
+            "max_deliver": 3,  # an item that kills the process that takes it must not kill all
             "max_ack_pending": 1024,
             "replay_policy": "instant",
             "filter_subject": work_subject(cluster, service),

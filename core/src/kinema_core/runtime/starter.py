@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Final
 
 FLAG: Final = "--until-stdin-ends"
-MEANING: Final = "end when standard input does: whoever started this holds the other end, and is gone then"
+MEANING: Final = "end when standard input does: the process that started this one holds the other end, and is gone then"
 _INPUT: Final = 0
 
 
 def call_when_gone(stop: Callable[[], object]) -> None:
-    """Call it once, in the running loop, when standard input has ended; what we start ourselves gets none of it."""
+    """Call a function once, in the running loop, when standard input has ended; child processes get none of it."""
     tie = os.dup(_INPUT)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, _INPUT)

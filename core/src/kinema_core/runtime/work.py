@@ -1,22 +1,19 @@
-"""The work queue: processes of one service share a computation. What the queue promises, and a twin in memory.
+"""The work queue: processes of one service share a computation. What the queue promises.
 
-Nothing in it is worth keeping: whoever asks can compute the answer too, and does so when none comes in time. So an item
-is handed out at least once at best, an answer may get lost, and both may come twice. What many items need travels once,
-as a blob in chunks under its digest.
+Nothing in it is worth keeping: the asking process can compute the answer, too, and does so when none comes in time. So
+an item is handed out at least once at best, an answer may get lost, and both may come twice. What many items need
+travels once, as a blob in chunks under its digest.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal, Protocol
 
 import zstandard
 
-from kinema_core.runtime.bus import BusUnavailableError
-from kinema_core.runtime.framing import CHUNK_BYTES, COMPRESS_ABOVE, FramingError, Manifest, decompress
+from kinema_core.runtime.framing import CHUNK_BYTES, COMPRESS_ABOVE, Manifest, decompress
 
 MOST_ITEM_BYTES = CHUNK_BYTES
 """Largest item and largest answer."""
@@ -33,7 +30,7 @@ class Item(Protocol):
         """Send the answer and settle the item."""
 
     async def drop(self) -> None:
-        """Settle the item without an answer: nobody else could make anything of it either."""
+        """Settle the item without an answer: no other process could use it either."""
 
     async def give_back(self) -> None:
         """Let another process have it."""
@@ -74,77 +71,3 @@ def cut(data: bytes) -> tuple[Manifest, tuple[bytes, ...]]:
 def joined(manifest: Manifest, data: bytes) -> bytes:
     """A blob from its assembled chunks; raises FramingError where it cannot be decompressed."""
     return decompress(data) if manifest.encoding == "zstd" else data
-
-
-@dataclass
-class MemoryQueue:
-    """What all connections to a queue in memory share."""
-
-    waiting: asyncio.Queue[tuple[bytes, asyncio.Future[bytes]]] = field(default_factory=asyncio.Queue)
-    blobs: dict[str, bytes] = field(default_factory=dict)
-
-
-@dataclass
-class _MemoryItem:
-    queue: MemoryQueue
-    data: bytes
-    asked: asyncio.Future[bytes]
-
-    async def answer(self, data: bytes) -> None:
-        """See `Item`."""
-        if not self.asked.done():
-            self.asked.set_result(data)
-
-    async def drop(self) -> None:
-        """See `Item`."""
-
-    async def give_back(self) -> None:
-        """See `Item`."""
-        self.queue.waiting.put_nowait((self.data, self.asked))
-
-
-class MemoryWork:
-    """A connection to a queue in memory."""
-
-    def __init__(self, queue: MemoryQueue) -> None:
-        self._queue = queue
-        self._closed = False
-
-    async def share(self, data: bytes) -> Manifest:
-        """See `WorkQueue`."""
-        self._check()
-        manifest, _ = cut(data)
-        self._queue.blobs[manifest.digest] = data
-        return manifest
-
-    async def shared(self, manifest: Manifest) -> bytes:
-        """See `WorkQueue`."""
-        self._check()
-        found = self._queue.blobs.get(manifest.digest)
-        if found is None:
-            raise FramingError("missing-chunk", f"no blob {manifest.digest}")
-        return found
-
-    async def ask(self, data: bytes) -> bytes:
-        """See `WorkQueue`."""
-        self._check()
-        if len(data) > MOST_ITEM_BYTES:
-            message = f"an item of {len(data)} bytes is too large: {MOST_ITEM_BYTES} at most"
-            raise ValueError(message)
-        asked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._queue.waiting.put_nowait((data, asked))
-        return await asked
-
-    async def items(self) -> AsyncIterator[Item]:
-        """See `WorkQueue`."""
-        while not self._closed:
-            data, asked = await self._queue.waiting.get()
-            yield _MemoryItem(self._queue, data, asked)
-
-    async def close(self) -> None:
-        """See `WorkQueue`."""
-        self._closed = True
-
-    def _check(self) -> None:
-        if self._closed:
-            raise BusUnavailableError("the connection is closed")

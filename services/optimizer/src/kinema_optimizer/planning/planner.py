@@ -66,7 +66,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     progress: Report | None = None,
     task_pool: TaskPool | None = None,
 ) -> Plan:
-    """The best plan found, checked by code that shares nothing with the solver. Blocks for up to the time limit.
+    """The best plan found, checked by code that shares no model with the solvers. Blocks for up to the time limit.
 
     Args:
         cluster: the state to plan for.
