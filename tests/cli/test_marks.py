@@ -27,7 +27,7 @@ from kinema_observer.adapters.source import RESOURCES
 from kinema_rescheduler.kubernetes.client import connect, node_path, workload_path
 from kinema_rescheduler.leadership.claim import PATH as LEASE
 from kinema_rescheduler.leadership.claim import ClusterClaim
-from kinema_rescheduler.names import DISRUPTED, OPTIMIZED, PLAN, ROLLED
+from kinema_rescheduler.names import DISRUPTED, PLAN, ROLLED
 from kinema_sim.scenarios.registry import SCENARIOS
 
 NODES = next(resource for resource in RESOURCES if resource.kind == "Node")
@@ -52,7 +52,7 @@ async def half_done(tmp_path: Path) -> AsyncIterator[HalfDone]:
         taint = {"key": DISRUPTED, "value": "it-1", "effect": "NoSchedule"}
         going = {"labels": {DISRUPTED: "it-1"}, "annotations": {PLAN: "p-7"}}
         await api.patch(node_path(first), {"metadata": going, "spec": {"taints": [taint]}})
-        await api.patch(node_path(second), {"metadata": {"labels": {OPTIMIZED: "it-1"}}})
+        await api.patch(node_path(second), {"metadata": {"annotations": {PLAN: "p-7"}}})
         await api.close()
         yield HalfDone(world, world.kubeconfig, first, second)
 
@@ -142,7 +142,7 @@ async def test_up_that_ends_after_a_plan_names_only_what_is_left(half_done: Half
     said = await _last_words(pipeline, steers=True)
     assert said.startswith(f"ended; node {half_done.closed} stays tainted")
     api = await connect(str(half_done.kubeconfig))
-    clean = {"labels": {DISRUPTED: None, OPTIMIZED: None}, "annotations": {PLAN: None}}
+    clean = {"labels": {DISRUPTED: None}, "annotations": {PLAN: None}}
     for name in (half_done.closed, half_done.labelled):
         await api.patch(node_path(name), {"metadata": clean, "spec": {"taints": []}})
     await api.close()

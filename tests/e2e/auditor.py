@@ -302,10 +302,11 @@ def _covers(budget: JSON, pod: JSON) -> bool:
 
 
 def _without_empty(value: Any) -> Any:
-    """Without empty maps: some servers store them, and they say nothing."""
+    """Without empty maps, which some servers store, and without the annotation by which a roll restarts pods."""
     if not isinstance(value, dict):
         return value
-    return {key: plain for key, each in value.items() if (plain := _without_empty(each)) != {}}
+    kept = {key: each for key, each in value.items() if key != _ROLLED_BY}
+    return {key: plain for key, each in kept.items() if (plain := _without_empty(each)) != {}}
 
 
 def _share(given: int | str, whole: int) -> int:

@@ -10,7 +10,7 @@ from tests.history.changes import annotation, by_target, modified, scaled_by
 from tests.history.record import JSON, History
 
 _FENCING: Final = "kinema.io/fencing"
-_MARKS: Final = ("kinema.io/disrupted", "kinema.io/optimized")
+_MARKS: Final = ("kinema.io/disrupted",)
 _PROTECTION: Final = {
     "Pod": (
         "karpenter.sh/do-not-disrupt",

@@ -135,8 +135,8 @@ def attachment(volume: str, node: str) -> Json:
 
 async def _steer(ground: Ground) -> None:
     for number in (1, 2):
-        await ground.perform("steer", "Deployment/a/b", uid=f"uid-{number}", nodes=(ground.node,))
-    await ground.perform("unsteer", "Deployment/a/b", uid="uid-1")
+        await ground.perform("steer", "StatefulSet/a/b", uid=f"uid-{number}", nodes=(ground.node,))
+    await ground.perform("unsteer", "StatefulSet/a/b", uid="uid-1")
     found = await ground.admin.get(f"{CONFIG_MAPS}/{STEERING_NAME}")
     assert found["data"] == {"uid-2": ground.node}
 

@@ -33,7 +33,7 @@ from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.memory.cluster import MemoryCluster, Pace
 from kinema_rescheduler.memory.effects import MemoryProvider, MemoryWriter
-from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, DISRUPTED, OPTIMIZED, PLAN
+from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, DISRUPTED, PLAN
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
@@ -252,7 +252,7 @@ class World:
         found: list[str] = []
         for node in self.memory.nodes.values():
             keys: Mapping[str, object] = {**node.labels, **node.annotations, **{item.key: 1 for item in node.taints}}
-            found += [f"{node.name}: {key}" for key in (OPTIMIZED, DISRUPTED, PLAN) if key in keys]
+            found += [f"{node.name}: {key}" for key in (DISRUPTED, PLAN) if key in keys]
         for pod in self.memory.pods.values():
             keys = pod.annotations
             if not pod.terminating:

@@ -58,7 +58,6 @@ READ = frozenset(
 
 _OURS = (
     b"kinema.io/disrupted",
-    b"kinema.io/optimized",
     b"kinema.io/plan",
     b"kinema.io/fencing",
     b'"kinema.io/rolled"',

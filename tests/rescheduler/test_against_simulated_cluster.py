@@ -81,7 +81,6 @@ async def test_stock_out_over_http(tmp_path: Path) -> None:
         ("surge-up", "adopted"),
         ("surge-down", "adopted"),
         ("delete", "adopted"),
-        ("unmark", "adopted"),
     ],
 )
 async def test_killed_after_an_effect_finds_it_made(tmp_path: Path, kind: str, ends: str) -> None:

@@ -13,7 +13,7 @@ from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, roll
 from kinema_core.events import ExecutionAborted, ExecutionCompleted
 from kinema_rescheduler.service import FAULT_POINTS
 
-_KINDS = ("boot", "mark", "steer", "surge-up", "surge-down", "evict", "delete", "unmark", "unsteer")
+_KINDS = ("boot", "mark", "steer", "surge-up", "surge-down", "evict", "delete", "unsteer")
 _PLACES = ("before", "intended", "effected", "done")
 _POINTS = [f"rescheduler.{kind}.{place}" for kind in _KINDS for place in _PLACES]
 _ENDS = ["rescheduler.finished.before", "rescheduler.finished.done"]

@@ -105,11 +105,12 @@ async def test_steering_that_fails_is_done_without() -> None:
     assert isinstance(end, ExecutionCompleted), world.told()
 
 
-async def test_mark_that_cannot_be_taken_off_is_named() -> None:
+async def test_what_cannot_be_taken_back_is_named() -> None:
     """What could not be taken back is listed by name, and the execution does not count as finished."""
-    world = flaky_world("unmark", FinalError("denied", "forbidden"), 100)
+    world = flaky_world("unsteer", FinalError("denied", "forbidden"), 100)
     await world.accept(booted_plan()[1])
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()
     assert end.reason == "leftovers"
-    assert end.leftovers == ("unmark/kinema-1: denied forbidden",)
+    assert end.leftovers
+    assert all(line.startswith("unsteer/") and line.endswith(": denied forbidden") for line in end.leftovers)

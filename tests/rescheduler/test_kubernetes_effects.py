@@ -17,7 +17,7 @@ from kinema_rescheduler.errors import EffectError, FinalError, PassingError
 from kinema_rescheduler.kubernetes.client import NotFoundError, connect, error_of, selector_text, workload_path
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
-from kinema_rescheduler.names import CHEAPEST, DELETION_COST, DISRUPTED, OPTIMIZED, PLAN
+from kinema_rescheduler.names import CHEAPEST, DELETION_COST, DISRUPTED, PLAN
 from kinema_rescheduler.providers.sim import SimProvider
 from kinema_sim.engine.kinds import CONFIG_MAP, HPA, PDB
 
@@ -47,7 +47,7 @@ async def test_marks_come_and_go(bench: Bench) -> None:
     assert (await bench.perform("unmark", "tiny-1", uid=uid)).outcome == "adopted"
     cleared = bench.node()
     assert cleared["spec"] == before
-    assert not {DISRUPTED, OPTIMIZED} & set(cleared["metadata"]["labels"])
+    assert DISRUPTED not in cleared["metadata"]["labels"]
     assert PLAN not in cleared["metadata"].get("annotations", {})
 
 

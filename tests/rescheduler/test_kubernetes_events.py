@@ -35,7 +35,7 @@ from kinema_rescheduler.kubernetes.client import connect
 from kinema_rescheduler.kubernetes.recorder import Background, KubernetesEvents
 from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.cluster import Cluster as SimCluster
-from kinema_sim.engine.kinds import DEPLOYMENT, EVENT, NODE
+from kinema_sim.engine.kinds import DEPLOYMENT, EVENT
 from kinema_sim.scenarios.registry import SCENARIOS
 
 NOW = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
@@ -72,7 +72,7 @@ async def test_a_whole_plan_tells_its_story(tmp_path: Path) -> None:
         about = {(item["regarding"]["kind"], item["regarding"]["name"], item["reason"]) for item in told}
         assert {("Node", "tiny-2", "KinemaEmptying"), ("Node", "tiny-2", "KinemaDeleted")} <= about
         assert {("Deployment", "web", "KinemaMoving"), ("Deployment", "web", "KinemaMoved")} <= about
-        assert ("Node", "tiny-1", "KinemaKeeping") in about
+        assert not [name for _, name, _ in about if name == "tiny-1"], "a node that stays is not written to"
         assert all("iteration it-1, plan plan-1" in item["note"] for item in told)
         assert all(item["type"] == "Normal" for item in told)
 
@@ -125,25 +125,6 @@ async def test_replicas_that_their_owner_sets_are_not_told_as_of_before(
         await asyncio.gather(*events._open)
         (found,) = bench.world.sim.store.sorted(EVENT)
     assert found["note"].partition(" (iteration")[0] == expected
-
-
-async def test_of_a_node_that_stays_no_pods_are_promised(tmp_path: Path) -> None:
-    """Its owner may have cordoned it: it stays, and that is all."""
-
-    def emptied(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
-        to = {pod.key: "tiny-1" for pod in cluster.pods if pod.node == "tiny-3"}
-        return plan_for(cluster, offers, to=to, delete=["tiny-3"])
-
-    sim = SCENARIOS["tiny"](0)
-    async with sim_world(sim, tmp_path) as world:
-        sim.store.edit(NODE, ("", "tiny-2"), lambda node: node["spec"].update(unschedulable=True))
-        await world.carry_out(emptied)
-        (kept,) = [
-            item
-            for item in sim.store.sorted(EVENT)
-            if (item["regarding"]["name"], item["reason"]) == ("tiny-2", "KinemaKeeping")
-        ]
-    assert kept["note"].startswith("stays: this plan does not give it back (iteration")
 
 
 async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:

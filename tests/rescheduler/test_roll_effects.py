@@ -13,7 +13,7 @@ from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, 
 from kinema_core.events import Amounts, FrozenMap
 from kinema_rescheduler.errors import FinalError, PassingError
 from kinema_rescheduler.kubernetes.client import STRATEGIC
-from kinema_rescheduler.names import DISRUPTED, OPTIMIZED
+from kinema_rescheduler.names import ROLLED_BY
 from kinema_sim.engine.kinds import REPLICA_SET
 
 
@@ -25,20 +25,17 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
-    """A roll adds its rules and requests once; restoring puts the template back, and the strategy when that is over."""
+    """A roll patches requests and bounds once; restoring puts requests back, and the strategy when that is over."""
     before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]))
     uid = bench.uid(bench.web())
     requests: Amounts = FrozenMap({"cpu": 150})
-    made = await bench.perform("roll", WEB, uid=uid, requests=requests, nodes=("planned-1",))
+    made = await bench.perform("roll", WEB, uid=uid, requests=requests)
     assert made.outcome == "done"
     assert made.figures["generation"] == bench.web()["metadata"]["generation"]
     spec = bench.web()["spec"]
     assert spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "150m"
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "25%"}
-    assert DISRUPTED in str(spec["template"]["spec"]["affinity"])
-    assert OPTIMIZED in str(spec["template"]["spec"]["affinity"])
-    preferred = spec["template"]["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert [term["preference"]["matchExpressions"][0].get("values") for term in preferred] == [None, ["planned-1"]]
+    assert not spec["template"]["spec"].get("affinity"), "the taint and the steering policy lead its pods"
     assert (await bench.perform("roll", WEB, uid=uid, requests=requests)).outcome == "adopted"
     assert (await bench.perform("restore", WEB, uid=uid)).outcome == "done"
     restored = bench.web()["spec"]
@@ -67,7 +64,7 @@ async def test_requests_that_their_owner_sets_meanwhile_stay(bench: Bench) -> No
 
 
 async def test_a_finished_roll_leaves_the_owners_template_and_no_second_roll(bench: Bench) -> None:
-    """The template is as it was but for the new requests, the pods are those of the roll, and its mark is gone."""
+    """The template is as it was but for the new requests, the pods are those of the roll, and no annotation is left."""
     before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]))
     uid = bench.uid(bench.web())
     await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}))
@@ -88,7 +85,7 @@ async def test_a_finished_roll_leaves_the_owners_template_and_no_second_roll(ben
 
 
 async def test_a_roll_that_changed_nothing_else_is_no_roll_back(bench: Bench) -> None:
-    """Without new requests the template is the one of before: the controller must not go back to the elder set."""
+    """Without new requests an annotation makes the template another one; it stays, so that no pod restarts again."""
     before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]["template"]["spec"]))
     uid = bench.uid(bench.web())
     await bench.perform("roll", WEB, uid=uid, requests=FrozenMap())
@@ -96,12 +93,13 @@ async def test_a_roll_that_changed_nothing_else_is_no_roll_back(bench: Bench) ->
     pods = alive(bench)
     await bench.perform("roll-finish", WEB, uid=uid)
     assert bench.web()["spec"]["template"]["spec"] == before
+    assert bench.web()["spec"]["template"]["metadata"]["annotations"] == {ROLLED_BY: "plan-1"}
     await settled_for(bench, 60)
     assert alive(bench) == pods
 
 
-@pytest.mark.parametrize("write", [1, 2, 3])
-async def test_a_roll_that_is_ended_half_is_ended_by_the_next(bench: Bench, write: int) -> None:
+@pytest.mark.parametrize(("write", "outcome"), [(0, "done"), (1, "adopted")])
+async def test_a_roll_that_is_ended_half_is_ended_by_the_next(bench: Bench, write: int, outcome: str) -> None:
     """Cut off after any of its writes, the end of a roll is found and made by the next try; no pod restarts."""
     uid = bench.uid(bench.web())
     await bench.perform("roll", WEB, uid=uid, requests=FrozenMap())
@@ -122,9 +120,8 @@ async def test_a_roll_that_is_ended_half_is_ended_by_the_next(bench: Bench, writ
         await bench.perform("roll-finish", WEB, uid=uid)
     bench.api._request = real  # type: ignore[method-assign]  # the next process
     await settled_for(bench, 30)
-    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
-    assert not bench.web()["spec"].get("paused")
-    assert not bench.web()["spec"]["template"]["spec"].get("affinity")
+    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == outcome
+    assert "kinema.io/" not in str(bench.web()["metadata"])
     await settled_for(bench, 60)
     assert alive(bench) == pods
 

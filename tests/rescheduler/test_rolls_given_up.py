@@ -14,15 +14,16 @@ from tests.rescheduler.test_operator_wins import WEB, once
 from tests.support.builders import NOW, amounts, pod
 
 from kinema_core.events import (
-    NO_RULES,
     AbortRequested,
     ExecutionAborted,
     ExecutionCompleted,
+    FrozenMap,
     StepFailed,
     StepStarted,
     StepSucceeded,
 )
 from kinema_rescheduler.memory.cluster import Pace
+from kinema_rescheduler.names import ROLLED
 from kinema_rescheduler.plan.limits import Limits
 
 _PLACES = ("before", "intended", "effected", "done")
@@ -70,7 +71,7 @@ async def test_an_abort_opens_the_nodes_before_it_waits_for_pods() -> None:
     end = await aborted(world, lambda: half_way(world))
     assert end.figures["deleted"] == 0
     opened = steps_made(world, "unmark")
-    assert opened.keys() == {"n1", "n2"}
+    assert opened.keys() == {"n2"}
     assert max(opened.values()) < steps_made(world, "restore")[WEB]
     assert world.clock.now() - opened["n2"] < timedelta(seconds=limits.pods_ready_seconds / 2)
     assert [world.memory.pods[key].node for key in strangers] == ["n1", "n2"]
@@ -114,17 +115,18 @@ def paused(world: World) -> None:
 
 
 def undone(world: World) -> None:
-    """As `kubectl rollout undo`, or an apply by force: the template from before ours is there again."""
+    """As `kubectl rollout undo`: template and annotations from before the roll are there again."""
     web = world.memory.workloads[WEB]
     world.memory.revisions[WEB] -= 1
+    kept = FrozenMap({key: value for key, value in web.annotations.items() if key != ROLLED})
     world.memory.workloads[WEB] = replace(
-        web, template_rules=NO_RULES, template_requests=amounts(500, 128), generation=web.generation + 1
+        web, annotations=kept, template_requests=amounts(500, 128), generation=web.generation + 1
     )
 
 
-@pytest.mark.parametrize(("struck", "reason"), [(paused, "paused it"), (undone, "another template")])
+@pytest.mark.parametrize(("struck", "reason"), [(paused, "it was paused"), (undone, "undone")])
 async def test_an_owners_word_ends_our_roll_and_not_the_plan(struck: Callable[[World], None], reason: str) -> None:
-    """Paused, or under another template, the workload is left alone at once, with the reason; all else goes on."""
+    """Paused or undone, the workload is left alone at once, with the reason; all else goes on."""
     before, plan = two_rolls_plan()
     world = World(before)
     world.on_second = once(lambda: new_pods(world) == 1, lambda: struck(world))
@@ -137,7 +139,7 @@ async def test_an_owners_word_ends_our_roll_and_not_the_plan(struck: Callable[[W
     assert reason in told[f"skip/{WEB}"].detail
     assert sorted(world.memory.nodes) == ["n1", "n2"]
     web = world.memory.workloads[WEB]
-    assert (web.template_rules, web.template_requests["cpu"]) == (NO_RULES, 500)
+    assert web.template_requests["cpu"] == 500
     assert web.paused == (struck is paused)
     assert world.problems == []
     assert world.marks_left() == []
@@ -164,7 +166,7 @@ async def test_an_abort_waits_for_no_paused_deployment(seconds: int) -> None:
     assert end.leftovers == ()
     assert world.clock.now() - given_up < timedelta(seconds=30)
     web = world.memory.workloads[WEB]
-    assert (web.paused, web.template_rules, web.template_requests["cpu"]) == (True, NO_RULES, 500)
+    assert (web.paused, web.template_requests["cpu"]) == (True, 500)
     assert world.problems == []
     assert world.marks_left() == []
 

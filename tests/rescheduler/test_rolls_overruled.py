@@ -70,7 +70,7 @@ def unlike(before: Any, after: Any) -> list[str]:
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
 
-@pytest.mark.parametrize(("strike", "reason"), [(pause, "paused it"), (undo, "another template")])
+@pytest.mark.parametrize(("strike", "reason"), [(pause, "it was paused"), (undo, "undone")])
 async def test_the_owners_word_counts(world: PlaneWorld, strike: Callable[[PlaneWorld], None], reason: str) -> None:
     """Paused or undone, a roll is taken back at once, and the plan ends: within a fraction of what a roll may take."""
     before = world.get("Deployment", "web")["spec"]

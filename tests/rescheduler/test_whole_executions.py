@@ -58,11 +58,11 @@ async def test_a_rolling_update_leads_to_all_nodes_that_the_plan_gives() -> None
     await world.accept(plan_for(before, offers(), to=to, resizes=smaller))
     assert isinstance(await world.run(), ExecutionCompleted), world.told()
     steps = [event.body.step for event in world.log() if isinstance(event.body, StepStarted)]
-    assert [step.nodes for step in steps if step.kind == "roll"] == [("n2", "n3")]
+    assert [step.nodes for step in steps if step.kind == "steer"] == [("n2", "n3")]
 
 
 async def test_pods_of_a_roll_that_land_elsewhere_are_counted() -> None:
-    """Nothing but a preference leads them, which the cluster in memory does not know; all of them have new names."""
+    """A preference leads them and the scheduler decides; all of them have new names."""
     before = cluster(node("n1"), node("n2"), node("n3"), deployed("web", ["n1", "n2"], cpu=500))
     to, smaller = {"shop/web-0": "n2", "shop/web-1": "n3"}, {"Deployment/shop/web": {"cpu": 300}}
     world = World(before)

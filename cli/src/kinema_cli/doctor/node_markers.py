@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kinema_rescheduler.kubernetes.client import Json, annotations_of, connect
-from kinema_rescheduler.names import DISRUPTED, FENCING, OPTIMIZED, PLAN
+from kinema_rescheduler.names import DISRUPTED, FENCING, PLAN
 
 if TYPE_CHECKING:
     from kinema_core.events import Node
@@ -52,7 +52,7 @@ class NodeMarkers:
         """The command that removes them where no Kinema can."""
         every = " ".join((*self.closed, *self.labelled))
         untaint = f"kubectl taint nodes {' '.join(self.closed)} {DISRUPTED}:NoSchedule- && " if self.closed else ""
-        labels = f"kubectl label nodes {every} {DISRUPTED}- {OPTIMIZED}-"
+        labels = f"kubectl label nodes {every} {DISRUPTED}-"
         command = f"{untaint}{labels} && kubectl annotate nodes {every} {PLAN}- {FENCING}-"
         return f"if that broker is lost: `{command}`"
 
@@ -89,7 +89,5 @@ def _taints(node: Json) -> set[str]:
 def _marks(nodes: Iterable[tuple[str, set[str], set[str]]]) -> NodeMarkers:
     every = sorted(nodes, key=lambda node: node[0])
     closed = tuple(name for name, _, taints in every if DISRUPTED in taints)
-    labelled = tuple(
-        name for name, keys, taints in every if DISRUPTED not in taints and keys & {DISRUPTED, OPTIMIZED, PLAN}
-    )
+    labelled = tuple(name for name, keys, taints in every if DISRUPTED not in taints and keys & {DISRUPTED, PLAN})
     return NodeMarkers(closed, labelled)

@@ -9,8 +9,6 @@ from typing import Final
 from kinema_core.events import SKIPPED
 from kinema_core.model import vocabulary
 
-OPTIMIZED: Final = "kinema.io/optimized"
-"""Label of nodes that stay or were booted; its value is the iteration."""
 DISRUPTED: Final = "kinema.io/disrupted"
 """Label and NoSchedule taint of nodes that shall go; its value is the iteration."""
 PLAN: Final = "kinema.io/plan"
@@ -64,19 +62,9 @@ def steering_key(target: str, uid: str) -> str:
     return target.replace("/", ".") if target.startswith("Deployment/") else uid
 
 
-def optimize_id(node: str) -> str:
-    """Step that labels a node as one to stay."""
-    return f"optimize/{node}"
-
-
 def expire_id(node: str) -> str:
     """Step that labels and taints a node as one to go."""
     return f"expire/{node}"
-
-
-def expires(step_id: str) -> bool:
-    """Whether a `mark` step marks its node as one to go."""
-    return step_id.startswith("expire/")
 
 
 def unit_id(kind: str, workload: str, number: int) -> str:

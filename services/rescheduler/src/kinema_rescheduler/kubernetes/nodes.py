@@ -22,11 +22,9 @@ from kinema_rescheduler.kubernetes.volumes import check_detached
 from kinema_rescheduler.names import (
     CORDONED,
     DISRUPTED,
-    OPTIMIZED,
     PLAN,
     STEERING_NAME,
     STEERING_NAMESPACE,
-    expires,
     label_value,
     steering_key,
 )
@@ -45,22 +43,20 @@ def _same(node: Json, step: Step) -> None:
 
 
 async def mark(api: KubernetesApi, order: Order) -> Made:
-    """Label a node as one to stay or as one to go; the latter is tainted too."""
+    """Label and taint a node that is to be deleted."""
 
     def change(node: Json) -> Json | None:
         _same(node, order.step)
-        expiring = expires(order.step.id)
-        key, value = (DISRUPTED if expiring else OPTIMIZED), label_value(order.iteration)
+        value = label_value(order.iteration)
         labels = node["metadata"].get("labels") or {}
         taints = (node.get("spec") or {}).get("taints") or []
         ours = {"key": DISRUPTED, "value": value, "effect": "NoSchedule"}
-        tainted = not expiring or ours in taints
-        if labels.get(key) == value and annotations_of(node).get(PLAN) == order.plan and tainted:
+        if labels.get(DISRUPTED) == value and annotations_of(node).get(PLAN) == order.plan and ours in taints:
             return None
-        patch: Json = {"metadata": {"labels": {key: value}, "annotations": {PLAN: order.plan}}}
-        if expiring:
-            patch["spec"] = {"taints": [*(taint for taint in taints if taint.get("key") != DISRUPTED), ours]}
-        return patch
+        return {
+            "metadata": {"labels": {DISRUPTED: value}, "annotations": {PLAN: order.plan}},
+            "spec": {"taints": [*(taint for taint in taints if taint.get("key") != DISRUPTED), ours]},
+        }
 
     try:
         node, changed = await api.modify(node_path(order.step.target), change)
@@ -78,10 +74,9 @@ async def unmark(api: KubernetesApi, order: Order) -> Made:
         labels = node["metadata"].get("labels") or {}
         taints = (node.get("spec") or {}).get("taints") or []
         others = [taint for taint in taints if taint.get("key") != DISRUPTED]
-        mine = [key for key in (OPTIMIZED, DISRUPTED) if key in labels]
-        if not mine and PLAN not in annotations_of(node) and others == taints:
+        if DISRUPTED not in labels and PLAN not in annotations_of(node) and others == taints:
             return None
-        patch: Json = {"metadata": {"labels": dict.fromkeys(mine), "annotations": {PLAN: None}}}
+        patch: Json = {"metadata": {"labels": {DISRUPTED: None}, "annotations": {PLAN: None}}}
         if others != taints:
             patch["spec"] = {"taints": others}
         return patch

@@ -39,7 +39,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.quantity import in_words, rounded_in_words
 from kinema_rescheduler.errors import EffectError, FinalError, PassingError
 from kinema_rescheduler.kubernetes.client import ConflictError, Json, KubernetesApi, uid, workload_path
-from kinema_rescheduler.names import NODE, expires, is_verdict
+from kinema_rescheduler.names import NODE, is_verdict
 
 _REPORTS_LOG = structlog.get_logger()
 
@@ -130,13 +130,6 @@ class _Done:
     background: Background
 
 
-def _mark(done: _Done) -> _Told:
-    step = done.step
-    if expires(step.id):
-        return _Told("KinemaEmptying", "Mark", "is given back: its pods move away, then it is deleted")
-    return _Told("KinemaKeeping", "Mark", "stays: this plan does not give it back")
-
-
 def _up(done: _Done) -> _Told:
     step = done.step
     where = f" to {', '.join(step.nodes)}" if step.nodes else ""
@@ -219,7 +212,7 @@ def _restore(done: _Done) -> _Told:
 
 _DONE: Final[Mapping[StepKind, Callable[[_Done], _Told]]] = {
     "boot": lambda done: _Told("KinemaBooted", "Boot", f"was booted as {done.step.offer}"),
-    "mark": _mark,
+    "mark": lambda _: _Told("KinemaEmptying", "Mark", "is given back: its pods move away, then it is deleted"),
     "surge-up": _up,
     "surge-down": _down,
     "evict": _evict,

@@ -50,10 +50,10 @@ RULES: Final = (
         verbs=("get",),
     ),
     Rule(
-        purpose="ends rolls: gives templates back without restarting a pod, deletes empty sets with rules of ours",
+        purpose="ends rolls: removes the annotations that the controller copied",
         group="apps",
         resources=("replicasets",),
-        verbs=("list", "patch", "delete"),
+        verbs=("list", "patch"),
     ),
     Rule(purpose="reads the sets whose pods it moves", resources=("replicationcontrollers",), verbs=("get",)),
     Rule(

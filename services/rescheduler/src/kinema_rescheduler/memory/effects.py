@@ -13,11 +13,8 @@ from kinema_core.events import (
     Amounts,
     FrozenMap,
     Node,
-    NodeTerm,
     Offer,
-    PlacementRules,
     Pod,
-    Requirement,
     Step,
     Taint,
     Workload,
@@ -28,24 +25,19 @@ from kinema_core.model.match import parse_taints
 from kinema_rescheduler.errors import ATTACHED, FinalError, PassingError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.memory.cluster import MemoryCluster
-from kinema_rescheduler.moves.roll import leads_away
 from kinema_rescheduler.names import (
     CHEAPEST,
     CORDONED,
     COST_BEFORE,
     DELETION_COST,
     DISRUPTED,
-    OPTIMIZED,
     PLAN,
-    expires,
     label_value,
     steering_key,
 )
 from kinema_rescheduler.providers.base import Catalog, Operation
 
 _ROLLED: Final = "kinema.io/rolled"
-_ANY: Final = NodeTerm()
-_AWAY: Final = Requirement(key=DISRUPTED, operator="DoesNotExist")
 
 
 class MemoryWriter:
@@ -55,7 +47,7 @@ class MemoryWriter:
         """`after` is called when an effect was made: tests look at the cluster there."""
         self._cluster = cluster
         self._after = after
-        self._templates: dict[str, tuple[Amounts, PlacementRules]] = {}
+        self._templates: dict[str, Amounts] = {}
         """Requests and rules before our rolling update, by workload."""
         self.made: Counter[tuple[str, str]] = Counter()
         """Effects that changed something, by plan and step id."""
@@ -194,13 +186,11 @@ class MemoryWriter:
         if workload.annotations.get(_ROLLED) == order.plan:
             return Made("adopted", _generation(workload))
         self._cluster.revisions[workload.key] += 1
-        rules = workload.template_rules
-        self._templates[workload.key] = (workload.template_requests, rules)
+        self._templates[workload.key] = workload.template_requests
         self._cluster.workloads[workload.key] = replace(
             workload,
             generation=workload.generation + 1,
             template_requests=FrozenMap({**workload.template_requests, **order.step.requests}),
-            template_rules=replace(rules, node_terms=tuple(_led_away(term) for term in rules.node_terms or (_ANY,))),
             annotations=FrozenMap({**workload.annotations, _ROLLED: order.plan}),
         )
         return Made("done", FrozenMap(generation=workload.generation + 1))
@@ -213,12 +203,9 @@ class MemoryWriter:
         changed = _ROLLED in workload.annotations
         if changed:
             kept = FrozenMap({key: value for key, value in workload.annotations.items() if key != _ROLLED})
-            requests, rules = self._templates.pop(workload.key)
+            requests = self._templates.pop(workload.key)
             workload = replace(workload, annotations=kept)
-            ours = leads_away(workload.template_rules)
-            if ours:
-                workload = replace(workload, template_rules=rules)
-            if ours and step.kind == "restore":  # the old template, and with it the old set, are in force again
+            if step.kind == "restore":  # the old template, and with it the old set, are in force again
                 self._cluster.revisions[workload.key] -= 1
                 workload = replace(workload, template_requests=requests)
             self._cluster.workloads[workload.key] = workload
@@ -251,33 +238,25 @@ class MemoryWriter:
         return True
 
 
-def _led_away(term: NodeTerm) -> NodeTerm:
-    """An alternative of a required node affinity, off the nodes that are to go."""
-    return replace(term, expressions=(*term.expressions, _AWAY))
-
-
 def _generation(workload: Workload) -> FrozenMap[int | float | str]:
     return FrozenMap(generation=workload.generation)
 
 
 def _marked(node: Node, order: Order) -> Node:
-    expiring, value = expires(order.step.id), label_value(order.iteration)
+    value = label_value(order.iteration)
     taints = tuple(taint for taint in node.taints if taint.key != DISRUPTED)
-    if expiring:
-        taints = (*taints, Taint(key=DISRUPTED, value=value, effect="NoSchedule"))
-    key = DISRUPTED if expiring else OPTIMIZED
     return replace(
         node,
-        labels=FrozenMap({**node.labels, key: value}),
+        labels=FrozenMap({**node.labels, DISRUPTED: value}),
         annotations=FrozenMap({**node.annotations, PLAN: order.plan}),
-        taints=taints if expiring else node.taints,
+        taints=(*taints, Taint(key=DISRUPTED, value=value, effect="NoSchedule")),
     )
 
 
 def _unmarked(node: Node) -> Node:
     return replace(
         node,
-        labels=FrozenMap({key: value for key, value in node.labels.items() if key not in {DISRUPTED, OPTIMIZED}}),
+        labels=FrozenMap({key: value for key, value in node.labels.items() if key != DISRUPTED}),
         annotations=FrozenMap({key: value for key, value in node.annotations.items() if key != PLAN}),
         taints=tuple(taint for taint in node.taints if taint.key != DISRUPTED),
     )

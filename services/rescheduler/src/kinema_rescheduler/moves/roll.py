@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinema_core.events import EMPTY, Amounts, FrozenMap, PlacementRules, Pod, Step, Workload
+from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.surge import refused
-from kinema_rescheduler.moves.turn import OVER, WAIT, Turn, fail, skip
+from kinema_rescheduler.moves.turn import OVER, WAIT, Turn, fail, skip, steered
 from kinema_rescheduler.moves.workloads import Movers, settled
-from kinema_rescheduler.names import DISRUPTED, unit_id
+from kinema_rescheduler.names import ROLLED, unit_id
 from kinema_rescheduler.plan.context import Scene
 
 
 def begin_roll(scene: Scene, movers: Movers, workload: Workload) -> Turn:
-    """Patch the template."""
+    """Prefer the planned nodes for the new pods, then patch the template."""
+    nodes = _planned(scene, movers)
+    steer = Step(id=unit_id("steer", movers.key, 1), kind="steer", target=movers.key, uid=workload.uid, nodes=nodes)
+    return Turn(scene.intend(steer)) if nodes else _patch(scene, movers, workload)
+
+
+def _patch(scene: Scene, movers: Movers, workload: Workload) -> Turn:
     step = Step(
         id=unit_id("roll", movers.key, 1),
         kind="roll",
@@ -23,13 +29,12 @@ def begin_roll(scene: Scene, movers: Movers, workload: Workload) -> Turn:
         replicas_from=workload.replicas,
         replicas_to=workload.replicas,
         requests=_new_requests(movers, workload),
-        nodes=_planned(scene, movers),
     )
     return Turn(scene.intend(step))
 
 
 def _planned(scene: Scene, movers: Movers) -> tuple[str, ...]:
-    """Where the plan wants the workload's pods. Nothing else steers them: the set that makes them is not there yet.
+    """Return the nodes where the plan wants the workload's pods.
 
     Every pod is replaced, so that the plan may give another node to one that could have stayed.
     """
@@ -50,22 +55,31 @@ def _new_requests(movers: Movers, workload: Workload) -> Amounts:
     )
 
 
-def roll(scene: Scene, movers: Movers) -> Turn:  # noqa: PLR0911 - a state machine: one return per state
+def roll(scene: Scene, movers: Movers) -> Turn:
     """Go on with a rolling update."""
     workload = movers.workload
     if workload is None:
         return skip(scene, movers, "gone", "its controller does not exist any more")
     patched = scene.unit("roll", movers.key, 1)
-    assert patched is not None
+    if patched is None:
+        ready = steered(scene, movers, 1)
+        return _patch(scene, movers, workload) if ready.over else ready
     if patched.state == "open":
         return WAIT
     if patched.state == "failed":
         return _refused(scene, movers, patched)
     finish = scene.unit("roll-finish", movers.key, 1)
-    if finish is not None:
-        if finish.lost:
-            return fail(scene, movers, finish.result, finish.detail)
-        return OVER if finish.over else Turn(scene.intend(finish.step))
+    return _await_end(scene, movers, workload, patched) if finish is None else _await_finish(scene, movers, finish)
+
+
+def _await_finish(scene: Scene, movers: Movers, finish: Progress) -> Turn:
+    if finish.lost:
+        return fail(scene, movers, finish.result, finish.detail)
+    return OVER if finish.over else Turn(scene.intend(finish.step))
+
+
+def _await_end(scene: Scene, movers: Movers, workload: Workload, patched: Progress) -> Turn:
+    """The template was patched: wait until all pods are new, or see that this will not happen."""
     overruled = _overruled(workload, patched)
     if overruled is not None:
         return skip(scene, movers, "changed", overruled)
@@ -80,23 +94,18 @@ def roll(scene: Scene, movers: Movers) -> Turn:  # noqa: PLR0911 - a state machi
 
 
 def _overruled(workload: Workload, patched: Progress) -> str | None:
-    """What its owner did to our update, so that it would never end; None where it goes on.
+    """Return what the owner did to the update so that it would never end; None where it goes on.
 
-    Who pauses a Deployment wants its pods left alone: the update gets no further, and its end would take the pause off.
-    Under a template without our rule no pod leaves its node for us. One that has the rule still, with a new image say,
-    does what the update is for, and is waited for.
+    An owner who pauses a Deployment wants its pods left alone: the update gets no further, and its end would remove the
+    pause. An owner who undoes the update (`kubectl rollout undo`) replaces its annotations, too. Any other template of
+    the owner's is waited for: its pods keep off the leaving nodes as well.
     """
     if workload.paused:
-        return "somebody paused it while its pods were replaced"
-    if workload.generation > int(patched.figures.get("generation", 0)) and not leads_away(workload.template_rules):
-        return "somebody put another template in place of ours while its pods were replaced"
+        return "it was paused while its pods were replaced"
+    seen = workload.generation >= int(patched.figures.get("generation", 0))
+    if seen and ROLLED not in workload.annotations:
+        return "the update was undone while its pods were replaced"
     return None
-
-
-def leads_away(rules: PlacementRules) -> bool:
-    """Whether a template keeps its pods off nodes that are to go, as one under our update does."""
-    expressions = (item for term in rules.node_terms or () for item in term.expressions)
-    return any(item.key == DISRUPTED and item.operator == "DoesNotExist" for item in expressions)
 
 
 def _stalled(scene: Scene, update: Progress, pods: Iterable[Pod]) -> bool:

@@ -19,7 +19,7 @@ from kinema_rescheduler.moves.surge import restoring, surge, unfinished
 from kinema_rescheduler.moves.turn import OVER, WAIT, Blocked, Turn, blocked, fail, skip, steering
 from kinema_rescheduler.moves.waiting import hopeless
 from kinema_rescheduler.moves.workloads import Movers, movers
-from kinema_rescheduler.names import ROLLED, unit_id
+from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import Decision, Scene
 
 _UNIT_KINDS: Final = ("roll", "evict", "surge-up", "steer")
@@ -103,7 +103,7 @@ def _go_on(scene: Scene, item: Movers) -> Turn:
     number = scene.units.get(item.key, 0)
     if number == 0:
         return OVER
-    if scene.unit("roll", item.key, 1) is not None:
+    if item.strategy == "rolling":
         return roll(scene, item)
     forbidden = _forbidden(scene, item, number)
     if forbidden is not None:
@@ -208,7 +208,7 @@ def _reserve(scene: Scene, room: Room, item: Movers) -> None:
         missing = 0  # all have come, or none would leave
     elif up is not None and not up.lost:
         missing = max(0, up.step.replicas_to - bound)
-    elif steer is not None and up is None and not scene.done(unit_id("evict", item.key, number)):
+    elif steer is not None and steer.step.pods and up is None and not scene.done(unit_id("evict", item.key, number)):
         missing = len(steer.step.pods)
     else:
         missing = max(0, item.replicas - bound)
@@ -236,10 +236,10 @@ def _begin_one(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:
 
 
 def _held(item: Movers) -> str | None:
-    """Why no pod of the workload may be touched; None if any may. A pause of our own, at a roll's end, is soon over."""
+    """Return why no pod of the workload may be touched; None if any may."""
     if item.strategy == "stay":
         return "its pods may not move by the rules of now"
-    if item.workload is not None and item.workload.paused and ROLLED not in item.workload.annotations:
+    if item.workload is not None and item.workload.paused:
         return "it is paused: its owner wants its pods left as they are"
     return None
 

@@ -9,7 +9,7 @@ from kinema_core.model.daemons import resident_requests
 from kinema_core.model.match import node_admits
 from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.moves.scheduling import restored, surges_left
-from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, expire_id, keep_id, optimize_id
+from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, expire_id, keep_id
 from kinema_rescheduler.plan.context import Decision, Scene, intents
 
 
@@ -32,9 +32,9 @@ def boot(scene: Scene) -> Phase:
 def await_ready(scene: Scene) -> Phase:
     """Wait until every booted node is Ready, admits whom the plan puts there and can hold them.
 
-    Once nodes are being marked this is behind us: what happens to a node later shows in the moves.
+    Once any other step has begun this phase is over: what happens to a node later shows in the moves.
     """
-    if any(progress.step.kind == "mark" for progress in scene.execution.steps.values()):
+    if any(progress.step.kind != "boot" for progress in scene.execution.steps.values()):
         return Phase(over=True)
     waiting = False
     for name in scene.boots:
@@ -86,24 +86,22 @@ def needs_marks(scene: Scene) -> bool:
 
 
 def mark(scene: Scene) -> Phase:
-    """Label the nodes that stay, label and taint those that go."""
-    if not needs_marks(scene):
-        return Phase(over=True)
-    steps = [_mark(scene, node.name, delete=node.action == "delete") for node in scene.plan.nodes]
+    """Label and taint the nodes that are to be deleted."""
+    steps = [_mark(scene, node.name) for node in scene.plan.nodes if node.action == "delete"]
     known = sorted((step for step in steps if step is not None), key=lambda step: step.id)
     open_now = sum(1 for progress in scene.execution.open_steps if progress.step.kind == "mark")
     bodies = intents((scene.intend(step) for step in known), scene.limits.max_parallel_marks, open_now)
     return Phase(bodies, over=all(scene.over(step.id) for step in known))
 
 
-def _mark(scene: Scene, name: str, *, delete: bool) -> Step | None:
+def _mark(scene: Scene, name: str) -> Step | None:
     """The step that marks a node; as first intended, and none for a node that is gone or off-limits by now."""
-    step_id = expire_id(name) if delete else optimize_id(name)
+    step_id = expire_id(name)
     before = scene.progress(step_id)
     if before is not None:
         return before.step
     node = scene.cluster.node(name)
-    if node is None or (delete and scene.mobility.deletable.get(name) is not None):
+    if node is None or scene.mobility.deletable.get(name) is not None:
         return None
     return Step(id=step_id, kind="mark", target=name, uid=node.uid)
 
