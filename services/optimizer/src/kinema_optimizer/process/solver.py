@@ -24,10 +24,10 @@ from kinema_optimizer.problem.progress import Progress, incumbent_report
 from kinema_optimizer.process.child import read_message, write_message
 from kinema_optimizer.process.job import Alive, Ended, Job, solve, unpack
 from kinema_optimizer.process.pools import RemotePool
-from kinema_optimizer.search.kernels import warm
+from kinema_optimizer.search.kernels import ready, warm
 from kinema_optimizer.search.neighborhood import TaskPool, ThreadPool
 from kinema_optimizer.settings import NAME
-from kinema_optimizer.solvers.stopping import ClockStop, StopReason
+from kinema_optimizer.solvers.stopping import ClockStop, Deadline, StopReason
 
 _EVERY_SECONDS: Final = 1.0
 _RESOURCES: Final = 3
@@ -70,8 +70,8 @@ class _Reporter:
 class _ReportingStop(ClockStop):
     """The clock, and a sign of life at each callback."""
 
-    def __init__(self, seconds: float, teller: _Reporter) -> None:
-        super().__init__(seconds, pricing=PRICING_SHARE)
+    def __init__(self, limit: Deadline, teller: _Reporter) -> None:
+        super().__init__(limit, pricing=PRICING_SHARE)
         self._teller = teller
 
     def begin(self, phase: str) -> None:
@@ -90,7 +90,8 @@ def main() -> None:
     spare_the_collector()
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get among the messages
-    warm(_RESOURCES)
+    if ready():  # else the first job does not wait: it is solved without kernels as far as that goes
+        warm(_RESOURCES)
     given = sys.stdin.buffer
     threading.Thread(target=_end_with_parent, args=(given,), daemon=True).start()
     while (data := read_message(given)) is not None:
@@ -98,9 +99,10 @@ def main() -> None:
 
 
 def _solve_job(data: bytes, teller: _Reporter) -> Ended:
+    began = time.monotonic()
     try:
         job = unpack(data)
-        stop = _ReportingStop(job.settings.time_limit_seconds, teller)
+        stop = _ReportingStop(Deadline(job.settings.time_limit_seconds, began=began), teller)
         with ExitStack() as stack:
             answer = solve(job, stop, teller.report, _task_pool(job, stack))
         faultpoint("solver-before-answer")

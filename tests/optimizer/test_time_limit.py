@@ -1,0 +1,99 @@
+"""A time limit that holds: whatever is overdue ends, a checked plan comes out, and a replay makes the same one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.optimizer.instances import boutique
+from tests.support.builders import NOW
+
+from kinema_core.events import Plan
+from kinema_core.model.checker.check import check_plan
+from kinema_optimizer.columns import compiled
+from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.request.objective import Window
+from kinema_optimizer.search import kernels
+from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers import stopping
+from kinema_optimizer.solvers.stopping import ClockStop, RecordedStop, StopRule
+
+CLUSTER, OFFERS = boutique(6, seed=5, nodes=6)
+SEARCHED = PlanningSettings(windows=(Window(move_price_usd=0.0),), time_limit_seconds=10, workers=1)
+"""With a price of moves the search answers, besides the exact model."""
+EXACT = PlanningSettings(time_limit_seconds=10, workers=1)
+
+
+class JumpingClock:
+    """Stands still, but for one jump past every limit at the call of this number, and for sleep."""
+
+    def __init__(self, call: int) -> None:
+        self.now = 0.0
+        self._calls = call
+
+    def monotonic(self) -> float:
+        """See `time.monotonic`."""
+        self._calls -= 1
+        self.now += 1000.0 if self._calls == 0 else 0.0
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """See `time.sleep`."""
+        self.now += seconds
+
+
+def planned(settings: PlanningSettings, stop: StopRule) -> Plan:
+    """A plan, which the planner has checked, checked once more."""
+    plan = plan_for(CLUSTER, OFFERS, now=NOW, settings=settings, stop=stop)
+    assert not check_plan(plan, CLUSTER, OFFERS, NOW)
+    return plan
+
+
+def again(plan: Plan, settings: PlanningSettings) -> Plan:
+    """The same plan from its record."""
+    assert plan.solve is not None
+    return planned(settings, RecordedStop(plan.solve))
+
+
+@pytest.mark.parametrize("settings", [SEARCHED, EXACT], ids=["searched", "exact"])
+@pytest.mark.parametrize("call", [3, 4, 6, 8, 12, 20, 40])
+def test_a_clock_that_jumps_ends_every_phase(
+    settings: PlanningSettings, call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the time is suddenly over, a checked plan comes out without another step, and a replay makes it too."""
+    monkeypatch.setattr(stopping, "time", JumpingClock(call))
+    plan = planned(settings, ClockStop(10, pricing=0.1))
+    assert plan.solve is not None
+    assert "time-limit" in {stop.reason for stop in plan.solve.stops}
+    assert again(plan, settings) == plan
+
+
+def test_without_compiled_kernels_a_plan_is_made_that_calls_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fresh installation compiles for longer than a plan may take: none waits for that, nor compiles by itself."""
+
+    def call(one: compiled.Kernel, *_: object) -> None:
+        raise AssertionError(one.function.__name__)
+
+    with monkeypatch.context() as cold:
+        cold.setattr(stopping, "time", JumpingClock(-1))
+        cold.setattr(kernels, "ready", lambda: False)
+        cold.setattr(compiled.Kernel, "__call__", call)
+        plan = planned(SEARCHED, ClockStop(10, pricing=0.1))
+    assert plan.solve is not None
+    assert {stop.phase for stop in plan.solve.stops if stop.phase.startswith("kernels")}
+    assert again(plan, SEARCHED) == plan
+
+
+def test_compiled_code_is_kept_where_that_is_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first directory that can be written is taken; where none can, kernels are compiled for the process alone."""
+    file = tmp_path / "file"
+    file.touch()
+    ways = [file / "package", tmp_path / "home", tmp_path / "temporary"]
+    find = compiled.cache_directory.__wrapped__
+    monkeypatch.setattr(compiled, "_directories", lambda _: iter(ways))
+    assert find() == ways[1]
+    monkeypatch.setattr(compiled, "_directories", lambda _: iter(ways[:1]))
+    assert find() is None
+    monkeypatch.setattr(compiled, "cache_directory", lambda: None)
+    assert not compiled.is_compiled()
+    compiled.note_compiled()
