@@ -12,6 +12,7 @@ import numpy as np
 from kinema_core.events import Stop
 from kinema_optimizer.bounds.background import BackgroundBound
 from kinema_optimizer.problem.instance import UNLIMITED, Instance
+from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.problem.solution import Incumbent, cost_of, moved, solution_of
 from kinema_optimizer.search.neighborhood import (
     MOST_CLASSES,
@@ -24,7 +25,6 @@ from kinema_optimizer.search.neighborhood import (
     saving,
     select_neighborhoods,
 )
-from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.solvers.stopping import StopRule
 
 MOST_ROUNDS: Final = 100_000

@@ -25,6 +25,7 @@ from kinema_optimizer.bounds.certificate import Bound
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import Instance, Solution, enemies_of, flaws, losses
 from kinema_optimizer.problem.node_types import NodeTypes, node_types
+from kinema_optimizer.problem.progress import Report
 from kinema_optimizer.problem.solution import Incumbent, cost_of, solution_of
 from kinema_optimizer.search.first_plan import (
     FirstPlans,
@@ -37,7 +38,6 @@ from kinema_optimizer.search.first_plan import (
     swap_in_existing,
 )
 from kinema_optimizer.search.neighborhood import SearchContext, TaskPool, ThreadPool
-from kinema_optimizer.problem.progress import Report
 from kinema_optimizer.search.retention_lp import RetentionLp
 from kinema_optimizer.search.rounds import MOST_ROUNDS, QUICK, Allowed, Record, Rounds
 from kinema_optimizer.solvers.stopping import StopRule
