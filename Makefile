@@ -13,7 +13,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 MEMBERS := $(wildcard core/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale
+.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -28,6 +28,9 @@ help: ## list the verbs
 
 demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/
 	.venv/bin/kinema demo --out out/demo
+
+docs-images: demo ## draw docs/images/plan.png from the demo; needs Chromium or Chrome
+	.venv/bin/python tools/docs_images.py out/demo/recording.jsonl.zst
 
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
 	.venv/bin/python -m pytest -q -m "not pipeline and not cluster" -n 2

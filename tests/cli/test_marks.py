@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from kinema_cli.doctor.leftovers import leftovers
 from kinema_cli.doctor.node_markers import NodeMarkers
-from kinema_cli.local.incomplete_moves import moving, told
+from kinema_cli.local.incomplete_moves import format_moves, moving
 from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.local.up import _last_words
 from kinema_cli.main import app
@@ -131,7 +131,7 @@ def test_a_move_goes_on_until_its_end_or_its_way_back_was_made(settled: dict[str
 
 def test_many_workloads_are_counted() -> None:
     """Ten can be read."""
-    assert told([f"w{n}" for n in range(12)]).endswith("; w9; 2 more workloads in the middle of a move")
+    assert format_moves([f"w{n}" for n in range(12)]).endswith("; w9; 2 more workloads in the middle of a move")
 
 
 async def test_up_that_ends_after_a_plan_names_only_what_is_left(half_done: HalfDone, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
 from kinema_cli.plan.table import MOST_ROWS, plan_tables
 from kinema_cli.report.from_plan import facts_of
-from kinema_cli.report.resizes import told_requests
+from kinema_cli.report.resizes import format_requests
 from kinema_cli.report.rules import rules_of
 from kinema_core.events import (
     ConstraintCost,
@@ -176,7 +176,7 @@ def test_a_plan_that_costs_more_for_its_requests_says_so() -> None:
         ),
         placements=tuple(placements),
     )
-    ((heading, said),) = told_requests(plan, Cluster())
+    ((heading, said),) = format_requests(plan, Cluster())
     assert heading == "costs more"
     assert said == (
         "as requests rise, by +450m cpu, +1536Mi memory in all: "
@@ -191,7 +191,7 @@ def test_new_requests_are_told_where_a_plan_costs_less_too() -> None:
     """A saving is not called a rise; a cluster that knows the workload says how many pods there are; bytes are none."""
     plan = planned(resizes=(resized("web", {"cpu": 300, "memory": 2**29}, {"cpu": 200, "memory": 398249165}),))
     known = cluster(node("n0"), *deployed("web", ["n0", "n0"], cpu=300))
-    assert told_requests(plan, known) == (
+    assert format_requests(plan, known) == (
         (
             "requests",
             "change by -200m cpu, -264Mi memory in all: "
@@ -230,7 +230,7 @@ def test_savings_and_what_waiting_pods_cost_are_told_apart() -> None:
 def test_of_many_resized_workloads_few_are_named() -> None:
     """The line stays one line."""
     plan = planned(resizes=tuple(resized(f"w{n}", {"cpu": 100}, {"cpu": 200}) for n in range(5)))
-    assert told_requests(plan, Cluster())[0][1].endswith("; and 2 workloads more")
+    assert format_requests(plan, Cluster())[0][1].endswith("; and 2 workloads more")
 
 
 def test_status_gap_and_limits_are_in_words() -> None:

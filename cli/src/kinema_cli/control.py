@@ -13,7 +13,7 @@ from kinema_cli.broker import settings_for
 from kinema_cli.inputs import UsageError, fail
 from kinema_cli.output import Format, cell, print_error, print_value, print_warning, show
 from kinema_cli.status.plan_ids import LATEST, UnknownPlanError, matching_id, short_id
-from kinema_cli.status.plans import HELD, REFUSED, RUNNING, Fate, read_fates
+from kinema_cli.status.plans import HELD, REFUSED, RUNNING, PlanState, read_plan_states
 from kinema_core.events import AbortRequested, ExecutionPaused, ExecutionResumed, PlanApproved
 from kinema_core.runtime.bus import Bus, BusError
 from kinema_core.runtime.clock import SystemClock
@@ -99,10 +99,10 @@ async def _publish(settings: RuntimeSettings, command: Command) -> tuple[Command
 
 async def _plan_named(bus: Bus, given: str) -> str:
     """Return the whole id of the plan; of plans that wait where one is not named clearly by a prefix or `latest`."""
-    fates = await read_fates(bus)
-    waiting = [plan for plan, fate in fates.items() if fate.phase == HELD]
+    states = await read_plan_states(bus)
+    waiting = [plan for plan, state in states.items() if state.phase == HELD]
     try:
-        return matching_id(given, waiting if given == LATEST else [*fates])
+        return matching_id(given, waiting if given == LATEST else [*states])
     except UnknownPlanError as error:
         raise _RefusedError(3, str(error)) from error
 
@@ -115,9 +115,9 @@ async def _iteration(bus: Bus, command: Command, cluster: str) -> str:
     """
     match command:
         case PlanApproved(plan=plan):
-            return _approved(await read_fates(bus), plan, paused=await _paused(bus))
+            return _approved(await read_plan_states(bus), plan, paused=await _paused(bus))
         case AbortRequested():
-            if _executing(await read_fates(bus)) is None:
+            if _executing(await read_plan_states(bus)) is None:
                 raise _RefusedError(3, f"no plan of cluster {cluster} is running")
             return ""
         case ExecutionPaused() | ExecutionResumed():
@@ -127,21 +127,21 @@ async def _iteration(bus: Bus, command: Command, cluster: str) -> str:
             return ""
 
 
-def _executing(fates: Mapping[str, Fate]) -> str | None:
+def _executing(states: Mapping[str, PlanState]) -> str | None:
     """Return the running plan; others may have been decided since it was accepted."""
-    begun = ((plan, fate) for plan, fate in reversed([*fates.items()]) if fate.phase not in {HELD, REFUSED})
-    plan, newest = next(begun, ("", Fate()))
+    begun = ((plan, state) for plan, state in reversed([*states.items()]) if state.phase not in {HELD, REFUSED})
+    plan, newest = next(begun, ("", PlanState()))
     return plan if newest.phase == RUNNING else None
 
 
-def _approved(fates: Mapping[str, Fate], plan: str, *, paused: bool) -> str:
+def _approved(states: Mapping[str, PlanState], plan: str, *, paused: bool) -> str:
     """Return the iteration of a plan that waits and may run now: a rejection would spend the approval."""
-    found, short = fates[plan], short_id(plan)
+    found, short = states[plan], short_id(plan)
     if found.phase != HELD:
         raise _RefusedError(4, f"plan {short} does not wait for approval; its phase is {found.phase}")
     if paused:
         raise _RefusedError(4, f"plan {short} would be rejected during the pause; `kinema resume`, then approve it")
-    other = _executing(fates)
+    other = _executing(states)
     if other is not None:
         raise _RefusedError(4, f"plan {short} would be rejected while plan {short_id(other)} runs; wait for its end")
     return found.iteration

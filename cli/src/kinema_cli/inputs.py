@@ -67,7 +67,7 @@ def cluster_name(given: str, kubeconfig: Path | None = None, context: str = "") 
 
 
 def check_output(path: Path | None, option: str) -> None:
-    """See before any work is done for it that a file can be written; makes nothing, raises InputError."""
+    """Check that a file can be written, before any work is done for it; makes nothing, raises InputError."""
     if path is None:
         return
     if path.is_dir():
@@ -246,7 +246,7 @@ def _missing_kinds(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _named_and_absent(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    """Kinds of storage that something in the file refers to, and of which the file has no object that can be read."""
+    """Yield kinds of storage to which objects refer and of which the file has no readable object."""
     claims = cluster.claims
     for kind, there, referred in (
         ("PersistentVolumeClaim", claims, any(pod.rules.claims for pod in cluster.pods)),

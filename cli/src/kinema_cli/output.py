@@ -152,7 +152,7 @@ def cell(text: str, style: str = "") -> Text:
 
 
 def _printable(text: str) -> str:
-    """A name in a file may hold anything; an escape sequence in it would command the terminal."""
+    """Replace control characters: an escape sequence in a name would command the terminal."""
     return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
 
 

@@ -11,7 +11,7 @@ from socket import gethostname
 from typing import Final
 
 from kinema_cli.broker import settings_for
-from kinema_cli.doctor.node_markers import GO_ON, marks_in
+from kinema_cli.doctor.node_markers import GO_ON, markers_in
 from kinema_cli.inputs import InputError, UsageError, fail, kubeconfig_file
 from kinema_cli.output import Format, cell, print_error, print_value, show
 from kinema_core.runtime.bus import BusError
@@ -118,7 +118,7 @@ async def _apply(wish: Steering) -> tuple[list[str], str]:
     if wish.on:
         return done, ""
     claim = await release_cluster(wish.kubeconfig, context=wish.context)
-    marks = await marks_in(wish.kubeconfig, context=wish.context)
+    marks = await markers_in(wish.kubeconfig, context=wish.context)
     advice = _IN_GOOD_ORDER if _STAYS in claim else f"{GO_ON}; {marks.by_hand}"
     return [*done, claim], f"{marks.told}: {advice}" if marks else ""
 

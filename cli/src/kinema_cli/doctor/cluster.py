@@ -48,7 +48,7 @@ class _Items(msgspec.Struct):
 
 
 async def reachable(api: Api) -> list[Finding]:
-    """Version and clock of the API server.
+    """Return version and clock of the API server.
 
     Raises:
         ApiError: there is no use in asking it for more.

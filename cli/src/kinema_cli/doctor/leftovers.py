@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from kinema_cli.doctor.finding import Finding
-from kinema_cli.doctor.node_markers import GO_ON, marks_on
+from kinema_cli.doctor.node_markers import GO_ON, markers_on
 from kinema_core.events import Node
 from kinema_core.runtime.clock import SystemClock
 from kinema_observer.adapters.kubernetes import Api
@@ -31,7 +31,7 @@ class _Lease(msgspec.Struct):
 
 async def leftovers(api: Api, nodes: Iterable[Node]) -> list[Finding]:
     """Return one finding where nodes have markers of a plan, else none."""
-    marks = marks_on(nodes)
+    marks = markers_on(nodes)
     if not marks:
         return []
     try:

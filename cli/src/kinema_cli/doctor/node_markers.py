@@ -31,7 +31,7 @@ class NodeMarkers:
     """Nodes with only a label or an annotation."""
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any."""
         return bool(self.closed or self.labelled)
 
     @property
@@ -62,12 +62,12 @@ def _names(nodes: Sequence[str]) -> str:
     return f"node{'s' * (len(nodes) > 1)} {', '.join(nodes[:_MOST])}{more}"
 
 
-def marks_on(nodes: Iterable[Node]) -> NodeMarkers:
+def markers_on(nodes: Iterable[Node]) -> NodeMarkers:
     """Return the markers on nodes as the observer reads them."""
     return _marks((node.name, {*node.labels, *node.annotations}, {one.key for one in node.taints}) for node in nodes)
 
 
-async def marks_in(kubeconfig: Path, *, context: str) -> NodeMarkers:
+async def markers_in(kubeconfig: Path, *, context: str) -> NodeMarkers:
     """Return the markers on the nodes of a cluster; raises EffectError where they cannot be listed."""
     api = await connect(str(kubeconfig), context=context)
     try:

@@ -78,7 +78,7 @@ class SimulatorAddress(msgspec.Struct, frozen=True):
 
 
 def service_settings() -> dict[str, dict[str, object]]:
-    """How the demo's services differ from their defaults."""
+    """Return the demo's settings of services that differ from the defaults."""
     return {
         "observer": {"stabilization_window_seconds": SETTLE_SECONDS},
         "predictor": {"max_request_change_fraction": "0.10"},
@@ -127,7 +127,7 @@ def _prepare(options: DemoOptions) -> None:
 
 
 def _alive(pid: str) -> bool:
-    """Whether a process of that number runs."""
+    """Return whether a process of that number runs."""
     try:
         os.kill(int(pid), 0)
     except (ValueError, ProcessLookupError):
@@ -182,7 +182,7 @@ async def _unless(stopping: asyncio.Event, work: Coroutine[None, None, T]) -> T:
 
 
 def simulator_child(options: DemoOptions) -> Child:
-    """The simulated cluster as a child process."""
+    """Return the simulated cluster as a child process."""
     return Child(
         name="simulator",
         arguments=(
@@ -211,7 +211,7 @@ async def start_pipeline(
     settings: Mapping[str, Mapping[str, object]] | None = None,
     environment: Mapping[str, Mapping[str, str]] | None = None,
 ) -> LocalPipeline:
-    """Broker and services, on the simulator's time."""
+    """Start broker and services on the simulator's time."""
     reading = await simulator.clock()
     pipeline = LocalPipeline(
         PipelineOptions(

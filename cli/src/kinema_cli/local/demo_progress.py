@@ -81,7 +81,7 @@ class Progress:
                 pass
 
     def table(self, *, seconds: float, view: View) -> Table:
-        """The live table."""
+        """Return the live table."""
         table = Table(title="Kinema demo", title_justify="left", show_header=False, min_width=64)
         table.add_column("what", style="bold")
         table.add_column("now")

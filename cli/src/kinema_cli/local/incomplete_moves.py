@@ -20,8 +20,8 @@ _MOST: Final = 10
 """Workloads that are named; the rest is counted."""
 
 
-async def half_moved(bus: Bus, plan: str, kubeconfig: Path, *, context: str) -> str:
-    """The workloads that the plan moves and that are not as their owners want them now; empty where there are none.
+async def incomplete_moves_of(bus: Bus, plan: str, kubeconfig: Path, *, context: str) -> str:
+    """Return the workloads that the plan moves and that differ from what their owners want; empty where none do.
 
     Raises:
         BusError: the log cannot be read. EffectError: the cluster cannot be.
@@ -35,13 +35,13 @@ async def half_moved(bus: Bus, plan: str, kubeconfig: Path, *, context: str) -> 
         return ""
     api = await connect(str(kubeconfig), context=context)
     try:
-        return told([said for step in steps if (said := await _now(api, step))])
+        return format_moves([said for step in steps if (said := await _now(api, step))])
     finally:
         await api.close()
 
 
 def moving(steps: Steps) -> tuple[Step, ...]:
-    """The newest step of each workload that may have begun a move, where no later one has ended it; by workload."""
+    """Return the newest step of each workload whose move may have begun and has not ended, by workload."""
     newest: dict[str, Step] = {}
     for step in steps.intended.values():
         if step.kind in _ENDS:
@@ -57,7 +57,7 @@ def _goes_on(steps: Steps, begun: Step) -> bool:
 
 
 async def _now(api: KubernetesApi, begun: Step) -> str:
-    """What the workload still has of the move; empty where nothing, or where it is gone."""
+    """Return what is left of the move on the workload; empty where it is complete, or the workload is gone."""
     try:
         workload = await api.get(workload_path(begun.target))
     except NotFoundError:
@@ -71,8 +71,8 @@ async def _now(api: KubernetesApi, begun: Step) -> str:
     return f"{begun.target} has {more} too many ({begun.replicas_to}, its owner wants {begun.replicas_from})"
 
 
-def told(every: Iterable[str]) -> str:
-    """The workloads in a line."""
+def format_moves(every: Iterable[str]) -> str:
+    """Return the workloads in a line."""
     said = list(every)
     more = [f"{len(said) - _MOST} more workloads in the middle of a move"] if len(said) > _MOST else []
     return "; ".join((*said[:_MOST], *more))

@@ -38,7 +38,7 @@ class ServerError(Exception):
 
 
 def executable() -> str:
-    """Path of the nats-server; raises ServerError when there is none."""
+    """Return the path of the nats-server; raises ServerError without one."""
     places = (sysconfig.get_path("scripts"), str(Path(sys.executable).parent))
     for place in places:
         found = shutil.which("nats-server", path=place)
@@ -51,7 +51,7 @@ def executable() -> str:
 
 
 def free_port() -> int:
-    """A loopback port that nobody uses just now.
+    """Return a loopback port that is not in use.
 
     Below the range from which the system takes ports of outgoing connections: between two runs of a server one of those
     could take its port, a client that tries to reconnect to it first of all.

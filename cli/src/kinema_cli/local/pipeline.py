@@ -83,7 +83,7 @@ class LocalPipeline:
         return self._bus
 
     def runtime(self, user: str) -> RuntimeSettings:
-        """Settings with which a user of the broker connects."""
+        """Return settings with which a user of the broker connects."""
         options = self.options
         given = options.nats
         return RuntimeSettings(

@@ -25,13 +25,13 @@ class ChildError(Exception):
 
 
 class Starts:
-    """When a process was started of late."""
+    """Recent starts of a process."""
 
     def __init__(self) -> None:
         self._at: deque[float] = deque(maxlen=MOST_RESTARTS + 1)
 
     def add(self) -> None:
-        """It is started now."""
+        """Note that it starts now."""
         self._at.append(time.monotonic())
 
     @property
@@ -93,13 +93,13 @@ class Child:
             await process.wait()
 
     def tail(self, lines: int = 3) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
 
 async def first_line(child: Child, timeout: float) -> bytes:  # noqa: ASYNC109 - the caller states its budget for a start
-    """The first line that a child prints; it must have been started with `read_output`.
+    """Return the first line that a child prints; it must have been started with `read_output`.
 
     Raises:
         ChildError: it ended or stayed silent for `timeout` seconds.
@@ -118,7 +118,7 @@ async def first_line(child: Child, timeout: float) -> bytes:  # noqa: ASYNC109 -
 
 
 def stop_event() -> asyncio.Event:
-    """An event that SIGINT and SIGTERM set, so that whatever was started is ended in order."""
+    """Return an event that SIGINT and SIGTERM set, so that whatever was started is ended in order."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -151,7 +151,7 @@ class Supervisor:
                 await child.start()
 
     def crash_looping(self) -> Child | None:
-        """A child that restarting does not help, if any."""
+        """Return a child that restarting does not help, if any."""
         return next((child for child in self.children.values() if child.starts.vain), None)
 
     async def stop(self) -> None:

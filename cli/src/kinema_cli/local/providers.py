@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 from kinema_cli.inputs import InputError, UsageError
 
 _PLACES: Final = {"sim": "url", "kwok": "catalog", "delegate": "catalog", "static": "inventory"}
-"""What each kind of provider must be told."""
+"""Kind of provider → the setting that its location is."""
 
 
 def provider_setting(text: str) -> dict[str, object]:
-    """The rescheduler's setting for `KIND=WHERE`; raises UsageError, and InputError where there is no such file."""
+    """Return the rescheduler's setting for `KIND=LOCATION`; raises UsageError, and InputError without the file."""
     kind, equals, where = text.partition("=")
     if kind not in _PLACES or not equals or not where:
         forms = ", ".join(f"{kind}={place.upper()}" for kind, place in _PLACES.items())

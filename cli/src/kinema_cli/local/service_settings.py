@@ -26,7 +26,7 @@ _WORDS: Final[Mapping[type, str]] = {
 
 
 def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
-    """The settings by service, each checked as the service itself would.
+    """Return the settings by service, each checked as the service itself would.
 
     Args:
         path: the file.
@@ -59,7 +59,7 @@ def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object
 
 
 def _completed(settings: Mapping[str, Any], beside: Mapping[str, object]) -> dict[str, Any]:
-    """The settings, those with the kind and all else that is set beside that say part of such a value only."""
+    """Return the settings, those with the kind and all else that is set beside that say part of such a value only."""
     whole = dict(settings)
     for name, value in beside.items():
         given = settings.get(name)
@@ -69,7 +69,7 @@ def _completed(settings: Mapping[str, Any], beside: Mapping[str, object]) -> dic
 
 
 def _may_be(kind: object, fault: str) -> str:
-    """What may be written where a value of another type was found; empty where that is more than a word."""
+    """Return which value may stand where another type was found; empty where that takes more than a word."""
     place = _WRONG_TYPE.search(fault)
     for name in place[1].split(".") if place is not None else ():
         if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):

@@ -53,15 +53,15 @@ class Simulator:
             raise SimulatorError(f"the simulated cluster at {self.url} does not answer: {error}") from error
 
     async def clock(self) -> ClockReading:
-        """Its time now."""
+        """Return its time."""
         return msgspec.json.decode(await self._get("/sim/v1/clock"), type=ClockReading)
 
     async def history(self) -> bytes:
-        """Everything that happened, as JSON."""
+        """Return everything that happened, as JSON."""
         return await self._get("/sim/v1/history")
 
     async def view(self) -> View:
-        """The cluster now."""
+        """Return the current cluster."""
         since = (await self.clock()).now - _RECENT
         data = await self._get(f"/sim/v1/history?since={quote(since.strftime('%Y-%m-%dT%H:%M:%S.000Z'))}")
         samples = msgspec.json.decode(data, type=_Samples).samples

@@ -14,10 +14,10 @@ from socket import gethostname
 from kinema_cli.admin.setup import INSTALLED, ONLY_AFTER_RESTART, Steering, setup_call, steer
 from kinema_cli.broker import settings_for
 from kinema_cli.doctor.examine import Subject, examine
-from kinema_cli.doctor.node_markers import GO_ON, marks_in
+from kinema_cli.doctor.node_markers import GO_ON, markers_in
 from kinema_cli.inputs import InputError, UsageError, cluster_name, fail, kubeconfig_file
 from kinema_cli.local.directory import clear_own, exclusive_lock, state_directory
-from kinema_cli.local.incomplete_moves import half_moved
+from kinema_cli.local.incomplete_moves import incomplete_moves_of
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, stop_event
@@ -173,8 +173,10 @@ async def _last_words(pipeline: LocalPipeline, *, steers: bool) -> str:
     options = pipeline.options
     try:
         plan = await unended(pipeline.bus)
-        marks = await marks_in(options.kubeconfig, context=options.context)
-        moved = await half_moved(pipeline.bus, plan, options.kubeconfig, context=options.context) if plan else ""
+        marks = await markers_in(options.kubeconfig, context=options.context)
+        moved = (
+            await incomplete_moves_of(pipeline.bus, plan, options.kubeconfig, context=options.context) if plan else ""
+        )
     except (BusError, EffectError) as error:
         return f"ended; the log could not be read for an incomplete plan: {error}; `kinema doctor` finds tainted nodes"
     if plan:

@@ -275,7 +275,7 @@ def _as_value(shown: _Shown, options: PlanOptions) -> dict[str, Any]:
     }
     live = options.snapshot is None
     given = {
-        name: item for name, item in asdict(options).items() if name not in {"output", "html"} and item is not None
+        name: item for name, item in asdict(options).items() if name not in _ABOUT_OUTPUT and item not in (None, "")
     }
     return {
         **value,

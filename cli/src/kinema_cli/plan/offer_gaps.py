@@ -70,7 +70,7 @@ def _lacks(offer: Offer, taint: str) -> bool:
 
 
 def _passes(key: str) -> bool:
-    """Whether a taint tells of a state, and not of what kind of node it is."""
+    """Return whether a taint describes a state, not the kind of node."""
     return key.startswith(_STATES) or key in _LEAVING
 
 
@@ -80,7 +80,7 @@ def _labels(nodes: Sequence[Node], sold: Sequence[Offer], asked: frozenset[str])
 
 
 def _asked(snapshot: Snapshot) -> frozenset[str]:
-    """Keys of node labels that pods or daemon sets require something of."""
+    """Return keys of node labels that pods or daemon sets require something of."""
     cluster = snapshot.cluster
     rules = [pod.rules for pod in cluster.pods]
     rules += [workload.template_rules for workload in cluster.workloads]

@@ -11,7 +11,7 @@ from kinema_cli.output import cell, counted, facts, hourly, listed, monthly, per
 from kinema_cli.report.data import WAITED, Headline, Rule
 from kinema_cli.report.from_plan import headline_of
 from kinema_cli.report.moves import machines_of, moves_of
-from kinema_cli.report.resizes import told_requests
+from kinema_cli.report.resizes import format_requests
 from kinema_cli.report.rules import rules_of
 from kinema_core.events import Plan
 from kinema_core.model.cluster import Cluster
@@ -147,7 +147,7 @@ def _summary_rows(plan: Plan, cluster: Cluster, head: Headline, prices: str) -> 
             yield "pending pods", f"cost {monthly(head.usd_waiting)}: their share of the new machines"
         if prices:
             yield "prices", prices
-        yield from told_requests(plan, cluster)
+        yield from format_requests(plan, cluster)
         yield "bound", _bound(head)
         yield "moves", _how_many(head)
         if unmoved := int(plan.figures.get(_UNORDERED, 0)):

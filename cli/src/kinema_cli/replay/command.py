@@ -56,7 +56,7 @@ class Tally:
             self.differences.append(checked.difference)
 
     def first(self) -> Difference | None:
-        """The difference that comes first in the log."""
+        """Return the difference that comes first in the log."""
         return min(self.differences, key=lambda item: (item.sequence, STAGES.index(item.stage)), default=None)
 
 
@@ -109,7 +109,7 @@ def run_replay(  # noqa: PLR0913 - all are named
 
 
 def _replayable(file: Path) -> Recording:
-    """A recording that holds a state to decide on, unless nothing was decided at all."""
+    """Return a recording with a state to decide on; raises RecordingError without one."""
     recording = read(file)
     lost = before_first_snapshot(recording)
     if lost is None and recording.log:
@@ -121,7 +121,7 @@ def _replayable(file: Path) -> Recording:
 
 
 def _wrong_argument(stage: str | None, start: int, end: int | None, speed: float) -> str:
-    """What is wrong with the arguments; empty when nothing is."""
+    """Return what is wrong with the arguments; empty when nothing is."""
     if stage is not None and stage not in STAGES:
         return f"--stage {stage!r} is none of {', '.join(STAGES)}"
     if start < 0:
@@ -136,7 +136,7 @@ def _wrong_argument(stage: str | None, start: int, end: int | None, speed: float
 async def replay_all(
     recording: Recording, names: tuple[str, ...], start: int = 1, end: int | None = None, speed: float = 0.0
 ) -> Tally:
-    """Decide again on everything that the named stages decided."""
+    """Repeat all decisions of the named stages."""
     tally = Tally()
     if not recording.log:
         return tally

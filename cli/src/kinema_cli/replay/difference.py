@@ -36,7 +36,7 @@ class Difference:
 
 
 def field_differences(then: Event, now: Event) -> tuple[FieldDifference, ...]:
-    """Every leaf in which two events differ, in the order of their fields."""
+    """Return every leaf in which two events differ, in the order of their fields."""
     return tuple(_walk("", msgspec.to_builtins(then), msgspec.to_builtins(now)))
 
 

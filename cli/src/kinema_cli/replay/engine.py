@@ -35,7 +35,7 @@ class Checked:
 
 
 def _track(stage: Stage[S], events: Sequence[Recorded]) -> StateLine[S]:
-    """The stage's state over the recorded STATE events."""
+    """Return the stage's state over the recorded STATE events."""
     kinds = (*STATE_KINDS, *stage.folds)
     return StateLine(stage.initial(), stage.fold, [item for item in events if kind_of_type(item.event.type) in kinds])
 
@@ -61,7 +61,7 @@ class StageReplay:
         return found
 
     async def run(self, start: int = 1, end: int | None = None) -> AsyncIterator[Checked | Skipped]:
-        """Decide again whatever was decided on LOG events from `start` to `end`."""
+        """Repeat the decisions on LOG events from `start` to `end`."""
         for found in self._causeless(start, end):
             yield found
         stage = self._make(None)
@@ -90,7 +90,7 @@ class StageReplay:
         return not stage.folds or history_is_whole(self._recording.state)
 
     def _causeless(self, start: int, end: int | None) -> Iterator[Checked | Skipped]:
-        """Recorded answers to events that the recording does not hold."""
+        """Return recorded answers to events that the recording does not contain."""
         for cause, items in self._answers.items():
             inside = [item for item in items if start <= item.sequence and (end is None or item.sequence <= end)]
             if self._causes.before(cause):
@@ -120,7 +120,7 @@ class StageReplay:
 
 
 def doubted(checked: Checked | Skipped) -> Checked | Skipped:
-    """What came out the same is proven; what did not may be the fault of what is missing from before."""
+    """Return the check with a doubt: a difference may be caused by what is missing from before the recording."""
     if isinstance(checked, Skipped) or checked.difference is None:
         return checked
     return Skipped(checked.stage, checked.sequence, NO_PAST)

@@ -38,11 +38,11 @@ class Causes:
         self.whole: Final = not recording.log or recording.log[0].sequence == 1
 
     def known(self, cause: str) -> bool:
-        """Whether the recording holds the event."""
+        """Return whether the recording holds the event."""
         return cause in self._ids
 
     def before(self, cause: str) -> bool:
-        """Whether a missing event may lie before the recording.
+        """Return whether a missing event may lie before the recording.
 
         It may not when the log begins at its beginning, or when the event is itself an answer to a recorded one.
         """
@@ -69,7 +69,7 @@ class StateLine(Generic[S]):
         self._state = self._initial
 
     def at(self, version: int) -> S | None:
-        """The state just after `version` was folded; None when the recording does not lead there."""
+        """Return the state just after `version` was folded; None when the recording does not lead there."""
         if version < self._version or (version == self._version and not self._known):
             self._restart()
         while self._version < version and self._next < len(self._events):
@@ -94,13 +94,13 @@ class StateLine(Generic[S]):
 
 
 def history_is_whole(events: Sequence[Recorded]) -> bool:
-    """Whether STATE begins with the first version, so that no usage from before is missing."""
+    """Return whether STATE begins with the first version, so that no usage from before is missing."""
     first = events[0].event.body if events else None
     return isinstance(first, ClusterSnapshot) and first.version == 1
 
 
 def before_first_snapshot(recording: Recording) -> int | None:
-    """How many STATE events come before the first full state; None when there is no full state at all."""
+    """Return how many STATE events come before the first full state; None when there is no full state at all."""
     for place, item in enumerate(recording.state):
         if isinstance(item.event.body, ClusterSnapshot):
             return place

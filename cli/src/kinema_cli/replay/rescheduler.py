@@ -29,7 +29,7 @@ class RescheduleReplay:
         self._plans = {item.event.id: item.event.cause for item in recording.log}
 
     def _grouped(self) -> dict[_Key, list[Recorded]]:
-        """Decisions made together: same time, same state. Outcomes of effects may be stored in between."""
+        """Group decisions made together: same time, same state. Outcomes of effects may be stored in between."""
         groups: dict[_Key, list[Recorded]] = defaultdict(list)
         for item in self._recording.log:
             if _is_ours(item.event):
@@ -37,7 +37,7 @@ class RescheduleReplay:
         return groups
 
     async def run(self, start: int = 1, end: int | None = None) -> AsyncIterator[Checked | Skipped]:
-        """Decide again whatever was decided at LOG sequences from `start` to `end`."""
+        """Repeat the decisions on LOG events from `start` to `end`."""
         decided: set[_Key] = set()
         whole = self._causes.whole
         for item in self._recording.log:
@@ -71,7 +71,7 @@ class RescheduleReplay:
         return compare(NAME, group[0].sequence, group, made)
 
     def _cut_short(self, group: list[Recorded]) -> bool:
-        """Whether nothing, or only another process, decided after this group."""
+        """Return whether no process, or only another one, decided after this group."""
         fencing = getattr(group[-1].event.body, "fencing", 0)
         later = (
             item.event.body

@@ -19,7 +19,7 @@ class RecordedSettingsError(Exception):
 
 
 def maker(name: str) -> Callable[[str | None], Stage[Any]]:
-    """A function that builds the stage `name` from the JSON of its settings; None stands for its defaults."""
+    """Return a function that builds the stage `name` from the JSON of its settings; None stands for its defaults."""
     if name == "predictor":
         from kinema_predictor.service import Predictor
         from kinema_predictor.settings import Settings as PredictorSettings
@@ -40,12 +40,12 @@ def maker(name: str) -> Callable[[str | None], Stage[Any]]:
 
 
 def rescheduler_limits(text: str | None) -> Limits:
-    """The rescheduler's limits from the JSON of its settings; None stands for the defaults."""
+    """Return the rescheduler's limits from the JSON of its settings; None stands for the defaults."""
     return _settings("rescheduler", RescheduleSettings, text).limits
 
 
 def _settings(name: str, kind: type[T], text: str | None) -> T:
-    """Settings as they were recorded; the runtime section, which decides nothing, is not part of a recording."""
+    """Return settings as they were recorded; the runtime section, which decides nothing, is not part of a recording."""
     runtime = msgspec.Raw(b'{"cluster":"replay"}')
     try:
         fields = msgspec.json.decode(text or "{}", type=dict[str, msgspec.Raw])

@@ -1,4 +1,4 @@
-"""The disruption audit: what users of the workloads could notice while a plan was carried out.
+"""The disruption audit: what users of the workloads could notice during an execution.
 
 It looks at ready counts only, as the cluster itself recorded them. It shares nothing with the services, so a mistake
 of theirs shows here.
@@ -59,7 +59,7 @@ class Audit:
 
 
 def floor_of(strategy: str, replicas: int) -> int:
-    """The least ready count that a strategy may cause: an eviction takes one replica away, nothing else takes any."""
+    """Return the least ready count that a strategy may cause: an eviction takes one replica away."""
     return max(0, replicas - 1) if strategy == "evict" else replicas
 
 
@@ -82,7 +82,7 @@ def audit(
 
 
 def _within(points: Sequence[ReadyPoint], *, start: float, end: float) -> list[ReadyPoint]:
-    """Points that hold inside the window; the one that held at its start is moved there."""
+    """Return points that hold inside the window; the one that held at its start is moved there."""
     before = [point for point in points if point.at <= start]
     inside = [point for point in points if start < point.at < end]
     held = [ReadyPoint(at=start, replicas=before[-1].replicas, ready=before[-1].ready)] if before else []

@@ -20,13 +20,13 @@ _NAME_FONT: Final = 11.5
 _MACHINE: Final = 22.0
 """Room for type, zone and price of a node, in font sizes; its name has the rest of the line."""
 MOST_NODES: Final = 60
-"""More nodes make a picture that nobody reads; the rest is counted below it."""
+"""Nodes in the picture; the rest is counted below it."""
 
 _NAMED: Final = 7
 
 
 def app_colours(boxes: Sequence[NodeBox]) -> Mapping[str, str]:
-    """A colour for each of the apps that take the most CPU; the rest share the last one."""
+    """Return a colour for each of the apps that take the most CPU; the rest share the last one."""
     weight: dict[str, int] = {}
     for box in boxes:
         for pod in box.pods:
@@ -37,7 +37,7 @@ def app_colours(boxes: Sequence[NodeBox]) -> Mapping[str, str]:
 
 
 def legend(boxes: Sequence[NodeBox], colours: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(colour, app) for the apps with a colour of their own, and one entry each for all others and for daemon sets."""
+    """Return (color, app) for the apps with a color of their own, and one entry each for all others and daemon sets."""
     named = list(colours.items())[:_NAMED]
     others = [(series(_NAMED), "other apps")] if len(colours) > _NAMED else []
     drawn = any(pod.fate == "system" and pod.cpu for box in boxes for pod in box.pods)

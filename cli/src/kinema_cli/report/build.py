@@ -86,7 +86,7 @@ def _tiles(data: ReportData) -> list[Tile]:
     if head.usd_waiting:
         cost = f"${head.usd_waiting * HOURS_PER_MONTH:,.0f}"
         tiles.append(Tile("Pending pods cost per month", cost, "their share of the new machines"))
-    if head.lower_bound is not None:
+    if head.lower_bound is not None and head.gap is not None:
         bound = f"${head.lower_bound:.2f}/h" if head.watts is None else f"{head.lower_bound:,.0f} W"
         tiles.append(Tile("Lower bound", bound, _how_good(head)))
     if head.watts is not None:
@@ -112,8 +112,6 @@ def _fewer(head: Headline) -> str:
 def _how_good(head: Headline) -> str:
     if head.status == "infeasible":
         return "no plan fits the limits"
-    if head.gap is None:
-        return "gap unknown"
     of = " without moves" if head.still else ""
     after = head.usd_after if head.watts is None else head.watts[1]
     left = after - (head.lower_bound or 0.0)

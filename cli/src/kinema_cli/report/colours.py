@@ -35,12 +35,12 @@ def stand_in(index: int) -> str:
 
 
 def series(index: int) -> str:
-    """The style sheet's name for the series of that index; it starts again after eight."""
+    """Return the style sheet's name for the series of that index; it starts again after eight."""
     return SERIES[index % len(SERIES)]
 
 
 def themed(svg: str) -> str:
-    """The SVG with the style sheet's names in place of the stand-ins."""
+    """Return the SVG with the style sheet's names in place of the stand-ins."""
     for colour, name in _NAMES.items():
         svg = svg.replace(colour, name)
     return svg

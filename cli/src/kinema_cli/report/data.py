@@ -10,12 +10,12 @@ from kinema_cli.output import HOURS_PER_MONTH
 from kinema_cli.report.audit import Audit
 
 WAITED = "schedule"
-"""The strategy of pods that wait now: they get a place, and nobody moves them."""
+"""The strategy of pending pods, which get a place."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """One resource of the whole cluster; `used` is None where nobody measured it."""
+    """One resource of the whole cluster; `used` is None where it was not measured."""
 
     requested: int
     allocatable: int
@@ -208,7 +208,7 @@ class ReportData:
     pod_spans: tuple[PodSpan, ...] = ()
     audit: Audit | None = None
     window: tuple[float, float] | None = None
-    """When the plan was carried out, seconds since the record began."""
+    """When the plan was executed, seconds since the record began."""
     events: tuple[EventRow, ...] = ()
     rules: tuple[Rule, ...] = ()
     warnings: tuple[str, ...] = ()

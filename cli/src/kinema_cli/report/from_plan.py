@@ -9,7 +9,7 @@ from typing import Final
 from kinema_cli.report.boxes import MOST_NODES
 from kinema_cli.report.data import Headline, NodeBox, PodBox, ReportData
 from kinema_cli.report.moves import Fate, fate_of, machines_of, moves_of
-from kinema_cli.report.resizes import told_requests
+from kinema_cli.report.resizes import format_requests
 from kinema_cli.report.rules import rules_of
 from kinema_core.events import EMPTY, Amounts, Offer, Placement, Plan, PlanNode
 from kinema_core.model.catalog import new_node_labels
@@ -24,7 +24,7 @@ _CHANGES_FIRST: Final = {"delete": 0, "boot": 0, "keep": 1}
 def plan_report(
     plan: Plan, cluster: Cluster, offers: Sequence[Offer], *, title: str, subtitle: str, warnings: Sequence[str] = ()
 ) -> ReportData:
-    """Everything that a plan alone can show."""
+    """Return everything that a plan alone can show."""
     before, after = boxes_of(plan, cluster, offers)
     return ReportData(
         title=title,
@@ -47,7 +47,7 @@ def plan_report(
 
 
 def headline_of(plan: Plan) -> Headline:
-    """The figures on top."""
+    """Return the figures on top."""
     strategies: dict[str, int] = {}
     for placement in plan.placements:
         if fate_of(placement) in ("move", "restart", "schedule"):
@@ -74,7 +74,7 @@ def headline_of(plan: Plan) -> Headline:
 
 
 def _beside_the_bound(plan: Plan) -> str:
-    """What limits a plan and not its bound, by how the plan names its objective."""
+    """Return what limits a plan and not its bound, by how the plan names its objective."""
     if plan.figures.get("bound_without_moves"):
         return ""
     named = plan.objective.split(", ")
@@ -84,7 +84,7 @@ def _beside_the_bound(plan: Plan) -> str:
 
 
 def _waiting(plan: Plan) -> float:
-    """What new machines cost for pods that wait now: by their part of the CPU and memory requested there."""
+    """Return what new machines cost for pods that wait now: by their part of the CPU and memory requested there."""
     prices = {node.name: node.usd_per_hour for node in plan.nodes if node.action == "boot"}
     everybody: dict[str, Counter[str]] = {name: Counter() for name in prices}
     newcomers: dict[str, Counter[str]] = {name: Counter() for name in prices}
@@ -96,19 +96,19 @@ def _waiting(plan: Plan) -> float:
 
 
 def _part(some: Counter[str], every: Counter[str]) -> float:
-    """The part of the CPU and memory, each counted alike; of the pods where nobody requests either."""
+    """Return the mean share of CPU and memory; the share of pods where none requests either."""
     counted = [name for name in ("cpu", "memory") if every[name]] or [name for name in ("pods",) if every[name]]
     return sum(some[name] / every[name] for name in counted) / len(counted) if counted else 0.0
 
 
 def _money(plan: Plan) -> tuple[float, float]:
-    """USD per hour before and after of a plan that counts watts."""
+    """Return USD per hour before and after of a plan that counts watts."""
     before = sum(node.usd_per_hour for node in plan.nodes if node.action != "boot")
     return round(before, 6), round(sum(node.usd_per_hour for node in plan.nodes if node.action != "delete"), 6)
 
 
 def facts_of(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
-    """What the plan does to requests, and how it was found."""
+    """Return what the plan does to requests, and details of the solve."""
     solve = plan.solve
     first = "" if solve.first_feasible_seconds is None else f", first plan after {solve.first_feasible_seconds:.2f} s"
     stops = "; ".join(f"{stop.phase}: {stop.reason} at {stop.iteration}" for stop in solve.stops)
@@ -121,11 +121,11 @@ def facts_of(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
         ("state version", str(plan.base_version)),
         *((name.replace("_", " "), f"{value:g}") for name, value in sorted(plan.figures.items())),
     ]
-    return (*told_requests(plan, cluster), *((name, value) for name, value in rows if value))
+    return (*format_requests(plan, cluster), *((name, value) for name, value in rows if value))
 
 
 def boxes_of(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> tuple[tuple[NodeBox, ...], tuple[NodeBox, ...]]:
-    """The nodes with their pods before the plan, and after it.
+    """Return the nodes with their pods before the plan, and after it.
 
     Where there are more than a picture shows, those that go and come are first, and the others have no pods.
     """
@@ -161,7 +161,7 @@ def _grouped(
 
 
 def app_of(cluster: Cluster, key: str) -> str:
-    """A short name of the workload that a pod belongs to; the pod's own where there is none."""
+    """Return a short name of the workload that a pod belongs to; the pod's own where there is none."""
     pod = cluster.pod(key)
     workload = cluster.controller_of(pod) if pod is not None else None
     namespace, _, name = key.partition("/")

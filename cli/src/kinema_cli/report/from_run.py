@@ -63,7 +63,7 @@ class Execution:
 
 
 def executions_of(log: Sequence[Event]) -> tuple[Execution, ...]:
-    """Accepted plans in order."""
+    """Return accepted plans in order."""
     proposals = {event.id: event.body for event in log if isinstance(event.body, Plan)}
     ends = {
         event.body.plan: (event.time, event.body.figures)
@@ -79,7 +79,7 @@ def executions_of(log: Sequence[Event]) -> tuple[Execution, ...]:
 
 
 def run_report(state: Sequence[Event], log: Sequence[Event], history: History, *, title: str) -> ReportData:
-    """Everything that a recorded run can show.
+    """Return everything that a recorded run can show.
 
     Raises:
         RunError: no event, or no history.
@@ -102,7 +102,7 @@ def run_report(state: Sequence[Event], log: Sequence[Event], history: History, *
 def _with_record(
     state: Sequence[Event], log: Sequence[Event], samples: tuple[Sample, ...], start: datetime, title: str
 ) -> ReportData:
-    """What a record shows, with or without a plan in it."""
+    """Return what a record shows, with or without a plan in it."""
     first, last = samples[0], samples[-1]
     return ReportData(
         title=title,
@@ -127,7 +127,7 @@ def _with_record(
 def _with_plans(
     data: ReportData, state: Sequence[Event], log: Sequence[Event], executions: Sequence[Execution], start: datetime
 ) -> ReportData:
-    """Add what was planned and carried out. The plan that saves most is the one that is drawn."""
+    """Add what was planned and executed; the plan that saves most is drawn."""
     end = data.samples[-1].at
     window = (
         (executions[0].accepted - start).total_seconds(),
@@ -158,7 +158,7 @@ def _with_plans(
 
 
 def _headline(data: ReportData, executions: Sequence[Execution], plan: Plan, window: tuple[float, float]) -> Headline:
-    """Nodes and cost as they were when the first plan began and as they are at the end; moves of all plans."""
+    """Return nodes and cost as they were when the first plan began and as they are at the end; moves of all plans."""
     at_start = [sample for sample in data.samples if sample.at <= window[0]] or [data.samples[0]]
     strategies: dict[str, int] = {}
     for item in executions:
@@ -180,7 +180,7 @@ def _headline(data: ReportData, executions: Sequence[Execution], plan: Plan, win
 def _asked_for(
     samples: Sequence[Sample], series: Mapping[str, Sequence[ReadyPoint]], since: float
 ) -> tuple[Sample, ...]:
-    """The samples with what the owners ask for in place of `spec.replicas`, from the first plan on."""
+    """Return the samples with what the owners ask for in place of `spec.replicas`, from the first plan on."""
     asked = {(name, point.at): point.replicas for name, points in series.items() for point in points}
     return tuple(
         sample
@@ -196,7 +196,7 @@ def _asked_for(
 
 
 def _strategies(state: Sequence[Event], executions: Sequence[Execution]) -> dict[str, str]:
-    """How workloads were moved by all plans; of two ways the one with the higher floor."""
+    """Return how workloads were moved by all plans; of two ways the one with the higher floor."""
     found: dict[str, str] = {}
     for item in executions:
         for workload, strategy in strategies_of(item.plan, cluster_at(state, item.plan.base_version)).items():
@@ -205,7 +205,7 @@ def _strategies(state: Sequence[Event], executions: Sequence[Execution]) -> dict
 
 
 def strategies_of(plan: Plan, cluster: Cluster) -> dict[str, str]:
-    """How the plan moves each workload's pods; of two ways the one with the higher floor."""
+    """Return how the plan moves each workload's pods; of two ways the one with the higher floor."""
     found: dict[str, str] = {}
     for placement in plan.placements:
         pod = cluster.pod(placement.pod)
@@ -218,7 +218,7 @@ def strategies_of(plan: Plan, cluster: Cluster) -> dict[str, str]:
 
 
 def autoscaled(state: Sequence[Event], start: datetime) -> Mapping[str, list[tuple[float, int]]]:
-    """What each autoscaler asked for over time, by the workload that it scales."""
+    """Return what each autoscaler asked for over time, by the workload that it scales."""
     asked: dict[str, list[tuple[float, int]]] = {}
     for at, cluster in _clusters(state, start):
         for scaler in cluster.autoscalers:
@@ -230,7 +230,7 @@ def autoscaled(state: Sequence[Event], start: datetime) -> Mapping[str, list[tup
 
 
 def _clusters(state: Sequence[Event], start: datetime) -> list[tuple[float, Cluster]]:
-    """The cluster after each state event."""
+    """Return the cluster after each state event."""
     cluster, found = Cluster(), []
     for event in state:
         if isinstance(event.body, ClusterSnapshot | ClusterDelta) and event.body.version > cluster.version:
@@ -240,7 +240,7 @@ def _clusters(state: Sequence[Event], start: datetime) -> list[tuple[float, Clus
 
 
 def cluster_at(state: Sequence[Event], version: int) -> Cluster:
-    """The cluster at a version; the nearest earlier one when the record does not hold it."""
+    """Return the cluster at a version; the nearest earlier one when the record does not hold it."""
     cluster = Cluster()
     for event in state:
         if isinstance(event.body, ClusterSnapshot | ClusterDelta) and cluster.version < event.body.version <= version:
@@ -249,7 +249,7 @@ def cluster_at(state: Sequence[Event], version: int) -> Cluster:
 
 
 def offers_in(log: Sequence[Event]) -> tuple[Offer, ...]:
-    """Every offer that was published, the newest of each name."""
+    """Return every offer that was published, the newest of each name."""
     offers: dict[str, Offer] = {}
     for event in log:
         if isinstance(event.body, CatalogPublished):
@@ -258,6 +258,6 @@ def offers_in(log: Sequence[Event]) -> tuple[Offer, ...]:
 
 
 def lasting(seconds: float) -> str:
-    """A length of time in minutes and seconds."""
+    """Return a length of time in minutes and seconds."""
     whole = round(seconds)
     return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{whole} s"

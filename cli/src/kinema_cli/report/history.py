@@ -67,12 +67,12 @@ def read_history(data: bytes) -> History:
 
 
 def workload_key(name: str) -> str:
-    """`Deployment shop/web` → `Deployment/shop/web`."""
+    """Return `Deployment/shop/web` for `Deployment shop/web`."""
     return name.replace(" ", "/", 1)
 
 
 def samples_of(history: History, start: datetime) -> tuple[Sample, ...]:
-    """What the plots show, from `start` on; daemon sets are left out, as their replicas are the nodes'."""
+    """Return what the plots show, from `start` on; daemon sets are left out, as their replicas are the nodes'."""
     return tuple(_sample(item, start) for item in history.samples if item.time >= start)
 
 
@@ -97,15 +97,15 @@ def _sample(item: Moment, start: datetime) -> Sample:
 def ready_series(
     samples: Sequence[Sample], scaled: Mapping[str, Sequence[tuple[float, int]]], *, start: float
 ) -> dict[str, list[ReadyPoint]]:
-    """Points for the audit: ready pods against the replicas that the owner asked for.
+    """Return points for the audit: ready pods against the replicas that the owner asked for.
 
-    What a surge adds to `spec.replicas` is no demand of the owner, and neither is what somebody wrongly takes off. So
-    the replicas at `start`, when the plan begins, count throughout. Only an autoscaler may lower them.
+    Neither what a surge adds to `spec.replicas` nor what another client takes off is a demand of the owner. So the
+    replicas at `start`, when the plan begins, count throughout. Only an autoscaler may lower them.
 
     Args:
         samples: The record in order of time.
         scaled: For each workload with an autoscaler, what that asked for: (at, replicas) in order of time.
-        start: When the plan began to be carried out, in the samples' seconds.
+        start: When the execution began, in the samples' seconds.
     """
     series: dict[str, list[ReadyPoint]] = {}
     for name in sorted({name for sample in samples for name in sample.workloads}):
@@ -120,6 +120,6 @@ def ready_series(
 
 
 def _asked_at(scaled: Sequence[tuple[float, int]], at: float, otherwise: int) -> int:
-    """What an autoscaler asked for at a moment."""
+    """Return what an autoscaler asked for at a moment."""
     earlier = [replicas for since, replicas in scaled if since <= at]
     return earlier[-1] if earlier else otherwise

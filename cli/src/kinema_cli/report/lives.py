@@ -1,4 +1,4 @@
-"""When pods and nodes came, got ready and went, as the observed states tell it."""
+"""When pods and nodes were created, ready and gone, by the observed states."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _end(lives: dict[str, Life], alive: Iterable[str], at: float) -> None:
 
 
 def pod_spans(lives: Lives, since: float, until: float) -> tuple[PodSpan, ...]:
-    """Pods that came or were asked to leave between `since` and `until`, by workload."""
+    """Return pods that came or were asked to leave between `since` and `until`, by workload."""
     return tuple(
         PodSpan(
             workload=life.of,
@@ -104,7 +104,7 @@ def pod_spans(lives: Lives, since: float, until: float) -> tuple[PodSpan, ...]:
 
 
 def node_spans(lives: Lives, since: float, until: float) -> tuple[NodeSpan, ...]:
-    """Nodes that came or went between `since` and `until`."""
+    """Return nodes that came or went between `since` and `until`."""
     return tuple(
         NodeSpan(
             name=life.name,

@@ -52,13 +52,13 @@ GIB: Final = 1024**3
 
 
 def minutes(seconds: float) -> str:
-    """Seconds as `m:ss`."""
+    """Return seconds as `m:ss`."""
     whole = round(seconds)
     return f"{whole // 60}:{whole % 60:02d}"
 
 
 def nodes_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> str:
-    """Nodes by machine type, stacked."""
+    """Draw nodes by machine type, stacked."""
     types = sorted({name for sample in samples for name, count in sample.machines.items() if count})
 
     def draw(axes: Axes) -> None:
@@ -78,7 +78,7 @@ def nodes_plot(samples: Sequence[Sample], window: tuple[float, float] | None) ->
 
 
 def cost_plot(samples: Sequence[Sample], window: tuple[float, float] | None, bound: float | None) -> str:
-    """Cost per hour, with the bound that no plan can beat."""
+    """Draw cost per hour and lower bound."""
 
     def draw(axes: Axes) -> None:
         times = [sample.at for sample in samples]
@@ -86,7 +86,7 @@ def cost_plot(samples: Sequence[Sample], window: tuple[float, float] | None, bou
         axes.fill_between(times, 0, cost, step="post", facecolor=stand_in(0), alpha=0.15, linewidth=0)
         axes.step(times, cost, where="post", color=stand_in(0), linewidth=1.8, label="paid")
         if bound is not None:
-            axes.axhline(bound, color=stand_in(5), linewidth=1.4, linestyle=(0, (5, 3)), label="certified bound")
+            axes.axhline(bound, color=stand_in(5), linewidth=1.4, linestyle=(0, (5, 3)), label="lower bound")
         axes.set_ylabel("USD per hour")
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2f}"))
@@ -95,7 +95,7 @@ def cost_plot(samples: Sequence[Sample], window: tuple[float, float] | None, bou
 
 
 def load_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> str:
-    """What is allocatable, requested and used, CPU above memory."""
+    """Draw what is allocatable, requested and used, CPU above memory."""
 
     def panel(label: str, of: Callable[[Sample], Load], unit: float) -> Callable[[Axes], None]:
         def draw(axes: Axes) -> None:
@@ -124,7 +124,7 @@ def load_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> 
 
 
 def ready_plot(samples: Sequence[Sample], window: tuple[float, float] | None, names: Sequence[str]) -> str:
-    """A strip per workload: as many pods ready as its owner asks for, more, or fewer."""
+    """Draw a strip per workload: as many pods ready as its owner asks for, more, or fewer."""
 
     def draw(axes: Axes) -> None:
         end = samples[-1].at
@@ -153,7 +153,7 @@ def ready_plot(samples: Sequence[Sample], window: tuple[float, float] | None, na
 
 
 def _slack_runs(samples: Sequence[Sample], name: str, end: float) -> list[tuple[float, float, int]]:
-    """Stretches of time with the same ready − replicas: (from, to, slack)."""
+    """Return stretches of time with the same ready − replicas: (from, to, slack)."""
     runs: list[tuple[float, float, int]] = []
     for sample, until in zip(samples, [*(later.at for later in samples[1:]), end], strict=True):
         replicas = sample.workloads.get(name)
@@ -168,7 +168,7 @@ def _slack_runs(samples: Sequence[Sample], name: str, end: float) -> list[tuple[
 
 
 def _short(workload: str) -> str:
-    """`Deployment/shop/cart` → `shop/cart`."""
+    """Return `shop/cart` for `Deployment/shop/cart`."""
     return workload.partition("/")[2] or workload
 
 
@@ -197,7 +197,7 @@ def _figure(
         handles, labels = rows[0].get_legend_handles_labels()
         shown: list[Patch | Line2D] = list(legend or handles)
         if window is not None:
-            shown.append(Patch(facecolor=WINDOW, edgecolor=GRID, label="plan carried out"))
+            shown.append(Patch(facecolor=WINDOW, edgecolor=GRID, label="plan executed"))
         figure.legend(
             handles=shown,
             labels=[str(item.get_label()) for item in shown] if legend or window else labels,
@@ -219,7 +219,7 @@ def _time_axis(axes: Axes, samples: Sequence[Sample]) -> None:
 
 
 def _inline(figure: Figure, name: str) -> str:
-    """The figure as an SVG element for the page: no prologue, no metadata, ids that are unique in the page."""
+    """Return the figure as an SVG element for the page: no prologue, no metadata, ids that are unique in the page."""
     out = StringIO()
     figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = out.getvalue()

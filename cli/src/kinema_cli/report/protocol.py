@@ -9,7 +9,7 @@ from typing import Final
 
 from kinema_cli.output import counted, hourly, percent
 from kinema_cli.report.data import EventRow
-from kinema_cli.status.plans import how_far
+from kinema_cli.status.plans import completed_phase
 from kinema_core.events import (
     AbortRequested,
     AnyBody,
@@ -78,9 +78,9 @@ def in_a_line(body: AnyBody) -> str:
     """Return the event in one line."""
     match body:
         case IterationStarted(mode=mode, version=version, reason=reason, figures=figures):
-            return f"{mode} at state {version}: {_told(reason, figures)}"
+            return f"{mode} at state {version}: {_with_figures(reason, figures)}"
         case IterationSkipped(reason=reason, figures=figures):
-            return _told(reason, figures)
+            return _with_figures(reason, figures)
         case NodeDeletionRequested(node=node):
             return f"{node} runs no evictable pod"
         case ExecutionPaused(reason=reason) | AbortRequested(reason=reason):
@@ -102,12 +102,12 @@ def _plan_in_a_line(body: AnyBody) -> str:
                 amount = f"{hourly(cost.before)} → {hourly(cost.after)}"
             return f"{body.status}: {amount}, {counted(body.moves, 'move')}, gap {gap}"
         case NoPlanFound(reason=reason, figures=figures):
-            return _told(reason, figures)
+            return _with_figures(reason, figures)
         case PlanAccepted(version=version, figures=figures):
-            return _told(f"decided on state {version}", figures)
+            return _with_figures(f"decided on state {version}", figures)
         case PlanRejected() | PlanApprovalRequested():
-            told = _told(f"{body.rule}: {body.reason}", body.figures)
-            return f"{told}. What would change it: {body.would_change}" if body.would_change else told
+            text = _with_figures(f"{body.rule}: {body.reason}", body.figures)
+            return f"{text}. What would change it: {body.would_change}" if body.would_change else text
         case _:
             return _rest_in_a_line(body)
 
@@ -117,15 +117,15 @@ def _rest_in_a_line(body: AnyBody) -> str:
         case StepStarted(step=step, attempt=attempt):
             return f"{step_in_a_line(step)}{'' if attempt == 1 else f', attempt {attempt}'}"
         case StepSucceeded(step=step_id, outcome=outcome, figures=figures):
-            return _told(f"{step_id} {outcome}", figures)
+            return _with_figures(f"{step_id} {outcome}", figures)
         case StepFailed():
-            told = _told(f"{body.step}: {body.reason}: {body.detail}", body.figures)
-            return f"{told}; {'will be repeated' if body.retry else 'not repeated'}"
+            text = _with_figures(f"{body.step}: {body.reason}: {body.detail}", body.figures)
+            return f"{text}; {'will be repeated' if body.retry else 'not repeated'}"
         case ExecutionCompleted(figures=figures):
-            return _told(f"plan {how_far(body)[0]}", figures)
+            return _with_figures(f"plan {completed_phase(body)[0]}", figures)
         case ExecutionAborted():
             left = f"; left behind: {', '.join(body.leftovers)}" if body.leftovers else ""
-            return _told(f"{body.reason}: {body.detail}", body.figures) + left
+            return _with_figures(f"{body.reason}: {body.detail}", body.figures) + left
         case _:
             return _setting_in_a_line(body)
 
@@ -163,7 +163,7 @@ def figures_in_a_line(figures: Figures) -> str:
     )
 
 
-def _told(said: str, figures: Figures) -> str:
+def _with_figures(said: str, figures: Figures) -> str:
     return f"{said} ({figures_in_a_line(figures)})" if figures else said
 
 

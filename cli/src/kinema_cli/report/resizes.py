@@ -14,12 +14,12 @@ _MOST: Final = 3
 """Workloads that are named; the rest is counted."""
 
 
-def told_requests(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
-    """A heading and a line about the requests that a plan changes; it says so where the plan costs more for them.
+def format_requests(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
+    """Return a heading and a line about the requests that a plan changes; the heading says where it costs more.
 
     Args:
-        plan: tells old and new requests of a pod of each workload.
-        cluster: tells how many pods those are; of workloads that it does not know, the plan's pods do by their names.
+        plan: has old and new requests of a pod of each workload.
+        cluster: has the pods of workloads; of others the plan's pods are counted by their names.
     """
     if not plan.resizes:
         return ()
@@ -31,7 +31,7 @@ def told_requests(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
         rises.update({name: amount for name, amount in change.items() if amount > 0})
 
     def share(one: Resize) -> float:
-        """The workload's part in what rises, of the resource of which that is most."""
+        """Return the workload's part in what rises, of the resource of which that is most."""
         return max((amount / rises[name] for name, amount in changes[one.workload].items() if amount > 0), default=0.0)
 
     first = sorted(plan.resizes, key=lambda one: (-share(one), one.workload))
@@ -44,7 +44,7 @@ def told_requests(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
 
 
 def _pods(workload: str, plan: Plan, cluster: Cluster) -> int:
-    """How many pods get the new requests; a Deployment's are named after it, its replica set and themselves."""
+    """Return how many pods get the new requests; a Deployment's pods have its name as prefix."""
     known = sum(not pod.terminating for pod in cluster.pods_by_workload.get(workload, ()))
     _, _, deployment = workload.partition("/")
     return known or sum(one.pod.rsplit("-", 2)[0] == deployment for one in plan.placements)

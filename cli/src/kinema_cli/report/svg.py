@@ -10,13 +10,13 @@ CHARACTER = 0.6
 
 
 def element(name: str, content: str = "", /, **attributes: float | str) -> str:
-    """An element; underscores in attribute names become hyphens, numbers are rounded to hundredths."""
+    """Return an element; underscores in attribute names become hyphens, numbers are rounded to hundredths."""
     written = "".join(f" {key.replace('_', '-')}={quoteattr(_value(value))}" for key, value in attributes.items())
     return f"<{name}{written}>{content}</{name}>" if content else f"<{name}{written}/>"
 
 
 def text(content: str, *, x: float, y: float, css: str = "", anchor: str = "start", room: float | None = None) -> str:
-    """A line of text, shortened with an ellipsis to `room` (in multiples of the font size, see `fitting`)."""
+    """Return a line of text, shortened with an ellipsis to `room` (in font sizes, see `fitting`)."""
     shown = content if room is None else fitting(content, room)
     if not shown:
         return ""
@@ -25,7 +25,7 @@ def text(content: str, *, x: float, y: float, css: str = "", anchor: str = "star
 
 
 def fitting(content: str, room: float) -> str:
-    """As much of the text as fits into `room` (font sizes); nothing when that is under three letters."""
+    """Return as much of the text as fits into `room` (font sizes); nothing when that is under three letters."""
     letters = int(room / CHARACTER)
     if letters >= len(content):
         return content
@@ -33,13 +33,13 @@ def fitting(content: str, room: float) -> str:
 
 
 def titled(tooltip: str, parts: Iterable[str], css: str = "") -> str:
-    """A group with a tooltip."""
+    """Return a group with a tooltip."""
     attributes: dict[str, float | str] = {"class": css} if css else {}
     return element("g", element("title", escape(tooltip)) + "".join(parts), **attributes)
 
 
 def drawing(parts: Iterable[str], *, width: float, height: float, label: str) -> str:
-    """The whole picture; `label` is what a screen reader says instead."""
+    """Return the whole picture; `label` is what a screen reader says instead."""
     return element(
         "svg",
         "".join(parts),

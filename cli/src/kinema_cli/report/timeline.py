@@ -71,7 +71,7 @@ def _axis(start: float, end: float, bottom: float, scale: float) -> list[str]:
 
 
 def _bar(begin: float, ready: float, gone: float, *, top: float, css: str) -> str:
-    """A life: pale until ready, full from then on."""
+    """Return the bar of a life: pale until ready, full from then on."""
     return _stretch(begin, ready, top, f"{css} starting") + _stretch(ready, gone, top, css)
 
 

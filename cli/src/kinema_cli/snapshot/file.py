@@ -43,7 +43,7 @@ class SnapshotError(Exception):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A cluster as a file tells it."""
+    """A cluster as a file describes it."""
 
     cluster: Cluster
     now: datetime
@@ -76,7 +76,7 @@ def load_snapshot(path: Path) -> Snapshot:
 
 
 def _refuse_two_of_a_name(path: Path, objects: Sequence[ClusterObject], cluster: Cluster) -> None:
-    """Of two unlike objects of one name the cluster has one; an object that is merely listed twice is no fault."""
+    """Refuse two unlike objects of one name; an object that is merely listed twice is no fault."""
     if len(objects) == sum(len(mine) for mine in cluster.objects.values()):
         return
     for item in objects:
@@ -89,7 +89,7 @@ def _refuse_two_of_a_name(path: Path, objects: Sequence[ClusterObject], cluster:
 
 
 def _json(path: Path) -> Iterator[bytes]:
-    """The text of the file as JSON, a piece at a time."""
+    """Return the text of the file as JSON, a piece at a time."""
     pieces = _pieces(path)
     begin = next(pieces, b"")
     text = itertools.chain((begin,), pieces)
@@ -110,7 +110,7 @@ def _json(path: Path) -> Iterator[bytes]:
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    """The text of the file, a piece at a time: unpacked it may be ten times as large."""
+    """Return the text of the file, a piece at a time: unpacked it may be ten times as large."""
     try:
         with contextlib.ExitStack() as stack:
             yield from _unpacked(path, stack)

@@ -85,7 +85,7 @@ async def _listed(kubeconfig: str, context: str, now: datetime) -> Snapshot:
 
 
 async def objects_of(api: Api, resource: Resource) -> list[ClusterObject]:
-    """All objects of a kind, in one consistent state; raises ApiError, UnreadableListError."""
+    """Return all objects of a kind, in one consistent state; raises ApiError, UnreadableListError."""
     return [item for page in await _consistent(api, resource) for item in page.objects]
 
 

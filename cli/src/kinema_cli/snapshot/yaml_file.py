@@ -26,12 +26,12 @@ class YamlError(Exception):
 
 
 def is_yaml(begin: bytes) -> bool:
-    """Whether a text that begins so is meant as YAML."""
+    """Return whether a text that begins so is meant as YAML."""
     return _BEGINS.match(begin.lstrip()) is not None
 
 
 def as_json(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """A list of all documents as JSON, in pieces; raises YamlError where there are none or one cannot be read."""
+    """Return a list of all documents as JSON, in pieces; raises YamlError without any, or for one that is damaged."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     writer = _Writer()
     yield b'{"apiVersion":"v1","kind":"List","items":['
@@ -70,7 +70,7 @@ class _Stream:
         self._left = b""
 
     def read(self, size: int = _PIECE) -> bytes:
-        """The next bytes; none at the end."""
+        """Return the next bytes; none at the end."""
         if not self._left:
             self._left = next(self._pieces, b"")
         given, self._left = self._left[:size], self._left[size:]
@@ -91,7 +91,7 @@ class _Writer:
         self.size = 0
 
     def given(self) -> bytes:
-        """What was written since the last time."""
+        """Return what was written since the last call."""
         found, self._out, self.size = b"".join(self._out), [], 0
         return found
 
@@ -130,7 +130,7 @@ class _Writer:
             self._put(b",")
 
     def _after(self) -> None:
-        """A whole value was written."""
+        """Return a whole value was written."""
         self._first = False
         self._key = bool(self._open and self._open[-1])
 

@@ -18,7 +18,7 @@ from kinema_cli.status.execution import (
     steps_of,
 )
 from kinema_cli.status.plan_ids import short_id
-from kinema_cli.status.plans import IN_PART, cost_reached, how_far, told_cost, usd_after, usd_before
+from kinema_cli.status.plans import IN_PART, completed_phase, cost_reached, format_cost, usd_after, usd_before
 from kinema_core.events import (
     ClusterDelta,
     ClusterSnapshot,
@@ -292,7 +292,7 @@ def _cost(newest: Mapping[str, Stored], steps: list[Event], end: ExecutionComple
     plan = newest.get("plan-proposed")
     if plan is None or plan.event.id != end.plan or not isinstance(plan.event.body, Plan):
         return ""
-    return told_cost(plan.event.body, cost_reached(plan.event.body, steps_of(end.plan, steps).done, end))
+    return format_cost(plan.event.body, cost_reached(plan.event.body, steps_of(end.plan, steps).done, end))
 
 
 def _events_of(newest: Mapping[str, Stored], started: Stored) -> list[Stored]:
@@ -306,7 +306,7 @@ def _stage(last: Event, mode: str) -> tuple[str, str]:
     stage = _STAGES.get(type(last.body), "optimizing" if mode == "autoscale" else "forecasting")
     match last.body:
         case ExecutionCompleted():
-            phase, left = how_far(last.body)
+            phase, left = completed_phase(last.body)
             return stage, f"plan {phase}" + (f": {left}" if left else "")
         case NoPlanFound(reason=reason) | PlanRejected(reason=reason) | PlanApprovalRequested(reason=reason):
             return stage, reason

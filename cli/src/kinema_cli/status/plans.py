@@ -30,13 +30,13 @@ REFUSED: Final = "Rejected"
 COMPLETED: Final = "Completed"
 IN_PART: Final = "PartlyCompleted"
 ABORTED: Final = "Aborted"
-_FATES: Final[Mapping[type, str]] = {
+_PHASES: Final[Mapping[type, str]] = {
     PlanAccepted: RUNNING,
     PlanApprovalRequested: HELD,
     PlanRejected: REFUSED,
     ExecutionAborted: ABORTED,
 }
-_FATE_KINDS: Final = (
+_DECIDED_KINDS: Final = (
     "plan-accepted",
     "plan-approval-requested",
     "plan-rejected",
@@ -45,7 +45,7 @@ _FATE_KINDS: Final = (
 )
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
+class PlanState(msgspec.Struct, frozen=True, kw_only=True):
     """Phase of a plan, and the reason."""
 
     phase: str = PENDING
@@ -71,7 +71,7 @@ class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_hour_after: float
     moves: int
     phase: str
-    """As in `Fate`."""
+    """As in `PlanState`."""
     why: str
     rule: str = ""
     usd_per_hour_reached: float | None = None
@@ -81,29 +81,29 @@ class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
     first_proposed: datetime
 
 
-async def read_fates(bus: Bus) -> dict[str, Fate]:
+async def read_plan_states(bus: Bus) -> dict[str, PlanState]:
     """Return the phase of every decided plan by its id, in the order of the last event about each."""
-    fates: dict[str, Fate] = {}
-    async for item in bus.read("LOG", kinds=_FATE_KINDS):
+    states: dict[str, PlanState] = {}
+    async for item in bus.read("LOG", kinds=_DECIDED_KINDS):
         if isinstance(item, Stored):
             body = item.event.body
             reason, detail = getattr(body, "reason", ""), getattr(body, "detail", "")
-            fate, why = _FATES.get(type(body), ""), f"{reason}: {detail}" if detail else reason
+            state, why = _PHASES.get(type(body), ""), f"{reason}: {detail}" if detail else reason
             if isinstance(body, ExecutionCompleted):
-                fate, why = how_far(body)
+                state, why = completed_phase(body)
             plan = str(getattr(body, "plan", ""))
-            fates.pop(plan, None)
+            states.pop(plan, None)
             rule = str(getattr(body, "rule", ""))
             end = body if isinstance(body, ExecutionCompleted) else None
-            fates[plan] = Fate(phase=fate, why=why, rule=rule, iteration=item.event.iteration, end=end)
-    return fates
+            states[plan] = PlanState(phase=state, why=why, rule=rule, iteration=item.event.iteration, end=end)
+    return states
 
 
-def how_far(end: ExecutionCompleted) -> tuple[str, str]:
+def completed_phase(end: ExecutionCompleted) -> tuple[str, str]:
     """Return the phase of a completed plan, and what was not done, such as `2 nodes kept, 1 workload skipped`."""
     told = (("nodes_kept", "node", "kept"), ("workloads_skipped", "workload", "skipped"))
-    undone = ((int(end.figures.get(name, 0)), what, fate) for name, what, fate in told)
-    left = ", ".join(f"{counted(count, what)} {fate}" for count, what, fate in undone if count)
+    undone = ((int(end.figures.get(name, 0)), what, state) for name, what, state in told)
+    left = ", ".join(f"{counted(count, what)} {state}" for count, what, state in undone if count)
     return IN_PART if left else COMPLETED, left
 
 
@@ -125,7 +125,7 @@ def cost_reached(plan: Plan, done: Mapping[str, StepSucceeded], end: ExecutionCo
     return round(usd_after(plan) + sum(node.usd_per_hour for node in kept), 6)
 
 
-def told_cost(plan: Plan, reached: float | None) -> str:
+def format_cost(plan: Plan, reached: float | None) -> str:
     """Return it in words, beside the costs before and as planned; empty where it is not known."""
     if reached is None:
         return ""
@@ -147,25 +147,27 @@ async def read_plans(bus: Bus, most: int) -> tuple[PlanLine, ...]:
 
     A rejected plan is soon proposed again: equal rejections in a row are one line.
     """
-    fates = await read_fates(bus)
+    states = await read_plan_states(bus)
     lines: deque[PlanLine] = deque(maxlen=most)
     partly: deque[Stored] = deque(maxlen=most)
     async for item in bus.read("LOG", kinds=("plan-proposed",)):
         if isinstance(item, Stored) and isinstance(item.event.body, Plan):
-            line = _line(item.event, item.event.body, fates.get(item.event.id, Fate()))
+            line = _line(item.event, item.event.body, states.get(item.event.id, PlanState()))
             if lines and _same_refusal(lines[-1], line):
                 last = lines.pop()
                 line = msgspec.structs.replace(line, times=last.times + 1, first_proposed=last.first_proposed)
             lines.append(line)
             if line.phase == IN_PART:
                 partly.append(item)
-    told = {item.event.id: item.event.body for item in partly if isinstance(item.event.body, Plan)}
-    made = await _made(bus, told, partly[0].sequence) if partly else {}
-    return tuple(_reached(line, told.get(line.id), made.get(line.id, {}), fates.get(line.id, Fate())) for line in lines)
+    plans = {item.event.id: item.event.body for item in partly if isinstance(item.event.body, Plan)}
+    made = await _made(bus, plans, partly[0].sequence) if partly else {}
+    return tuple(
+        _reached(line, plans.get(line.id), made.get(line.id, {}), states.get(line.id, PlanState())) for line in lines
+    )
 
 
 async def _made(bus: Bus, plans: Collection[str], start: int) -> dict[str, dict[str, StepSucceeded]]:
-    """The steps that were made of these plans, by plan and id."""
+    """Return the succeeded steps of these plans, by plan and id."""
     found: dict[str, dict[str, StepSucceeded]] = {plan: {} for plan in plans}
     async for item in bus.read("LOG", start=start, kinds=("step-succeeded",)):
         body = item.event.body if isinstance(item, Stored) else None
@@ -174,17 +176,17 @@ async def _made(bus: Bus, plans: Collection[str], start: int) -> dict[str, dict[
     return found
 
 
-def _reached(line: PlanLine, plan: Plan | None, done: Mapping[str, StepSucceeded], fate: Fate) -> PlanLine:
-    """The line with what the cluster costs after a plan that was carried out in part."""
-    reached = cost_reached(plan, done, fate.end) if plan is not None and fate.end is not None else None
+def _reached(line: PlanLine, plan: Plan | None, done: Mapping[str, StepSucceeded], state: PlanState) -> PlanLine:
+    """Return the line with what the cluster costs after a plan that was completed in part."""
+    reached = cost_reached(plan, done, state.end) if plan is not None and state.end is not None else None
     if plan is None or reached is None:
         return line
-    why = f"{line.why}; {told_cost(plan, reached)}"
+    why = f"{line.why}; {format_cost(plan, reached)}"
     return msgspec.structs.replace(line, why=why, usd_per_hour_reached=reached)
 
 
 def _same_refusal(one: PlanLine, other: PlanLine) -> bool:
-    """Whether both were refused alike. The reason may differ: it tells seconds that passed."""
+    """Return whether both were rejected alike; the reasons may differ in the seconds that have passed."""
 
     def key(line: PlanLine) -> tuple[object, ...]:
         cost = (line.usd_per_hour_before, line.usd_per_hour_after)
@@ -193,7 +195,7 @@ def _same_refusal(one: PlanLine, other: PlanLine) -> bool:
     return one.phase == REFUSED and key(one) == key(other)
 
 
-def _line(event: Event, plan: Plan, fate: Fate) -> PlanLine:
+def _line(event: Event, plan: Plan, state: PlanState) -> PlanLine:
     return PlanLine(
         id=event.id,
         short_id=short_id(event.id),
@@ -202,8 +204,8 @@ def _line(event: Event, plan: Plan, fate: Fate) -> PlanLine:
         usd_per_hour_before=usd_before(plan),
         usd_per_hour_after=usd_after(plan),
         moves=plan.moves,
-        phase=fate.phase,
-        why=fate.why,
-        rule=fate.rule,
+        phase=state.phase,
+        why=state.why,
+        rule=state.rule,
         first_proposed=event.time,
     )
