@@ -11,7 +11,7 @@ from tests.rescheduler.plans_in_memory import rolling_plan
 from tests.rescheduler.test_aborts import verdicts
 from tests.rescheduler.test_operator_wins import once
 from tests.support.builders import cluster, deployed, node, offers
-from tests.support.plans import plan_for
+from tests.support.plans import place, plan_for
 
 from kinema_core.events import ExecutionCompleted, FrozenMap
 from kinema_core.model.checker.check import check_drifted
@@ -128,4 +128,17 @@ async def test_no_held_pod_is_rolled() -> None:
     assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
     assert sorted(world.memory.nodes) == ["n1", "n2"]
     assert world.problems == []
+    assert world.marks_left() == []
+
+
+async def test_a_pod_that_is_to_move_in_an_unknown_way_stays() -> None:
+    """A newer version's strategy is not replaced by one that this version knows: the pod and its node stay."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n2"], cpu=500))
+    world = World(before)
+    plan = plan_for(before, offers(), to={"shop/web-0": "n1"}, delete=["n2"])
+    await world.accept(place(plan, "shop/web-0", strategy="unknown"))
+    end = await world.run()
+    assert isinstance(end, ExecutionCompleted), world.told()
+    assert world.memory.pods["shop/web-0"].node == "n2"
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
     assert world.marks_left() == []
