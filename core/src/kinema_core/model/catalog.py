@@ -91,7 +91,7 @@ def machine_of(node: Node) -> tuple[str, str, str]:
 
 
 def machine_type(labels: Labels) -> str:
-    """The machine type that a node's labels tell, `-` when they do not."""
+    """Return the machine type in a node's labels, `-` where there is none."""
     return _first(labels, INSTANCE_TYPE)
 
 
@@ -197,7 +197,7 @@ def _live_allocatable(cluster: Cluster) -> dict[str, dict[str, int]]:
 
 
 def _least_attachable(cluster: Cluster) -> dict[str, int]:
-    """The fewest volumes of each driver that a live node says it takes: a driver may limit what nobody has seen yet."""
+    """Return the fewest volumes of each driver that a live node takes: a driver may set a limit not seen yet."""
     least: dict[str, int] = {}
     for node in cluster.nodes:
         for name, amount in node.allocatable.items():

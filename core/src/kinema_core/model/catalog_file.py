@@ -108,7 +108,7 @@ def parse_catalog(text: str) -> tuple[CatalogRow, ...]:
 
 
 def _check_allocatable(row: CatalogRow) -> None:
-    """What pods may use of a machine is part of it, whoever wrote either down; GiB may be rounded, by 1 % at most."""
+    """Check that what pods may use of a machine is part of it; GiB may be rounded, by 1% at most."""
     for column, part, whole, most in (
         ("allocatable_cpu_m", row.allocatable_cpu, "vcpus", int(row.vcpus * 1000)),
         ("allocatable_memory_bytes", row.allocatable_memory, "memory_gib", row.memory + row.memory // 100),
@@ -131,7 +131,7 @@ def _check_alike(rows: Iterable[CatalogRow]) -> None:
             where = f" in {row.zone}" if row.zone else ""
             raise CatalogError(
                 f"catalog lines {other.line} and {row.line} both sell {row.machine_type}{where}, {row.capacity_type}: "
-                "take one out, or tell them apart by labels, taints or available"
+                "take one out, or distinguish them by labels, taints or available"
             )
 
 
@@ -145,7 +145,7 @@ def _cells(text: str) -> Iterator[tuple[int, list[str]]]:
             if any(cell.strip() for cell in cells) and not cells[0].startswith("#"):
                 yield reader.line_num, cells
     except csv.Error as error:
-        said = next((ours for theirs, ours in _MALFORMED if theirs in str(error)), f"{error}: write plain CSV")
+        said = next((text for found, text in _MALFORMED if found in str(error)), f"{error}: write plain CSV")
         raise CatalogError(f"catalog line {read + 1}: {said}") from error
 
 

@@ -1,7 +1,7 @@
 """The cluster state and its fold over `state` events.
 
 Every service folds the same events to the same state: the last snapshot, then each delta in turn. A gap or a changed
-stream means that the state is unknown, and nobody decides on an unknown state.
+stream means that the state is unknown, and no service decides on an unknown state.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Cluster:
 
     @cached_property
     def pods_by_key(self) -> Mapping[str, Pod]:
-        """Pods by `namespace/name`, and in that order: spares whoever needs both to build every key again."""
+        """Pods by `namespace/name`, and in that order: a caller that needs both need not build every key again."""
         mine = self._pods
         return {key: mine[key] for key in sorted(mine)}
 
@@ -214,7 +214,7 @@ class Cluster:
         return found.key, found
 
     def deployment_named_by(self, pod: Pod) -> Workload | None:
-        """The Deployment of a pod whose replica set the state does not have: its name and a hash are the set's name.
+        """Return the Deployment of a pod whose replica set is not in the state: the set is named by it and a hash.
 
         Sets without pods are no part of the state, and those and pods are watched apart: one may be known to be empty
         before the end of its last pod is, or its first pod before itself.

@@ -21,7 +21,7 @@ Barred: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class _Ending:
-    """Bound pods that are terminating, and whom they keep away."""
+    """Bound pods that are terminating, and what they keep away."""
 
     pods: PodIndex
     keeps_away: Mapping[Scope, frozenset[tuple[str, str]]]

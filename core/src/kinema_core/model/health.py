@@ -21,7 +21,7 @@ class Standing(NamedTuple):
     bears: int
     """Pods that may be away at once; 0 when it bears none before other pods are healthy."""
     why: str
-    """Then, whom it waits for."""
+    """Then, which pods it waits for."""
 
 
 def standings(cluster: Cluster, waiting: Collection[str]) -> Mapping[str, Standing]:

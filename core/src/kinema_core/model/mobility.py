@@ -168,7 +168,7 @@ def _kept(facts: Facts, node: Node) -> str | None:
 
 
 def _open(facts: Facts, node: Node) -> bool:
-    """Whether the node may take pods: Ready, not cordoned, everything on it known, and nobody is deleting it."""
+    """Return whether the node may take pods: Ready, not cordoned, all on it known, and deleted by no other client."""
     return (
         node.ready
         and not node.unschedulable

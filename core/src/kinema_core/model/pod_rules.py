@@ -318,7 +318,7 @@ def _gated(facts: Facts, pod: Pod) -> Verdict | None:
 
 
 _PLACEMENT_RULES: Final[tuple[Rule, ...]] = (_gated, _unmodelled, _volumes)
-"""For pending pods: nobody is disturbed by placing one."""
+"""For pending pods: to place one disturbs no other."""
 
 _RULES: Final[tuple[Rule, ...]] = (
     _unreadable,

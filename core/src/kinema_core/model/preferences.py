@@ -1,4 +1,4 @@
-"""Preferred rules: which of them hold for a pod where it is, and what a plan gives up of them.
+"""Preferred rules: which of them hold for a pod where it is, and which a plan violates.
 
 kube-scheduler weighs preferred node affinity and preferred affinity between pods by their weights (1 to 100). A taint
 `PreferNoSchedule` and a spread `ScheduleAnyway` have none: they count as much as the heaviest of the others. A domain
@@ -36,7 +36,7 @@ MICRO: Final = 1_000_000
 
 
 class Preference(NamedTuple):
-    """A preferred rule of a pod, as people are told of it, and its weight."""
+    """A preferred rule of a pod, as shown to people, and its weight."""
 
     text: str
     weight: int

@@ -12,9 +12,9 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
 
 UNTOLD: Final = "Object"
-"""What stands for the kind of an object that does not tell it, or is none: it may be anything."""
+"""Stands for the kind of an object that states none: it may be anything."""
 UNNAMED: Final = "unnamed-"
-"""How the name of an object begins that does not tell its own."""
+"""Beginning of the name of an object that states none."""
 _CONTROLLERS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job")
 _HARMLESS: Final = (
     "Pod",  # bound, it freezes its node; pending, there is nothing to disturb; see `_lost`
@@ -65,18 +65,18 @@ def _quarantine_of(cluster: Cluster) -> Quarantine:
 
 
 def _lost(item: Quarantined, kind: str) -> bool:
-    """Whether it may be a pod bound to a node that cannot be told: of one that is, the namespace is named or empty."""
+    """Return whether it may be a pod bound to an unknown node: then its namespace is named or empty."""
     return (kind == "Pod" and item.namespace is not None) or kind == UNTOLD
 
 
 def _identified(key: str) -> bool:
-    """Whether an object of a namespace tells both that and its own name."""
+    """Return whether an object of a namespace states both that and its own name."""
     _, slash, name = key.partition("/")
     return bool(slash) and not name.startswith(UNNAMED)
 
 
 def _spaces(cluster: Cluster) -> list[str]:
-    """Every namespace in which there is somebody to forbid something to."""
+    """Return every namespace with pods to which something may be forbidden."""
     return sorted({pod.namespace for pod in cluster.pods})
 
 

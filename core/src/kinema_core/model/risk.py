@@ -2,7 +2,7 @@
 
 An annotation `kinema.io/disruption-cost` on pod, set or Deployment says it, the nearest first: a number from 0 to
 1000, where 1 is ordinary and 2.5 makes a move cost two and a half ordinary ones. Without one, a pod counts 1; 1 more
-as the only replica, whose connections and caches all go at once; 2 more when it has volumes, which have to be let go
+as the only replica, whose connections and caches all go at once; 2 more when it has volumes, which have to be detached
 of before the new copy starts. `controller.kubernetes.io/pod-deletion-cost` doubles that when above 0, and halves it
 when below.
 """

@@ -21,7 +21,7 @@ from kinema_core.model.neighbours import domain, enforced, pod_index, required, 
 from kinema_core.model.pod_locations import eligible_of
 
 HASH: Final = "pod-template-hash"
-"""The label by which a Deployment tells its generations apart: new pods have another value."""
+"""The label by which a Deployment distinguishes its generations: new pods have another value."""
 
 
 class Place(Protocol):
@@ -46,7 +46,7 @@ def why_stuck(
     """Why an update of a workload might wait for ever; None when it gets through.
 
     Args:
-        cluster: where everybody is now.
+        cluster: where every pod is now.
         copies: the workload's living pods, which are alike; at least one.
         places: every node that remains, also those that are closed: a spread counts them.
         room: how many new pods would fit on a node beside all that is there now; 0 where none may go.

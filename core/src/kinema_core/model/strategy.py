@@ -83,7 +83,7 @@ def chosen_strategy(cluster: Cluster, pod: Pod) -> str | None:
 def strategy_of(cluster: Cluster, pod: Pod) -> Strategy:
     """How the pod moves, if it may.
 
-    A Deployment surges by default. A set without one can surge when told to, but has no rollout. A stateful set knows
+    A Deployment surges by default. A set without one can surge by annotation, but has no rollout. A stateful set knows
     neither a surge nor a choice of pods to take away: it is evicted from. So is a pod with volumes, which a second pod
     on another node may have to wait for.
     """

@@ -42,7 +42,7 @@ class _Stated(NamedTuple):
 def template_doubt(cluster: Cluster, pod: Pod) -> str | None:
     """Why a copy of the pod would not be as the pod is; None when it would, as far as templates are known.
 
-    In the middle of a rolling update of ours the new template is what was planned, and held pods would keep the nodes
+    In the middle of a rolling update by Kinema the new template is what was planned, and held pods would keep the nodes
     that it empties.
     """
     template = cluster.controller_of(pod)
@@ -76,7 +76,7 @@ def _known(_: Cluster) -> dict[str, _Stated]:
 
 
 def _sized(cluster: Cluster) -> frozenset[str]:
-    """Keys of workloads whose pods get their requests from a vertical autoscaler, whatever the template says."""
+    """Return the keys of workloads of which a vertical autoscaler sets the requests, whatever the template states."""
     return frozenset(
         f"{one.target_kind}/{one.namespace}/{one.target_name}" for one in cluster.recommendations if one.mode != "Off"
     )
@@ -115,7 +115,7 @@ def _same_selector(stated: PlacementRules, pod: Pod) -> bool:
 def _same_node_terms(stated: PlacementRules, pod: Pod) -> bool:
     """Whether each of the pod's alternatives is one of the template's, admission's expressions aside.
 
-    What leads away from expiry nodes is in a template only for the time of a rolling update of ours.
+    What leads away from disrupted nodes is in a template only for the time of a rolling update by Kinema.
     """
     terms, mine = stated.node_terms, pod.rules.node_terms
     if terms is None:

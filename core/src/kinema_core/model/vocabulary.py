@@ -10,7 +10,7 @@ from typing import Final
 from kinema_core.events import Labels
 
 OURS: Final = "kinema.io/"
-"""What all labels and annotations of ours begin with."""
+"""Beginning of all labels and annotations of Kinema."""
 STRATEGY: Final = "kinema.io/strategy"
 DO_NOT_MOVE: Final = "kinema.io/do-not-move"
 SPOT: Final = "kinema.io/spot"
@@ -21,11 +21,11 @@ CAPACITY_TYPE: Final = "kinema.io/capacity-type"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 HELD: Final = "kinema.io/held"
-"""`code: reason` why pods stay, from what no state tells: the optimizer adds it to its own view of the state."""
+"""`code: reason` why pods stay, from what is in no state: the optimizer adds it to its own view of the state."""
 ROLLED: Final = "kinema.io/rolled"
-"""On a workload that a rolling update of ours goes on in: what it was before."""
+"""On a workload during a rolling update by Kinema: what it was before."""
 RESIZED_AT_ADMISSION: Final = "vpaUpdates"
-"""A vertical autoscaler writes it on pods whose requests it has set as they were created."""
+"""A vertical autoscaler writes it on pods of which it set the requests at their creation."""
 RUNTIME_CLASS: Final = "spec.runtimeClassName"
 """Path in a template of what is not modelled there: only a pod has its runtime class's node selector."""
 PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
@@ -76,7 +76,7 @@ def is_true(annotations: Labels, key: str) -> bool:
 def forbids(annotations: Labels, key: str, *, when: str = "true", of: str = "") -> str | None:
     """Why an annotation that is true or false forbids; None when it does not.
 
-    A value that is neither forbids: whoever wrote it meant something.
+    A value that is neither forbids: it was written for a reason.
 
     Args:
         annotations: those of one object.
@@ -105,7 +105,7 @@ def parse_duration(text: str) -> timedelta | None:
 def protection(value: str | None, *, start: datetime | None, now: datetime) -> str | None:
     """Why a `do-not-disrupt` annotation protects now; None when it does not.
 
-    `true`, or a duration since `start`. A value that cannot be read protects: whoever wrote it meant something.
+    `true`, or a duration since `start`. A value that cannot be read protects: it was written for a reason.
     """
     if value is None or value.strip().lower() == "false":
         return None

@@ -1,4 +1,4 @@
-"""Where a pod's volumes can be reached from, and which of them nobody can tell.
+"""Where a pod's volumes can be reached from, and of which that is not known.
 
 A bound claim is where its volume is; an unbound one that waits for its first pod is wherever its storage class lets
 volumes be made. How many nodes may mount a volume at once is not part of the state: a claim that several pods of one
@@ -25,11 +25,11 @@ _IN_TREE: Final = {
     "disk.csi.azure.com": "azure-disk",
     "cinder.csi.openstack.org": "cinder",
 }
-"""Drivers that took the place of a part of Kubernetes, whose name nodes still use to state their limit."""
+"""Drivers that replaced a part of Kubernetes of which nodes still use the name to state their limit."""
 
 
 def volume_doubt(cluster: Cluster, pod: Pod) -> tuple[str, str] | None:
-    """Code and reason why nobody can tell where the pod's volumes can be used; None when that is known."""
+    """Return code and reason why it is not known where the pod's volumes can be used; None when it is."""
     for name in pod.rules.claims:
         key = f"{pod.namespace}/{name}"
         missing = _missing(cluster, key)

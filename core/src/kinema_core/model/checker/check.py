@@ -1,4 +1,4 @@
-"""The plan checker: refuses whatever is not a valid plan, without trusting or knowing whoever made it.
+"""Plan checker: refuse what is not a valid plan, without trusting or knowing the solver that made it.
 
 Integers only. Each broken rule is one `Violation` with its own code, so that a refused plan says what is wrong.
 """
@@ -95,10 +95,10 @@ def check_drifted(
     now: datetime,
     options: MobilityOptions = _DEFAULTS,
 ) -> tuple[Violation, ...]:
-    """Why a plan cannot be carried out on a later cluster; empty when it still can.
+    """Return why a plan cannot be executed on a later cluster; empty when it still can.
 
     What went is left out, what appeared stays where it is: neither is a violation by itself. Lists, counts and money
-    of the plan are not looked at: they told the truth about another time.
+    of the plan are not looked at: they were true at another time.
     """
     view = drifted_view(plan, cluster, tuple(offers), now=now, options=options)
     return (*_nodes_still_there(view), *(violation for check in _AT_ALL_TIMES for violation in check(view)))

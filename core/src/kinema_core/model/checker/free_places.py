@@ -1,7 +1,4 @@
-"""Whether a pod that a plan leaves out could still arrive somewhere, as far as the rules between pods go.
-
-What a plan leaves free, for pods that it leaves out.
-"""
+"""Places that a plan leaves free, for pods that it leaves out, also by the rules between pods."""
 
 from __future__ import annotations
 
@@ -32,13 +29,13 @@ class _About(NamedTuple):
     kept_away: tuple[tuple[str, Counter[str]], ...]
     needs: tuple[tuple[Scope, str], ...]
     follows: tuple[tuple[str, str], ...]
-    """Keys and the domain in which somebody waits for its kind."""
+    """Keys and the domain in which a pod waits for its kind."""
     own: tuple[Group, ...]
     counted: tuple[Group, ...]
 
 
 class ArrivalRules:
-    """The state after a plan, and who may join it."""
+    """The state after a plan, and which pods may join it."""
 
     def __init__(self, view: PlanView) -> None:
         self._cluster = view.cluster
@@ -121,7 +118,7 @@ class ArrivalRules:
     def _uneven(self, group: Group, name: str, spot: Spot, *, more: int, own: bool = False) -> bool:
         """Whether the constraint would be broken with this node and so many pods more on it.
 
-        Whoever has the constraint is let in by its skew alone, however uneven others are.
+        A pod with the constraint is admitted by its skew alone, however uneven others are.
         """
         place = spot.labels.get(group.eligible.topology_key)
         if place is None:
@@ -152,7 +149,7 @@ class ArrivalRules:
 
     @cached_property
     def _scopes(self) -> frozenset[Scope]:
-        """Whom any rule is about."""
+        """Return the scopes of all rules."""
         terms = ((pod, term) for pod in self._ruled for term in (*pod.rules.affinity, *pod.rules.anti_affinity))
         found = {term_scope(self._cluster, pod, term) for pod, term in terms if term.weight == 0}
         return frozenset(found | {group.scope for group in self._groups})
@@ -208,7 +205,7 @@ class FreePlace(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As people are told of it."""
+        """Return its name, for people."""
         if self.offer is not None:
             return f"a new {machine_type(self.site.labels)}"
         return f"node {self.site.name}, which is deleted," if self.price else f"node {self.site.name}"
@@ -256,9 +253,9 @@ class FreePlaces:
                 yield self._deleted[name]
 
     def find_instead(self, pod: Pod, others: Mapping[str, Sequence[Pod]]) -> tuple[FreePlace, tuple[Pod, ...]] | None:
-        """A node that could hold the pod without some of `others` there, and whom: as few as can be.
+        """Return a node that could hold the pod without some of `others`, and those: as few as possible.
 
-        They are tried in their order. Only pods that no rule between pods concerns are given up, so that none breaks.
+        They are tried in their order. Only pods that no rule between pods concerns are taken away, so that none breaks.
         """
         best: tuple[int, str, FreePlace, tuple[Pod, ...]] | None = None
         asked = asks(self._view, pod, pod.requests)

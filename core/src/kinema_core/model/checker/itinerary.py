@@ -44,7 +44,7 @@ class Itinerary:
 
     @property
     def waves(self) -> list[int]:
-        """The waves in which somebody moves, in order."""
+        """Return the waves in which pods move, in order."""
         return sorted(self.legs)
 
 
@@ -120,7 +120,7 @@ def _lives(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
 
 
 def _journeys(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
-    """Every pod that gets a new copy is brought to its place, over stops that take it; nobody else is moved."""
+    """Check that every pod with a new copy gets to its place, over stops that take it, and no other pod moves."""
     journeys: dict[str, list[PlanStep]] = {}
     for step in view.plan.steps:
         if step.action == "move":

@@ -69,7 +69,7 @@ def _boot(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
         detail = f"{planned.usd_per_hour} USD/h, the offer says {offer.micro_usd_per_hour} micro-USD/h"
         yield Violation("offer-price", planned.name, detail)
     if planned.name not in view.seats_by_node:
-        yield Violation("boot-empty", planned.name, "a node is booted for nobody")
+        yield Violation("boot-empty", planned.name, "a node is booted and takes no pod")
 
 
 def check_boot_name(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
@@ -80,13 +80,13 @@ def check_boot_name(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
         yield Violation("boot-clash", planned.name, "a live node has that name")
 
 
-def left_over(view: PlanView, *, meanwhile: bool = False) -> Mapping[str, int | None]:
+def left_over(view: PlanView, *, on_the_way: bool = False) -> Mapping[str, int | None]:
     """How many more of each offer can be booted besides the plan's own; None where that is not limited.
 
-    `meanwhile`: temporary nodes are there too.
+    `on_the_way`: temporary nodes are there too.
     """
     booted = Counter(node.offer for node in view.plan.nodes if node.action == "boot")
-    booted.update(node.offer for node in view.plan.temporary if meanwhile)
+    booted.update(node.offer for node in view.plan.temporary if on_the_way)
     pooled: Counter[str] = Counter()
     for name, offer in view.offers.items():
         pooled[_pool(offer)] += booted[name]
@@ -102,7 +102,7 @@ def _pool(offer: Offer) -> str:
 
 def check_availability(view: PlanView) -> Iterator[Violation]:
     """No more of an offer, or of a pool of offers, than there are."""
-    for name, left in sorted(left_over(view, meanwhile=True).items()):
+    for name, left in sorted(left_over(view, on_the_way=True).items()):
         if left is not None and left < 0:
             yield Violation("offer-exhausted", name, f"{-left} more than are available")
 

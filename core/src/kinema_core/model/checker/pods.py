@@ -1,6 +1,6 @@
-"""Checks of a plan's lists of pods: everybody once, described as they are, moved only as they may be.
+"""Checks of a plan's lists of pods: each once, described as it is, moved only as it may be.
 
-Check of who is left out: nobody whose place somebody of lower priority was given.
+And of pods that are left out: none of which a pod of lower priority has the place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kinema_core.model.strategy import no_second_copy
 
 
 def check_lists(view: PlanView) -> Iterator[Violation]:
-    """Every listed pod is placed or unplaced, exactly once, and nobody else is."""
+    """Check that every listed pod is placed or unplaced, exactly once, and no other one."""
     keys = [item.pod for item in view.plan.placements] + [item.pod for item in view.plan.unplaced]
     if len(keys) != len(view.pods) or set(keys) != view.pods.keys():
         yield from _wrongly_named(view, Counter(keys))
@@ -48,7 +48,7 @@ def _unplaced(view: PlanView) -> Iterator[Violation]:
 
 
 def check_placements(view: PlanView) -> Iterator[Violation]:
-    """Each placement tells the truth about its pod, and its strategy is the one for that pod."""
+    """Check that each placement is true of its pod, and has the strategy for that pod."""
     pods, replaced = view.pods, bool(view.resized or view.rolled)
     for item in view.plan.placements:
         pod = pods.get(item.pod)
@@ -69,7 +69,7 @@ def check_placements(view: PlanView) -> Iterator[Violation]:
 
 
 def _expected(view: PlanView, item: Placement, pod: Pod, workload: str) -> str:
-    """The strategy that the pod moves by. A rolling update restarts a whole workload or nobody of it."""
+    """Return the strategy that the pod moves by. A rolling update restarts a whole workload or none of it."""
     if pod.node is None:
         return "schedule"
     allowed = view.mobility.strategy.get(item.pod, item.strategy)
@@ -107,7 +107,7 @@ def check_reports(view: PlanView) -> Iterator[Violation]:
     said = {item.pod: item for item in view.plan.held}
     for key in sorted(held.keys() | said.keys()):
         if key in said and said[key].code == "pdb-unhealthy" and awaits_healthy(view, view.pods.get(key)):
-            continue  # by what the plan leaves without a place, which options need not tell
+            continue  # by what the plan leaves without a place, which options need not show
         if key not in said or key not in held:
             yield Violation("held-list", key, "not listed as held" if key in held else "listed as held, but it is not")
         elif said[key].code != held[key].code:
@@ -152,7 +152,7 @@ def check_promises(view: PlanView) -> Iterator[Violation]:
 def check_priority(view: PlanView) -> Iterator[Violation]:
     """No pending pod is left out that could be on a node where pending pods of lower priority are placed.
 
-    Equal pods are tried once. Whoever a rule between pods concerns is not taken away for the trial.
+    Equal pods are tried once. A pod that a rule between pods concerns is not taken away for the trial.
     """
     held, placed = view.mobility.held, _placed(view)
     keys = sorted(view.unplaced - held.keys()) if placed else []

@@ -14,7 +14,7 @@ from kinema_core.model.volumes import volume_refuses
 
 
 def check_targets(view: PlanView) -> Iterator[Violation]:
-    """Every pod's node remains or is booted, and it admits whoever arrives."""
+    """Check that every pod's node remains or is booted, and admits the pods that arrive."""
     deleted = {node.name for node in view.plan.nodes if node.action == "delete"}
     for name, seats in view.seats_by_node.items():
         site = view.sites.get(name)
@@ -57,7 +57,7 @@ def _volumes(view: PlanView, seat: PlannedPod, site: Site) -> Iterator[Violation
 def check_room(view: PlanView) -> Iterator[Violation]:
     """Each node holds its pods in every resource, and no two of them want one host port.
 
-    A node that is overdrawn now is not the plan's fault, as long as the plan puts nobody there who asks for what is
+    A node that is overdrawn now is not the plan's fault, as long as the plan puts no pod there that asks for what is
     lacking.
     """
     for name in sorted(view.arriving_by_node):

@@ -1,4 +1,4 @@
-"""Checks of the rules between pods: who arrives obeys them; for who stays, what is broken does not get worse."""
+"""Checks of the rules between pods: arriving pods obey them; for the others what is broken does not get worse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kinema_core.model.pod_locations import Group, PodLocations, Spot, fewest_of
 def check_rules(view: PlanView) -> Iterator[Violation]:
     """Required pod affinity and anti-affinity in both directions, and enforced topology spread.
 
-    kube-scheduler asks everybody who arrives anew, and lets nobody in because it was no better where it came from.
+    kube-scheduler asks every pod that arrives, and admits none because it was no better where it came from.
     """
     ruled = [pod for pod in view.cluster.pods if has_rules(pod) and not pod.terminating]
     if not ruled:
@@ -36,7 +36,7 @@ def has_rules(pod: Pod) -> bool:
 
 
 def locations_now(view: PlanView) -> PodLocations:
-    """Where everybody is."""
+    """Return where every pod is."""
     nodes = {node.name: Spot(node.labels, node.taints) for node in view.cluster.nodes}
     pods = view.cluster.pods_by_key
     where = {key: pod.node for key, pod in pods.items() if pod.node is not None and not pod.terminating}
@@ -44,7 +44,7 @@ def locations_now(view: PlanView) -> PodLocations:
 
 
 def locations_after(view: PlanView) -> PodLocations:
-    """Where everybody would be."""
+    """Return where every pod would be."""
     nodes = {name: Spot(site.labels, site.taints) for name, site in view.sites.items()}
     where = {
         key: pod.node
@@ -61,11 +61,11 @@ def _affinity(pod: Pod, now: PodLocations, after: PodLocations, coming: PodLocat
             continue
         stays = pod.key in now.where and pod.key not in coming.where
         if not stays or not _alone(now, pod, scope, term.topology_key):
-            yield Violation("affinity-broken", pod.key, f"nobody it needs shares its {term.topology_key}")
+            yield Violation("affinity-broken", pod.key, f"no pod it needs shares its {term.topology_key}")
 
 
 def _alone(locations: PodLocations, pod: Pod, scope: Scope, topology_key: str) -> bool:
-    """Whether nobody in scope shares the pod's domain. The first of pods that need each other needs nobody."""
+    """Return whether no pod in scope shares the pod's domain. The first of pods that need each other needs none."""
     counts = locations.counts(scope, topology_key)
     place = locations.domain_of(pod.key, topology_key)
     itself = int(place is not None and selects(scope, pod))
@@ -75,7 +75,7 @@ def _alone(locations: PodLocations, pod: Pod, scope: Scope, topology_key: str) -
 
 
 def _anti_affinity(pod: Pod, now: PodLocations, after: PodLocations, coming: PodLocations) -> Iterator[Violation]:
-    """Those who are together against the rule may stay; nobody comes to them, be it for another who leaves."""
+    """Pods that are together against the rule may stay; none may join them, not even for another one that leaves."""
     for term in required(pod.rules.anti_affinity):
         scope, key = term_scope(after.cluster, pod, term), term.topology_key
         place, others = after.domain_of(pod.key, key), _others(after, pod, scope, key)
@@ -93,7 +93,7 @@ def _others(locations: PodLocations, pod: Pod, scope: Scope, topology_key: str) 
 
 
 def _spread_at_arrival(pod: Pod, after: PodLocations, coming: PodLocations) -> Iterator[Violation]:
-    """Whoever arrives is let in by its own spread alone, however uneven others are."""
+    """An arriving pod is admitted by its own spread alone, however uneven others are."""
     for spread in enforced(pod.rules.spread) if pod.key in coming.where else ():
         group, place = group_of(pod, spread), after.domain_of(pod.key, spread.topology_key)
         if place is None:

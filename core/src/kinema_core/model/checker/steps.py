@@ -1,9 +1,9 @@
-"""What disruption budgets bear while a plan is carried out, counted by the checks themselves.
+"""What disruption budgets allow while a plan is executed, counted by the checks themselves.
 
 The plan's steps replayed wave by wave, in integers: every state on the way fits, and floors and rules hold in it.
 
-Within a wave any order is taken to be possible: a node has to hold everybody who is there when the wave begins and
-everybody who comes in it.
+Within a wave any order is taken to be possible: a node has to hold all pods that are there when the wave begins
+and all that come in it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def check_waves(view: PlanView, *, required: bool = False) -> Iterator[Violation
 
 
 def _lifetimes(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
-    """Nobody comes to a node that is not there yet or any more, and none is deleted with a pod on it."""
+    """Check that no pod comes to a node that is not there yet or any more, and none is deleted with a pod on it."""
     there = Counter(pod.node for pod in view.pods.values() if pod.node is not None)
     last_use: dict[str, int] = {}
     for wave in itinerary.waves:
@@ -82,11 +82,11 @@ def _lifetimes(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
             yield Violation("delete-early", name, f"wave {wave}: it is in use in wave {used}")
     for node in view.plan.temporary:
         if node.name not in last_use:
-            yield Violation("boot-empty", node.name, "a temporary node is booted for nobody")
+            yield Violation("boot-empty", node.name, "a temporary node is booted and takes no pod")
 
 
 def _room(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
-    """At each moment each node holds whoever is there. One that is overdrawn is only wrong to get more of the same."""
+    """Check that each node holds its pods at each moment. One that is overdrawn must only not get more of the same."""
     concerned = {leg.to for legs in itinerary.legs.values() for leg in legs}
     rooms = {name: dict(site.room) for name, site in itinerary.sites.items() if name in concerned}
     for pod in view.pods.values():
@@ -158,7 +158,7 @@ def _ports(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
 
 
 def _volumes(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
-    """A volume is let go of on one node before it is wanted on another one, and is taken along to no stop.
+    """Check that a volume is detached from one node before it is wanted on another one, and goes to no stop.
 
     One that is in use on several nodes now can be used on several nodes.
     """

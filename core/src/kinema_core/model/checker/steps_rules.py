@@ -44,7 +44,7 @@ class _Tally:
     came: Counter[str]
     gone: Counter[str]
     back: Counter[str]
-    """Of those, the evicted ones whose new copies come to the same domain."""
+    """Of those, evicted pods with new copies in the same domain."""
 
     def most(self, place: str) -> int:
         return self.start[place] + self.came[place]
@@ -54,7 +54,7 @@ class _Tally:
 
 
 class _Replay:
-    """Where everybody is, wave by wave."""
+    """Where every pod is, wave by wave."""
 
     def __init__(self, view: PlanView, itinerary: Itinerary, rules: list[_Rule]) -> None:
         self.view = view
@@ -194,7 +194,7 @@ def _broken(replay: _Replay, rule: _Rule, wave: int, legs: Mapping[str, Leg]) ->
 
 
 def _crowded(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
-    """Somebody comes whom the pod keeps away, or the pod comes to somebody like that."""
+    """Return whether a pod comes that this one keeps away, or this one comes to such a pod."""
     key, tally = rule.topology_key, replay.tallies[rule.scope, rule.topology_key]
     for node in (replay.where.get(rule.holder.key), leg.to if leg is not None else None):
         place = replay.domain(node, key)
@@ -208,7 +208,7 @@ def _crowded(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
 
 
 def _lonely(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
-    """The pod comes where nobody it needs is sure to be, or is left by the last of them.
+    """The pod comes where no pod it needs is sure to be, or the last of those leaves it.
 
     Who stays is not left by those that are evicted and come back: kube-scheduler asks no pod again that runs.
     """
@@ -217,7 +217,7 @@ def _lonely(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
         place = replay.domain(leg.to, key)
         if place is not None and (tally.fewest(place) > 0 or (rule.itself and _first(replay, tally, leg, key))):
             return None
-        return f"nobody it needs is sure to share its {key}"
+        return f"no pod it needs is sure to share its {key}"
     place = replay.domain(replay.where.get(pod), key)
     if place is None or replay.where.get(pod) != replay.last.get(pod) or not tally.gone[place]:
         return None
@@ -226,7 +226,7 @@ def _lonely(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
     alone = _alone(tally.after, replay.domain(replay.last.get(pod), key), rule.itself)
     if alone or (pod in replay.first and _alone(tally.before, replay.domain(replay.first[pod], key), rule.itself)):
         return None
-    return f"nobody it needs is left in its {key}"
+    return f"no pod it needs is left in its {key}"
 
 
 def _alone(counts: Counter[str], place: str | None, itself: int) -> bool:
@@ -236,7 +236,7 @@ def _alone(counts: Counter[str], place: str | None, itself: int) -> bool:
 
 
 def _first(replay: _Replay, tally: _Tally, leg: Leg, key: str) -> bool:
-    """Whether nobody else in scope is there at any moment of the wave: the first one needs nobody."""
+    """Return whether no other pod in scope is there at any moment of the wave: the first one needs none."""
     here, there = replay.domain(leg.source, key), replay.domain(leg.to, key)
     copies = tally.start.total() + tally.came.total()
     own = int(leg.evicted and here is not None) + int(not (leg.evicted and here == there))

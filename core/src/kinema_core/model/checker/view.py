@@ -44,7 +44,7 @@ class PlannedPod(NamedTuple):
     rolled: bool
     """A rolling update replaces the pod, wherever it is."""
     arrives: bool
-    """Whether the place has to admit it anew: it comes from elsewhere, or is replaced."""
+    """Return whether the place has to admit it: it comes from elsewhere, or is replaced."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Site:
     spot: bool
     live: bool
     spot_keys: frozenset[str]
-    """Keys of the taints of its offer: whoever tolerates one asks for this machine, be it spot capacity."""
+    """Keys of the taints of its offer: a pod that tolerates one asks for this machine, also if it is spot capacity."""
     ports: tuple[HostPort, ...] = ()
     """Host ports that daemon sets will take on a new node."""
 
@@ -85,7 +85,7 @@ class PlanView:
 
     @cached_property
     def arriving(self) -> tuple[PlannedPod, ...]:
-        """The seats that their nodes have to admit anew."""
+        """Return the pods that their nodes have to admit."""
         return tuple(seat for seat in self.seats if seat.arrives)
 
     @cached_property

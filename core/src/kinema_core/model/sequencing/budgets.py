@@ -15,7 +15,7 @@ class Budgets:
 
     Evictions of one workload go one after the other within a wave, so that at most one of its pods is away. A budget
     over several workloads bears as many of them at once as it lets pods be away when all are healthy who can be: where
-    it allows none now, the eviction waits. Under a budget that waits for pods which nobody heals no one is evicted.
+    it allows none now, the eviction waits. Under a budget that waits for pods which cannot heal, none is evicted.
     """
 
     def __init__(self, cluster: Cluster, unplaced: Collection[str]) -> None:
@@ -25,7 +25,7 @@ class Budgets:
         self._away: dict[str, set[str]] = {}
 
     def bears(self, mover: Mover) -> bool:
-        """Whether the pod may be evicted in this wave; whoever comes before it leaves needs no floor."""
+        """Return whether the pod may be evicted in this wave; one that comes before it leaves needs no budget."""
         if mover.strategy != "evict":
             return True
         for budget in self._budgets.get(mover.key, ()):
@@ -41,5 +41,5 @@ class Budgets:
                 self._away.setdefault(budget.key, set()).add(mover.workload)
 
     def settle(self) -> None:
-        """The wave is over: everybody is back."""
+        """End the wave: every pod is back."""
         self._away.clear()

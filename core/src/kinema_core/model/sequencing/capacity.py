@@ -32,7 +32,7 @@ class NodeSpec:
 class Capacity:
     """The nodes that remain after the plan, and what each has free right now. Room is looked up when first asked for.
 
-    A pod that stays counts with what it requests now; whoever restarts in place is a mover and comes anew.
+    A pod that stays counts with what it requests now; one that restarts in place is a mover and comes again.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Capacity:
                 room[resource] = room.get(resource, 0) - amount
 
     def give(self, name: str, requests: Amounts) -> None:
-        """An old copy has left the node. One that the plan deletes takes nobody: its room is not counted."""
+        """An old copy has left the node. One that the plan deletes takes no pod: its room is not counted."""
         if name not in self._specs:
             return
         room = self.free(name)

@@ -15,7 +15,7 @@ class ExclusiveResources:
     """Who has which host ports and volumes, during a wave.
 
     A new copy can have neither before the old one is gone. A claim is taken to be for one node at a time, unless it is
-    in use on several: what else its access modes allow, the state does not tell.
+    in use on several: what else its access modes allow is not in the state.
     """
 
     def __init__(self, cluster: Cluster, movers: Iterable[Mover]) -> None:
@@ -87,7 +87,7 @@ class ExclusiveResources:
                 self._users[claim][to] -= 1
 
     def settle(self) -> None:
-        """The wave is over: old copies have let go of everything."""
+        """End the wave: old copies have released all they had."""
         for mover, source, to in self._wave:
             self._ports.get(source or "", {}).pop(mover.key, None)
             self._ports.get(to, {}).pop(_coming(mover), None)

@@ -1,4 +1,4 @@
-"""Whoever needs a new copy by a plan, and where it starts from."""
+"""Pods that get a new copy by a plan, and where they start from."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def movers_of(plan: Plan, cluster: Cluster) -> list[Mover]:
 
 
 def emptied(plan: Plan, cluster: Cluster, movers: Iterable[Mover]) -> dict[str, int]:
-    """The nodes that the plan deletes and that nobody keeps, and how many pods have to leave each before."""
+    """Return the nodes that the plan deletes and no pod keeps, and how many pods have to leave each before."""
     moving = {mover.key for mover in movers}
     found: dict[str, int] = {}
     for node in plan.nodes:

@@ -2,8 +2,8 @@
 
 Rules between pods while they move: what kube-scheduler asks of every new copy, in every order of a wave's moves.
 
-A new copy meets everybody who is there at that moment: those who have not left yet, those who have already come, and
-its own old copy unless it was evicted first. kube-scheduler lets nobody in because things were no better before. Pods
+A new copy meets all pods that are there at that moment: those that have not left yet, those that have come, and
+its own old copy unless it was evicted first. kube-scheduler admits none because things were no better before. Pods
 that stay keep the company that they need, unless they have none before or after the plan either; whoever is evicted and
 comes back to their domain is still company, as kube-scheduler asks no pod again that runs.
 """
@@ -81,13 +81,13 @@ class DomainCounts:
         self.anti_affine_members: Counter[str] = Counter()
         """Pods that keep all others in scope out of their domain."""
         self.anti_affine_outsiders: Counter[str] = Counter()
-        """Pods that keep everybody in scope out of their domain, and are not in scope themselves."""
+        """Pods that keep all pods in scope out of their domain, and are not in scope themselves."""
         self.needs: dict[str, Counter[int]] = {}
         """Least copies that pods with affinity need where they stay, and how many pods say so."""
         self.arriving: Counter[str] = Counter()
         """New copies of the wave that need one in the domain that they come to."""
         self.bootstraps: Counter[int] = Counter()
-        """Copies that there may be in this wave, for pods that come because nobody is there whom they could need."""
+        """Copies that there may be in this wave, for pods that come because no pod is there that they could need."""
         self.spreads: list[SpreadRule] = []
         self.version = 0
         """Another one after each wave that changed anything."""
@@ -143,7 +143,7 @@ class DomainCounts:
     def holds(self, source: str | None, place: str | None, *, keeping_apart: bool) -> bool:
         """Whether every rule about the pods in scope holds after a move between these domains, in any order.
 
-        `keeping_apart`: anti-affinity asks about whoever moves; where that is broken already, all others may come.
+        `keeping_apart`: anti-affinity asks about the pods that move; where it is broken already, all others may come.
         """
         if any(n > 0 and self.copies > most for most, n in self.bootstraps.items()):
             return False
@@ -154,12 +154,12 @@ class DomainCounts:
         return all(spread.holds(self) for spread in self.spreads)
 
     def _lets_in(self, place: str) -> bool:
-        """Whether nobody in the domain keeps somebody out who comes, or comes and keeps out who is there."""
+        """Return whether no pod in the domain keeps out one that comes, and none comes that keeps out one of them."""
         copies = self.high(place)
         return not ((copies > 1 and self.anti_affine_members[place]) or (copies and self.anti_affine_outsiders[place]))
 
     def _keeps(self, place: str) -> bool:
-        """Whether everybody in the domain keeps the company that it needs, and who comes is sure to find some."""
+        """Return whether every pod in the domain keeps those that it needs, and one that comes is sure to find some."""
         if self.arriving[place] > 0 and self.low(place) < 1:
             return False
         needs, left = self.needs.get(place), self.low(place) + self._back[place]
@@ -186,11 +186,11 @@ class _Move(NamedTuple):
     needs: tuple[tuple[DomainCounts, str], ...]
     """Domains in which the new copy needs company when it arrives."""
     bootstraps: tuple[tuple[DomainCounts, int], ...]
-    """Where it needs none because nobody is there, and the copies that there may be."""
+    """Where it needs none because no pod is there, and the copies that there may be."""
 
 
 class Refusal(NamedTuple):
-    """Whose rule was against a move, and as of when."""
+    """Pod whose rule was against a move, and as of when."""
 
     tally: DomainCounts
     version: int
@@ -468,7 +468,7 @@ class PodRules:
             tally.bootstraps[copies] -= 1
 
     def settle(self) -> None:
-        """The wave is over: old copies are gone, and whoever has come to its place relies on its company there."""
+        """End the wave: old copies are gone, and a pod that has come to its place relies on the pods there."""
         touched: dict[int, DomainCounts] = {}
         for move in self._wave:
             mover, source = move.mover, move.source
@@ -502,14 +502,14 @@ def _scopes(cluster: Cluster, pod: Pod) -> Iterator[tuple[Scope, str]]:
 
 
 def _alone(counts: Counter[str], place: str | None, *, itself: bool) -> bool:
-    """Whether nobody in scope shares the domain. The first of pods that need each other needs nobody."""
+    """Return whether no pod in scope shares the domain. The first of pods that need each other needs none."""
     if place is not None and counts[place] > itself:
         return False
     return not (itself and counts.total() == itself)
 
 
 def _first(tally: DomainCounts, mover: Mover, source: str | None, to: str) -> bool:
-    """Whether nobody in scope is there beside the new copy: the first of pods that need each other may come."""
+    """Return whether no pod in scope is there beside the new copy: the first of pods that need each other may come."""
     if mover.key not in tally.members:
         return False
     here, there = tally.domain(source), tally.domain(to)

@@ -1,4 +1,4 @@
-"""Ways out where everybody waits for somebody else: a stop on another node, or on a node rented for it."""
+"""Ways out where all pods wait for each other: a stop on another node, or on a node rented for it."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class IntermediateStops:
     def _circles(self, most: int) -> list[list[Mover]]:
         """Chains of pods each of which waits for the next one's room, without a common node.
 
-        Of those that wait for nobody's room, who has made fewer than `most` stops.
+        Of pods that wait for no other pod's room, those that have made fewer than `most` stops.
         """
         leavers = self._course.leavers()
         seen: set[str] = set()
         found: list[list[Mover]] = []
         for start in sorted(self._course.waiting):
             chain, _ = self._chain(start, leavers, seen)
-            # Nobody has to leave the node: who waits for it is kept off by a rule, and may come from elsewhere.
+            # No pod has to leave the node: one that waits for it is kept off by a rule, and may come from elsewhere.
             waiting = [] if chain else self._course.waiting[start]
             chain += [mover for mover in waiting if mover.steered and self._stops_of[mover.key] < most]
             if chain:
@@ -95,7 +95,7 @@ class IntermediateStops:
         return chain, node in passed
 
     def _stops(self) -> list[str]:
-        """Nodes with some room as they are tried: rented ones, those that nobody waits for, and zone by zone."""
+        """Return nodes with some room as they are tried: rented ones, those that no pod waits for, and zone by zone."""
         capacity, waiting = self._course.capacity, self._course.waiting
         rented = {node.name for node in capacity.temporary}
         turn: Counter[str] = Counter()
@@ -163,7 +163,7 @@ class IntermediateStops:
         return False
 
     def _least(self, mover: Mover) -> tuple[int, bool, int, int, str]:
-        """Whoever is least disturbed by one move more: not stopped yet, ready before the old one goes, and small."""
+        """Sort the pod first that one move more disturbs least: not stopped yet, ready before the old one goes."""
         requests = mover.requests
         evicted = mover.strategy == "evict"
         return (self._stops_of[mover.key], evicted, requests.get("cpu", 0), requests.get("memory", 0), mover.key)

@@ -17,7 +17,7 @@ from kinema_core.model.sequencing.rules import PodRules, Refusal
 class WaveBuilder:
     """Who waits for which node, who is where, and the moves that were begun so far.
 
-    Room within a wave is counted cautiously: whoever leaves keeps its room until the wave has ended.
+    Room within a wave is counted cautiously: a pod that leaves keeps its room until the wave has ended.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class WaveBuilder:
         self.steps: list[PlanStep] = []
         self.where: dict[str, str | None] = {mover.key: mover.source for mover in movers}
         self.waiting: dict[str, list[Mover]] = {}
-        """By the node that they are planned for; whoever helps others by leaving comes first."""
+        """By the node that they are planned for; a pod that helps others by leaving comes first."""
         self.rolls: dict[str, list[Mover]] = {}
         """By workload: all of its pods, which are replaced together."""
         self._left = dict(emptied)
@@ -41,9 +41,9 @@ class WaveBuilder:
         self._refused: dict[str, Refusal] = {}
         """By pod: the rule that was against going where the plan wants it."""
         self._watched: set[str] = set()
-        """Nodes that somebody waits for because of a rule, and not for room."""
+        """Nodes that a pod waits for because of a rule, and not for room."""
         self._rules = PodRules(cluster, movers, list(capacity.specs.values()))
-        for _ in (0, 1):  # nobody is on these: they are gone when the first pod moves
+        for _ in (0, 1):  # no pod is on these: they are gone when the first pod moves
             self._delete_empty()
         self._shared = ExclusiveResources(cluster, movers)
         self._floors = budgets
@@ -52,10 +52,10 @@ class WaveBuilder:
             books.setdefault(key, []).append(mover)
         self._sort()
         self._fresh = set(self.waiting)
-        """Nodes that have got room since somebody asked for it."""
+        """Nodes that have got room since a pod asked for it."""
 
     def _sort(self) -> None:
-        """Where not everybody fits at once: first who makes room on such a node, then who empties one that goes."""
+        """Where not all fit at once: first a pod that makes room there, then one that empties a node to delete."""
         narrow = {to for to, movers in self.waiting.items() if not self._holds_all(to, movers)}
         for to in narrow:
             self.waiting[to].sort(key=lambda mover: (mover.source not in narrow, self._rank(mover), mover.key))
@@ -74,11 +74,11 @@ class WaveBuilder:
 
     @property
     def over(self) -> bool:
-        """Whether nobody waits any more."""
+        """Return whether no pod waits any more."""
         return not self.waiting and not self.rolls
 
     def leavers(self) -> dict[str, list[Mover]]:
-        """Whoever waits and moves by itself, by the node that it is on now; by key."""
+        """Return pods that wait and move by themselves, by the node that they are on now; by key."""
         found: dict[str, list[Mover]] = {}
         for movers in self.waiting.values():
             for mover in movers:
@@ -88,7 +88,7 @@ class WaveBuilder:
 
     @property
     def thinning(self) -> set[str]:
-        """Nodes that somebody leaves in this wave."""
+        """Return the nodes that a pod leaves in this wave."""
         return {self.where[mover.key] or "" for mover, _ in self._begun}
 
     # --- one wave
@@ -115,7 +115,7 @@ class WaveBuilder:
         return True
 
     def go(self) -> bool:
-        """Let everybody go who can go where the plan wants it; True when somebody could.
+        """Move every pod that can go where the plan wants it; return whether one could.
 
         Who made a stop because a rule was against all goes after those who can come now because it is away.
         """
@@ -170,7 +170,7 @@ class WaveBuilder:
     def _gets_through(self, movers: list[Mover]) -> bool:
         """Whether rules among the workload's own pods let all of it be rolled, whatever kube-scheduler does.
 
-        New requests cannot be taken out of a plan: whoever carries it out asks the same, and leaves them alone then.
+        New requests cannot be taken out of a plan: the rescheduler asks the same, and leaves them alone then.
         """
         pod, requests = movers[0].pod, movers[0].requests
         if requests != pod.requests:

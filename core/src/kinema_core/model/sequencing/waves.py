@@ -1,18 +1,18 @@
 """The way from the cluster as it is to a plan, in waves that are safe whatever the order of moves within them.
 
-Wave 0 boots the plan's nodes and deletes those that nobody is on. From then on every pod goes where the plan wants it
+Wave 0 boots the plan's nodes and deletes empty ones. From then on every pod goes where the plan wants it
 in the first wave in which
 
-- its node holds everybody who is there at the wave's beginning and everybody who comes in it, so that no move of a
+- its node holds all pods that are there at the wave's beginning and all that come in it, so that no move of a
   wave waits for another one; a pod that is evicted is counted like one that is not, since others may come or go first,
 - rules between pods let it: kube-scheduler would take the new copy in every order of the wave's moves, and pods that
   stay keep the company that they require, unless they have none before or after the plan either; who is evicted and
   comes back to the domain has not left it,
-- it can have its host ports and volumes: the old copy has to have let go of them,
+- it can have its host ports and volumes: the old copy has to have released them,
 - the disruption budgets bear one more workload that has a pod away.
 
 A workload that is rolled goes in one wave, with all old and all new copies counted. A node is deleted in the first
-wave after the last pod has left it. Where everybody waits, pods make a stop: on a node with free room, else on a
+wave after the last pod has left it. Where all pods wait, some make a stop: on a node with free room, else on a
 temporary node, the cheapest that holds one of those who wait, booted one wave before.
 
 Where that happens, a second attempt lets those who would wait in the end make way from the beginning; the better one
@@ -95,13 +95,13 @@ def order_transition(
     found, stalled = attempt(())
     if found.stuck or not stalled or over():
         return found
-    # Those who were left when nobody could go on would have been left anyway: let them make way from the beginning.
+    # Pods that were left when none could go on would have been left anyway: let them make way from the beginning.
     sooner, _ = attempt(frozenset(stalled))
     return min(found, sooner, key=_effort)
 
 
 def _run(builder: WaveBuilder, stops: IntermediateStops, over: Callable[[], bool]) -> tuple[str, ...]:
-    """Move until everybody is in place or nobody can; gives those who waited when, for the first time, nobody could."""
+    """Move until all pods are in place or none can; return those that waited when none could for the first time."""
     stalled: tuple[str, ...] = ()
     while not builder.over and not over():
         moved = builder.go()
