@@ -325,7 +325,7 @@ def test_all_nodes_without_a_price_are_named() -> None:
         node_prices(state, [offer("m4")])
     message = str(caught.value)
     assert message.startswith("3 of 4 nodes")
-    for part in ("n2 (add m4/c/on-demand", "n3 (annotation", "'cheap'", "n4 (add m4/a/spot"):
+    for part in ("n2 (m4/c/on-demand)", "n3 (annotation", "'cheap'", "n4 (m4/a/spot)", "add the offers to the catalog"):
         assert part in message
     assert "n1" not in message
 
