@@ -299,7 +299,7 @@ def test_thirty_pods_with_every_rule_are_solved_to_the_end() -> None:
         assert refusals(instance, found) == set(), seed
 
 
-def test_a_cluster_that_is_too_large_is_no_tiny_problem() -> None:
+def test_a_cluster_that_is_too_large_has_no_exact_instance() -> None:
     """Above so many movable pods the exact model is not made."""
     cluster, offers = random_cluster(1, pods=2 * MOST_PODS, rules=False)
     question = Question(cluster, offers, NOW, "reschedule")

@@ -19,7 +19,7 @@ from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Instance, Solution, content, cost, flaws, given_up, moves
 from kinema_optimizer.problem.progress import IncumbentReport
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.problem.solution import moved, solution_of, state_of
+from kinema_optimizer.problem.solution import Incumbent, filling, moved, solution_of
 from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
@@ -99,7 +99,9 @@ def test_moves_count_by_the_node_that_pods_are_on() -> None:
         packing = random_packing(found.packing, seed)
         if packing is None:
             continue
-        state = state_of(found.packing, packing)
+        changes = {e: filling(-1, dict(row)) for e in range(len(packing.keep)) if (row := packing.changes.of(e))}
+        boots = [filling(m, dict(packing.booted.of(b))) for b, m in enumerate(packing.boots.tolist())]
+        state = Incumbent(packing.keep, changes, boots, packing.unplaced)
         assert moved(found.packing, state).sum() == moves(found.packing, packing)
         again = solution_of(found.packing, state)
         assert cost(found.packing, again) == cost(found.packing, packing)

@@ -1,1 +1,1 @@
-"""Exact."""
+"""Branch and bound for small instances, with every rule between pods."""

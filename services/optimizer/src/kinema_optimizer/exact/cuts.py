@@ -1,4 +1,4 @@
-"""A tiny problem without moves for which no order was found.
+"""An exact instance without moves for which no order was found.
 
 The exact model looks at the state after a plan. On the way there a pod that surges has two copies, and a rule may keep
 the new one from where it should go while the old one is still there. Where such pods have a topology spread over

@@ -1,12 +1,9 @@
-"""The columns of the exact model: how many pods of each kind stay, arrive and stay out, and which nodes there are.
+"""The exact model: columns, rows for room and for rules between pods, and its objectives.
 
-Copies of one machine are alike, and so are pods of one kind; neither shall multiply the search. So pods are counted by
-kind, and no copy is booted before the one in front of it. Measured on 200 instances, stronger orders of the copies (by
-load, or by the first kind on each) make the search slower.
-
-The rows of the exact model for rules between pods; what each rule says is told in `logic.tiny`.
-
-What a solution of the exact model is worth: nodes, moves, and wishes about nodes and other pods in weight points.
+Columns count how many pods of each class stay, arrive or are left out, and say which nodes there are. Copies of one
+machine are alike, and so are pods of one class; neither may multiply the search. So pods are counted by class, and no
+copy is booted before the one in front of it. Measured on 200 instances, stronger orders of the copies (by load, or by
+the first class on each) make the search slower. `exact.model` says what each rule demands.
 """
 
 from __future__ import annotations
@@ -75,7 +72,7 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class ExactLayout:
-    """A model of a tiny problem, rules between pods aside, and what its columns stand for."""
+    """A model of an instance, rules between pods aside, and what its columns stand for."""
 
     problem: ExactInstance
     model: Model
@@ -127,7 +124,7 @@ class ExactLayout:
         return found
 
     def doubled(self, census: PodCount, sites: Iterable[int]) -> Sum:
-        """The pods that a rule counts at these sites when all have arrived and nobody has left."""
+        """Return the pods that a rule counts at these sites when all have arrived and none has left."""
         found = Sum()
         for site in sites:
             found.add(total(self.arrivals(kind, site) for kind in census.kinds))
@@ -260,7 +257,7 @@ def _most_pods(problem: ExactInstance, kind: ExactClass, site: Site) -> float:
 
 
 def _assign(layout: ExactLayout) -> None:
-    """Every pod is at one place, or left out; nobody is on a node that goes."""
+    """Put every pod at one site, or leave it out; no pod is on a node that goes."""
     problem = layout.problem
     for index, kind in enumerate(problem.kinds):
         arriving = total(layout.arrivals(index, site) for site in range(len(layout.sites)))
@@ -292,7 +289,7 @@ def _only_if_used(layout: ExactLayout, index: int, site: int) -> None:
 
 
 def _hold(layout: ExactLayout) -> None:
-    """Every site holds its pods. A node that is overdrawn now may stay so while nobody arrives who asks for more."""
+    """Limit what every site holds. A node that is overdrawn now may stay so while no pod arrives that requests more."""
     problem = layout.problem
     for number, site in enumerate(layout.sites):
         room = problem.places[site.node].room if site.node is not None else problem.machines[site.machine or 0].room
@@ -319,7 +316,7 @@ def _hold(layout: ExactLayout) -> None:
 
 
 def _order(layout: ExactLayout) -> None:
-    """A copy is booted for somebody, and after those of its machine in front of it; pools are not exceeded."""
+    """Boot a copy for a pod, and after those of its machine in front of it; exceed no pool."""
     kinds = range(len(layout.problem.kinds))
     for number, site in enumerate(layout.sites):
         if site.node is None:
@@ -365,7 +362,7 @@ def _staying(layout: ExactLayout, kind: int, sites: Sequence[int]) -> Sum:
 
 
 def _near(layout: ExactLayout, rule: PodAffinity) -> None:
-    """Whoever must obey shares its domain with somebody counted besides itself, or is the only one counted."""
+    """Let a pod that must obey share its domain with a counted pod besides itself, or be the only one counted."""
     domains = layout.domains(rule.census.zoning)
     counted = [layout.counted(rule.census, sites) for sites in domains]
     itself = any(kind in rule.census.kinds for kind, _ in rule.holders) or any(own for _, own in rule.others)
@@ -388,7 +385,7 @@ def _near(layout: ExactLayout, rule: PodAffinity) -> None:
 
 
 def _in_company(layout: ExactLayout, bound: Sum, count: Sum, only: Sum, *, kind: int | None) -> None:
-    """Where `bound` pods must obey, `count` has one; `kind`, when the rule counts them: another one, or `only` they."""
+    """Where `bound` pods must obey, demand a counted pod; if they count themselves, another one, or `only` them."""
     if kind is None:
         most = bound.constant + sum(layout.model.uppers[c] * max(0.0, value) for c, value in bound.terms.items())
         layout.row(Sum().add(count, most).add(bound, -1.0), lower=0.0)
@@ -402,7 +399,7 @@ def _in_company(layout: ExactLayout, bound: Sum, count: Sum, only: Sum, *, kind:
 
 
 def _apart(layout: ExactLayout, rule: PodAntiAffinity) -> None:
-    """Whoever holds the rule shares its domain with nobody counted, unless both are there and stay."""
+    """Let no pod with the rule share its domain with a counted pod, unless both are there and stay."""
     most = _big_m(layout, rule.census)
     for sites in layout.domains(rule.census.zoning):
         count = layout.counted(rule.census, sites)
@@ -422,7 +419,7 @@ def _apart(layout: ExactLayout, rule: PodAntiAffinity) -> None:
 def _alone(
     layout: ExactLayout, rule: PodAntiAffinity, kind: int, which: Pods, *, sites: Sequence[int], count: Sum, most: float
 ) -> None:
-    """Where pods of the kind are (`which` of them), at most they themselves are counted."""
+    """Where pods of the class are (`which` of them), allow no other counted pods."""
     here = total(which(kind, site) for site in sites)
     if not here.terms and not here.constant:
         return
@@ -433,7 +430,7 @@ def _alone(
 
 
 def _no_worse(layout: ExactLayout, rule: PodAntiAffinity, kind: int, sites: Sequence[int], *, most: float) -> None:
-    """In a domain where the rule is broken now: whoever arrives obeys it, and nobody joins those who stay."""
+    """In a domain where the rule is broken now, let arriving pods obey it, and let none join those that stay."""
     count = layout.counted(rule.census, sites)
     _alone(layout, rule, kind, layout.arrivals, sites=sites, count=count, most=most)
     staying = _staying(layout, kind, sites)
@@ -457,7 +454,7 @@ class _Domain:
 
 
 def _even(layout: ExactLayout, rule: TopologySpread) -> None:
-    """Most less fewest over the domains that count is at most what is allowed, and where somebody arrives, wanted."""
+    """Limit the skew over the domains that count to what is allowed, and where a pod arrives, to what is wanted."""
     domains = [
         (sites, counting)
         for sites in layout.domains(rule.census.zoning)
@@ -474,11 +471,11 @@ def _even(layout: ExactLayout, rule: TopologySpread) -> None:
     if rule.allowed > rule.max_skew:
         _land_evenly(layout, rule, after, fewest)
     if layout.problem.doubled and rule.doubles:
-        meanwhile = [
+        in_transit = [
             _Domain(sites, _existed(layout, counting), layout.doubled(rule.census, sites))
             for sites, counting in domains
         ]
-        _land_evenly(layout, rule, meanwhile, _fewest(layout, rule, meanwhile))
+        _land_evenly(layout, rule, in_transit, _fewest(layout, rule, in_transit))
 
 
 def _fewest(layout: ExactLayout, rule: TopologySpread, domains: Sequence[_Domain]) -> Sum:
@@ -495,7 +492,7 @@ def _fewest(layout: ExactLayout, rule: TopologySpread, domains: Sequence[_Domain
 
 
 def _land_evenly(layout: ExactLayout, rule: TopologySpread, domains: Sequence[_Domain], fewest: Sum) -> None:
-    """Where somebody arrives who holds the rule, there are at most `max_skew` more than the fewest."""
+    """Where a pod with the rule arrives, allow at most `max_skew` more than the fewest."""
     most = 2 * _big_m(layout, rule.census)
     for one in domains:
         arriving = _arriving(layout, rule.holders, one.sites)
@@ -532,14 +529,14 @@ def _exists(layout: ExactLayout, sites: Sequence[int]) -> Sum:
 
 
 def worth(layout: ExactLayout) -> Sum:
-    """What a solution costs, what pods give up and moves priced, in worth units; nodes that must stay left out.
+    """Return the cost of a solution with lost points and moves priced, in worth units, without nodes that must stay.
 
-    Adds columns and rows: to be asked once for each model.
+    Adds columns and rows: call it once for each model.
     """
     problem = layout.problem
     found = Sum().add(Sum(layout.price()), problem.price_unit / problem.worth_unit)
     if problem.choosy:
-        points = total([_disliked(layout), *(_given_up(layout, wish) for wish in problem.wishes)])
+        points = total([_disliked(layout), *(_lost_points(layout, wish) for wish in problem.wishes)])
         found.add(points, problem.point_price / problem.worth_unit)
     for index, kind in enumerate(problem.kinds):
         if kind.move_price:
@@ -548,7 +545,7 @@ def worth(layout: ExactLayout) -> Sum:
 
 
 def _disliked(layout: ExactLayout) -> Sum:
-    """Points that pods give up by the nodes that they are on."""
+    """Return the points that pods lose by the nodes that they are on."""
     found = Sum()
     for index, kind in enumerate(layout.problem.kinds):
         for number, site in enumerate(layout.sites) if kind.disliked_nodes else ():
@@ -559,8 +556,8 @@ def _disliked(layout: ExactLayout) -> Sum:
     return found
 
 
-def _given_up(layout: ExactLayout, wish: PodPreference) -> Sum:
-    """Points that pods give up by whom they share a domain with, or do not."""
+def _lost_points(layout: ExactLayout, wish: PodPreference) -> Sum:
+    """Return the points that pods lose by the pods that they share a domain with, or do not."""
     found = Sum()
     for sites in layout.domains(wish.census.zoning):
         for kind in sorted(wish.holders):
@@ -581,17 +578,17 @@ def _nowhere(layout: ExactLayout, wish: PodPreference) -> Sequence[int]:
 
 
 def _unmet(layout: ExactLayout, wish: PodPreference, kind: int, sites: Sequence[int]) -> Sum:
-    """How many of the kind's pods in the domain the wish does not hold for: all of them or none."""
+    """Return how many of the class's pods in the domain the preference does not hold for: all of them or none."""
     here = total(layout.pods(kind, site) for site in sites)
     if not here.terms and not here.constant:
         return Sum()
     pods, own = float(len(layout.problem.kinds[kind].pods)), float(kind in wish.census.kinds)
     count, flag = layout.counted(wish.census, sites), layout.flag()
     unmet = column(layout.model.column(pods))
-    if wish.near:  # the flag needs somebody else counted, and spares all
+    if wish.near:  # the flag needs another counted pod, and spares all
         layout.row(Sum().add(count).add(flag, -1.0 - own), lower=0.0)
         layout.row(Sum().add(unmet).add(here, -1.0).add(flag, pods), lower=0.0)
-    else:  # anybody else counted sets the flag, which takes all
+    else:  # another counted pod sets the flag, which takes all
         most = float(sum(len(layout.problem.kinds[k].pods) for k in wish.census.kinds) + sum(wish.census.others) + 1)
         layout.row(Sum().add(count).add(flag, -most), upper=own)
         layout.row(Sum().add(unmet).add(here, -1.0).add(flag, -pods), lower=-pods)

@@ -1,11 +1,11 @@
-"""A placement problem small enough to be solved exactly with every rule between pods.
+"""An instance small enough to be solved exactly with every rule between pods, and its solution.
 
 Nothing is simplified here: pods may move between kept nodes, and rules count over any topology. Pods that no rule,
-request, node or role tells apart are one kind; which of them goes where is settled by name afterwards. Live nodes are
-places that exist, machines are offers that nobody could tell apart, to be booted as often as there are of them.
+request, node or role distinguishes are one class; which of them goes where is settled by name afterwards. A machine is
+a set of offers that nothing distinguishes, to be booted as often as there are of them.
 
-A rule speaks of the state after the plan. Whoever arrives anywhere obeys it in full, as kube-scheduler will ask;
-whoever stays breaks no more of it than now.
+A rule is about the state after the plan. A pod that arrives obeys it in full, as kube-scheduler will demand; a pod that
+stays breaks no more of it than now.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ExactClass:
     replaced: bool = False
     """Every pod is replaced in any case, because its requests change."""
     rollout: int | None = None
-    """The rolling update that replaces these pods together with others, or nobody of them."""
+    """The rolling update that replaces these pods together with others, or none of them."""
     disliked_nodes: tuple[int, ...] = ()
     """Weight points that one gives up on each live node; empty when they are as well on any node."""
     disliked_machines: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ class ExactNode:
 
 @dataclass(frozen=True)
 class ExactMachine:
-    """Offers that are alike for everybody."""
+    """Offers that nothing distinguishes."""
 
     offers: tuple[str, ...]
     price: int
@@ -104,7 +104,7 @@ class PodCount:
 
 @dataclass(frozen=True)
 class PodAffinity:
-    """Required affinity: who holds the rule shares the domain of one counted, or is the only one counted of all."""
+    """Required affinity: a pod with the rule shares the domain of a counted one, or is the only one counted of all."""
 
     census: PodCount
     holders: tuple[tuple[int, frozenset[int]], ...]
@@ -115,14 +115,14 @@ class PodAffinity:
 
 @dataclass(frozen=True)
 class PodAntiAffinity:
-    """Required anti-affinity, or host ports: who holds the rule shares its domain with nobody else counted."""
+    """Required anti-affinity, or host ports: a pod with the rule shares its domain with no other counted pod."""
 
     census: PodCount
     holders: frozenset[int]
     others: tuple[int, ...]
-    """Live nodes of pods of no kind that hold the rule: nobody counted may arrive in their domain."""
+    """Live nodes of pods of no class that have the rule: no counted pod may arrive in their domain."""
     broken: frozenset[int]
-    """Domains where it is broken now: who is there already may stay."""
+    """Domains where it is broken now: pods that are there may stay."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class TopologySpread:
     machines: frozenset[int]
     max_skew: int
     allowed: int
-    """The skew now, where that is larger; nobody may arrive above `max_skew`, though."""
+    """The skew now, where that is larger; no pod may arrive above `max_skew`, though."""
     min_domains: int
     holders: frozenset[int]
 
@@ -152,7 +152,7 @@ class PodPreference:
     census: PodCount
     holders: frozenset[int]
     weight: int
-    """Points that each holder gives up that shares its domain with nobody counted besides itself, or with somebody."""
+    """Points that each owner loses that shares its domain with no other counted pod (`near`), or with one."""
     near: bool
 
 
@@ -320,7 +320,7 @@ def as_it_is(problem: ExactInstance) -> ExactSolution | None:
 
 
 def assignment(problem: ExactInstance, solution: ExactSolution) -> dict[str, int | None]:
-    """The site of every pod, None for those without one; who can stay does, by key."""
+    """Return the site of every pod, None for those without one; of a class, pods stay where they can, by key."""
     found: dict[str, int | None] = {}
     for index, kind in enumerate(problem.kinds):
         at = {site: solution.count(index, site) for site in sorted({*solution.stay[index], *solution.arrive[index]})}
@@ -338,7 +338,7 @@ def assignment(problem: ExactInstance, solution: ExactSolution) -> dict[str, int
 
 
 def sufficient(problem: ExactInstance) -> int | None:
-    """A price (micro-USD per hour) at which everybody can be placed unless rules between pods or limits forbid it.
+    """Return a price (micro-USD per hour) at which all pods can be placed unless rules or limits forbid it.
 
     Everything is kept, and each pod that needs a new place has a machine of its own. None: one finds no machine.
     """

@@ -1,12 +1,15 @@
-"""The exact model of a tiny problem: every pod, every node, every rule.
+"""Branch and bound on the exact model: every pod, every node, every rule.
 
-Phases: `exact-cost` with every pending pod placed, at a price that suffices unless rules forbid it; `exact-soon`, where
-somebody else is asked if that takes long. Where that cannot be, `exact-lost-<n>` for the fewest pods left out of the
-n-th highest priority, one after another, and then `exact-cost-of-most`. Where that moves more pods than a plan may, all
-of it once more within that limit; the bound of the first time holds for every plan. Where a plan is known by then,
-`exact-below` for less than it costs. Where pods prefer some nodes or moves have a price, `exact-preferences`: least
-cost with both priced. Last `exact-moves`: fewest moves within 1/1000 of the least cost, where they have no price, of
-those the cheapest plan, of those the one with fewest restarts.
+Phases, in this order:
+- `exact-cost`: every pending pod placed, at a price that suffices unless rules forbid it; `exact-soon` is that where
+  the caller asks another method if that takes long;
+- where that cannot be, `exact-lost-<n>`: fewest pods left out of the n-th highest priority, one after another, and then
+  `exact-cost-of-most`. Where the result moves more pods than a plan may, all of it once more within that limit; the
+  bound of the first time holds for every plan;
+- where a plan is known by then, `exact-below`: less than it costs;
+- where pods prefer some nodes or moves have a price, `exact-preferences`: least cost with both priced;
+- `exact-moves`: fewest moves within 1/1000 of the least cost, where moves have no price; of those plans the cheapest,
+  and of those one with fewest restarts.
 """
 
 from __future__ import annotations
@@ -102,7 +105,7 @@ class Below:
 
     result: ExactResult | None
     lower_bound: int
-    """Micro-USD per hour: no plan costs less that leaves out nobody. What was known, where nothing costs less."""
+    """Micro-USD per hour: no plan costs less that places every pod. What was known, where nothing costs less."""
     stops: tuple[Stop, ...]
 
 
@@ -115,14 +118,14 @@ def solve_below(
     least_moves: bool,
     report: Report = report_nothing,
 ) -> Below:
-    """The least cost below one that is known, everybody placed, and then as `solve_exact`.
+    """Find the least cost below one that is known, with every pod placed, and then go on as `solve_exact`.
 
     What is known of both ends helps: machines that are too dear are not in the model, nor as many of the others.
 
     Args:
         problem: what to solve.
         stop: when to end.
-        cost: micro-USD per hour of a plan that leaves nobody out.
+        cost: micro-USD per hour of a plan that places every pod.
         bound: micro-USD per hour that no such plan costs less than.
         least_moves: as for `solve_exact`.
         report: as for `solve_exact`.
@@ -170,7 +173,7 @@ class _Known:
 
 
 def _limited(run: _Run, most_moves: int) -> _Run:
-    """The run that goes on within the limit: anew where the cheapest plan moves more; the same where pods must move."""
+    """Return the run that goes on within the limit: a new one where the cheapest plan moves more pods."""
     if moves(run.problem, run.found) <= most_moves:
         run.most_moves = most_moves
         return run

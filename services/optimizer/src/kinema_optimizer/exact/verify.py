@@ -1,4 +1,4 @@
-"""Whether a solution of a tiny problem is one: every constraint again, in integers, on the solution itself."""
+"""Every constraint of the exact instance again, in integers, on a solution."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _World(NamedTuple):
         return found
 
     def doubled(self, census: PodCount) -> Counter[int]:
-        """Pods counted by domain when all have arrived and nobody has left."""
+        """Return the pods counted by domain when all have arrived and none has left."""
         found: Counter[int] = Counter()
         for kind in census.kinds:
             for home in self.problem.kinds[kind].homes:
@@ -116,7 +116,7 @@ def _sites(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
             yield "a deleted node holds pods"
     for site in range(live, live + len(solution.boots)):
         if not any(solution.count(index, site) for index in range(len(problem.kinds))):
-            yield "a node is booted for nobody"
+            yield "a node is booted for no pod"
 
 
 def _rooms(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:

@@ -42,7 +42,7 @@ class Site:
     room: Amounts
     """For pods, when everything else that is or will be on it is counted."""
     open: bool
-    """Whether anybody may newly be placed there."""
+    """Whether a pod may newly be placed there."""
     spot: bool
     spot_taints: frozenset[str]
     """Keys of its offer's taints: to tolerate one of them is to ask for spot."""
@@ -60,7 +60,7 @@ def taint_keys(offers: Iterable[Offer]) -> Mapping[tuple[str, str, str], frozens
 def node_site(
     node: Node, *, room: Amounts, open_: bool, on_sale: Mapping[tuple[str, str, str], frozenset[str]]
 ) -> Site:
-    """A live node. On spot capacity, `on_sale` tells by which taints of its offer a pod asks for it."""
+    """Return a live node as a site; `on_sale` has the taints of its offer by which a pod asks for spot capacity."""
     machine = machine_of(node)
     asking = on_sale.get(machine, frozenset())
     return Site(
@@ -205,7 +205,7 @@ class Admission:
 
 
 def _shortages(requests: Amounts, room: Amounts, missing: Iterable[str]) -> str:
-    """What a site has too little of; a host port is there once, and somebody else's."""
+    """What a site has too little of; a host port is there once, and another pod has it."""
     ports = [port for name in missing if (port := port_of(name)) is not None]
     amounts = [_shortage(name, requests[name], room.get(name, 0)) for name in missing if port_of(name) is None]
     parts = [f"lacks {'; '.join(amounts)}"] if amounts else []

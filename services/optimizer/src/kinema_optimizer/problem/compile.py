@@ -1,8 +1,8 @@
 """From a cluster and what is on sale to a problem in integers, and what the problem's indices stand for.
 
 Pods are one class when they request the same, the same nodes and offers admit them, and the same rules between pods
-concern them. Offers are one machine when price, room and admitted classes are equal, so that a zone without meaning for
-anybody does not multiply the problem.
+concern them. Offers are one machine when price, room and admitted classes are equal, so that a zone that no pod
+asks for does not multiply the instance.
 
 Which of the nodes that must stay may give pods up: those where it makes room for a pod that waits.
 
@@ -174,8 +174,8 @@ class Compiled:
     def relaxed(self) -> Instance:
         """The sparse form with rules about nodes only: no plan of any kind costs less than its optimum."""
         fixed = self._fixed(None)
-        nobody = np.zeros_like(fixed)
-        return build_instance(self.draft, self.classes, self.machines, fixed=fixed, bound=nobody, free=True)
+        free = np.zeros_like(fixed)
+        return build_instance(self.draft, self.classes, self.machines, fixed=fixed, bound=free, free=True)
 
     @cached_property
     def _dense(self) -> Dense:

@@ -1,6 +1,6 @@
 """The placement problem at the size of the largest clusters, and an answer to it: sparse, in integers.
 
-The same problem as `problem.Problem`, which the exact models take, without any array of nodes times classes but one of
+The same instance as `aggregated.problem.DenseProblem`, without any array of nodes times classes but one of
 truth values per distinct admission. Rules between pods come as two things that a node can be held against by itself:
 the most pods of a class that it may hold (`cap`), and pairs of classes that may not share it (`conflicts`). What pods
 hold that are on a node already never counts as broken; a newcomer obeys every rule. A node that is kept may give pods
@@ -94,7 +94,7 @@ class Instance:
     pods: Ints
     """(C,): how many pods one of the class is: more than one where pods move only together."""
     releasable: Flags
-    """(C,): a node that is kept may give pods of the class up: nobody counts on their company there."""
+    """(C,): a node that is kept may give pods of the class up: no pod needs their company there."""
     admits: Flags
     """(A, C): distinct admissions by rule, room aside."""
 
@@ -108,7 +108,7 @@ class Instance:
     node_fixed: Flags
     """(E,): the node must be kept."""
     node_keeps_all: Flags
-    """(E,): it gives nobody up. Nodes that must stay and could make no room for anybody who waits are among them."""
+    """(E,): it releases no pod. Nodes that must stay and could make no room for a pod that waits are among them."""
     stays: Content
     """Movable pods of each existing node: they need another place when it is deleted, or when it gives them up."""
     old: Content
@@ -177,11 +177,6 @@ def given_up(problem: Instance, packing: Solution) -> Ints:
     """(C,): pods that leave a node which is kept."""
     counts = np.maximum(-packing.changes.counts, 0)
     return np.bincount(packing.changes.classes, weights=counts, minlength=len(problem.pending)).astype(np.int64)
-
-
-def disruption(problem: Instance, packing: Solution) -> int:
-    """What the packing's moves count, in thousandths of an ordinary move; rolled pods that come back count nothing."""
-    return int((_moved(problem, packing) * problem.disruption).sum())
 
 
 def moves(problem: Instance, packing: Solution) -> int:

@@ -28,7 +28,7 @@ NOTHING = NodeLoad(-1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 @dataclass(eq=False)
 class Incumbent:
-    """Where everything is: which existing nodes are kept, what changes there, what is booted, who has no place."""
+    """A solution under change: existing nodes that are kept, what changes there, new nodes, unplaced pods."""
 
     keep: Flags
     """(E,)"""
@@ -101,22 +101,8 @@ def contents(fillings: Sequence[NodeLoad]) -> Content:
     )
 
 
-def state_of(problem: Instance, packing: Solution) -> Incumbent:
-    """The answer as a state."""
-    changing = np.flatnonzero(np.diff(packing.changes.start) > 0).tolist()
-    return Incumbent(
-        keep=packing.keep.copy(),
-        changes={e: _filling(-1, packing.changes.of(e)) for e in changing},
-        boots=[_filling(int(m), packing.booted.of(b)) for b, m in enumerate(packing.boots.tolist())],
-        unplaced=packing.unplaced,
-    )
-
-
-def _filling(machine: int, entries: Sequence[tuple[int, int]]) -> NodeLoad:
+def filling(machine: int, counts: Mapping[int, int]) -> NodeLoad:
+    """Return a node's load from pods by class; zeros are left out."""
+    entries = sorted((c, n) for c, n in counts.items() if n)
     pairs = np.array(entries, dtype=np.int64).reshape(len(entries), 2)
     return NodeLoad(machine, pairs[:, 0].copy(), pairs[:, 1].copy())
-
-
-def filling(machine: int, counts: Mapping[int, int]) -> NodeLoad:
-    """A filling from pods by class; zeros are left out."""
-    return _filling(machine, sorted((c, n) for c, n in counts.items() if n))

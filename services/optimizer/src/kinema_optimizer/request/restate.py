@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
 
 import msgspec
 
@@ -25,7 +24,7 @@ from kinema_core.model.power import micro_watts, watts_by_type
 from kinema_core.model.vocabulary import PRICE
 from kinema_optimizer.request.headroom import ROOM, USABLE, placeholders, with_placeholders, without_placeholders
 from kinema_optimizer.request.limits import NodeLimit, breaches, capped, floor_pods
-from kinema_optimizer.request.objective import Objective
+from kinema_optimizer.request.objective import MICRO, Objective
 from kinema_optimizer.request.usable import UsableResources, fill_after, room_needed
 
 
@@ -81,9 +80,6 @@ def framed(
     return Frame(
         with_placeholders(seen, added), capped(limits, cluster, on_sale), objective, usable, tuple(limits), *given
     )
-
-
-MICRO: Final = 1_000_000
 
 
 def in_watts(cluster: Cluster, offers: Sequence[Offer]) -> tuple[Cluster, tuple[Offer, ...]]:

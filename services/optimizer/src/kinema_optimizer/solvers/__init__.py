@@ -1,1 +1,1 @@
-"""Solvers."""
+"""HiGHS, and when to stop it: the only importer of highspy."""

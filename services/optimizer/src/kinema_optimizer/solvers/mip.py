@@ -2,7 +2,7 @@
 
 HiGHS' time limit is not repeatable and returns a vector of zeros when it has found nothing; here a `StopRule` ends the
 solve from a callback, and values count only when HiGHS calls them feasible and they are integers. That they obey
-the problem is checked again by whoever asked, in integers.
+the problem is checked again by the caller, in integers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STATUS: Final = {
     highspy.HighsModelStatus.kPresolveError: "failed",
     highspy.HighsModelStatus.kPostsolveError: "failed",
 }
-"""What a status means to us. `failed` (numerical trouble) yields nothing; a status not listed is an error of ours."""
+"""What a status means here. `failed` (numerical trouble) yields nothing; a status not listed is a defect."""
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,10 @@ class SitesOnOffer(NamedTuple):
     """How many of them are nodes."""
     closed: frozenset[str]
     unlimited: frozenset[str]
-    """Offers of which there are as many as anybody needs."""
+    """Offers without a limit."""
     admission: Admission
     resized: frozenset[str]
-    """Workloads whose pods may be replaced: nobody can count on where they are."""
+    """Workloads whose pods may be replaced: no rule can count on where they are."""
     rolling: frozenset[str]
     """Pods that may be replaced, for the same reason, by key."""
 
@@ -67,7 +67,7 @@ _Parts = dict[Rule, _Part]
 
 @dataclass
 class PendingPlacer:
-    """The rules that concern pending pods, and who was put where so far."""
+    """The rules that concern pending pods, and where pods were put so far."""
 
     census: Census
     between: PodRules
@@ -84,11 +84,11 @@ class PendingPlacer:
     _coming: set[Rule] = field(default_factory=set)
     """Rules that count a pending pod that was put somewhere."""
     _places: dict[Rule, frozenset[str]] = field(default_factory=dict)
-    """Domains or nodes that a rule looks at, whoever is put where."""
+    """Domains or nodes that a rule looks at, wherever pods are put."""
     company: set[tuple[Counted, str]] = field(default_factory=set)
     """Domains where a pod was put for the company that it asks for: that must stay."""
     _tight: set[tuple[Rule, str]] = field(default_factory=set)
-    """Spread constraints, and domains where a pod that has them was put: their skew bounds who comes there later."""
+    """Spread constraints, and domains where a pod that has them was put: their skew limits what comes there later."""
 
     def seats(self, pods: Sequence[Pod]) -> dict[str, TopologyDemand]:
         """What each of these pods that rules concern may do, by key."""
@@ -142,7 +142,7 @@ class PendingPlacer:
             return None
         homes = self.homes(rule)
         if not homes and part.selected and rule not in self._coming and not self.census.counts(rule.counted):
-            self._firsts[rule] = ""  # on a node that is not known yet: nobody else can follow it there
+            self._firsts[rule] = ""  # on a node that is not known yet: no other pod can follow it there
             return None
         return homes
 

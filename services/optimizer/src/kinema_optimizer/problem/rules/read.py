@@ -209,7 +209,7 @@ class Census:
 
 
 def by_node(nodes: Iterable[Site], offers: Iterable[Site]) -> Callable[[str], bool]:
-    """Tells whether the domains of a topology key are single nodes, new ones included."""
+    """Return whether the domains of a topology key are single nodes, new ones included."""
     names = [node.labels[HOSTNAME] for node in nodes if HOSTNAME in node.labels]
     own = all(offer.labels.get(HOSTNAME) == NEW_NODE for offer in offers)
     single = len(set(names)) == len(names) and own

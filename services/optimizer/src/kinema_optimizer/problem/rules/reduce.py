@@ -7,15 +7,15 @@ What the reduction of rules keeps in place: pods whose rule a move could break, 
 
 Pods that leave their node together or not at all: those that ask for company there, and that company.
 
-A required affinity whose domains are nodes lets a pod in only where somebody is whom it asks for. Pods can follow such
-company: whoever asks for nobody goes first, or to a node where company stays, and the others come in later waves, each
-when those are there whom it asks for. So a group goes anywhere like one pod that requests what all of them do.
+A required affinity whose domains are nodes lets a pod in only beside a pod that it asks for. Pods can follow such
+company: one that asks for none goes first, or to a node where company stays, and the others come in later waves, each
+when the pods that it asks for are there. So a group goes anywhere like one pod that requests what all of them do.
 
-Where each of them asks for another, as replicas that ask for each other, nobody can go first: kube-scheduler lets the
+Where each of them asks for another, as replicas that ask for each other, none can go first: kube-scheduler lets the
 new copy of the first one in only beside the others, and these are all where it has been. It would let in the first of a
 kind anywhere, but only once no other copy exists: all of them would have to be gone before one is back.
 
-Works out what the rules between pods of a cluster come to (see `ties`).
+`reduce_rules` makes the `ReducedRules` of a cluster from all of these.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Kept:
 def kept_in_place(
     between: PodRules, census: Census, single: Callable[[str], bool], rolls: Callable[[Pod], bool]
 ) -> Kept:
-    """Whom to keep.
+    """Choose the pods to keep.
 
     Pods that others count on leave a node only when it is deleted, so that rules whose domains are nodes (`single`
     tells) bind newcomers only, but for pods that a rolling update may replace wherever they are (`rolls`).
@@ -114,7 +114,7 @@ def _keep_unmet(kept: Kept, near: PodAffinity, census: Census) -> None:
     obeying = {pod.key for pod in _obeying(near, census)}
     for pod in near.owners:
         if census.known(pod) and pod.key not in obeying:
-            _keep(kept, pod, "affinity-unmet", "nobody that its required affinity asks for is near it")
+            _keep(kept, pod, "affinity-unmet", "no pod that its required affinity asks for is near it")
 
 
 def _keep_met(kept: Kept, apart: PodAntiAffinity, census: Census) -> None:
@@ -220,8 +220,8 @@ def asking(
 
     Args:
         between: the rules.
-        census: who is where.
-        single: tells for which topology keys domains are nodes.
+        census: where pods are.
+        single: whether the domains of a topology key are nodes.
         homes: nodes with company that stays, for a rule.
     """
     found: dict[str, Ask] = {}
@@ -242,7 +242,7 @@ def asking(
 
 @dataclass(frozen=True)
 class Together:
-    """Who moves with whom, and who cannot move."""
+    """Pods that move together, and pods that cannot move."""
 
     groups: tuple[MoveGroup, ...]
     stuck: Mapping[str, Held]
@@ -253,7 +253,7 @@ def together(asks: Mapping[str, Ask], able: Callable[[str], bool], marks: Mappin
     """Groups of pods, each of which has all the company that it needs to go elsewhere.
 
     Args:
-        asks: who asks for company.
+        asks: pods that ask for company.
         able: whether a pod may move, and by itself, and its node may be deleted.
         marks: their parts in other rules.
     """
@@ -282,7 +282,7 @@ def _why(ask: Ask, here: Collection[str]) -> str:
 
 
 def _on_one_node(asks: Mapping[str, Ask], able: Callable[[str], bool]) -> list[MoveGroup]:
-    """Groups of at least two pods: first of those who need nobody outside, then of those who follow somebody else."""
+    """Return groups of at least two pods: those that need no pod outside, then those that follow another group."""
     company = {key for one in asks.values() for keys in one.company for key in keys}
     joined = {key: [key] for key in sorted(company - asks.keys()) if able(key)}
     _follow(joined, asks)
@@ -297,7 +297,7 @@ def _on_one_node(asks: Mapping[str, Ask], able: Callable[[str], bool]) -> list[M
 
 
 def _follow(joined: dict[str, list[str]], asks: Mapping[str, Ask]) -> None:
-    """Add whoever finds all the company that it asks for in groups (by pod) to them, until nobody does any more.
+    """Add pods that find all the company that they ask for in groups (by pod) to them, until none does any more.
 
     Of several groups with such company the smallest is joined: it finds room most easily.
     """
@@ -324,7 +324,7 @@ def _common(places: Iterable[frozenset[str]]) -> frozenset[str] | None:
 
 
 def _quarrel(marks: Iterable[RuleTags]) -> bool:
-    """Whether a rule that they break together now would keep them from coming together anew."""
+    """Whether a rule that they break together now would keep them from coming together again."""
     known = list(marks)
     counted = Counter(rule for one in known for rule in one.counted)
     if any(count > 1 for count in counted.values()):
@@ -416,7 +416,7 @@ def _marking(between: PodRules, census: Census, single: Callable[[str], bool]) -
             most[rule] = min(limit, most.get(rule, limit))
             add(census.pods(spread.counted.scope), 2, rule)
             outside = [pod for pod in spread.owners if not selects(spread.counted.scope, pod)]
-            if outside:  # who has the rule and is not counted is kept from those who are, to be sure of few of them
+            if outside:  # owners that the rule does not count keep away from counted pods, to be sure of few of those
                 rule = apart.setdefault(spread.counted, len(apart))
                 add(outside, 0, rule)
                 add(census.pods(spread.counted.scope), 1, rule)
@@ -452,7 +452,7 @@ def _lonely(scene: Scene, nears: Iterable[PodAffinity], census: Census) -> dict[
 
 
 def _able(scene: Scene, kept: Iterable[str], nodes: Collection[str]) -> Callable[[str], bool]:
-    """Tells who may move, and by itself, from a node that may be deleted; `kept` pods and `nodes` stay."""
+    """Return whether a pod may move, and by itself, from a node that may be deleted; `kept` pods and `nodes` stay."""
     cluster, facts = scene.cluster, scene.facts
     named = all(HOSTNAME in node.labels for node in scene.nodes)
     fixed = {pod.node for key in kept if (pod := cluster.pod(key)) is not None}.union(nodes)
@@ -519,7 +519,7 @@ def _restricted(scene: Scene, kept: Mapping[str, Held]) -> dict[str, Held]:
 
 
 def _live_bans(scene: Scene, marking: _Marking) -> dict[str, frozenset[NodeExclusion]]:
-    """By live node, whom the pods that stay there whatever happens keep out."""
+    """Return by live node the pods that those which stay there in any case keep out."""
     cluster, strategy = scene.cluster, scene.facts.strategy
     stuck = stuck_updates(cluster, scene.facts)
     found: dict[str, set[NodeExclusion]] = {}
@@ -541,7 +541,7 @@ def _bans(marks: RuleTags) -> Iterator[NodeExclusion]:
 
 
 def _daemon_bans(scene: Scene, marking: _Marking) -> dict[str, frozenset[NodeExclusion]]:
-    """By offer, whom the daemon sets' pods that come with a new node keep out."""
+    """Return by offer the pods that the daemon sets' pods of a new node keep out."""
     ghosts = [
         (daemon.rules, _bans(_ghost_marks(scene, daemon.key, marking)))
         for daemon in residents_of(scene.cluster).daemons

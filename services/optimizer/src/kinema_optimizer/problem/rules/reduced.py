@@ -1,8 +1,8 @@
 """What the rules between pods come to for the pods that they concern.
 
-A rule whose domains are nodes becomes a limit on what one node may newly take: marks that classes carry, and that keep
-classes apart. A rule over any larger domain, as a zone, pins whom it concerns to where they are: then its counts
-never change, and what holds now holds after every move.
+A rule whose domains are nodes becomes a limit on what one node may newly take: tags that classes carry, and that keep
+classes apart. A rule over any larger domain, as a zone, pins the pods that it concerns to where they are: then its
+counts never change, and what holds now holds after every move.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNTAGGED: Final = RuleTags(frozenset(), frozenset(), frozenset())
 
 
 class NodeExclusion(NamedTuple):
-    """Keeps from a node whoever has the mark: somebody who stays there counts on it."""
+    """Keeps pods with a tag from a node: a pod that stays there relies on that."""
 
     what: str
     """The field of `RuleTags`."""
@@ -57,7 +57,7 @@ class MoveGroup(NamedTuple):
     """Bound pods of one node that leave it together: each asks for company there, or is such company."""
 
     pods: tuple[str, ...]
-    """Keys, in an order in which they can move: whom one asks for is before it."""
+    """Keys, in an order in which they can move: the pods that one asks for are before it."""
     nodes: frozenset[str] | None
     """Only to these live nodes."""
 
