@@ -101,7 +101,7 @@ class MemoryDelivery:
         return self._attempt
 
     async def ack(self) -> None:
-        """Done: never deliver it again. Also counts when it was delivered again meanwhile."""
+        """Settle it: never deliver it again. Also counts when it was delivered again since."""
         self._bus.check_open()
         if self._consumer.out == self._item.sequence:
             self._consumer.out = self._consumer.attempt = 0
@@ -109,7 +109,7 @@ class MemoryDelivery:
         self._bus.pulse()
 
     async def nak(self, delay: float) -> None:
-        """Not now: deliver it again after `delay` real seconds."""
+        """Return it: deliver it again after `delay` real seconds."""
         self._extend(delay)
 
     async def term(self) -> None:
@@ -117,7 +117,7 @@ class MemoryDelivery:
         await self.ack()
 
     async def in_progress(self) -> None:
-        """Still at it: do not redeliver yet."""
+        """Extend it: do not redeliver it yet."""
         self._extend(self._bus.ack_wait)
 
     def _extend(self, seconds: float) -> None:
@@ -153,7 +153,7 @@ class MemoryLease:
         return self._ttl * 2 / 3 - (self._bus.monotonic() - self._renewed)
 
     async def renew(self) -> None:
-        """Extend it; raises LeaseLostError when it expired or somebody else holds it."""
+        """Extend it; raises LeaseLostError when it expired or another process holds it."""
         self._bus.check_open()
         self._bus.renew(self._name, self._held, self._ttl)
         self._renewed = self._bus.monotonic()
@@ -253,7 +253,7 @@ class MemoryBus:
         return next((item for item in reversed(self._logs[stream].items) if type_in(item.subject) in types), None)
 
     async def deliveries(self, durable: str) -> AsyncIterator[Delivery]:
-        """Deliveries of a durable consumer on LOG, for ever, until the bus is closed."""
+        """Yield deliveries of a durable consumer on LOG until the bus is closed."""
         consumer = self._consumer(durable)
         while self._open:
             item = self._due(consumer)
@@ -273,7 +273,7 @@ class MemoryBus:
         return self._consumer(durable).settled
 
     async def acquire(self, name: str, ttl: float) -> Lease | None:
-        """Take the lease `name` for `ttl` real seconds, or None while somebody else holds it."""
+        """Take the lease `name` for `ttl` real seconds, or None while another process holds it."""
         self.check_open()
         held = self._leases.get(name)
         if held is not None and held.until > self.monotonic():
@@ -303,7 +303,7 @@ class MemoryBus:
             self._store(stream, sequence, event, len(encode(event)))
 
     def inject(self, stream: StreamName, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> int:
-        """Store a message as somebody might have sent it, sound or not; returns its sequence."""
+        """Store a message as any client might have sent it, sound or not; return its sequence."""
         log = self._logs[stream]
         sequence = log.head + 1
         try:
@@ -352,7 +352,7 @@ class MemoryBus:
             raise BusUnavailableError(message)
 
     def pulse(self) -> None:
-        """Wake everybody who waits for something to change."""
+        """Wake all tasks that wait for a change."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -364,7 +364,7 @@ class MemoryBus:
         held.until = self.monotonic() + ttl
 
     def release(self, name: str, held: _Held) -> None:
-        """Give up a lease, unless it is somebody else's by now."""
+        """Release a lease, unless another process has it by now."""
         if self._leases.get(name) is held:
             del self._leases[name]
 

@@ -149,7 +149,7 @@ def _minus(owned: _Fields, taken: _Fields) -> _Fields:
 
 
 def _prune(target: Obj, before: _Fields, *, keep: list[_Fields]) -> None:
-    """Remove what the manager named last time and nobody names now."""
+    """Remove what the manager named last time and no manager names now."""
     for name, below in before.items():
         key = name[2:]
         kept = [fields[name] for fields in keep if name in fields]

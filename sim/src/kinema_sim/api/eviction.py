@@ -61,7 +61,7 @@ def evict(api: KubeApi, namespace: str, name: str, *, body: Obj) -> Obj:
 
 
 def _bypasses(pod: Obj) -> bool:
-    """Pods that serve nobody are outside the budgets."""
+    """Pods that serve no requests are outside of the budgets."""
     return is_finished(pod) or phase_of(pod) == "Pending" or is_terminating(pod)
 
 

@@ -9,8 +9,8 @@ class FaultType(StrEnum):
     """What goes wrong.
 
     Attributes:
-        API: matching requests are answered with a status, and not carried out.
-        LOSE_REPLY: matching requests are carried out, but the connection breaks before the answer.
+        API: matching requests are answered with a status and not executed.
+        LOSE_REPLY: matching requests are executed, but the connection breaks before the answer.
         WATCH_CUT: open watches end at once, without a word.
         WATCH_SILENT: open watches stay open and never say anything again; so do the next `count` new ones.
         HISTORY: the watch history and all continue tokens are forgotten.
@@ -42,7 +42,7 @@ class Fault:
     count: int
 
     def hits(self, method: str, path: str) -> bool:
-        """Tell whether a request is one that the fault is meant for."""
+        """Return whether a request is one that the fault is meant for."""
         return self.count > 0 and self.method in ("", method) and self.path.search(path) is not None
 
 

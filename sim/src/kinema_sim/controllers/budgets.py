@@ -21,7 +21,7 @@ from kinema_sim.engine.selectors import matches
 from kinema_sim.engine.store import Change, Store
 
 _FORGET_MS = 120_000
-"""An eviction that was allowed but never carried out counts for this long."""
+"""An eviction that was allowed but never executed counts for this long."""
 
 _SCALED = (REPLICA_SET, DEPLOYMENT, STATEFUL_SET)
 

@@ -25,7 +25,7 @@ class JobController:
             self._queue.add_owner(change, JOB)
 
     def sync(self, key: Key) -> None:
-        """Start what is missing of one job and tell how far it is."""
+        """Start what is missing of one job and return how far it is."""
         found = self.store.find(JOB, key)
         if found is None:
             return

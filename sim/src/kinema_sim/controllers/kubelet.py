@@ -106,7 +106,7 @@ class Kubelets:
         self.store.edit(POD, key_of(pod), lambda draft: _set_ready(draft, now, ready=True))
 
     def _is_held(self, pod: Obj) -> bool:
-        """Tell whether a fault keeps pods of this application from becoming ready."""
+        """Return whether a fault keeps pods of this application from becoming ready."""
         labels = pod["metadata"].get("labels") or {}
         return (namespace_of(pod), labels.get("app", "")) in self.never_ready
 

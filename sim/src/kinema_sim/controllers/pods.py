@@ -115,6 +115,6 @@ def _younger_first(since_ms: int | None, now_ms: int) -> tuple[int]:
 
 
 def is_available(pod: Obj, min_ready_seconds: int, now_ms: int) -> bool:
-    """Tell whether the pod has been ready for long enough."""
+    """Return whether the pod has been ready for long enough."""
     since = ready_since_ms(pod)
     return since is not None and now_ms - since >= min_ready_seconds * 1000

@@ -1,6 +1,6 @@
 """Reading helpers for Kubernetes-shaped JSON.
 
-Objects in the store are shared and never changed in place: whoever wants another value clones first.
+Objects in the store are shared and never changed in place: a caller that wants another value clones first.
 """
 
 from typing import Any
@@ -108,13 +108,13 @@ def drop_condition(obj: Obj, kind: str) -> None:
 
 
 def is_true(obj: Obj, kind: str) -> bool:
-    """Tell whether the object's condition is there and True."""
+    """Return whether the object's condition is there and True."""
     conditions = obj.get("status", {}).get("conditions") or ()
     return any(entry.get("type") == kind and entry.get("status") == "True" for entry in conditions)
 
 
 def is_terminating(obj: Obj) -> bool:
-    """Tell whether the object is being deleted."""
+    """Return whether the object is being deleted."""
     return "deletionTimestamp" in obj["metadata"]
 
 
@@ -124,17 +124,17 @@ def phase_of(pod: Obj) -> str:
 
 
 def is_finished(pod: Obj) -> bool:
-    """Tell whether the pod has ended for good."""
+    """Return whether the pod has ended for good."""
     return phase_of(pod) in ("Succeeded", "Failed")
 
 
 def is_active(pod: Obj) -> bool:
-    """Tell whether controllers count the pod: neither finished nor terminating."""
+    """Return whether controllers count the pod: neither finished nor terminating."""
     return not is_finished(pod) and not is_terminating(pod)
 
 
 def is_ready(pod: Obj) -> bool:
-    """Tell whether the pod answers requests."""
+    """Return whether the pod answers requests."""
     return is_true(pod, "Ready")
 
 

@@ -19,7 +19,7 @@ _FIELDS: dict[str, Callable[[Obj], str]] = {
 
 
 def match_expression(labels: Mapping[str, str], expression: Obj) -> bool:
-    """Tell whether labels satisfy one expression (key, operator, values).
+    """Return whether labels satisfy one expression (key, operator, values).
 
     Raises:
         ValueError: the operator does not exist.
@@ -51,7 +51,7 @@ def _compare(have: str | None, operator: str, values: Sequence[str]) -> bool:
 
 
 def matches(selector: Obj | None, labels: Mapping[str, str]) -> bool:
-    """Tell whether labels satisfy a LabelSelector; None selects nothing, an empty one everything."""
+    """Return whether labels satisfy a LabelSelector; None selects nothing, an empty one everything."""
     if selector is None:
         return False
     wanted: Mapping[str, str] = selector.get("matchLabels") or {}
@@ -61,7 +61,7 @@ def matches(selector: Obj | None, labels: Mapping[str, str]) -> bool:
 
 
 def match_node_term(term: Obj, node: Obj) -> bool:
-    """Tell whether a node satisfies a node selector term; an empty term selects nothing."""
+    """Return whether a node satisfies a node selector term; an empty term selects nothing."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return False

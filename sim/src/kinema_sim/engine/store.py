@@ -86,7 +86,7 @@ class Store:
         return [objects[key] for key in sorted(objects) if namespace is None or key[0] == namespace]
 
     def count(self, kind: Kind) -> int:
-        """Tell how many objects of a kind exist."""
+        """Return how many objects of a kind exist."""
         return len(self._objects[kind])
 
     def pods_on(self, node: str) -> list[Obj]:

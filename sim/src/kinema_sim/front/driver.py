@@ -28,7 +28,7 @@ class Driver:
         self._wall_start = time.monotonic()
 
     def catch_up(self) -> None:
-        """Carry out everything that is due by now."""
+        """Run everything that is due by now."""
         passed = time.monotonic() - self._wall_start
         self._loop.run_until(self._virtual_start + int(passed * 1000 * self.speed))
 

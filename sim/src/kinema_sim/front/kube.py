@@ -54,7 +54,7 @@ class KubeFront:
         return web.Response(text="ok")
 
     async def _review(self, request: web.Request) -> web.Response:
-        """Whoever has the token may do everything."""
+        """A client with the token may do everything."""
         return reply({**await read_object(request), "status": {"allowed": True}}, status=201)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:

@@ -40,7 +40,7 @@ class Server:
     Args:
         cluster: what to serve; the server moves its time from now on.
         speed: virtual seconds per wall second.
-        token: bearer token that callers must show; empty lets everybody in.
+        token: bearer token that callers must show; empty admits every client.
     """
 
     def __init__(self, cluster: Cluster, *, speed: float, token: str = "") -> None:

@@ -228,7 +228,7 @@ def _blocks(world: World, key: str) -> bool:
 
 
 def _deserts(world: World, moved: Sequence[str]) -> bool:
-    """Whether somebody who needs one of the moved pods now lacks it. Upstream does not look; our plans must not."""
+    """Return whether a pod that needs one of the moved pods now lacks it. Upstream does not look; Kinema must not."""
     return bool(moved) and world.deserted()
 
 

@@ -25,7 +25,7 @@ class Option:
 
 
 def estimate(world: World, offer: int, pods: Sequence[str]) -> Option:
-    """The option that this offer is; with no nodes where it would help nobody. The world is left as it was."""
+    """The option that this offer is; with no nodes where it would help no pod. The world is left as it was."""
     left = world.left(offer)
     run = _Run(world, offer, MOST_NODES if left is None else min(left, MOST_NODES))
     mark = world.mark()

@@ -58,9 +58,9 @@ class FirstFit:
     name: str = "first-fit"
 
     def propose(self, cluster: Cluster, offers: Sequence[Offer], now: datetime) -> Proposal:
-        """Empties every node that may be deleted and packs anew.
+        """Empty every node that may be deleted and pack all pods again.
 
-        Keeps all as it is where that would cost more, or leave somebody without a node or without whom it needs.
+        Keeps all as it is where that would cost more, or leave a pod without a node or without pods that it needs.
         """
         world = World(cluster, offers, now)
         before = sum(world.sites[index].price for index in world.live())

@@ -160,9 +160,9 @@ class Karpenter:
         return next((command for command in probes if command is not None), None)
 
     def _execute(self, world: World, command: Command) -> list[Step]:
-        """Start the replacement, evict everybody, delete; whoever is left over gets new nodes.
+        """Start the replacement, evict all pods, delete; pods that are left over get new nodes.
 
-        No step when somebody would be left without a node because nothing more is to be had: all stays as it was.
+        No step when a pod would be left without a node because nothing more is on sale: all stays as it was.
         """
         mark = world.mark()
         names = tuple(world.sites[index].name for index in command.nodes)

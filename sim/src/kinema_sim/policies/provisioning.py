@@ -49,7 +49,7 @@ class Simulation:
     def run(self, pods: Sequence[str], *, all_or_none: bool = False) -> Outcome:
         """Place waiting pods, the largest CPU request first, then memory; kinds keep together.
 
-        Pods that fail try again as long as others found a place meanwhile, whom they may need. With `all_or_none` it
+        Pods that fail try again as long as others found a place that they may need. With `all_or_none` it
         ends as soon as a pod fails that no other could help.
         """
         failed = list(pods)
@@ -77,7 +77,7 @@ class Simulation:
         return any(not self._world.topology.concerns(self._world.kind_of[pod]) for pod in pods)
 
     def forget(self) -> None:
-        """Nobody counts the claims' pods any more."""
+        """Stop counting the pods of the claims."""
         for claim in self._claims:
             for kind, count in claim.counted.items():
                 self._world.topology.add(kind, claim.domains, -count)

@@ -54,7 +54,7 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """Pods that the scheduler cannot tell apart."""
+    """Pods that the scheduler cannot distinguish."""
 
     index: int
     pod: Pod

@@ -156,7 +156,7 @@ class Topology:
         return () if mine is None else tuple(dict.fromkeys(count.key for count, _ in mine.spreads))
 
     def deserted(self, kind: int, domains: Mapping[str, int]) -> bool:
-        """Whether a pod of the kind on such a node now lacks somebody whom it needs."""
+        """Return whether a pod of the kind on such a node now lacks one that it needs."""
         mine = self._rules.get(kind)
         for count, itself in mine.needs if mine else ():
             here = int(count.at(np.array([domains[count.key]]))[0]) - int(itself)

@@ -182,7 +182,7 @@ class World:
         return found is None or bool(found[0])
 
     def deserted(self) -> bool:
-        """Whether a pod lacks somebody whom its required affinity needs, who had it at the start."""
+        """Return whether a pod lacks one that its required affinity needs and that it had at the start."""
         return any(
             self.topology.deserted(kind, self.sites[index].domains)
             for kind in self.topology.needing()

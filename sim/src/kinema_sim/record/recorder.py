@@ -22,7 +22,7 @@ from kinema_sim.scheduler.books import Books
 
 SAMPLE_MS = 5_000
 _LAST = 1_000
-"""Priority of sampling: after everybody else at that instant."""
+"""Priority of sampling: after all else at that instant."""
 
 _SHOWN: tuple[Kind, ...] = (DEPLOYMENT, STATEFUL_SET, DAEMON_SET, REPLICA_SET)
 

@@ -88,7 +88,7 @@ class Books:
         return None if name is None else (self._nodes[name].pods[key], name)
 
     def note(self, change: Change) -> bool:
-        """Take a change of the store over; tells whether it may help a pending pod."""
+        """Apply a change of the store; return whether it may help a pending pod."""
         if change.kind is NODE:
             return self._note_node(change)
         if change.kind is POD:

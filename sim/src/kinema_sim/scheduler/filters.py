@@ -15,7 +15,7 @@ _ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # the wildcard that the API means, nothi
 
 
 def tolerates(tolerations: Sequence[Obj], taint: Obj) -> bool:
-    """Tell whether one of the tolerations covers a taint."""
+    """Return whether one of the tolerations covers a taint."""
     return any(_covers(toleration, taint) for toleration in tolerations)
 
 
@@ -80,7 +80,7 @@ def fit(pod: PodInfo, node: NodeInfo) -> str | None:
 
 
 FILTERS: tuple[Filter, ...] = (unschedulable, taints, affinity, ports, fit)
-"""In the order of upstream; the first reason is the one that is told."""
+"""In the order of upstream; the first reason is reported."""
 
 
 def first_reason(pod: PodInfo, node: NodeInfo) -> str | None:

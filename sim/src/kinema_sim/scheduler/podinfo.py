@@ -163,7 +163,7 @@ def read_pod(pod: Obj) -> PodInfo:
 
 
 def namespace_matches(term: Obj, own: str, namespace: str, *, labels: Mapping[str, Mapping[str, str]]) -> bool:
-    """Tell whether a pod affinity term of a pod in `own` looks at a namespace; `labels` are those of namespaces."""
+    """Return whether a pod affinity term of a pod in `own` looks at a namespace; `labels` are those of namespaces."""
     listed = term.get("namespaces") or ()
     selector = term.get("namespaceSelector")
     if not listed and selector is None:

@@ -14,7 +14,7 @@ NamespaceLabels = Mapping[str, Mapping[str, str]]
 
 
 def term_matches(term: Obj, *, of: PodInfo, pod: PodInfo, namespaces: NamespaceLabels) -> bool:
-    """Tell whether a pod affinity term that stands in the pod `of` selects a pod."""
+    """Return whether a pod affinity term that stands in the pod `of` selects a pod."""
     if not namespace_matches(term, of.namespace, pod.namespace, labels=namespaces):
         return False
     return matches(_with_label_keys(term, of), pod.labels)
