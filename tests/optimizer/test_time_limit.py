@@ -11,6 +11,7 @@ from tests.support.builders import NOW
 from kinema_core.events import Plan
 from kinema_core.model.checker.check import check_plan
 from kinema_optimizer.columns import compiled
+from kinema_optimizer.planning import portfolio
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.objective import Window
 from kinema_optimizer.search import kernels
@@ -21,6 +22,7 @@ from kinema_optimizer.solvers.stopping import ClockStop, RecordedStop, StopRule
 CLUSTER, OFFERS = boutique(6, seed=5, nodes=6)
 SEARCHED = PlanningSettings(windows=(Window(move_price_usd=0.0),), time_limit_seconds=10, workers=1)
 """With a price of moves the search answers, besides the exact model."""
+FILLED = PlanningSettings(windows=(Window(max_utilisation_percent=60),), time_limit_seconds=10, workers=1)
 EXACT = PlanningSettings(time_limit_seconds=10, workers=1)
 
 
@@ -68,8 +70,12 @@ def test_a_clock_that_jumps_ends_every_phase(
     assert again(plan, settings) == plan
 
 
-def test_without_compiled_kernels_a_plan_is_made_that_calls_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("settings", [SEARCHED, FILLED], ids=["searched", "filled to 60%"])
+def test_without_compiled_kernels_a_plan_is_made_that_calls_none(
+    settings: PlanningSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fresh installation compiles for longer than a plan may take: none waits for that, nor compiles by itself."""
+    monkeypatch.setattr(portfolio, "_DENSE", 0)
 
     def call(one: compiled.Kernel, *_: object) -> None:
         raise AssertionError(one.function.__name__)
@@ -78,10 +84,10 @@ def test_without_compiled_kernels_a_plan_is_made_that_calls_none(monkeypatch: py
         cold.setattr(stopping, "time", JumpingClock(-1))
         cold.setattr(kernels, "ready", lambda: False)
         cold.setattr(compiled.Kernel, "__call__", call)
-        plan = planned(SEARCHED, ClockStop(10, pricing=0.1))
+        plan = planned(settings, ClockStop(10, pricing=0.1))
     assert plan.solve is not None
     assert {stop.phase for stop in plan.solve.stops if stop.phase.startswith("kernels")}
-    assert again(plan, SEARCHED) == plan
+    assert again(plan, settings) == plan
 
 
 def test_compiled_code_is_kept_where_that_is_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

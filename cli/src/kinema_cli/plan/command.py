@@ -167,6 +167,9 @@ def run_plan(options: PlanOptions) -> int:
         for warning in warnings:
             print_warning(warning)
         made = _solve(found, offers, settings, deadline if options.work is None else options.work)
+        if late := _search_warning(made):
+            print_warning(late)
+            warnings.append(late)
     except (UsageError, InputError, PriceError, OptimizerError) as error:
         return fail(error)
     shown = _Shown(made, found, offers, age_of_prices(catalog), tuple(warnings))
@@ -314,6 +317,19 @@ def _write_html(shown: _Shown, path: Path) -> bool:
 def _state_of(snapshot: Snapshot) -> str:
     """Return which state of the cluster it is; of a file only the newest time in it is known."""
     return f"{'cluster' if snapshot.live else 'snapshot'} of {snapshot.now:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _search_warning(made: Plan) -> str:
+    """Return why no search was made, empty where one was."""
+    from kinema_optimizer.planning.portfolio import UNSEARCHED
+    from kinema_optimizer.solvers.stopping import KERNELS
+
+    if made.solve.method != UNSEARCHED:
+        return ""
+    if any(stop.phase.startswith(f"{KERNELS}-") for stop in made.solve.stops):
+        compile_them = "compile them once with `python -m kinema_optimizer.search.kernels`"
+        return f"no search was made: its kernels are not compiled; {compile_them}, or give a longer --time-limit"
+    return "no search was made: reading the input took up the time; give a longer --time-limit"
 
 
 def _outcome(made: Plan) -> int:

@@ -85,7 +85,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     """
     stop = stop or ClockStop(settings.time_limit_seconds, pricing=PRICING_SHARE)
     watch = Watch()
-    asked = _Asked(cluster, offers, now, settings, mode)
+    asked = _Asked(cluster, offers, now, settings, mode, stop)
     made = _no_dearer(asked, forecasts, task_pool, stop, watch.reporting(progress, stop))
     made = made.of(*_worthwhile(asked, forecasts, made.task, made.plan), stop)
     task, answer = made.task, made.answer
@@ -112,10 +112,10 @@ def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are nam
     Raises:
         PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
     """
-    asked = _Asked(cluster, offers, now, settings, mode)
+    asked = _Asked(cluster, offers, now, settings, mode, WorkStop(0))
     task = asked.task(forecasts)
     outcome = outcome_of(task.problem, incumbent.answer)
-    task, plan = _worthwhile(asked, forecasts, task, ordered(task.problem, outcome, WorkStop(0))[0])
+    task, plan = _worthwhile(asked, forecasts, task, ordered(task.problem, outcome, asked.stop)[0])
     return task.concluded(msgspec.structs.replace(plan, solve=solve), lower_bound=incumbent.bound, proven=False)
 
 
@@ -128,11 +128,18 @@ class _Asked:
     now: datetime
     settings: PlanningSettings
     mode: Mode
+    stop: StopRule
 
     def task(self, forecasts: tuple[WorkloadForecast, ...]) -> _Task:
         """The question with these new requests, compiled."""
         return _Task.of(
-            self.cluster, self.offers, now=self.now, settings=self.settings, mode=self.mode, forecasts=forecasts
+            self.cluster,
+            self.offers,
+            now=self.now,
+            settings=self.settings,
+            mode=self.mode,
+            forecasts=forecasts,
+            stop=self.stop,
         )
 
     def wish(self, task: _Task, task_pool: TaskPool | None) -> SearchOptions:
@@ -293,6 +300,7 @@ class _Task:
         settings: PlanningSettings,
         mode: Mode,
         forecasts: tuple[WorkloadForecast, ...],
+        stop: StopRule,
     ) -> _Task:
         """Restate and compile."""
         objective = settings.objective(now)
@@ -313,7 +321,7 @@ class _Task:
         if objective.max_moves == 0 and not forecasts:  # new requests may have to move pods in any case
             movable = frozenset(mobility(frame.cluster, now, question.options).strategy)
             question = replace(question, unmoved=movable, still=True)
-        return cls(frame, *_prepared(question, objective))
+        return cls(frame, *_prepared(question, objective, stop))
 
     def concluded(self, plan: Plan, *, lower_bound: int, proven: bool) -> Plan:
         """The plan with bound and status, checked, in terms of the cluster as it is.
@@ -415,23 +423,23 @@ def reference_for(
     return solve_literal(compiled(with_waiting(question)).unbound, stop, at_most=at_most)
 
 
-def _prepared(question: Question, objective: Objective) -> tuple[Compiled, Objective]:
+def _prepared(question: Question, objective: Objective, stop: StopRule) -> tuple[Compiled, Objective]:
     """The problem, and the objective that it is solved for.
 
     A ceiling is lifted while a pending pod waits that could be placed without it. Forecasts are dropped where machines
     are limited and the larger pods find no place; without them, keeping everything is a solution.
     """
-    found = _solvable(question)
-    if objective.percent < 100 and left_out(found):
+    found = _solvable(question, stop)
+    if objective.percent < 100 and left_out(found, stop):
         own = replace(question, cluster=without_placeholders_in(question.cluster))  # a wish for room lifts nothing
         freed = replace(own, percent=100)
-        if (left_out(_solvable(own)) or 0) > len(_solvable(freed).homeless):
-            return _solvable(replace(question, percent=100)), replace(objective, percent=100)
+        if (left_out(_solvable(own, stop), stop) or 0) > len(_solvable(freed, stop).homeless):
+            return _solvable(replace(question, percent=100), stop), replace(objective, percent=100)
     return found, objective
 
 
-def _solvable(question: Question) -> Compiled:
+def _solvable(question: Question, stop: StopRule) -> Compiled:
     found = compiled(question)
-    if not question.forecasts or left_out(found) is not None:  # nobody is replaced, or all who are find a place
+    if not question.forecasts or left_out(found, stop) is not None:  # nobody is replaced, or all who are find a place
         return found
     return compiled(replace(question, forecasts=()))

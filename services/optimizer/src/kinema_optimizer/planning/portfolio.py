@@ -73,16 +73,18 @@ class Answer:
         return self.exact is not None and bool(self.exact[0].near or self.exact[0].apart or self.exact[0].even)
 
 
-def left_out(problem: Compiled) -> int | None:
+def left_out(problem: Compiled, stop: StopRule) -> int | None:
     """Pending pods of the cluster that a first plan leaves without a place; None when even replaced pods find none.
 
-    Placeholders for room that is wished for are not counted.
+    Placeholders for room that is wished for do not count. Without compiled kernels no pod of a large cluster does.
     """
     if is_dense(problem):
         given = starts(problem.problem)
         if not given:
             return None
         classes, without = problem.classes, given[0].unplaced
+    elif not stop.waits(KERNELS, kernels.ready):
+        return 0
     else:
         state = start_as_is(problem.packing)
         if losses(problem.packing, state.unplaced)[0]:
