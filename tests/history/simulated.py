@@ -149,6 +149,7 @@ class SimulatedRun:
         await self._observe()
         with self.auditor.watching():
             await self._tick(lease)
+            await self._tick(lease)  # publishes the catalog that the first one asked for
             self.begun = await self._accepted()
             if self.begun:
                 await self._until_end(lease)
