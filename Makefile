@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 # Tests start hundreds of processes: where compiled modules are not kept, each compiles all it imports, 1.5 s every time.
 unexport PYTHONDONTWRITEBYTECODE
-MEMBERS := $(wildcard core/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
+MEMBERS := $(wildcard core/pyproject.toml kubernetes/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
 .PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale
 help: ## list the verbs
@@ -50,7 +50,7 @@ random-plans: .venv/.ready controlplane ## 2,000 random plans on the simulated c
 check: .venv/.ready ## Ruff, mypy --strict, import contracts
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	.venv/bin/mypy core/src sim/src cli/src services/*/src
+	.venv/bin/mypy core/src kubernetes/src sim/src cli/src services/*/src
 	.venv/bin/mypy tests benchmarks tools
 	.venv/bin/lint-imports
 

@@ -38,7 +38,7 @@ from benchmarks.witness import Verdict, Witness
 from kinema_cli.inputs import offers_of
 from kinema_cli.snapshot.file import load_snapshot
 from kinema_core.model.catalog import parse_catalog
-from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_sim.scenarios.objects import namespace
 
 QUIET_SECONDS: Final = 150.0
@@ -120,11 +120,11 @@ async def _lived_through(plane: ControlPlane, services: Sequence[Service], files
         await api.close()
 
 
-async def _scale(api: KubernetesApi, name: str, replicas: int) -> None:
+async def _scale(api: FencedClient, name: str, replicas: int) -> None:
     await api.patch(f"{_DEPLOYMENTS}/{name}/scale", {"spec": {"replicas": replicas}})
 
 
-async def _left(api: KubernetesApi, count: int) -> None:
+async def _left(api: FencedClient, count: int) -> None:
     """Wait until so many pods are left, none of them about to end."""
     end = time.monotonic() + MOST_SECONDS
     while len(pods := await api.items(_PODS)) != count or any("deletionTimestamp" in one["metadata"] for one in pods):
@@ -133,7 +133,7 @@ async def _left(api: KubernetesApi, count: int) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _mark(api: KubernetesApi, services: Sequence[Service], draw: random.Random) -> None:
+async def _mark(api: FencedClient, services: Sequence[Service], draw: random.Random) -> None:
     """Mark as many pods of each service as it says not to be disrupted."""
     pods: defaultdict[str, list[str]] = defaultdict(list)
     for pod in await api.items(_PODS):
@@ -143,7 +143,7 @@ async def _mark(api: KubernetesApi, services: Sequence[Service], draw: random.Ra
     await gathered(api.patch(f"{_PODS}/{name}", mark) for name in chosen)
 
 
-async def _quiet(api: KubernetesApi) -> None:
+async def _quiet(api: FencedClient) -> None:
     """Wait until nothing comes or goes any more."""
     began = changed = time.monotonic()
     before: Any = None

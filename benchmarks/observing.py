@@ -25,7 +25,7 @@ from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.run import spare_the_collector
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_observer.adapters.kubernetes import Api
+from kinema_kubernetes.client import connect
 from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import KubernetesSource
 from kinema_observer.service import Observer
@@ -62,7 +62,7 @@ async def _measure(plane: ControlPlane, folder: Path) -> dict[str, object]:
     size = writer.put(pod(number, NODES) for number in range(PODS))
     filled = time.perf_counter() - began
     await _warm(plane)
-    api = await Api.connect(kubeconfig=str(plane.admin.write_kubeconfig(folder / "kubeconfig")), context="")
+    api = await connect(str(plane.admin.write_kubeconfig(folder / "kubeconfig")), context="")
     source = KubernetesSource(api, patience=Patience(), chance=random.Random(1))
     settings = Settings(runtime=RuntimeSettings(cluster="bench"))
     observer = Observer(

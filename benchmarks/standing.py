@@ -21,7 +21,8 @@ from benchmarks.clusters import CAPACITY, HOSTNAME, NAMESPACE, TYPE, ZONE
 from benchmarks.starts import MEBIBYTE, Start
 from kinema_core.events import DisruptionBudget, Node, Workload
 from kinema_core.model.cluster import Cluster, all_objects
-from kinema_rescheduler.kubernetes.client import KubernetesApi, annotations_of, connect, pod_ready
+from kinema_kubernetes.objects import annotations_of, pod_ready
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_sim.engine.objects import is_true
 from kinema_sim.scenarios.objects import App, deployment, namespace, pdb
 
@@ -117,7 +118,7 @@ def _app(item: Workload) -> App:
     )
 
 
-async def _bound(api: KubernetesApi, start: Start) -> None:
+async def _bound(api: FencedClient, start: Start) -> None:
     """Bind every pod as soon as its controller has made it."""
     places: defaultdict[str, list[tuple[str, Mapping[str, str]]]] = defaultdict(list)
     for pod in sorted(start.cluster.pods, key=lambda one: one.key):
@@ -136,7 +137,7 @@ async def _bound(api: KubernetesApi, start: Start) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _bind(api: KubernetesApi, pod: JSON, node: str, annotations: Mapping[str, str]) -> None:
+async def _bind(api: FencedClient, pod: JSON, node: str, annotations: Mapping[str, str]) -> None:
     name = pod["metadata"]["name"]
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"
     if annotations:
@@ -144,7 +145,7 @@ async def _bind(api: KubernetesApi, pod: JSON, node: str, annotations: Mapping[s
     await api.create(f"{path}/binding", {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}})
 
 
-async def ready(api: KubernetesApi, count: int) -> None:
+async def ready(api: FencedClient, count: int) -> None:
     """Wait for it; the API server tells only of those that do not run yet, as ten thousand are much to read."""
     end = time.monotonic() + _PATIENCE
     while await _pods(api, "status.phase!=Running") or sum(map(pod_ready, await _pods(api))) < count:
@@ -153,7 +154,7 @@ async def ready(api: KubernetesApi, count: int) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _nodes_ready(api: KubernetesApi, count: int) -> None:
+async def _nodes_ready(api: FencedClient, count: int) -> None:
     """Wait for it: KWOK overlooks pods that are bound to a node before it plays that node's kubelet."""
     end = time.monotonic() + _PATIENCE
     while sum(is_true(one, "Ready") for one in await api.items("/api/v1/nodes")) < count:
@@ -162,6 +163,6 @@ async def _nodes_ready(api: KubernetesApi, count: int) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _pods(api: KubernetesApi, which: str = "") -> list[JSON]:
+async def _pods(api: FencedClient, which: str = "") -> list[JSON]:
     query = {"fieldSelector": which} if which else {}
     return await api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", **query)

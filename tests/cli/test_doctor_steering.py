@@ -14,7 +14,7 @@ from kinema_cli.admin.setup import Steering, steer
 from kinema_cli.doctor.examine import Subject, examine
 from kinema_cli.doctor.finding import Finding
 from kinema_cli.local.up import UpOptions, _is_well, _pipeline_options
-from kinema_rescheduler.kubernetes.client import connect
+from kinema_kubernetes.client import connect
 from kinema_rescheduler.names import STEERING_NAME
 from kinema_sim.front.kube import KubeFront
 from kinema_sim.scenarios.registry import SCENARIOS

@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 from kinema_cli.local.up import UpOptions, _is_well, _pipeline_options
 from kinema_cli.main import app
 from kinema_cli.snapshot.live import live_snapshot
-from kinema_core.runtime.yaml_files import current_context
-from kinema_observer.adapters.kubernetes import Api
-from kinema_observer.errors import ApiSetupError
-from kinema_rescheduler.kubernetes.client import _loaded
+from kinema_kubernetes.client import connect
+from kinema_kubernetes.errors import SetupError
+from kinema_kubernetes.kubeconfig import current_context
 from kinema_sim.scenarios.registry import SCENARIOS
 
 
@@ -88,58 +87,19 @@ def test_relative_files_and_links_keep_their_meaning(tmp_path: Path, monkeypatch
     assert str(_pipeline_options(asked).kubeconfig) == f"{tmp_path / 'link'}:{tmp_path / 'a' / 'config'}"
 
 
-async def test_certificates_are_looked_for_beside_their_own_file(tmp_path: Path) -> None:
-    """Whichever place in the list that has."""
-    files = []
-    for name in ("a", "b"):
-        path = tmp_path / name / "config"
-        files.append(write(path, name, server="https://127.0.0.1:9", **{"certificate-authority": "ca.crt"}))
-        (path.parent / "ca.crt").write_text(name)
-    for name in ("a", "b"):
-        loaded = await _loaded(os.pathsep.join(files), name)
-        assert loaded.ssl_ca_cert == str(tmp_path / name / "ca.crt")
-
-
-@pytest.mark.parametrize("key", ["client-certificate", "client-key"])
-@pytest.mark.parametrize("beside", [True, False])
-async def test_a_certificate_that_would_be_sought_elsewhere_is_refused(beside: bool, key: str, tmp_path: Path) -> None:
-    """The client looks for a user's beside the cluster's file: what to do is said where that is another directory."""
-    first = tmp_path / "one" / "clusters"
-    second = tmp_path / ("one" if beside else "two") / "users"
-    write(first, "c", current="x")
-    content = json.loads(first.read_text())
-    second.parent.mkdir(exist_ok=True)
-    user = {"token": "none", key: "my.pem"}
-    contexts = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
-    second.write_text(json.dumps({"users": [{"name": "u", "user": user}], "contexts": contexts}))
-    first.write_text(json.dumps({**content, "contexts": []}))
-    files = f"{first}:{second}"
-    if beside:
-        await (await Api.connect(kubeconfig=files, context="x")).close()
-        return
-    with pytest.raises(ApiSetupError) as caught:
-        await Api.connect(kubeconfig=files, context="x")
-    assert f"{second}: user 'u' has its {key} beside this file, its cluster is in {first}: " in str(caught.value)
-    assert "`kubectl config view --flatten > FILE`" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("second", "said"),
     [
         ("contexts: {", "{b}: line 2, column 1: did not find expected node content"),
         ("", "{b}: this is no kubeconfig: it has no clusters, users and contexts"),
-        (
-            "current-context: b",
-            "'a' is its current context, but not in its last file: name it by --context or `context`",
-        ),
     ],
 )
 async def test_what_is_wrong_with_one_file_names_it(second: str, said: str, tmp_path: Path) -> None:
     """A service that is told no context does not take one that `kubectl` would not take."""
     a, b = write(tmp_path / "a" / "config", "a", current="a"), tmp_path / "b"
     b.write_text(second)
-    with pytest.raises(ApiSetupError) as caught:
-        await Api.connect(kubeconfig=f"{a}:{b}", context="")
+    with pytest.raises(SetupError) as caught:
+        await connect(f"{a}:{b}", context="")
     assert str(caught.value) == f"kubeconfig {a}:{b}: {said.format(b=b)}"
 
 

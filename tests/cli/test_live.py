@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from kinema_cli.inputs import InputError, snapshot_of
 from kinema_cli.main import app
-from kinema_cli.snapshot import live
 from kinema_cli.snapshot.file import SnapshotError
 from kinema_cli.snapshot.live import live_snapshot
+from kinema_kubernetes import watch
 from kinema_sim.cluster import Cluster as SimulatedCluster
 from kinema_sim.front.kubeconfig import write_kubeconfig
 from kinema_sim.front.server import Server
@@ -34,7 +34,7 @@ async def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 async def test_all_kinds_are_listed_in_pages(simulated: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes, pods and their controllers are read whole, also when a page holds only two objects."""
-    monkeypatch.setattr(live, "PAGE", 2)
+    monkeypatch.setattr(watch, "PAGE", 2)
     found = (await asyncio.to_thread(live_snapshot, "kinema-sim")).cluster
     assert [node.name for node in found.nodes] == ["tiny-1", "tiny-2", "tiny-3"]
     assert len(found.pods_by_workload["Deployment/shop/web"]) == 3
@@ -76,8 +76,8 @@ NAMELESS = '{"current-context": "c", "clusters": [], "contexts": [{"name": "c", 
         ("", "this is no kubeconfig: it has no clusters, users and contexts"),
         ("clusters: {", "line 2, column 1: did not find expected node content"),
         ("contexts: [{name: one}, {name: two}]", "it names no current-context; there are: one, two"),
-        ("contexts: 3", "it names no current-context; there are: none"),
-        (NAMELESS, "Expected object with name k in its clusters list"),
+        ("contexts: 3", "Expected `array | null`, got `int` - at `$.contexts`"),
+        (NAMELESS, "context 'c': there is no cluster 'k' with a server"),
     ],
 )
 def test_what_a_kubeconfig_lacks_is_one_line(content: str, said: str, tmp_path: Path) -> None:

@@ -22,11 +22,11 @@ from kinema_cli.snapshot.live import objects_of
 from kinema_cli.status.execution import Steps
 from kinema_core.events import ExecutionCompleted, PlanAccepted, Step, StepStarted, StepSucceeded
 from kinema_core.model.cluster import from_objects
-from kinema_observer.adapters.kubernetes import Api
+from kinema_kubernetes.claim import PATH as LEASE
+from kinema_kubernetes.claim import ClusterClaim
+from kinema_kubernetes.client import connect
+from kinema_kubernetes.objects import node_path, workload_path
 from kinema_observer.adapters.source import RESOURCES
-from kinema_rescheduler.kubernetes.client import connect, node_path, workload_path
-from kinema_rescheduler.leadership.claim import PATH as LEASE
-from kinema_rescheduler.leadership.claim import ClusterClaim
 from kinema_rescheduler.names import DISRUPTED, PLAN, ROLLED
 from kinema_sim.scenarios.registry import SCENARIOS
 
@@ -168,7 +168,7 @@ async def test_who_takes_kinema_out_is_told_of_nodes_that_stay_marked(half_done:
 
 async def test_the_doctor_tells_marks_that_nobody_will_take_off(half_done: HalfDone) -> None:
     """A warning while nobody holds the Lease, all well while somebody does, and no word where no node is marked."""
-    api = await Api.connect(kubeconfig=str(half_done.kubeconfig), context="")
+    api = await connect(str(half_done.kubeconfig), context="")
     nodes = from_objects(await objects_of(api, NODES)).nodes
     (alone,) = await leftovers(api, nodes)
     assert (alone.level, alone.message.partition(" (")[0]) == (

@@ -15,10 +15,10 @@ from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.local.up import UpOptions, _claim, _is_well, _pipeline_options, _steered, _undo
 from kinema_cli.main import app
 from kinema_core.runtime.settings import load
-from kinema_core.runtime.yaml_files import current_context
+from kinema_kubernetes.claim import PATH
+from kinema_kubernetes.client import connect
+from kinema_kubernetes.kubeconfig import current_context
 from kinema_observer.settings import Settings as ObserverSettings
-from kinema_rescheduler.kubernetes.client import connect
-from kinema_rescheduler.leadership.claim import PATH
 from kinema_rescheduler.settings import Settings as ReschedulerSettings
 from kinema_sim.scenarios.registry import SCENARIOS
 

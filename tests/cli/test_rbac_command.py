@@ -9,7 +9,7 @@ import yaml
 
 from kinema_cli.admin.rbac import KINDS, rules_by_service, run_rbac
 from kinema_cli.output import Format
-from kinema_core.runtime.kubernetes_rights import Rule, as_written, covers, manifests, rights_of
+from kinema_kubernetes.rights import Rule, as_written, covers, manifests, rights_of
 from kinema_rescheduler.kubernetes.rights import OF_PROVIDER
 
 

@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 from kinema_cli.admin.setup import release_cluster
 from kinema_cli.doctor.steering import steering
 from kinema_cli.main import app
-from kinema_observer.adapters.kubernetes import Api
-from kinema_rescheduler.kubernetes.client import NotFoundError, connect
-from kinema_rescheduler.leadership.claim import PATH, ClusterClaim
+from kinema_kubernetes.claim import PATH, ClusterClaim
+from kinema_kubernetes.client import connect
+from kinema_kubernetes.errors import NotFoundError
 from kinema_sim.scenarios.registry import SCENARIOS
 
 POLICY = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/kinema-steering"
@@ -103,8 +103,8 @@ async def test_policy_and_claim_come_and_go(control_plane: ControlPlane, tmp_pat
     kubeconfig = control_plane.admin.write_kubeconfig(tmp_path / "kubeconfig")
     api = await connect(str(kubeconfig))
     with suppress(NotFoundError):
-        await api._request("DELETE", PATH)
-    doctor = await Api.connect(kubeconfig=str(kubeconfig), context="")
+        await api.request("DELETE", PATH)
+    doctor = await connect(str(kubeconfig), context="")
     on = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig))
     assert on.exit_code == 0
     assert on.stdout.startswith("placement policy: installed")  # and more, where another test has steered there

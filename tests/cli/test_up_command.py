@@ -27,10 +27,10 @@ from kinema_cli.local.processes import Child, Supervisor
 from kinema_cli.local.service_settings import read_service_settings
 from kinema_cli.local.up import UpOptions, _keep_broker, _pipeline_options, _run, _what_runs, instance_name, run_up
 from kinema_core.runtime.settings import load
+from kinema_kubernetes.claim import ClusterClaim
+from kinema_kubernetes.client import connect
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_predictor.settings import Settings as PredictorSettings
-from kinema_rescheduler.kubernetes.client import connect
-from kinema_rescheduler.leadership.claim import ClusterClaim
 from kinema_rescheduler.settings import Settings as ReschedulerSettings
 from kinema_sim.front.kubeconfig import write_kubeconfig
 from kinema_sim.scenarios.registry import SCENARIOS

@@ -20,7 +20,7 @@ from tests.pipeline.pipeline_harness import Strikes, followed
 from kinema_cli.local.demo_progress import Progress
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.replay.record import record_to
-from kinema_core.runtime.kubernetes_rights import Rule, account, manifests
+from kinema_kubernetes.rights import Rule, account, manifests
 from kinema_observer import rights as observer_rights
 from kinema_observer.adapters.source import RESOURCES
 from kinema_rescheduler.kubernetes import rights as rescheduler_rights

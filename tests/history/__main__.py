@@ -27,8 +27,8 @@ from tests.history import real, simulated
 from tests.history.random_clusters import RandomCluster, random_cluster
 from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, summary
 
-from kinema_rescheduler.kubernetes.client import connect
-from kinema_rescheduler.kubernetes.steering import install
+from kinema_cli.admin.steering_policy import install
+from kinema_kubernetes.client import connect
 
 OUT: Final = Path("out/random-plans")
 _NEVER_MORE: Final = 10

@@ -7,7 +7,7 @@ All time is the simulated cluster's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -15,7 +15,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 from aiohttp import web
 
-from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, error_of
+from kinema_kubernetes.client import Client
+from kinema_kubernetes.errors import error_of
+from kinema_kubernetes.objects import Json
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.sim import SimProvider
 from kinema_rescheduler.providers.sim import _error as _cloud_error
@@ -65,11 +67,11 @@ class _Request:
         return b"" if self._body is None else msgspec.json.encode(self._body)
 
 
-class SimApi(KubernetesApi):
+class SimApi(Client):
     """The product's client; the simulator answers."""
 
     def __init__(self, sim: SimCluster, fence: Fence) -> None:
-        self._fence = fence
+        self._guard = fence.check
         self._clock = SimClock(sim)
         self._front = KubeFront(
             api=sim.api,
@@ -85,21 +87,23 @@ class SimApi(KubernetesApi):
         """Wait in virtual time."""
         await self._clock.sleep(seconds)
 
-    async def _request(
+    async def request(
         self,
         method: str,
         path: str,
         *,
         body: Json | None = None,
         content_type: str = "",
-        query: dict[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
     ) -> Json:
+        """Ask the simulator's handlers."""
         if method != "GET":
-            self._fence.check()
+            self._guard()
+        request = _Request(method, path, body, content_type, dict(query or {}))
         try:
-            answer = await self._front.handle(_Request(method, path, body, content_type, query or {}))  # type: ignore[arg-type]  # as much of one as is looked at
+            answer = await self._front.handle(request)  # type: ignore[arg-type]  # as much of one as is looked at
         except ApiError as error:
-            raise error_of(f"{method} {path}", error.code, error.status()) from error
+            raise error_of(f"{method} {path}", error.code, msgspec.json.encode(error.status()), {}) from error
         return _json(answer)
 
 

@@ -20,7 +20,7 @@ from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, ver
 from tests.rescheduler.plane_world import PlaneWorld
 
 from kinema_core.events import Plan
-from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Provider
@@ -62,7 +62,7 @@ class _RandomWorld(PlaneWorld):
         self.catalog.write_text("\n".join(lines) + "\n")
         self.plan: Plan | None = None
 
-    def provider(self, api: KubernetesApi, fence: Fence) -> Provider:
+    def provider(self, api: FencedClient, fence: Fence) -> Provider:
         """KWOK's nodes, which register a second after their order."""
         return KwokProvider(api, KwokSettings(catalog=str(self.catalog), boot_seconds=1), self.clock)
 

@@ -39,6 +39,7 @@ from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.kubernetes import decode_object, is_read
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.service import Rescheduler, Ties
@@ -131,7 +132,7 @@ class SimulatedRun:
             bus=self.bus,
             clock=self.clock,
             health=Health("rescheduler", NAME),
-            writer=KubernetesWriter(SimApi(self.sim, self._fence)),
+            writer=KubernetesWriter(FencedClient(SimApi(self.sim, self._fence), self._fence)),
             provider=InProcessProvider(self.sim, self._fence),
             ties=Ties(fence=self._fence),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_observer.adapters.kubernetes import Api
+from kinema_kubernetes.client import Client, connect
 from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import RESOURCES, KubernetesSource
 from kinema_observer.logic.changes import Changes
@@ -53,7 +53,7 @@ class Observed:
     proxy: FaultyProxy
     source: DatedSource
     observer: Observer
-    api: Api
+    api: Client
     bus: MemoryBus = field(default_factory=MemoryBus)
 
     async def do(self, method: str, path: str, body: Any = None, **more: str) -> Any:
@@ -87,12 +87,17 @@ class Observed:
 
 @asynccontextmanager
 async def observing(
-    plane: ControlPlane, access: Access, directory: Path, *, patience: Patience = QUICK, kind_of_api: type[Api] = Api
+    plane: ControlPlane,
+    access: Access,
+    directory: Path,
+    *,
+    patience: Patience = QUICK,
+    as_client: Callable[[Client], Client] = lambda client: client,
 ) -> AsyncIterator[Observed]:
     """An observer with `access`, as a service has it, but for ticks: those a test makes, or `ticking`."""
     async with FaultyProxy(plane.admin).running() as proxy:
         file = proxy.through(access).write_kubeconfig(directory / "kubeconfig")
-        api = await kind_of_api.connect(kubeconfig=str(file), context="")
+        api = as_client(await connect(str(file)))
         source = DatedSource(api, patience=patience, chance=random.Random(1))
         bus, clock = MemoryBus(), SystemClock()
         settings = Settings(runtime=RuntimeSettings(cluster="c1"), snapshot_deltas=5)

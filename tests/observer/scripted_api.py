@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kinema_observer.adapters.kubernetes import Api
+from kinema_kubernetes.client import Client, connect
 from kinema_observer.adapters.reflector import Patience, Reflector
 
 JSON = dict[str, Any]
@@ -140,9 +140,9 @@ def kubeconfig(path: Path, url: str, token: str = "t0") -> str:
     return str(path)
 
 
-async def connected(server: ScriptedApi, directory: Path) -> Api:
+async def connected(server: ScriptedApi, directory: Path, *, timeout_seconds: float = 20.0) -> Client:
     """A connection to the scripted server."""
-    return await Api.connect(kubeconfig=kubeconfig(directory / "kubeconfig", server.url), context="")
+    return await connect(kubeconfig(directory / "kubeconfig", server.url), timeout_seconds=timeout_seconds)
 
 
 async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:

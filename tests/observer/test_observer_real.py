@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,12 +31,12 @@ from tests.observer.scripted_source import folded
 
 from kinema_core.events import UsageSampled
 from kinema_core.runtime.clock import SystemClock
-from kinema_core.runtime.kubernetes_rights import as_written
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_observer.adapters import reflector
-from kinema_observer.adapters.kubernetes import REQUEST_SECONDS, Api
+from kinema_kubernetes import watch
+from kinema_kubernetes.client import Answer, Client
+from kinema_kubernetes.errors import ExpiredError
+from kinema_kubernetes.rights import as_written
 from kinema_observer.adapters.metrics import MetricsApi
-from kinema_observer.errors import ApiExpiredError
 from kinema_observer.rights import RULES
 from kinema_observer.sampling import UsageSampler
 from kinema_observer.settings import Settings
@@ -198,18 +198,21 @@ async def test_a_list_whose_pages_are_forgotten_half_way_begins_again(
     control_plane: ControlPlane, access: Access, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An expired continue token (410) never gives half a list."""
-    monkeypatch.setattr(reflector, "PAGE", 2)
+    monkeypatch.setattr(watch, "PAGE", 2)
     server = control_plane.servers["kube-apiserver"]
 
-    class Forgetful(Api):
+    class Forgetful(Client):
         """Lets the server forget its history before the third page of pods, once."""
 
         pages = 0
         expired = False
 
-        async def get(self, path: str, parameters: Mapping[str, str], *, seconds: float = REQUEST_SECONDS) -> bytes:
+        def __init__(self, inner: Client) -> None:
+            self.__dict__.update(inner.__dict__)  # the same connection
+
+        async def read(self, path: str, **query: str) -> Answer:
             """As usual, a little later."""
-            is_more = path.endswith("/pods") and "continue" in parameters
+            is_more = path.endswith("/pods") and "continue" in query
             self.pages += is_more
             if is_more and self.pages == 2:
                 # A compaction leaves the newest version: there must be a newer one than the list's.
@@ -220,12 +223,12 @@ async def test_a_list_whose_pages_are_forgotten_half_way_begins_again(
                 server.kill()
                 await asyncio.to_thread(server.start)
             try:
-                return await super().get(path, parameters, seconds=seconds)
-            except ApiExpiredError:
+                return await super().read(path, **query)
+            except ExpiredError:
                 self.expired = True
                 raise
 
-    async with observing(control_plane, access, tmp_path, kind_of_api=Forgetful) as observed, ticking(observed):
+    async with observing(control_plane, access, tmp_path, as_client=Forgetful) as observed, ticking(observed):
         await observed.converged()
         assert isinstance(observed.api, Forgetful)
         assert observed.api.expired

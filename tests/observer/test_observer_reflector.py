@@ -33,7 +33,7 @@ from tests.observer.scripted_api import (
 )
 
 from kinema_core.events import Pod, Quarantined
-from kinema_observer.adapters.kubernetes import Api
+from kinema_kubernetes.client import connect
 from kinema_observer.adapters.reflector import Patience, Reflector, Resource
 
 PODS = Resource("Pod", "/api/v1/pods")
@@ -363,7 +363,7 @@ async def test_a_server_in_trouble_is_asked_again(server: ScriptedApi, tmp_path:
 
 async def test_a_server_that_is_away_is_one_clear_line(tmp_path: Path) -> None:
     """Connection refused: the problem names the address; no traceback."""
-    api = await Api.connect(kubeconfig=kubeconfig(tmp_path / "k", "http://127.0.0.1:9"), context="")
+    api = await connect(kubeconfig(tmp_path / "k", "http://127.0.0.1:9"), context="")
     reflector = Reflector(PODS, api, patience=CALM, chance=random.Random(1))
     task = asyncio.create_task(reflector.run())
     await until(lambda: "127.0.0.1:9" in (reflector.problem or ""))

@@ -10,10 +10,10 @@ from pathlib import Path
 from tests.observer.scripted_api import QUICK, ScriptedApi, connected, page, stream
 from tests.support.kube_requests import right_of
 
-from kinema_core.runtime.kubernetes_rights import rights_of
+from kinema_kubernetes.errors import KubernetesError
+from kinema_kubernetes.rights import rights_of
 from kinema_observer.adapters.metrics import MetricsApi
 from kinema_observer.adapters.source import RESOURCES, KubernetesSource
-from kinema_observer.errors import ApiError
 from kinema_observer.rights import RULES
 
 
@@ -30,9 +30,9 @@ async def test_rules_are_what_is_asked_for(tmp_path: Path) -> None:
         while len(scripted.asked_watches()) < len(RESOURCES):  # noqa: ASYNC110 - nobody tells when it is so
             await asyncio.sleep(0.01)
     following.cancel()
-    with suppress(asyncio.CancelledError, ApiError):
+    with suppress(asyncio.CancelledError, KubernetesError):
         await following
-    with suppress(ApiError):
+    with suppress(KubernetesError):
         await MetricsApi(api).read()
     await api.close()
     await scripted.stop()

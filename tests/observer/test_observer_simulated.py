@@ -22,7 +22,7 @@ from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_observer.adapters.kubernetes import Api
+from kinema_kubernetes.client import Client, connect
 from kinema_observer.adapters.metrics import MetricsApi
 from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import KubernetesSource
@@ -45,7 +45,7 @@ class Running:
 
     server: Server
     url: str
-    api: Api
+    api: Client
     source: KubernetesSource
     observer: Observer
     sampler: UsageSampler
@@ -64,7 +64,7 @@ class Running:
         found: list[Seen] = []
         for reflector in self.source.reflectors:
             if not reflector.off:
-                body = msgspec.json.decode(await self.api.get(reflector.resource.path, {}))
+                body = await self.api.get(reflector.resource.path)
                 for item in body["items"]:
                     seen = read(reflector.resource.kind, msgspec.json.encode(item)).item
                     found += [seen] if seen is not None else []
@@ -84,7 +84,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     """Observer and simulated cluster, both twenty times as fast as real time."""
     server = Server(SCENARIOS["after-peak"](0), speed=SPEED, token="s3cret")
     address = await server.start()
-    api = await Api.connect(kubeconfig=kubeconfig(tmp_path / "k", address.url, token="s3cret"), context="")
+    api = await connect(kubeconfig(tmp_path / "k", address.url, token="s3cret"), context="")
     source = KubernetesSource(api, patience=PATIENCE, chance=random.Random(1))
     bus, clock = MemoryBus(), SystemClock(speed=SPEED)
     settings = Settings(runtime=RuntimeSettings(cluster="c1"), snapshot_deltas=5, stabilization_window_seconds=10)

@@ -14,7 +14,8 @@ from tests.support.builders import MIB, cluster, node, pod
 from kinema_core.events import PodUsage, UsageSampled
 from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_observer.errors import ApiMissingError, UnreadableListError
+from kinema_kubernetes.errors import NotFoundError
+from kinema_observer.errors import UnreadableListError
 from kinema_observer.logic.usage import Usage, sample, usage_of
 from kinema_observer.sampling import UsageSampler
 from kinema_observer.settings import Settings
@@ -84,7 +85,7 @@ class Readings:
     async def read(self) -> Usage | None:
         """The present reading."""
         if self.down:
-            raise ApiMissingError("/apis/metrics.k8s.io/v1beta1/pods", "not served", status=404)
+            raise NotFoundError("/apis/metrics.k8s.io/v1beta1/pods", "not served", status=404)
         return self.now
 
 

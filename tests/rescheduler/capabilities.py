@@ -15,14 +15,16 @@ from tests.controlplane.nodes import QUICK
 
 from kinema_core.events import FrozenMap, Step, StepKind, StepSucceeded
 from kinema_core.runtime.envelope import origin
-from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, NotFoundError, pod_ready, uid
+from kinema_kubernetes.claim import PATH as CLAIM
+from kinema_kubernetes.claim import ClusterClaim
+from kinema_kubernetes.errors import KubernetesError, NotFoundError
+from kinema_kubernetes.objects import Json, pod_ready, uid
+from kinema_rescheduler.errors import FinalError, PassingError, effect_error
 from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
 from kinema_rescheduler.kubernetes.volumes import check_detached
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
-from kinema_rescheduler.leadership.claim import PATH as CLAIM
-from kinema_rescheduler.leadership.claim import ClusterClaim
 from kinema_rescheduler.names import FLOOR_BEFORE, STEERING_NAME, STEERING_NAMESPACE
 
 NAMESPACE = "capable"
@@ -53,8 +55,8 @@ class Workload:
 class Ground:
     """A cluster: `admin` may do anything and prepares, `api` has the rights in question. `node` is one to mark."""
 
-    admin: KubernetesApi
-    api: KubernetesApi
+    admin: FencedClient
+    api: FencedClient
     node: str
 
     async def perform(self, kind: StepKind, target: str, id_: str = "", **fields: Any) -> Made:
@@ -205,7 +207,10 @@ async def _tell(ground: Ground) -> None:
 
 
 async def _claim(ground: Ground) -> None:
-    await ClusterClaim(ground.api, "tests", process="test").take()
+    try:
+        await ClusterClaim(ground.api.client, "tests", process="test").take()
+    except KubernetesError as error:
+        raise effect_error(error) from error
 
 
 CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
@@ -224,13 +229,13 @@ CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
 """Each raises FinalError `denied` where a right is missing."""
 
 
-async def prepare(admin: KubernetesApi) -> None:
+async def prepare(admin: FencedClient) -> None:
     """Make the namespace in which the workloads are made."""
     await admin.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
 
 
-async def forget_all(admin: KubernetesApi) -> None:
+async def forget_all(admin: FencedClient) -> None:
     """Take away the objects that are ours alone, so that their creation comes first again."""
     for path in (f"{CONFIG_MAPS}/{STEERING_NAME}", CLAIM):
         with suppress(NotFoundError):
-            await admin._request("DELETE", path)
+            await admin.client.request("DELETE", path)

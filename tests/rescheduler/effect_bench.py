@@ -13,8 +13,8 @@ import aiohttp
 from tests.rescheduler.sim_world import SimWorld, sim_world
 
 from kinema_core.events import Step, StepKind
-from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
 from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.providers.sim import SimProvider
 from kinema_sim.engine.kinds import DEPLOYMENT, NODE, POD
@@ -26,7 +26,7 @@ WEB = "Deployment/shop/web"
 class Bench:
     """One writer and one provider beside the tiny cluster."""
 
-    def __init__(self, world: SimWorld, api: KubernetesApi, provider: SimProvider) -> None:
+    def __init__(self, world: SimWorld, api: FencedClient, provider: SimProvider) -> None:
         self.world = world
         self.api = api
         self.writer = KubernetesWriter(api)

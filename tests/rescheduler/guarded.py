@@ -7,26 +7,35 @@ from typing import Any
 
 from tests.support.kube_requests import right_of
 
-from kinema_core.runtime.kubernetes_rights import Right, Rule, covers
-from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import Json, KubernetesApi
+from kinema_kubernetes.client import Client
+from kinema_kubernetes.errors import DeniedError
+from kinema_kubernetes.objects import Json
+from kinema_kubernetes.rights import Right, Rule, covers
+from kinema_rescheduler.kubernetes.fenced import FencedClient
+from kinema_rescheduler.leadership.fence import Fence
 
 
-class Guarded(KubernetesApi):
+class Guarded(Client):
     """Asks for what the rules allow, and refuses the rest as an API server would."""
 
-    def __init__(self, inner: KubernetesApi, rules: Sequence[Rule]) -> None:
+    def __init__(self, inner: Client, rules: Sequence[Rule]) -> None:
         self.__dict__.update(inner.__dict__)  # the same connection
         self.rules = rules
         self.used: set[Right] = set()
 
-    async def _request(self, method: str, path: str, **more: Any) -> Json:
+    async def request(self, method: str, path: str, **more: Any) -> Json:
+        """Ask the server, or refuse."""
         right = right_of(method, path, more.get("query"))
         self.used.add(right)
         if not any(covers(rule, right) for rule in self.rules):
-            raise FinalError("denied", f"{method} {path}: no rule allows {right}")
+            raise DeniedError(f"{method} {path}", f"no rule allows {right}", status=403)
         return await self.answer(method, path, **more)
 
     async def answer(self, method: str, path: str, **more: Any) -> Json:
         """What the server says."""
-        return await super()._request(method, path, **more)
+        return await super().request(method, path, **more)
+
+
+def fenced(guarded: Guarded) -> FencedClient:
+    """The rescheduler's client over such a connection; every write passes its fence."""
+    return FencedClient(guarded, Fence())

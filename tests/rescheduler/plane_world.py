@@ -15,7 +15,7 @@ from tests.controlplane.nodes import add_nodes, node
 from tests.rescheduler.sim_world import ApiWorld
 
 from kinema_core.runtime.clock import SystemClock
-from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.base import Provider
 from kinema_rescheduler.providers.kwok import KwokProvider
@@ -111,7 +111,7 @@ class PlaneWorld(ApiWorld):
             for item in self.access.request("GET", path)["items"]:
                 yield kind, item
 
-    def provider(self, api: KubernetesApi, fence: Fence) -> Provider:  # the writer's own fence covers both
+    def provider(self, api: FencedClient, fence: Fence) -> Provider:  # the writer's own fence covers both
         """KWOK's nodes, which register two seconds after their order."""
         return KwokProvider(api, KwokSettings(catalog=str(self.catalog), boot_seconds=2), self.clock)
 

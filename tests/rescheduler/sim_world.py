@@ -32,11 +32,11 @@ from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
+from kinema_kubernetes.claim import ClusterClaim
 from kinema_observer.logic.kubernetes import decode_object
-from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
-from kinema_rescheduler.leadership.claim import ClusterClaim
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Provider
@@ -113,7 +113,7 @@ class ApiWorld(ABC):
         """Kind and content of every object on the server."""
 
     @abstractmethod
-    def provider(self, api: KubernetesApi, fence: Fence) -> Provider:
+    def provider(self, api: FencedClient, fence: Fence) -> Provider:
         """Who boots and deletes nodes here."""
 
     def cluster(self, version: int = 1) -> Cluster:
@@ -151,7 +151,7 @@ class ApiWorld(ABC):
         limits: Limits | None = None,
         crash_at: str = "",
         real_seconds: float = 60,
-        provided: Callable[[KubernetesApi], Provider] | None = None,
+        provided: Callable[[FencedClient], Provider] | None = None,
     ) -> ExecutionCompleted | ExecutionAborted:
         """Start a rescheduler, have a plan made and accepted, and wait for its end; die once where `crash_at` says.
 
@@ -269,7 +269,7 @@ class SimWorld(ApiWorld):
         """All that the simulator holds."""
         return ((kind.name, item) for kind in ALL_KINDS for item in self.sim.store.sorted(kind))
 
-    def provider(self, api: KubernetesApi, fence: Fence) -> Provider:
+    def provider(self, api: FencedClient, fence: Fence) -> Provider:
         """The simulated cloud, over HTTP."""
         return SimProvider(self.url, fence=fence)
 

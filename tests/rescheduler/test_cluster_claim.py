@@ -17,9 +17,10 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_rescheduler.errors import EffectError, FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, connect
-from kinema_rescheduler.leadership.claim import PATH, ClusterClaim
+from kinema_kubernetes.claim import PATH, ClaimedError, ClusterClaim
+from kinema_kubernetes.client import Client, connect
+from kinema_kubernetes.errors import KubernetesError, NotFoundError, UnavailableError
+from kinema_rescheduler.errors import FinalError
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
@@ -31,16 +32,16 @@ SECONDS = 3.0
 
 
 @pytest.fixture(params=["simulated", pytest.param("real", marks=pytest.mark.cluster)])
-async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KubernetesApi]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Client]:
     """Each API server in turn; nobody has claimed it."""
     if request.param == "real":
         plane: ControlPlane = request.getfixturevalue("control_plane")
         found = await connect(str(plane.admin.write_kubeconfig(tmp_path / "kubeconfig")))
         with suppress(NotFoundError):
-            await found._request("DELETE", PATH)
+            await found.request("DELETE", PATH)
         yield found
         with suppress(NotFoundError):
-            await found._request("DELETE", PATH)
+            await found.request("DELETE", PATH)
         await found.close()
         return
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
@@ -49,36 +50,35 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[K
         await found.close()
 
 
-def claim(api: KubernetesApi, holder: str) -> ClusterClaim:
+def claim(api: Client, holder: str) -> ClusterClaim:
     """The claim of a Kinema, as one process sees it."""
     return ClusterClaim(api, holder, process=f"{holder}-1", seconds=SECONDS)
 
 
-def refusal(of: ClusterClaim) -> EffectError | None:
+def refusal(of: ClusterClaim) -> KubernetesError | None:
     """Why nothing may be written; None where it may."""
     try:
         of.check()
-    except EffectError as error:
+    except KubernetesError as error:
         return error
     return None
 
 
-async def test_the_second_is_told_who_acts(api: KubernetesApi) -> None:
+async def test_the_second_is_told_who_acts(api: Client) -> None:
     """While the first one renews its claim, the second one's writes are refused for good, with the other's name."""
     first, second = claim(api, "first"), claim(api, "second")
-    assert isinstance(refusal(first), PassingError)
+    assert isinstance(refusal(first), UnavailableError)
     await first.take()
     assert refusal(first) is None
     keeping = asyncio.create_task(first.keep(lambda _: None))
-    with pytest.raises(FinalError, match="another Kinema acts on this cluster: first-1, as Lease") as told:
+    with pytest.raises(ClaimedError, match="another Kinema acts on this cluster: first-1, as Lease"):
         await second.take()
-    assert told.value.reason == "claimed"
-    assert isinstance(refusal(second), FinalError)
+    assert isinstance(refusal(second), ClaimedError)
     assert refusal(first) is None
     keeping.cancel()
 
 
-async def test_a_process_of_the_same_kinema_goes_on_at_once(api: KubernetesApi) -> None:
+async def test_a_process_of_the_same_kinema_goes_on_at_once(api: Client) -> None:
     """After a crash the next process need not wait: the name is the broker's, not the process's."""
     await claim(api, "first").take()
     heir = claim(api, "first")
@@ -86,20 +86,20 @@ async def test_a_process_of_the_same_kinema_goes_on_at_once(api: KubernetesApi) 
     assert refusal(heir) is None
 
 
-async def test_a_silent_holder_is_outlived(api: KubernetesApi) -> None:
+async def test_a_silent_holder_is_outlived(api: Client) -> None:
     """A crashed holder's claim ends when its time has passed under our eyes; woken up, it writes nothing more."""
     first, second = claim(api, "first"), claim(api, "second")
     await first.take()
     await second.take()
     assert refusal(second) is None
-    assert isinstance(refusal(first), PassingError)
+    assert isinstance(refusal(first), UnavailableError)
     keeping = asyncio.create_task(second.keep(lambda _: None))
-    with pytest.raises(FinalError, match="another Kinema acts"):
+    with pytest.raises(ClaimedError, match="another Kinema acts"):
         await claim(api, "first").take()
     keeping.cancel()
 
 
-async def test_a_released_claim_is_free(api: KubernetesApi) -> None:
+async def test_a_released_claim_is_free(api: Client) -> None:
     """Who ends in order leaves nobody waiting, and gives up nothing of another's."""
     first, second = claim(api, "first"), claim(api, "second")
     await first.take()
@@ -108,7 +108,7 @@ async def test_a_released_claim_is_free(api: KubernetesApi) -> None:
     await first.release()
     await second._turn()
     assert refusal(second) is None
-    assert isinstance(refusal(first), PassingError)
+    assert isinstance(refusal(first), UnavailableError)
 
 
 class Broken:
@@ -141,7 +141,7 @@ def test_the_fence_asks_the_claim() -> None:
     """A write waits for the claim even under a lease that runs."""
 
     def refuse() -> None:
-        raise FinalError("claimed", "another Kinema acts")
+        raise ClaimedError("GET /", "another Kinema acts")
 
     with pytest.raises(FinalError, match="claimed"):
         Fence(refuse).check()

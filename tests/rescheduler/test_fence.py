@@ -14,8 +14,8 @@ from kinema_core.runtime.bus import Lease
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.errors import PassingError
 from kinema_rescheduler.journal.execution import Journal, fold
-from kinema_rescheduler.kubernetes.client import connect
 from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.names import FENCING

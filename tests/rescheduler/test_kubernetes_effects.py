@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from tests.rescheduler.effect_bench import WEB, Bench, bench_in, settled_for
 from kinema_cli.admin.setup import Steering, steer
 from kinema_core.events import Step, StepKind
 from kinema_core.model.catalog import offers_from
-from kinema_rescheduler.errors import EffectError, FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import NotFoundError, connect, error_of, selector_text, workload_path
+from kinema_kubernetes.errors import error_of
+from kinema_kubernetes.objects import selector_text, workload_path
+from kinema_rescheduler.errors import EffectError, FinalError, NotFoundError, PassingError, effect_error
 from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.names import CHEAPEST, DELETION_COST, DISRUPTED, PLAN
 from kinema_rescheduler.providers.sim import SimProvider
@@ -214,7 +217,7 @@ async def test_answers_of_the_server_become_our_errors(
 )
 def test_what_an_admission_rule_forbids_is_no_missing_right(status: int, said: str, reason: str) -> None:
     """Whichever status a webhook or policy chose, its word is told from that of roles and of validation."""
-    error = error_of("PATCH /scale", status, {"message": said})
+    error = effect_error(error_of("PATCH /scale", status, msgspec.json.encode({"message": said}), {}))
     assert isinstance(error, FinalError)
     assert error.reason == reason
     assert said in error.detail
@@ -223,10 +226,11 @@ def test_what_an_admission_rule_forbids_is_no_missing_right(status: int, said: s
 @pytest.mark.parametrize("told", [{}, {"message": "404 page not found"}, {"kind": "Status", "reason": "Unknown"}])
 def test_a_404_means_gone_only_with_a_status_that_says_so(told: dict[str, str]) -> None:
     """A proxy or load balancer in front answers so, too: nothing is known of the object, and it is asked for again."""
-    error = error_of("GET /api/v1/nodes/n", 404, told)
+    error = effect_error(error_of("GET /api/v1/nodes/n", 404, msgspec.json.encode(told), {}))
     assert isinstance(error, PassingError)
     assert error.reason == "unavailable"
-    assert isinstance(error_of("GET /api/v1/nodes/n", 404, {"kind": "Status", "reason": "NotFound"}), NotFoundError)
+    gone = error_of("GET /api/v1/nodes/n", 404, b'{"kind": "Status", "reason": "NotFound"}', {})
+    assert isinstance(effect_error(gone), NotFoundError)
 
 
 @pytest.mark.parametrize("kind", ["unmark", "restore"])
@@ -242,7 +246,7 @@ async def test_a_404_of_a_load_balancer_takes_nothing_back_by_itself(bench: Benc
 async def test_unreachable_server_is_a_passing_error(bench: Bench) -> None:
     """No connection is no refusal."""
     api = await connect(str(bench.world.kubeconfig), timeout_seconds=0.5)
-    api._client.configuration.host = "http://127.0.0.1:9"
+    api.client._access = replace(api.client._access, server="http://127.0.0.1:9")
     with pytest.raises(PassingError) as caught:
         await api.get("/version")
     assert caught.value.reason == "unavailable"

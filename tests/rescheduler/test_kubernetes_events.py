@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +32,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
-from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.recorder import Background, KubernetesEvents
 from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.cluster import Cluster as SimCluster
@@ -300,7 +301,7 @@ async def test_a_server_that_does_not_answer_is_not_asked_for_each_pod(tmp_path:
     event, background = _many()
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         api = await connect(str(world.kubeconfig), timeout_seconds=0.5)
-        api._client.configuration.host = "http://127.0.0.1:9"
+        api.client._access = dataclasses.replace(api.client._access, server="http://127.0.0.1:9")
         events = KubernetesEvents(api, "nobody")
         with capture_logs() as logs:
             events.tell(event, None, background)
@@ -345,7 +346,7 @@ async def test_an_event_that_cannot_be_written_hurts_nobody(tmp_path: Path) -> N
     """No server, no exception."""
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         api = await connect(str(world.kubeconfig), timeout_seconds=0.5)
-        api._client.configuration.host = "http://127.0.0.1:9"
+        api.client._access = dataclasses.replace(api.client._access, server="http://127.0.0.1:9")
         events = KubernetesEvents(api, "nobody")
         events.tell(_event(_failed("budget")), WEB)
         assert await asyncio.gather(*events._open) == [None]

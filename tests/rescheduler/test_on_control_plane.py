@@ -15,12 +15,14 @@ from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.plane_world import PlaneWorld, plane_world
 from tests.support.plans import plan_for
 
+from kinema_cli.admin.steering_policy import install, remove
 from kinema_core.events import ExecutionCompleted, Offer, Plan, Step
 from kinema_core.model.cluster import Cluster
+from kinema_kubernetes import client
+from kinema_kubernetes.client import Client
 from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
 from kinema_rescheduler.kubernetes.cluster import Made, Order
-from kinema_rescheduler.kubernetes.steering import install, remove
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.plan.limits import Limits
 
@@ -38,7 +40,7 @@ def world(control_plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRe
 
 
 @pytest.fixture
-async def api(world: PlaneWorld) -> AsyncIterator[KubernetesApi]:
+async def api(world: PlaneWorld) -> AsyncIterator[FencedClient]:
     """A connection with all rights."""
     api = await connect(str(world.kubeconfig))
     yield api
@@ -50,8 +52,8 @@ def steering(policies: None, control_plane: ControlPlane, tmp_path_factory: pyte
     """The admission policy. Once for all tests: an API server that has removed it never follows its ConfigMap again."""
     kubeconfig = str(control_plane.admin.write_kubeconfig(tmp_path_factory.mktemp("steering") / "kubeconfig"))
 
-    async def found(do: Callable[[KubernetesApi], Awaitable[str]]) -> str:
-        api = await connect(kubeconfig)
+    async def found(do: Callable[[Client], Awaitable[str]]) -> str:
+        api = await client.connect(kubeconfig)
         try:
             return await do(api)
         finally:
@@ -148,7 +150,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.usefixtures("steering")
-async def test_steering_adds_preferences_to_pods_of_any_shape(world: PlaneWorld, api: KubernetesApi) -> None:
+async def test_steering_adds_preferences_to_pods_of_any_shape(world: PlaneWorld, api: FencedClient) -> None:
     """Whatever affinity a pod has stays, one preference a node comes on top; with an empty map, and for others, none.
 
     Nodes are preferred by name: their label `kubernetes.io/hostname` may have another value.
@@ -219,7 +221,7 @@ async def test_evictions_go_one_at_a_time_and_ask_the_budget(world: PlaneWorld) 
     assert world.marks_left() == []
 
 
-async def test_single_evictions_answer_as_the_api_server_does(world: PlaneWorld, api: KubernetesApi) -> None:
+async def test_single_evictions_answer_as_the_api_server_does(world: PlaneWorld, api: FencedClient) -> None:
     """A budget without room is a refusal that passes; another pod's uid is no eviction; two budgets never allow one."""
     world.run("StatefulSet", "db", 2)
     world.budget("db", maxUnavailable=0)

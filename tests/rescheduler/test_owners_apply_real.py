@@ -10,8 +10,8 @@ from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.plane_world import PlaneWorld, plane_world
 
 from kinema_core.events import FrozenMap, Step, StepKind
-from kinema_rescheduler.kubernetes.client import connect
 from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 
 pytestmark = pytest.mark.cluster

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 from tests.rescheduler.capabilities import CAPABILITIES, Ground, forget_all, prepare
-from tests.rescheduler.guarded import Guarded
+from tests.rescheduler.guarded import Guarded, fenced
 from tests.rescheduler.sim_world import sim_world
 from tests.support.kube_requests import single
 
 from kinema_core.events import Step
-from kinema_core.runtime.kubernetes_rights import Right, Rule, covers
+from kinema_kubernetes.objects import Json
+from kinema_kubernetes.rights import Right, Rule, covers
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import Json, connect
 from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.pods import surge_up
 from kinema_rescheduler.kubernetes.rights import RULES
 from kinema_sim.scenarios.registry import SCENARIOS
@@ -54,7 +55,7 @@ async def used_by(ground: Ground, name: str, rules: Sequence[Rule]) -> set[Right
     """Do one thing with these rules only; what was asked for."""
     guarded: Guarded
     if name == CONTROLLERS:
-        guarded = Scripted(ground.admin, rules)
+        guarded = Scripted(ground.admin.client, rules)
         step = Step(
             id="u",
             kind="surge-up",
@@ -64,11 +65,11 @@ async def used_by(ground: Ground, name: str, rules: Sequence[Rule]) -> set[Right
             replicas_from=2,
             replicas_to=3,
         )
-        await surge_up(guarded, Order(step=step, plan="p", iteration="i"))
+        await surge_up(fenced(guarded), Order(step=step, plan="p", iteration="i"))
         return guarded.used
-    guarded = Guarded(ground.admin, rules)
+    guarded = Guarded(ground.admin.client, rules)
     await forget_all(ground.admin)
-    await CAPABILITIES[name](Ground(ground.admin, guarded, ground.node))
+    await CAPABILITIES[name](Ground(ground.admin, fenced(guarded), ground.node))
     return guarded.used
 
 

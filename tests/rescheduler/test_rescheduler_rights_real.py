@@ -15,9 +15,10 @@ from tests.rescheduler.capabilities import CAPABILITIES, NAMESPACE, Ground, forg
 from tests.support.kube_requests import single
 
 from kinema_cli.doctor.cluster import rights
-from kinema_core.runtime.kubernetes_rights import Rule, account, covers, manifests, rights_of
-from kinema_observer.adapters.kubernetes import Api
-from kinema_rescheduler.kubernetes.client import connect
+from kinema_kubernetes import client
+from kinema_kubernetes.client import Client
+from kinema_kubernetes.rights import Rule, account, covers, manifests, rights_of
+from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.rights import rules
 
 pytestmark = pytest.mark.cluster
@@ -35,7 +36,7 @@ class Account:
     plane: ControlPlane
     access: Access
     kubeconfig: Path
-    api: Api
+    api: Client
 
     async def grant(self, given: Sequence[Rule]) -> None:
         """Give it exactly these rules, as `kinema rbac` writes them."""
@@ -66,7 +67,7 @@ async def service(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
     admin = control_plane.admin
     access = await asyncio.to_thread(admin.account, HOME, account(SERVICE), [])
     kubeconfig = access.write_kubeconfig(tmp_path / "account")
-    api = await Api.connect(kubeconfig=str(kubeconfig), context="")
+    api = await client.connect(str(kubeconfig))
     yield Account(control_plane, access, kubeconfig, api)
     await api.close()
 

@@ -11,8 +11,8 @@ import pytest
 from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, settled_for
 
 from kinema_core.events import Amounts, FrozenMap
+from kinema_kubernetes.client import STRATEGIC
 from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import STRATEGIC
 from kinema_rescheduler.names import ROLLED_BY
 from kinema_sim.engine.kinds import REPLICA_SET
 
@@ -105,7 +105,7 @@ async def test_a_roll_that_is_ended_half_is_ended_by_the_next(bench: Bench, writ
     await bench.perform("roll", WEB, uid=uid, requests=FrozenMap())
     await rolled(bench)
     pods = alive(bench)
-    done, real = 0, bench.api._request
+    done, real = 0, bench.api.client.request
 
     async def cut(method: str, path: str, **more: Any) -> Any:
         nonlocal done
@@ -115,10 +115,10 @@ async def test_a_roll_that_is_ended_half_is_ended_by_the_next(bench: Bench, writ
                 raise PassingError("unavailable", "cut off")
         return await real(method, path, **more)
 
-    bench.api._request = cut  # type: ignore[method-assign]  # stands for a process that dies
+    bench.api.client.request = cut  # type: ignore[method-assign]  # stands for a process that dies
     with pytest.raises(PassingError):
         await bench.perform("roll-finish", WEB, uid=uid)
-    bench.api._request = real  # type: ignore[method-assign]  # the next process
+    bench.api.client.request = real  # type: ignore[method-assign]  # the next process
     await settled_for(bench, 30)
     assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == outcome
     assert "kinema.io/" not in str(bench.web()["metadata"])

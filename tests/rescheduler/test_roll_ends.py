@@ -10,9 +10,10 @@ import pytest
 from tests.rescheduler.effect_bench import WEB, Bench, bench_in, rolled
 
 from kinema_core.events import FrozenMap
+from kinema_kubernetes.client import MERGE
+from kinema_kubernetes.objects import annotations_of
 from kinema_rescheduler.errors import PassingError
 from kinema_rescheduler.kubernetes import rollout
-from kinema_rescheduler.kubernetes.client import MERGE, annotations_of
 from kinema_rescheduler.names import ROLLED
 from kinema_sim.engine.kinds import REPLICA_SET
 
@@ -36,8 +37,8 @@ class LateController:
         self.bench = bench
         self.left = times
         self.mark = ""
-        self._request = bench.api._request
-        bench.api._request = self.answer  # type: ignore[method-assign]  # stands before the simulated server
+        self._request = bench.api.client.request
+        bench.api.client.request = self.answer  # type: ignore[method-assign]  # stands before the simulated server
 
     async def answer(self, method: str, path: str, **more: Any) -> Any:
         """The server's answer, as long as the controller has not come further."""

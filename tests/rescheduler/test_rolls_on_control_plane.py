@@ -13,11 +13,11 @@ from tests.rescheduler.plane_world import PlaneWorld, plane_world
 from tests.support.plans import plan_for
 from tests.support.undo import JSON_PATCH, undo_patch
 
+from kinema_cli.admin.steering_policy import install
 from kinema_core.events import Offer, Plan, Step
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.kubernetes.client import connect
 from kinema_rescheduler.kubernetes.cluster import Order
-from kinema_rescheduler.kubernetes.steering import install
+from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.plan.limits import Limits
 
@@ -93,7 +93,7 @@ async def test_pods_of_a_roll_land_on_the_planned_nodes(world: PlaneWorld) -> No
         pods = [pod for pod in world.cluster().pods if pod.labels.get("app") == "web"]
         return len(pods) == 5 and all(pod.ready and pod.uid not in old for pod in pods)
 
-    await install(api)
+    await install(api.client)
     target, writer = world.key("Deployment", "web"), KubernetesWriter(api)
     for step in (
         Step(id="steer", kind="steer", target=target, nodes=NODES[:1]),

@@ -12,7 +12,8 @@ from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, 
 from tests.support.undo import JSON_PATCH, undo_patch
 
 from kinema_core.events import FrozenMap, Step
-from kinema_rescheduler.kubernetes.client import STRATEGIC, annotations_of, labels_of
+from kinema_kubernetes.client import STRATEGIC
+from kinema_kubernetes.objects import annotations_of, labels_of
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.rollout import BOUNDS_BEFORE
 from kinema_rescheduler.names import ROLLED, ROLLED_BY
@@ -49,7 +50,7 @@ async def until_ours_is_there(bench: Bench) -> None:
 async def undo(bench: Bench, to: dict[str, Any]) -> None:
     """`kubectl rollout undo` to a ReplicaSet's revision."""
     patch: Any = undo_patch(bench.web(), to)
-    await bench.api._request("PATCH", DEPLOYMENT, body=patch, content_type=JSON_PATCH)
+    await bench.api.client.request("PATCH", DEPLOYMENT, body=patch, content_type=JSON_PATCH)
 
 
 def copied(value: Any) -> Any:

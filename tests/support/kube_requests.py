@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from kinema_core.runtime.kubernetes_rights import Right, Rule
+from kinema_kubernetes.rights import Right, Rule
 
 _ONE = {"GET": "get", "PATCH": "patch", "PUT": "update", "DELETE": "delete", "POST": "create"}
 _ALL = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}

@@ -44,7 +44,7 @@ def kubeconfig_file(given: Path | None) -> Path:
     Raises:
         InputError: none of the files exists.
     """
-    from kinema_core.runtime.yaml_files import kubeconfig_files
+    from kinema_kubernetes.kubeconfig import kubeconfig_files
 
     path = _kubeconfig(given)
     if any(file.expanduser().is_file() for file in kubeconfig_files(path)):
@@ -60,7 +60,7 @@ def _kubeconfig(given: Path | None) -> Path:
 
 def cluster_name(given: str, kubeconfig: Path | None = None, context: str = "") -> str:
     """Return the cluster's name in events: the given one, else the context's, in the characters of a subject."""
-    from kinema_core.runtime.yaml_files import current_context
+    from kinema_kubernetes.kubeconfig import current_context
 
     name = given or context or current_context(_kubeconfig(kubeconfig))
     return name if given else re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "local"
@@ -95,7 +95,7 @@ def snapshot_of(file: Path | None, context: str, kubeconfig: Path | None = None)
         except SnapshotError as error:
             raise InputError(f"--snapshot {error}") from error
     from kinema_cli.snapshot.live import live_snapshot
-    from kinema_core.runtime.yaml_files import current_context
+    from kinema_kubernetes.kubeconfig import current_context
 
     path = kubeconfig_file(kubeconfig)
     print_note(f"cluster: {cluster_name('', path, context)} (context {context or current_context(path) or 'none'})")

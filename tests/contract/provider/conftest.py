@@ -9,7 +9,7 @@ import pytest
 from tests.contract.provider.rooms import ROOMS, Room
 from tests.rescheduler.sim_world import sim_world
 
-from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_sim.scenarios.registry import SCENARIOS
 
 
@@ -23,7 +23,7 @@ async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-async def api(room: Room) -> AsyncIterator[KubernetesApi]:
+async def api(room: Room) -> AsyncIterator[FencedClient]:
     """A connection to the room's API server."""
     api = await connect(str(room.world.kubeconfig), timeout_seconds=2)
     yield api

@@ -13,7 +13,7 @@ from tests.rescheduler.sim_world import SimWorld
 
 from kinema_core.events import Offer
 from kinema_core.model.catalog import offers_from
-from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Provider
 from kinema_rescheduler.providers.delegate import DelegateProvider
 from kinema_rescheduler.providers.kwok import FAKE, KwokProvider
@@ -41,7 +41,7 @@ class Room(ABC):
         self._opened: list[SimProvider] = []
 
     @abstractmethod
-    def provider(self, api: KubernetesApi) -> Provider:
+    def provider(self, api: FencedClient) -> Provider:
         """The provider as a process that has just started has it."""
 
     async def offer(self, provider: Provider, machine_type: str = "e2-standard-2") -> Offer:
@@ -122,7 +122,7 @@ class SimRoom(Room):
         if "less" in self.held and node is not None and node["status"]["allocatable"]["cpu"] != "100m":
             self.world.sim.store.edit(NODE, ("", "kinema-1"), _shrink)
 
-    def provider(self, api: KubernetesApi) -> Provider:
+    def provider(self, api: FencedClient) -> Provider:
         """A process's own provider."""
         provider = SimProvider(self.world.url, timeout_seconds=2)
         self._opened.append(provider)
@@ -182,7 +182,7 @@ class KwokRoom(_FileRoom):
         self._seen: set[str] = set()
         world.sim.store.subscribe(lambda _: self._look())
 
-    def provider(self, api: KubernetesApi) -> Provider:
+    def provider(self, api: FencedClient) -> Provider:
         """A process's own provider."""
         settings = KwokSettings(catalog=self.catalog(), boot_seconds=20, max_nodes=self.most)
         return KwokProvider(api, settings, self.world.clock)
@@ -223,7 +223,7 @@ class KwokRoom(_FileRoom):
 class DelegateRoom(_FileRoom):
     """An autoscaler that deletes a node a while after it has become empty."""
 
-    def provider(self, api: KubernetesApi) -> Provider:
+    def provider(self, api: FencedClient) -> Provider:
         """A process's own provider."""
         return DelegateProvider(api, DelegateSettings(catalog=self.catalog()))
 
@@ -254,7 +254,7 @@ class StaticRoom(Room):
             (directory / name).write_text("off\n", encoding="utf-8")
         world.sim.loop.every(1000, self._look)
 
-    def provider(self, api: KubernetesApi) -> Provider:
+    def provider(self, api: FencedClient) -> Provider:
         """A process's own provider."""
         settings = StaticSettings(inventory=self.inventory(), command_seconds=2, claim_seconds=600)
         return StaticProvider(api, settings, self.world.clock)

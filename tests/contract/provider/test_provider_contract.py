@@ -10,7 +10,7 @@ from tests.contract.provider.rooms import BOOTING, ROOMS, DelegateRoom, Room, St
 
 from kinema_core.events import Offer
 from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Operation, Provider
 from kinema_sim.engine.kinds import NODE
 
@@ -52,7 +52,7 @@ async def refused(provider: Provider, offer: Offer) -> str:
 
 
 @every
-async def test_catalog_has_prices_and_their_date(room: Room, api: KubernetesApi) -> None:
+async def test_catalog_has_prices_and_their_date(room: Room, api: FencedClient) -> None:
     """Every offer has a price above 0, and it is told how old prices are."""
     provider = room.provider(api)
     catalog = await provider.catalog()
@@ -65,7 +65,7 @@ async def test_catalog_has_prices_and_their_date(room: Room, api: KubernetesApi)
 
 
 @booting
-async def test_a_node_comes_and_goes(room: Room, api: KubernetesApi) -> None:
+async def test_a_node_comes_and_goes(room: Room, api: FencedClient) -> None:
     """What was booted registers under the name that the operation tells, gets Ready, is listed, and can be deleted."""
     provider = room.provider(api)
     offer = await room.offer(provider)
@@ -88,7 +88,7 @@ async def test_a_node_comes_and_goes(room: Room, api: KubernetesApi) -> None:
 
 
 @every
-async def test_unknown_names_are_not_found(room: Room, api: KubernetesApi) -> None:
+async def test_unknown_names_are_not_found(room: Room, api: FencedClient) -> None:
     """An operation that nobody asked for, and a node that is not there, are `not-found`."""
     provider = room.provider(api)
     for asked in (provider.operation("op-unknown"), provider.delete("nobody", "op-1")):
@@ -98,7 +98,7 @@ async def test_unknown_names_are_not_found(room: Room, api: KubernetesApi) -> No
 
 
 @booting
-async def test_stock_out(room: Room, api: KubernetesApi) -> None:
+async def test_stock_out(room: Room, api: FencedClient) -> None:
     """Nothing left is `stock-out`, and nothing is paid for."""
     provider = room.provider(api)
     offer = await room.offer(provider)
@@ -108,7 +108,7 @@ async def test_stock_out(room: Room, api: KubernetesApi) -> None:
 
 
 @booting
-async def test_quota(room: Room, api: KubernetesApi) -> None:
+async def test_quota(room: Room, api: FencedClient) -> None:
     """One too many is `quota`."""
     offer = await room.offer(room.provider(api))
     await room.limit()
@@ -117,7 +117,7 @@ async def test_quota(room: Room, api: KubernetesApi) -> None:
 
 
 @booting
-async def test_permission(room: Room, api: KubernetesApi) -> None:
+async def test_permission(room: Room, api: FencedClient) -> None:
     """A missing right is told as such, with the other side's own words."""
     provider = room.provider(api)
     offer = await room.offer(provider)
@@ -127,7 +127,7 @@ async def test_permission(room: Room, api: KubernetesApi) -> None:
 
 
 @pytest.mark.parametrize("room", ["delegate"], indirect=True)
-async def test_who_boots_nothing_says_so(room: Room, api: KubernetesApi) -> None:
+async def test_who_boots_nothing_says_so(room: Room, api: FencedClient) -> None:
     """Where the cluster's own autoscaler boots, nothing is on sale and a boot is refused for good."""
     provider = room.provider(api)
     catalog = await provider.catalog()
@@ -137,7 +137,7 @@ async def test_who_boots_nothing_says_so(room: Room, api: KubernetesApi) -> None
 
 
 @pytest.mark.parametrize("room", ["delegate"], indirect=True)
-async def test_a_deletion_is_over_when_the_autoscaler_has_made_it(room: Room, api: KubernetesApi) -> None:
+async def test_a_deletion_is_over_when_the_autoscaler_has_made_it(room: Room, api: FencedClient) -> None:
     """A node that is left to the autoscaler is being deleted until it is gone, and is not touched."""
     assert isinstance(room, DelegateRoom)
     provider = room.provider(api)
@@ -150,7 +150,7 @@ async def test_a_deletion_is_over_when_the_autoscaler_has_made_it(room: Room, ap
 
 
 @pytest.mark.parametrize("room", ["delegate"], indirect=True)
-async def test_a_question_that_fails_for_now_may_be_asked_again(room: Room, api: KubernetesApi) -> None:
+async def test_a_question_that_fails_for_now_may_be_asked_again(room: Room, api: FencedClient) -> None:
     """A failure that passes is a PassingError, and says nothing about the node."""
     provider = room.provider(api)
     await room.fault(type="api", method="GET", path="/nodes/tiny-2", status=503, count=2)
@@ -161,7 +161,7 @@ async def test_a_question_that_fails_for_now_may_be_asked_again(room: Room, api:
 
 
 @booting
-async def test_a_name_stands_for_one_machine(room: Room, api: KubernetesApi) -> None:
+async def test_a_name_stands_for_one_machine(room: Room, api: FencedClient) -> None:
     """A name that is another machine already is a `conflict`."""
     provider = room.provider(api)
     small, big = await room.offer(provider), await room.offer(provider, "e2-standard-4")
@@ -173,7 +173,7 @@ async def test_a_name_stands_for_one_machine(room: Room, api: KubernetesApi) -> 
 
 
 @booting
-async def test_a_passing_error_may_be_tried_again(room: Room, api: KubernetesApi) -> None:
+async def test_a_passing_error_may_be_tried_again(room: Room, api: FencedClient) -> None:
     """A failure that passes is a PassingError; the next try buys one machine."""
     provider = room.provider(api)
     offer = await room.offer(provider)
@@ -185,7 +185,7 @@ async def test_a_passing_error_may_be_tried_again(room: Room, api: KubernetesApi
 
 
 @booting
-async def test_a_lost_reply_buys_nothing_twice(room: Room, api: KubernetesApi) -> None:
+async def test_a_lost_reply_buys_nothing_twice(room: Room, api: FencedClient) -> None:
     """An order that was carried out, but whose answer was lost, is found by the next try."""
     provider = room.provider(api)
     offer = await room.offer(provider)
@@ -200,7 +200,7 @@ async def test_a_lost_reply_buys_nothing_twice(room: Room, api: KubernetesApi) -
 
 @booting
 @pytest.mark.parametrize("trouble", ["fail_once", "lose_reply"])
-async def test_a_deletion_in_trouble_is_made_by_the_next_try(room: Room, api: KubernetesApi, trouble: str) -> None:
+async def test_a_deletion_in_trouble_is_made_by_the_next_try(room: Room, api: FencedClient, trouble: str) -> None:
     """A deletion that fails, or whose answer is lost, passes; tried again it ends, or finds nothing left to delete."""
     provider = room.provider(api)
     before = await provider.nodes()
@@ -216,7 +216,7 @@ async def test_a_deletion_in_trouble_is_made_by_the_next_try(room: Room, api: Ku
 
 
 @booting
-async def test_a_deletion_without_the_right_to_leaves_the_node(room: Room, api: KubernetesApi) -> None:
+async def test_a_deletion_without_the_right_to_leaves_the_node(room: Room, api: FencedClient) -> None:
     """A missing right is told as such; the machine runs on, and its node with it."""
     provider = room.provider(api)
     booted = await ended(provider, await provider.boot("kinema-1", await room.offer(provider), "op-1"))
@@ -238,7 +238,7 @@ async def outcome(provider: Provider, name: str) -> str:
 
 
 @booting
-async def test_a_half_booted_node_is_found_again(room: Room, api: KubernetesApi) -> None:
+async def test_a_half_booted_node_is_found_again(room: Room, api: FencedClient) -> None:
     """A process that takes over asks for the same node and gets the machine that was ordered before it."""
     first = room.provider(api)
     offer = await room.offer(first)
@@ -253,7 +253,7 @@ async def test_a_half_booted_node_is_found_again(room: Room, api: KubernetesApi)
 
 
 @booting
-async def test_a_half_booted_node_can_be_given_back(room: Room, api: KubernetesApi) -> None:
+async def test_a_half_booted_node_can_be_given_back(room: Room, api: FencedClient) -> None:
     """A process that takes over can delete what was ordered, by the name of the order; it never comes up later."""
     offer = await room.offer(room.provider(api))
     await room.provider(api).boot("kinema-1", offer, "op-1")
@@ -267,7 +267,7 @@ async def test_a_half_booted_node_can_be_given_back(room: Room, api: KubernetesA
 
 
 @booting
-async def test_boots_side_by_side_are_several_machines(room: Room, api: KubernetesApi) -> None:
+async def test_boots_side_by_side_are_several_machines(room: Room, api: FencedClient) -> None:
     """Two nodes ordered at the same time are two machines."""
     provider = room.provider(api)
     offer = await room.offer(provider)
@@ -278,7 +278,7 @@ async def test_boots_side_by_side_are_several_machines(room: Room, api: Kubernet
 
 
 @pytest.mark.parametrize("room", ["static"], indirect=True)
-async def test_a_status_command_that_never_answers_is_no_stock_out(room: Room, api: KubernetesApi) -> None:
+async def test_a_status_command_that_never_answers_is_no_stock_out(room: Room, api: FencedClient) -> None:
     """One machine that cannot be asked is out of reach; where none can, the command's own words are told."""
     assert isinstance(room, StaticRoom)
     provider = room.provider(api)

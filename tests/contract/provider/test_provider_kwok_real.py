@@ -16,7 +16,7 @@ from kinema_core.model.catalog import offers_from
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.clock import SystemClock
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.providers.kwok import LEDGER, KwokProvider
 from kinema_rescheduler.settings import KwokSettings
 
@@ -125,7 +125,7 @@ async def test_without_rights_nothing_is_ordered(control_plane: ControlPlane, tm
     """An account that may only look is refused, and no order is left behind."""
     rules = [{"apiGroups": [""], "resources": ["nodes", "configmaps"], "verbs": ["get", "list"]}]
     access: Access = await asyncio.to_thread(control_plane.admin.account, "provider-rights", "looker", rules)
-    api: KubernetesApi = await connect(str(access.write_kubeconfig(tmp_path / "looker")))
+    api: FencedClient = await connect(str(access.write_kubeconfig(tmp_path / "looker")))
     provider = KwokProvider(api, KwokSettings(catalog=str(catalog)), SystemClock())
     assert await refusal(provider, "real-1", await offer(provider)) == "denied"
     assert await provider.nodes() == ()

@@ -8,23 +8,23 @@ from functools import partial
 import pytest
 from tests.contract.provider.rooms import ROOMS, Room
 from tests.contract.provider.test_provider_contract import ended, is_ready, until
-from tests.rescheduler.guarded import Guarded
+from tests.rescheduler.guarded import Guarded, fenced
 from tests.support.kube_requests import single
 
-from kinema_core.runtime.kubernetes_rights import covers
+from kinema_kubernetes.rights import covers
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.rights import OF_PROVIDER, RULES, rules
 
 
 @pytest.mark.parametrize("room", tuple(ROOMS), indirect=True)
 async def test_every_rule_of_a_provider_is_needed_and_no_other(
-    room: Room, api: KubernetesApi, request: pytest.FixtureRequest
+    room: Room, api: FencedClient, request: pytest.FixtureRequest
 ) -> None:
     """Nodes can be sold, booted, listed and deleted with its rules; each verb that it adds is asked for."""
     kind = request.node.callspec.params["room"]
-    guarded = Guarded(api, rules(kind))
-    provider = room.provider(guarded)
+    guarded = Guarded(api.client, rules(kind))
+    provider = room.provider(fenced(guarded))
     offer = await room.offer(provider)
     await provider.nodes()
     booted = "tiny-1"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from kinema_core.runtime.kubernetes_rights import Rule
+    from kinema_kubernetes.rights import Rule
 
 
 KINDS = ("sim", "kwok", "delegate", "static")
@@ -49,7 +49,7 @@ def rules_by_service(provider: str) -> Mapping[str, Sequence[Rule]]:
 def run_rbac(*, provider: str, namespace: str, output: Format) -> int:
     """Print manifests or a table; 0, or 2 for an unknown provider."""
     from kinema_cli.output import print_error, print_value, show
-    from kinema_core.runtime.kubernetes_rights import manifests
+    from kinema_kubernetes.rights import manifests
 
     if provider not in KINDS:
         print_error(f"--provider {provider!r} is none of: {', '.join(KINDS)}")

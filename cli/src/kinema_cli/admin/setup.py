@@ -10,6 +10,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Final
 
+from kinema_cli.admin.steering_policy import install, remove, was_in_use
 from kinema_cli.broker import settings_for
 from kinema_cli.doctor.node_markers import GO_ON, markers_in
 from kinema_cli.inputs import InputError, UsageError, fail, kubeconfig_file
@@ -17,12 +18,11 @@ from kinema_cli.output import Format, cell, print_error, print_value, show
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, SetupReport, setup
-from kinema_core.runtime.yaml_files import current_context
-from kinema_rescheduler.errors import EffectError
-from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, annotations_of, connect, uid
-from kinema_rescheduler.kubernetes.steering import install, remove, was_in_use
-from kinema_rescheduler.leadership.claim import PATH, ClusterClaim
-from kinema_rescheduler.names import CLAIM_NAME, CLAIMED, PROCESS, STEERING_NAMESPACE
+from kinema_kubernetes.claim import CLAIM_NAME, NAMESPACE, PATH, PROCESS, ClaimedError, ClusterClaim
+from kinema_kubernetes.client import Client, connect
+from kinema_kubernetes.errors import KubernetesError, NotFoundError
+from kinema_kubernetes.kubeconfig import current_context
+from kinema_kubernetes.objects import annotations_of, uid
 
 REPLICAS: Final = (1, 3, 5)
 _NOTHING: Final = (
@@ -79,7 +79,7 @@ def run_setup(
         if wish is not None:
             done, in_the_way = asyncio.run(_apply(wish))
             lines += done
-    except (UsageError, InputError, BusError, EffectError) as error:
+    except (UsageError, InputError, BusError, KubernetesError) as error:
         return fail(error)
     if output is Format.TABLE:
         show(*map(cell, lines))
@@ -130,9 +130,9 @@ async def release_cluster(kubeconfig: Path, seconds: float = 15.0, *, context: s
     within the `seconds` that it has claimed is dead.
 
     Raises:
-        EffectError: the cluster refused it, or cannot be reached.
+        KubernetesError: the cluster refused it, or cannot be reached.
     """
-    what = f"Lease {STEERING_NAMESPACE}/{CLAIM_NAME}"
+    what = f"Lease {NAMESPACE}/{CLAIM_NAME}"
     api = await connect(str(kubeconfig), context=context)
     try:
         await api.get(PATH)
@@ -141,16 +141,14 @@ async def release_cluster(kubeconfig: Path, seconds: float = 15.0, *, context: s
         await api.delete(PATH, uid(await api.get(PATH)))
     except NotFoundError:
         return f"{what}: absent"
-    except EffectError as error:
-        if error.reason != CLAIMED:
-            raise
+    except ClaimedError:
         return f"{what}: {_STAYS}{await _holder(api)} acts on this cluster; run this again when that has ended"
     finally:
         await api.close()
     return f"{what}: removed"
 
 
-async def _holder(api: KubernetesApi) -> str:
+async def _holder(api: Client) -> str:
     found = await api.get(PATH)
     return annotations_of(found).get(PROCESS) or str((found.get("spec") or {}).get("holderIdentity"))
 
@@ -159,7 +157,7 @@ async def steer(wish: Steering) -> str:
     """Install or remove the placement policy of a cluster; returns what was done.
 
     Raises:
-        EffectError: the cluster refused it, or cannot be reached.
+        KubernetesError: the cluster refused it, or cannot be reached.
     """
     api = await connect(str(wish.kubeconfig), context=wish.context)
     try:

@@ -13,11 +13,11 @@ import msgspec
 from kinema_cli.doctor.finding import Finding
 from kinema_cli.output import counted
 from kinema_core.runtime.clock import SystemClock
-from kinema_core.runtime.kubernetes_rights import Right, Rule, account, rights_of
-from kinema_observer.adapters.kubernetes import Api
+from kinema_kubernetes.client import Client
+from kinema_kubernetes.errors import KubernetesError
+from kinema_kubernetes.rights import Right, Rule, account, rights_of
 from kinema_observer.adapters.metrics import PATH as USAGE
 from kinema_observer.adapters.metrics import MetricsApi
-from kinema_observer.errors import ApiError
 
 OLDEST: Final = (1, 23)
 """The first Kubernetes with all that is used: `autoscaling/v2` came with it."""
@@ -43,21 +43,17 @@ class _Review(msgspec.Struct):
     status: _Verdict = msgspec.field(default_factory=_Verdict)
 
 
-class _Items(msgspec.Struct):
-    items: list[msgspec.Raw] = []
-
-
-async def reachable(api: Api) -> list[Finding]:
+async def reachable(api: Client) -> list[Finding]:
     """Return version and clock of the API server.
 
     Raises:
-        ApiError: there is no use in asking it for more.
+        KubernetesError: there is no use in asking it for more.
     """
     clock = SystemClock()
     before = clock.now()
-    answer = await api.ask("/version", {})
+    answer = await api.read("/version")
     told = msgspec.json.decode(answer.body, type=_Version)
-    return [_version(told, api.host), _skew(answer.date, before, clock.now())]
+    return [_version(told, api.server), _skew(answer.date, before, clock.now())]
 
 
 def _version(told: _Version, host: str) -> Finding:
@@ -87,7 +83,7 @@ def _skew(date: str, before: datetime, after: datetime) -> Finding:
     return Finding("clock", "ok", "this machine and the API server agree on the time")
 
 
-async def rights(api: Api, services: Mapping[str, Sequence[Rule]], *, accounts: str, provider: str) -> list[Finding]:
+async def rights(api: Client, services: Mapping[str, Sequence[Rule]], *, accounts: str, provider: str) -> list[Finding]:
     """Return one finding for each rule that is not granted, and one for each service that has all rights.
 
     Args:
@@ -112,7 +108,7 @@ async def rights(api: Api, services: Mapping[str, Sequence[Rule]], *, accounts: 
             missing = [(rule, right) for (rule, right), has in zip(every, answers, strict=True) if not has]
             who = f"{accounts}/{account(service)} has" if accounts else "you have"
             found += _findings(service, missing, f"{who} all {len(every)} rights that it uses", do)
-    except ApiError as error:
+    except KubernetesError as error:
         found.append(Finding("rights", "fail", f"the API server does not answer about rights: {error}", do))
     return found
 
@@ -129,7 +125,7 @@ def _findings(service: str, missing: list[tuple[Rule, Right]], well: str, do: st
         )
 
 
-async def _granted(api: Api, right: Right, *, service: str, accounts: str) -> bool:
+async def _granted(api: Client, right: Right, *, service: str, accounts: str) -> bool:
     resource, _, part = right.resource.partition("/")
     spec: dict[str, object] = {
         "resourceAttributes": {
@@ -146,17 +142,17 @@ async def _granted(api: Api, right: Right, *, service: str, accounts: str) -> bo
         kind = "SubjectAccessReview"
         spec["user"] = f"system:serviceaccount:{accounts}:{account(service)}"
         spec["groups"] = ["system:serviceaccounts", f"system:serviceaccounts:{accounts}", "system:authenticated"]
-    question = msgspec.json.encode({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
-    answer = await api.ask(f"{_REVIEWS}/{kind.lower()}s", {}, question=question)
-    return msgspec.json.decode(answer.body, type=_Review).status.allowed
+    question = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    answer = await api.create(f"{_REVIEWS}/{kind.lower()}s", question, manager="")
+    return msgspec.convert(answer, _Review).status.allowed
 
 
-async def sources(api: Api) -> list[Finding]:
+async def sources(api: Client) -> list[Finding]:
     """Check what is optional: usage of pods, and recommendations of vertical autoscalers."""
     return [await _metrics(api), await _recommendations(api)]
 
 
-async def _metrics(api: Api) -> Finding:
+async def _metrics(api: Client) -> Finding:
     lost = "; without usage, requests are not changed"
     try:
         if not await api.served(USAGE.rpartition("/")[0]):
@@ -164,7 +160,7 @@ async def _metrics(api: Api) -> Finding:
                 "metrics-server", "warn", f"metrics.k8s.io is not served{lost}", "install the metrics server"
             )
         usage = await MetricsApi(api).read()
-    except ApiError as error:
+    except KubernetesError as error:
         return Finding(
             "metrics-server", "warn", f"metrics.k8s.io does not answer: {error}{lost}", "look at the metrics server"
         )
@@ -177,20 +173,20 @@ async def _metrics(api: Api) -> Finding:
     return Finding("metrics-server", "warn", f"metrics.k8s.io is served but has no usage of any pod{lost}", do)
 
 
-async def _any_pod_runs(api: Api) -> bool:
+async def _any_pod_runs(api: Client) -> bool:
     """Return whether any pod runs; True where that is not known."""
     try:
-        body = await api.get("/api/v1/pods", {"limit": "1", "fieldSelector": "status.phase=Running"})
-    except ApiError:
+        running = await api.get("/api/v1/pods", limit="1", fieldSelector="status.phase=Running")
+    except KubernetesError:
         return True
-    return bool(msgspec.json.decode(body, type=_Items).items)
+    return bool(running.get("items"))
 
 
-async def _recommendations(api: Api) -> Finding:
+async def _recommendations(api: Client) -> Finding:
     check, group = "recommendations", "/apis/autoscaling.k8s.io/v1"
     try:
         if not await api.served(group):
             return Finding(check, "ok", "the cluster has no VerticalPodAutoscalers; Kinema works without them")
-    except ApiError as error:
+    except KubernetesError as error:
         return Finding(check, "warn", f"it is unknown whether there are VerticalPodAutoscalers: {error}")
     return Finding(check, "ok", "VerticalPodAutoscalers are read")

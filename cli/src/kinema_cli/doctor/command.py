@@ -41,7 +41,7 @@ def doctor(
     from kinema_cli.doctor.examine import Subject
     from kinema_cli.inputs import InputError, UsageError, cluster_name, fail, kubeconfig_file
     from kinema_cli.local.providers import provider_setting
-    from kinema_core.runtime.yaml_files import current_context
+    from kinema_kubernetes.kubeconfig import current_context
 
     try:
         place = kubeconfig_file(kubeconfig)

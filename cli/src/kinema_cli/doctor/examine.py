@@ -21,9 +21,10 @@ from kinema_cli.output import counted
 from kinema_cli.snapshot.live import objects_of
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_observer.adapters.kubernetes import Api
+from kinema_kubernetes.client import Client, connect
+from kinema_kubernetes.errors import KubernetesError
 from kinema_observer.adapters.source import RESOURCES
-from kinema_observer.errors import ApiError, UnreadableListError
+from kinema_observer.errors import UnreadableListError
 
 _NODES: Final = next(item for item in RESOURCES if item.kind == "Node")
 
@@ -53,19 +54,19 @@ async def examine(subject: Subject) -> tuple[Finding, ...]:
 
 async def _cluster(subject: Subject) -> list[Finding]:
     try:
-        api = await Api.connect(kubeconfig=subject.kubeconfig, context=subject.context)
-    except ApiError as error:
+        api = await connect(subject.kubeconfig, context=subject.context)
+    except KubernetesError as error:
         return [Finding("kubernetes", "fail", str(error), "correct --kubeconfig or --context")]
     try:
         return await _in_reach(api, subject)
-    except (ApiError, msgspec.DecodeError) as error:
-        said = f"{api.host}: {error}"
+    except (KubernetesError, msgspec.DecodeError) as error:
+        said = f"{api.server}: {error}"
         return [Finding("kubernetes", "fail", said, "check address and credentials with `kubectl version`")]
     finally:
         await api.close()
 
 
-async def _in_reach(api: Api, subject: Subject) -> list[Finding]:
+async def _in_reach(api: Client, subject: Subject) -> list[Finding]:
     found = await reachable(api)
     kind = str(subject.provider["kind"]) if subject.provider is not None else ""
     found += await rights(api, rules_by_service(kind or DEFAULT), accounts=subject.accounts, provider=kind)
@@ -74,7 +75,7 @@ async def _in_reach(api: Api, subject: Subject) -> list[Finding]:
         found.append(await steering(api, setup_call(subject.kubeconfig, subject.context)))
     try:
         cluster = from_objects(await objects_of(api, _NODES))
-    except (ApiError, UnreadableListError) as error:
+    except (KubernetesError, UnreadableListError) as error:
         return [*found, Finding("nodes", "fail", f"they cannot be listed: {error}", "see the rights above")]
     return found + await _nodes(cluster, subject, kind) + await leftovers(api, cluster.nodes)
 

@@ -12,9 +12,9 @@ from kinema_cli.doctor.finding import Finding
 from kinema_cli.doctor.node_markers import GO_ON, markers_on
 from kinema_core.events import Node
 from kinema_core.runtime.clock import SystemClock
-from kinema_observer.adapters.kubernetes import Api
-from kinema_observer.errors import ApiError, ApiMissingError
-from kinema_rescheduler.leadership.claim import PATH
+from kinema_kubernetes.claim import PATH
+from kinema_kubernetes.client import Client
+from kinema_kubernetes.errors import KubernetesError, NotFoundError
 
 _CHECK: Final = "leftover taints"
 
@@ -29,16 +29,16 @@ class _Lease(msgspec.Struct):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-async def leftovers(api: Api, nodes: Iterable[Node]) -> list[Finding]:
+async def leftovers(api: Client, nodes: Iterable[Node]) -> list[Finding]:
     """Return one finding where nodes have markers of a plan, else none."""
     marks = markers_on(nodes)
     if not marks:
         return []
     try:
-        spec = msgspec.json.decode(await api.get(PATH, {}), type=_Lease).spec
-    except ApiMissingError:
+        spec = msgspec.json.decode((await api.read(PATH)).body, type=_Lease).spec
+    except NotFoundError:
         spec = _Spec()
-    except (ApiError, msgspec.DecodeError) as error:
+    except (KubernetesError, msgspec.DecodeError) as error:
         return [Finding(_CHECK, "warn", f"{marks.told}; it is unknown whether a Kinema is running: {error}", GO_ON)]
     if _lives(spec, SystemClock().now()):
         return [Finding(_CHECK, "ok", f"{marks.told}; a running Kinema executes a plan")]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kinema_rescheduler.kubernetes.client import Json, annotations_of, connect
+from kinema_kubernetes.client import connect
+from kinema_kubernetes.objects import Json, annotations_of
 from kinema_rescheduler.names import DISRUPTED, FENCING, PLAN
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def markers_on(nodes: Iterable[Node]) -> NodeMarkers:
 
 
 async def markers_in(kubeconfig: Path, *, context: str) -> NodeMarkers:
-    """Return the markers on the nodes of a cluster; raises EffectError where they cannot be listed."""
+    """Return the markers on the nodes of a cluster; raises KubernetesError where they cannot be listed."""
     api = await connect(str(kubeconfig), context=context)
     try:
         nodes = await api.items("/api/v1/nodes")

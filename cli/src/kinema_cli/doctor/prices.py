@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -18,9 +17,8 @@ from kinema_core.model.vocabulary import FOREIGN_DELETION_TAINTS
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.errors import EffectError
-from kinema_rescheduler.kubernetes.client import connect
 from kinema_rescheduler.providers.base import Catalog
-from kinema_rescheduler.providers.open import open_provider
+from kinema_rescheduler.providers.open import read_catalog
 from kinema_rescheduler.settings import Settings
 
 OLD: Final = timedelta(days=30)
@@ -57,12 +55,13 @@ async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster,
 
 
 async def _catalog(provider: dict[str, object], kubeconfig: str, context: str) -> Catalog:
-    raw: dict[str, Any] = {"runtime": RuntimeSettings(cluster="doctor"), "kubeconfig": kubeconfig, "provider": provider}
-    settings = msgspec.convert(msgspec.to_builtins(raw), Settings)
-    async with AsyncExitStack() as stack:
-        api = await connect(kubeconfig, context=context, timeout_seconds=settings.request_seconds)
-        stack.push_async_callback(api.close)
-        return await (await open_provider(settings, api, clock=SystemClock(), stack=stack)).catalog()
+    raw: dict[str, Any] = {
+        "runtime": RuntimeSettings(cluster="doctor"),
+        "kubeconfig": kubeconfig,
+        "context": context,
+        "provider": provider,
+    }
+    return await read_catalog(msgspec.convert(msgspec.to_builtins(raw), Settings), SystemClock())
 
 
 def _age(catalog: Catalog, now: datetime, *, simulated: bool) -> Finding:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kinema_cli.doctor.finding import Finding
-from kinema_core.runtime.kubernetes_rights import Right
-from kinema_observer.adapters.kubernetes import Api
-from kinema_observer.errors import ApiDeniedError, ApiError, ApiMissingError
+from kinema_kubernetes.client import Client
+from kinema_kubernetes.errors import DeniedError, KubernetesError, NotFoundError
+from kinema_kubernetes.rights import Right
 from kinema_rescheduler.names import STEERING_NAME
 
 _GROUP: Final = "admissionregistration.k8s.io"
@@ -18,7 +18,7 @@ _PARTS: Final = {"policy": _POLICIES, "binding": "mutatingadmissionpolicybinding
 _CHECK: Final = "placement policy"
 
 
-async def steering(api: Api, command: str) -> Finding:
+async def steering(api: Client, command: str) -> Finding:
     """Check that policy and binding exist; `command` installs them.
 
     It takes the user's right to get them: no service has or needs it.
@@ -29,10 +29,10 @@ async def steering(api: Api, command: str) -> Finding:
             lost = "kube-scheduler places pods without Kinema's preference"
             return Finding(_CHECK, "ok", f"this Kubernetes has no mutating admission policies (1.36 has); {lost}")
         missing = [part for part, plural in _PARTS.items() if not await _is_there(api, version, plural)]
-    except ApiDeniedError as error:
+    except DeniedError as error:
         rights = " and ".join(str(Right("get", _GROUP, plural, "", STEERING_NAME)) for plural in _PARTS.values())
         return Finding(_CHECK, "warn", _unknown(error), f"check as a user with the right to {rights}")
-    except ApiError as error:
+    except KubernetesError as error:
         return Finding(_CHECK, "warn", _unknown(error))
     if missing:
         lost = "more new pods land elsewhere than planned"
@@ -41,11 +41,11 @@ async def steering(api: Api, command: str) -> Finding:
     return Finding(_CHECK, "ok", f"the admission policy is installed ({version})")
 
 
-def _unknown(error: ApiError) -> str:
+def _unknown(error: KubernetesError) -> str:
     return f"it is unknown whether the admission policy is installed: {error}"
 
 
-async def _version(api: Api) -> str | None:
+async def _version(api: Client) -> str | None:
     """Return the version in which the server has such policies."""
     for version in _VERSIONS:
         if _POLICIES in await api.served(f"/apis/{_GROUP}/{version}"):
@@ -53,9 +53,9 @@ async def _version(api: Api) -> str | None:
     return None
 
 
-async def _is_there(api: Api, version: str, plural: str) -> bool:
+async def _is_there(api: Client, version: str, plural: str) -> bool:
     try:
-        await api.get(f"/apis/{_GROUP}/{version}/{plural}/{STEERING_NAME}", {})
-    except ApiMissingError:
+        await api.read(f"/apis/{_GROUP}/{version}/{plural}/{STEERING_NAME}")
+    except NotFoundError:
         return False
     return True

@@ -10,7 +10,9 @@ from kinema_cli.output import counted
 from kinema_cli.status.execution import Steps, steps_of
 from kinema_core.events import Step, StepSucceeded
 from kinema_core.runtime.bus import Bus, Stored
-from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, annotations_of, connect, workload_path
+from kinema_kubernetes.client import Client, connect
+from kinema_kubernetes.errors import NotFoundError
+from kinema_kubernetes.objects import annotations_of, workload_path
 from kinema_rescheduler.names import ROLLED
 
 _KINDS: Final = ("step-started", "step-succeeded", "step-failed")
@@ -24,7 +26,7 @@ async def incomplete_moves_of(bus: Bus, plan: str, kubeconfig: Path, *, context:
     """Return the workloads that the plan moves and that differ from what their owners want; empty where none do.
 
     Raises:
-        BusError: the log cannot be read. EffectError: the cluster cannot be.
+        BusError: the log cannot be read. KubernetesError: the cluster cannot be.
     """
     begun = await bus.last("LOG", "plan-accepted")
     if not isinstance(begun, Stored):
@@ -56,7 +58,7 @@ def _goes_on(steps: Steps, begun: Step) -> bool:
     return made and end not in steps.done and f"restore/{begun.target}" not in steps.done
 
 
-async def _now(api: KubernetesApi, begun: Step) -> str:
+async def _now(api: Client, begun: Step) -> str:
     """Return what is left of the move on the workload; empty where it is complete, or the workload is gone."""
     try:
         workload = await api.get(workload_path(begun.target))

@@ -25,7 +25,7 @@ from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.rights import USERS, authorization
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup
-from kinema_core.runtime.yaml_files import current_context
+from kinema_kubernetes.kubeconfig import current_context
 
 SERVICES: Final = ("observer", "predictor", "optimizer", "decider", "rescheduler")
 

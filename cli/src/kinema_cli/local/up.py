@@ -26,11 +26,10 @@ from kinema_cli.local.service_settings import read_service_settings
 from kinema_cli.output import counted, print_error, print_hint, print_note, print_warning
 from kinema_cli.status.execution import unended
 from kinema_core.runtime.bus import BusError
-from kinema_core.runtime.yaml_files import current_context, kubeconfig_files
-from kinema_rescheduler.errors import EffectError
-from kinema_rescheduler.kubernetes.client import connect
-from kinema_rescheduler.leadership.claim import ClusterClaim
-from kinema_rescheduler.names import CLAIMED
+from kinema_kubernetes.claim import ClaimedError, ClusterClaim
+from kinema_kubernetes.client import connect
+from kinema_kubernetes.errors import KubernetesError
+from kinema_kubernetes.kubeconfig import current_context, kubeconfig_files
 
 CONFLICT = 4
 LOOK_SECONDS = 2.0
@@ -127,9 +126,9 @@ async def _run(options: PipelineOptions) -> int:
         code = await _looked_after(pipeline, stopping)
         await pipeline.supervisor.stop()  # what is reported below does not change any more
         print_note(await _last_words(pipeline, steers=steering.startswith(INSTALLED)))
-    except EffectError as error:
+    except KubernetesError as error:
         print_error(f"startup aborted: {error.detail}")
-        return CONFLICT if error.reason == CLAIMED else 1
+        return CONFLICT if isinstance(error, ClaimedError) else 1
     else:
         return code
     finally:
@@ -177,7 +176,7 @@ async def _last_words(pipeline: LocalPipeline, *, steers: bool) -> str:
         moved = (
             await incomplete_moves_of(pipeline.bus, plan, options.kubeconfig, context=options.context) if plan else ""
         )
-    except (BusError, EffectError) as error:
+    except (BusError, KubernetesError) as error:
         return f"ended; the log could not be read for an incomplete plan: {error}; `kinema doctor` finds tainted nodes"
     if plan:
         where = f"--out {options.directory}" if options.nats is None else f"--nats {options.nats.nats_url}"
@@ -198,7 +197,7 @@ async def _last_words(pipeline: LocalPipeline, *, steers: bool) -> str:
 
 
 async def _claim(options: PipelineOptions, holder: str) -> None:
-    """Take the cluster's Lease for the rescheduler, which renews it; raises EffectError where another holds it."""
+    """Take the cluster's Lease for the rescheduler, which renews it; raises KubernetesError where another holds it."""
     api = await connect(str(options.kubeconfig), context=options.context)
     try:
         await ClusterClaim(api, holder, process=instance_name(options.directory)).take()
@@ -242,7 +241,7 @@ async def _steered(options: PipelineOptions) -> str:
     """Install the placement policy; without it more pods land elsewhere than planned."""
     try:
         return await steer(Steering(options.kubeconfig, on=True, context=options.context))
-    except EffectError as error:
+    except KubernetesError as error:
         return f"placement policy: not installed ({error}); kube-scheduler places pods without Kinema's preference"
 
 

@@ -8,11 +8,11 @@ import random
 import uvloop
 
 from kinema_core.runtime.run import Runtime, ServiceError, run_service
-from kinema_observer.adapters.kubernetes import Api
+from kinema_kubernetes.client import connect
+from kinema_kubernetes.errors import SetupError
 from kinema_observer.adapters.metrics import MetricsApi
 from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import KubernetesSource
-from kinema_observer.errors import ApiSetupError
 from kinema_observer.sampling import UsageSampler
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
@@ -21,15 +21,15 @@ from kinema_observer.settings import Settings
 async def start(settings: Settings, runtime: Runtime) -> None:
     """Put the parts together and run them until told to stop."""
     try:
-        api = await Api.connect(kubeconfig=settings.kubeconfig, context=settings.context)
-    except ApiSetupError as error:
+        client = await connect(settings.kubeconfig, context=settings.context)
+    except SetupError as error:
         raise ServiceError(str(error)) from error
     # Jitter keeps many observers from asking at once; nothing that is decided depends on it.
     chance = random.Random()  # noqa: S311 - not cryptography
-    source = KubernetesSource(api, patience=Patience(bookmark=settings.bookmark_seconds), chance=chance)
+    source = KubernetesSource(client, patience=Patience(bookmark=settings.bookmark_seconds), chance=chance)
     bus, clock = runtime.bus, runtime.clock
     observer = Observer(bus=bus, source=source, clock=clock, health=runtime.health, settings=settings)
-    sampler = UsageSampler(bus=bus, source=MetricsApi(api), clock=clock, observer=observer, settings=settings)
+    sampler = UsageSampler(bus=bus, source=MetricsApi(client), clock=clock, observer=observer, settings=settings)
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(source.run())
@@ -39,7 +39,7 @@ async def start(settings: Settings, runtime: Runtime) -> None:
     except BaseExceptionGroup as group:
         raise _first(group) from None
     finally:
-        await api.close()
+        await client.close()
 
 
 def _first(error: BaseException) -> BaseException:

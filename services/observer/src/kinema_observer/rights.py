@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kinema_core.runtime.kubernetes_rights import Rule
+from kinema_kubernetes.rights import Rule
 from kinema_observer.adapters.source import RESOURCES
 
 

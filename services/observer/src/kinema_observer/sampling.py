@@ -10,7 +10,7 @@ import structlog
 from kinema_core.runtime.bus import Bus, BusUnavailableError
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.envelope import origin
-from kinema_observer.errors import ApiError
+from kinema_kubernetes.errors import KubernetesError
 from kinema_observer.logic.usage import Usage, sample
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
@@ -20,7 +20,7 @@ class UsageSource(Protocol):
     """Where usage of pods comes from: the metrics API, or a simulated cluster in the same process."""
 
     async def read(self) -> Usage | None:
-        """One reading, None when there is none yet; raises ApiError."""
+        """One reading, None when there is none yet; raises KubernetesError."""
 
 
 class UsageSampler:
@@ -50,7 +50,7 @@ class UsageSampler:
             if usage is not None and usage.sampled != self._last:
                 await self._publish(usage)
             self._says(None)
-        except (ApiError, BusUnavailableError) as error:
+        except (KubernetesError, BusUnavailableError) as error:
             self._says(str(error))
 
     async def _publish(self, usage: Usage) -> None:

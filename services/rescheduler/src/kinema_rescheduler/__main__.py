@@ -7,12 +7,14 @@ from os import getpid
 from socket import gethostname
 
 from kinema_core.runtime.run import Runtime, ServiceError, run_service
+from kinema_kubernetes import client
+from kinema_kubernetes.claim import ClusterClaim
+from kinema_kubernetes.errors import SetupError
 from kinema_rescheduler.errors import FinalError
 from kinema_rescheduler.journal.decisions import NAME
-from kinema_rescheduler.kubernetes.client import connect
+from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
-from kinema_rescheduler.leadership.claim import ClusterClaim
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.open import open_provider
 from kinema_rescheduler.service import Rescheduler, Ties
@@ -25,7 +27,7 @@ async def start(settings: Settings, runtime: Runtime) -> None:
         process = f"{NAME}-{gethostname()}-{getpid()}"
         try:
             kubeconfig, context = settings.kubeconfig, settings.context
-            unfenced = await connect(kubeconfig, context=context, timeout_seconds=settings.claim_seconds / 3)
+            unfenced = await client.connect(kubeconfig, context=context, timeout_seconds=settings.claim_seconds / 3)
             stack.push_async_callback(unfenced.close)
             holder = await runtime.bus.identity()
             instance_name = settings.instance_name or f"the rescheduler on {gethostname()} (process {getpid()})"
@@ -34,7 +36,7 @@ async def start(settings: Settings, runtime: Runtime) -> None:
             api = await connect(kubeconfig, context=context, timeout_seconds=settings.request_seconds, fence=fence)
             stack.push_async_callback(api.close)
             provider = await open_provider(settings, api, clock=runtime.clock, fence=fence, stack=stack)
-        except FinalError as error:
+        except (FinalError, SetupError) as error:
             raise ServiceError(error.detail) from error
         events = KubernetesEvents(api, process)
         stack.push_async_callback(events.close)

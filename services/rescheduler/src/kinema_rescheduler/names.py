@@ -27,16 +27,11 @@ ROLLED: Final = vocabulary.ROLLED
 """Annotation of a workload under our rolling update: what its template and strategy were before, as JSON."""
 ROLLED_BY: Final = "kinema.io/rolled-by"
 """Annotation of a template under our rolling update, and of the pods made by it: id of the plan's proposal."""
+CLAIMED: Final = "claimed"
+"""Why nothing was written: another Kinema acts on the cluster."""
 STEERING_NAMESPACE: Final = "kube-system"
 STEERING_NAME: Final = "kinema-steering"
 """The ConfigMap that the admission policy reads: by `steering_key`, names of the nodes that new pods prefer."""
-
-CLAIM_NAME: Final = "kinema"
-"""The Lease, in the same namespace, that names the Kinema which acts on the cluster."""
-CLAIMED: Final = "claimed"
-"""Why nothing was written: another Kinema acts on the cluster."""
-PROCESS: Final = "kinema.io/process"
-"""Annotation of that Lease: where the one that renewed it last runs, for people."""
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 

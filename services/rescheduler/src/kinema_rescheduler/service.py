@@ -33,6 +33,7 @@ from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LoopMetrics, StateReader, Tenure, lead
 from kinema_core.runtime.serve import patiently
+from kinema_kubernetes.errors import KubernetesError
 from kinema_rescheduler.effects import Effects
 from kinema_rescheduler.errors import ATTACHED, EffectError, PassingError
 from kinema_rescheduler.journal.decisions import NAME, decided, event_of, outcome_name
@@ -70,7 +71,7 @@ class Claim(Protocol):
         """Hold it for ever, or try to; `report` is told what is wrong, and None when nothing."""
 
     async def release(self) -> None:
-        """Give it up at once; raises EffectError where that cannot be said."""
+        """Give it up at once; raises KubernetesError where that cannot be said."""
 
 
 class _Undisputed:
@@ -178,7 +179,7 @@ class Rescheduler:
             claiming.cancel()
             await self._drop_tasks()
             if self._reading.journal.active is None:  # no other Kinema may come between two steps of a plan
-                with suppress(EffectError):
+                with suppress(KubernetesError):
                     await self._claim.release()
 
     async def _pause(self) -> None:

@@ -6,24 +6,26 @@ import asyncio
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
 import structlog
 
-from kinema_observer.adapters.kubernetes import Api, Status, fault
-from kinema_observer.errors import (
-    ApiDeniedError,
-    ApiError,
-    ApiProtocolError,
-    ApiSilentError,
-    ApiUnavailableError,
-    UnreadableListError,
+from kinema_kubernetes.backoff import BackOff
+from kinema_kubernetes.client import Client
+from kinema_kubernetes.errors import (
+    DeniedError,
+    KubernetesError,
+    ProtocolError,
+    SilentError,
+    UnavailableError,
 )
+from kinema_kubernetes.watch import Window, pages, watch
+from kinema_observer.errors import UnreadableListError
 from kinema_observer.logic.drivers import Seen, identity
 from kinema_observer.logic.kubernetes import Page, read, read_page
 
-PAGE: Final = 500
 _WATCH_SECONDS: Final = (240, 300)
 """The server is asked to end a watch after a time between these, so that watches do not all begin anew at once."""
 _HEALTHY_SECONDS: Final = 60.0
@@ -59,38 +61,6 @@ class Patience:
     """How long to leave alone what is not served."""
 
 
-class _WatchEvent(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _BookmarkMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
-class _Bookmark(msgspec.Struct):
-    metadata: _BookmarkMeta
-
-
-class BackOff:
-    """Full-jitter back-off: each wait is drawn between nothing and a bound that doubles."""
-
-    def __init__(self, patience: Patience, chance: random.Random) -> None:
-        self._patience = patience
-        self._chance = chance
-        self._bound = patience.shortest
-
-    def reset(self) -> None:
-        """Begin with short waits again."""
-        self._bound = self._patience.shortest
-
-    def next(self, at_least: float | None = None) -> float:
-        """Seconds to wait now; never less than what the server asked for, nor a tenth of the bound."""
-        wait = self._bound * (0.1 + 0.9 * self._chance.random())
-        self._bound = min(self._patience.longest, self._bound * 2)
-        return max(wait, at_least or 0.0)
-
-
 class Reflector:
     """The objects of one kind, and what changed since they were last asked for.
 
@@ -99,16 +69,16 @@ class Reflector:
     not served or denied.
     """
 
-    def __init__(self, resource: Resource, api: Api, *, patience: Patience, chance: random.Random) -> None:
+    def __init__(self, resource: Resource, client: Client, *, patience: Patience, chance: random.Random) -> None:
         self.resource = resource
         self.listed = False
         self.off = False
         self.problem: str | None = "not listed yet"
         self.version = ""
-        self._api = api
+        self._client = client
         self._patience = patience
         self._chance = chance
-        self._back_off = BackOff(patience, chance)
+        self._back_off = BackOff(shortest=patience.shortest, longest=patience.longest, chance=chance)
         self._doubt: asyncio.TimerHandle | None = None
         self._items: dict[str, Seen] = {}
         self._changes: dict[tuple[str, str], Seen | None] = {}
@@ -136,28 +106,28 @@ class Reflector:
                     self._log.warning("a watch had kept changes back", changes=changes)
                 self._says(None)
                 await self._follow()
-            except ApiSilentError as silent:
+            except SilentError as silent:
                 self._verify(silent)
-            except ApiError as error:
+            except KubernetesError as error:
                 await asyncio.sleep(await self._after(error))
 
-    def _verify(self, silent: ApiSilentError) -> None:
+    def _verify(self, silent: SilentError) -> None:
         """Let the list that comes next tell whether the watch was dead: only while that takes long is it a problem.
 
         An API server sends no bookmarks of a kind on which nothing has happened since it started.
         """
         self._doubt = asyncio.get_running_loop().call_later(self._patience.doubt, self._says, str(silent))
 
-    async def _after(self, error: ApiError) -> float:
+    async def _after(self, error: KubernetesError) -> float:
         """Take note of a failure and give the seconds to wait before listing again.
 
         An essential kind is never left out: without it the state would say that all its objects are gone.
         """
-        if not self.resource.essential and await self._api.is_left_out(self.resource.path, error):
+        if not self.resource.essential and await self._client.is_left_out(self.resource.path, error):
             self._turn_off(str(error))
             return self._patience.missing
         self._says(str(error))
-        if isinstance(error, ApiDeniedError):
+        if isinstance(error, DeniedError):
             return self._patience.denied
         return self._back_off.next(error.retry_after)
 
@@ -187,16 +157,12 @@ class Reflector:
         They are one consistent state; when the server forgets it half-way, begin again.
         """
         found: dict[str, Seen] = {}
-        token: str | None = None
-        while True:
-            parameters = {"limit": str(PAGE)} | ({"continue": token} if token else {})
-            page = self._page(await self._api.get(self.resource.path, parameters))
+        version = ""
+        async for page in pages(self._client, self.resource.path, self._page):
             found.update((reading.key, reading.item) for reading in page.readings if reading.item is not None)
-            token = page.more
-            if not token:
-                break
+            version = page.resource_version
         changes = self._replace(found)
-        self.version = page.resource_version
+        self.version = version
         self.listed = True
         return changes
 
@@ -204,7 +170,7 @@ class Reflector:
         try:
             return read_page(self.resource.kind, body)
         except UnreadableListError as error:
-            raise ApiProtocolError(self.resource.path, str(error)) from error
+            raise ProtocolError(f"GET {self.resource.path}", str(error)) from error
 
     def _replace(self, found: dict[str, Seen]) -> int:
         """Take a full list as the new contents; only what differs counts as changed, and how much is returned."""
@@ -236,7 +202,7 @@ class Reflector:
             try:
                 await self._watch()
                 error = None
-            except ApiUnavailableError as failed:
+            except UnavailableError as failed:
                 error = failed
             lived = asyncio.get_running_loop().time() - began
             if lived >= _HEALTHY_SECONDS:
@@ -252,39 +218,22 @@ class Reflector:
                 await asyncio.sleep(self._back_off.next())
 
     async def _watch(self) -> None:
-        """One watch from the version we have, until the server ends it.
-
-        Raises:
-            ApiUnavailableError: it broke off: watch again.
-            ApiSilentError, ApiExpiredError, ApiProtocolError: list again.
-        """
-        parameters = {
-            "watch": "true",
-            "resourceVersion": self.version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(self._chance.randint(*_WATCH_SECONDS)),
-        }
-        await self._api.follow(
+        """Watch once from the version we have, until the server ends it; raises as `watch` does."""
+        window = Window(
             self.resource.path,
-            parameters,
+            self.version,
+            seconds=self._chance.randint(*_WATCH_SECONDS),
             silence=2 * self._patience.bookmark,
-            opened=lambda: self._says(None),
+        )
+        await watch(
+            self._client,
+            window,
+            opened=partial(self._says, None),
+            bookmark=partial(setattr, self, "version"),
             take=self._take,
         )
 
-    def _take(self, line: bytes) -> None:
-        try:
-            event = msgspec.json.decode(line, type=_WatchEvent)
-            if event.type == "BOOKMARK":
-                self.version = msgspec.json.decode(event.object, type=_Bookmark).metadata.resource_version
-                return
-            if event.type == "ERROR":
-                code = msgspec.json.decode(event.object, type=Status).code or 500
-                raise fault(self.resource.path, code, bytes(event.object), {})
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ApiProtocolError(self.resource.path, f"a watch event cannot be read: {error}") from error
-        if event.type not in ("ADDED", "MODIFIED", "DELETED"):
-            raise ApiProtocolError(self.resource.path, f"watch event of unknown type {event.type!r}")
-        reading = read(self.resource.kind, event.object)
-        self._set(reading.key, None if event.type == "DELETED" else reading.item)
+    def _take(self, change: str, item: msgspec.Raw) -> None:
+        reading = read(self.resource.kind, item)
+        self._set(reading.key, None if change == "DELETED" else reading.item)
         self.version = reading.resource_version or self.version

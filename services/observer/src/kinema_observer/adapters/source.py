@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final
 
 from kinema_core.events import ClusterObject
-from kinema_observer.adapters.kubernetes import Api
+from kinema_kubernetes.client import Client
 from kinema_observer.adapters.reflector import Patience, Reflector, Resource
 from kinema_observer.logic.changes import Changes
 from kinema_observer.logic.drivers import Seen, assembled, assembled_changes
@@ -42,9 +42,9 @@ class KubernetesSource:
     """The cluster as the API server tells it."""
 
     def __init__(
-        self, api: Api, *, patience: Patience, chance: random.Random, resources: tuple[Resource, ...] = RESOURCES
+        self, client: Client, *, patience: Patience, chance: random.Random, resources: tuple[Resource, ...] = RESOURCES
     ) -> None:
-        self.reflectors = tuple(Reflector(item, api, patience=patience, chance=chance) for item in resources)
+        self.reflectors = tuple(Reflector(item, client, patience=patience, chance=chance) for item in resources)
 
     async def run(self) -> None:
         """Follow all kinds, for ever."""

@@ -14,9 +14,10 @@ from urllib.parse import quote
 import msgspec
 
 from kinema_core.events import Step
+from kinema_kubernetes.objects import Json, annotations_of
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, annotations_of
 from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.names import FLOOR_BEFORE, PLAN
 
 _NOT_OURS: Final = frozenset({"denied", "gone"})
@@ -30,7 +31,7 @@ class _Limits(msgspec.Struct, frozen=True):
     floor: int
 
 
-async def raise_floor(api: KubernetesApi, order: Order) -> None:
+async def raise_floor(api: FencedClient, order: Order) -> None:
     """Raise the least replicas of the workload's autoscaler to those of the surge, and its most where they are less."""
     floor = order.step.replicas_to
 
@@ -46,7 +47,7 @@ async def raise_floor(api: KubernetesApi, order: Order) -> None:
     await _change(api, order.step, change)
 
 
-async def lower_floor(api: KubernetesApi, step: Step) -> bool:
+async def lower_floor(api: FencedClient, step: Step) -> bool:
     """Give the autoscaler its own limits back, and say whether we had raised them; what somebody else set stays."""
 
     def change(scaler: Json) -> Json | None:
@@ -73,7 +74,7 @@ def _before(scaler: Json) -> _Limits | None:
     return msgspec.json.decode(text, type=_Limits) if text else None
 
 
-async def _change(api: KubernetesApi, step: Step, change: Callable[[Json], Json | None]) -> bool:
+async def _change(api: FencedClient, step: Step, change: Callable[[Json], Json | None]) -> bool:
     """Change every autoscaler of the step's workload; whether any was changed. Without the right to, none is."""
     kind, namespace, name = step.target.split("/", 2)
     path = f"/apis/autoscaling/v2/namespaces/{quote(namespace, safe='')}/horizontalpodautoscalers"

@@ -5,19 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from kinema_core.events import FrozenMap, Step
-from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import (
-    ConflictError,
-    Json,
-    KubernetesApi,
-    NotFoundError,
-    annotations_of,
-    finished,
-    node_path,
-    resident,
-    uid,
-)
+from kinema_kubernetes.objects import Json, annotations_of, finished, node_path, resident, uid
+from kinema_rescheduler.errors import ConflictError, FinalError, NotFoundError, PassingError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.volumes import check_detached
 from kinema_rescheduler.names import (
     CORDONED,
@@ -42,7 +33,7 @@ def _same(node: Json, step: Step) -> None:
         raise _OtherNodeError
 
 
-async def mark(api: KubernetesApi, order: Order) -> Made:
+async def mark(api: FencedClient, order: Order) -> Made:
     """Label and taint a node that is to be deleted."""
 
     def change(node: Json) -> Json | None:
@@ -66,7 +57,7 @@ async def mark(api: KubernetesApi, order: Order) -> Made:
     return Made("done" if changed else "adopted", FrozenMap({CORDONED: cordoned}))
 
 
-async def unmark(api: KubernetesApi, order: Order) -> Made:
+async def unmark(api: FencedClient, order: Order) -> Made:
     """Take our labels, our taint and our annotation off a node; a cordon is never ours."""
 
     def change(node: Json) -> Json | None:
@@ -88,7 +79,7 @@ async def unmark(api: KubernetesApi, order: Order) -> Made:
     return Made("done" if changed else "adopted")
 
 
-async def check_deletable(api: KubernetesApi, order: Order) -> bool:
+async def check_deletable(api: FencedClient, order: Order) -> bool:
     """Whether a node is there to be deleted: still ours, nothing on it but what goes with it, volumes detached.
 
     Raises:
@@ -116,7 +107,7 @@ async def check_deletable(api: KubernetesApi, order: Order) -> bool:
     return True
 
 
-async def _check_empty(api: KubernetesApi, node: str) -> list[Json]:
+async def _check_empty(api: FencedClient, node: str) -> list[Json]:
     """The node's pods; raises PassingError `not-empty` while anything but what goes with the node runs on it."""
     pods = await api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
     left = sorted(
@@ -129,7 +120,7 @@ async def _check_empty(api: KubernetesApi, node: str) -> list[Json]:
     return pods
 
 
-async def steer(api: KubernetesApi, order: Order) -> Made:
+async def steer(api: FencedClient, order: Order) -> Made:
     """Add the nodes that a workload's new pods prefer to the parameter of the admission policy."""
     key, wanted = steering_key(order.step.target, order.step.uid), ",".join(order.step.nodes)
     try:
@@ -152,7 +143,7 @@ async def steer(api: KubernetesApi, order: Order) -> Made:
     return Made("done")
 
 
-async def unsteer(api: KubernetesApi, order: Order) -> Made:
+async def unsteer(api: FencedClient, order: Order) -> Made:
     """Remove a workload's nodes from the parameter of the admission policy."""
     key = steering_key(order.step.target, order.step.uid)
     try:

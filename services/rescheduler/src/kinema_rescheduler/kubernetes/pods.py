@@ -6,13 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from kinema_core.events import Figures, FrozenMap, Step
-from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.kubernetes.autoscalers import lower_floor, raise_floor
-from kinema_rescheduler.kubernetes.client import (
-    ConflictError,
+from kinema_kubernetes.objects import (
     Json,
-    KubernetesApi,
-    NotFoundError,
     annotations_of,
     finished,
     generation,
@@ -25,7 +20,10 @@ from kinema_rescheduler.kubernetes.client import (
     uid,
     workload_path,
 )
+from kinema_rescheduler.errors import ConflictError, FinalError, NotFoundError, PassingError
+from kinema_rescheduler.kubernetes.autoscalers import lower_floor, raise_floor
 from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.rollout import restore_template
 from kinema_rescheduler.names import CHEAPEST, COST_BEFORE, DELETION_COST, PLAN
 
@@ -35,7 +33,7 @@ _GONE_PAUSE: Final = 0.25
 """Real seconds between two looks whether surplus pods have gone."""
 
 
-async def surge_up(api: KubernetesApi, order: Order) -> Made:
+async def surge_up(api: FencedClient, order: Order) -> Made:
     """Make the victims the cheapest to delete, then ask for as many more pods."""
     step = order.step
     for _ in range(_SCALE_TRIES):
@@ -60,7 +58,7 @@ async def surge_up(api: KubernetesApi, order: Order) -> Made:
     raise ConflictError("conflict", f"{step.target} is written by others all the time")
 
 
-async def surge_down(api: KubernetesApi, order: Order) -> Made:
+async def surge_down(api: FencedClient, order: Order) -> Made:
     """Give the surplus back, if as many pods as are wanted are Ready beside the victims."""
     step = order.step
     for _ in range(_SCALE_TRIES):
@@ -93,7 +91,7 @@ async def surge_down(api: KubernetesApi, order: Order) -> Made:
     raise ConflictError("conflict", f"{step.target} is written by others all the time")
 
 
-async def evict(api: KubernetesApi, order: Order) -> Made:
+async def evict(api: FencedClient, order: Order) -> Made:
     """Evict one pod by its uid, if all others of its workload are Ready."""
     step = order.step
     workload = await _workload(api, step) if has_controller_path(step.target) else None
@@ -112,7 +110,7 @@ async def evict(api: KubernetesApi, order: Order) -> Made:
         "deleteOptions": {"preconditions": {"uid": uid(victim)}},
     }
     try:
-        await api.evict(f"{pod_path(victim)}/eviction", body)
+        await api.create(f"{pod_path(victim)}/eviction", body, manager="")
     except (NotFoundError, ConflictError):
         # Gone, or another pod has its name by now. A conflict about anything else leaves the pod there: try again.
         if _chosen(await _pods(api, step, workload), step):
@@ -125,7 +123,7 @@ async def evict(api: KubernetesApi, order: Order) -> Made:
     return Made("done")
 
 
-async def restore(api: KubernetesApi, order: Order) -> Made:
+async def restore(api: FencedClient, order: Order) -> Made:
     """Take back an unfinished move: the template, the surplus, the deletion costs."""
     step = order.step
     try:
@@ -145,7 +143,7 @@ async def restore(api: KubernetesApi, order: Order) -> Made:
     return Made("done" if rolled or lowered or scaled or cleared else "adopted", figures)
 
 
-async def _take_back(api: KubernetesApi, order: Order) -> bool:
+async def _take_back(api: FencedClient, order: Order) -> bool:
     """Scale back, the new pods first; whether it was done. Replicas that somebody else set stay."""
     step = order.step
     for _ in range(_SCALE_TRIES):
@@ -162,7 +160,7 @@ async def _take_back(api: KubernetesApi, order: Order) -> bool:
     raise ConflictError("conflict", f"{step.target} is written by others all the time")
 
 
-async def _until_gone(api: KubernetesApi, step: Step) -> None:
+async def _until_gone(api: FencedClient, step: Step) -> None:
     """Wait a moment for the surplus to go, so that no deletion cost is cleared off pods that are about to."""
     for _ in range(_GONE_TRIES):
         workload = await _workload(api, step)
@@ -174,7 +172,7 @@ async def _until_gone(api: KubernetesApi, step: Step) -> None:
 # --- reading
 
 
-async def _workload(api: KubernetesApi, step: Step) -> Json:
+async def _workload(api: FencedClient, step: Step) -> Json:
     """The workload, if it is the one that was planned on."""
     workload = await api.get(workload_path(step.target))
     if step.uid and uid(workload) != step.uid:
@@ -187,7 +185,7 @@ def _replicas(workload: Json) -> int:
     return 1 if replicas is None else int(replicas)
 
 
-async def _pods(api: KubernetesApi, step: Step, workload: Json | None) -> list[Json]:
+async def _pods(api: FencedClient, step: Step, workload: Json | None) -> list[Json]:
     """A workload's pods that have not ended; of an unknown kind of workload all pods of its namespace."""
     namespace = step.target.split("/", 2)[1]
     query = {"labelSelector": selector_text(workload)} if workload is not None else {}
@@ -202,7 +200,7 @@ def _chosen(pods: Iterable[Json], step: Step) -> list[Json]:
 # --- writing
 
 
-async def _scale(api: KubernetesApi, step: Step, replicas: int, *, version: str = "") -> bool:
+async def _scale(api: FencedClient, step: Step, replicas: int, *, version: str = "") -> bool:
     """Set the replicas, unless somebody wrote in between."""
     path = f"{workload_path(step.target)}/scale"
     if not version:
@@ -224,17 +222,17 @@ def _serving(workload: Json) -> int:
     return int(status.get(field) or 0)
 
 
-async def _disown(api: KubernetesApi, step: Step) -> None:
+async def _disown(api: FencedClient, step: Step) -> None:
     """Leave the replicas to their owner. Nobody applies ReplicationControllers, and we may not write them."""
     if not step.target.startswith("ReplicationController/"):
         await api.disown(workload_path(step.target))
 
 
-async def _generation(api: KubernetesApi, step: Step) -> FrozenMap[int | float | str]:
+async def _generation(api: FencedClient, step: Step) -> FrozenMap[int | float | str]:
     return FrozenMap(generation=generation(await _workload(api, step)))
 
 
-async def _make_cheap(api: KubernetesApi, pod: Json, plan: str) -> None:
+async def _make_cheap(api: FencedClient, pod: Json, plan: str) -> None:
     """Give a pod the least deletion cost, and note the one that it had."""
 
     def change(fresh: Json) -> Json | None:
@@ -251,7 +249,7 @@ def _is_cheap(pod: Json, plan: str) -> bool:
     return annotations_of(pod).get(PLAN) == plan
 
 
-async def _clear_costs(api: KubernetesApi, order: Order, pods: Iterable[Json]) -> bool:
+async def _clear_costs(api: FencedClient, order: Order, pods: Iterable[Json]) -> bool:
     """Take our deletion costs off pods; whether there were any. What somebody else wrote since stays."""
     marked = [pod for pod in pods if COST_BEFORE in annotations_of(pod) and not terminating(pod)]
 

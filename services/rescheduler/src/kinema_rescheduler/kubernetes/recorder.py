@@ -37,8 +37,9 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.quantity import in_words, rounded_in_words
-from kinema_rescheduler.errors import EffectError, FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import ConflictError, Json, KubernetesApi, uid, workload_path
+from kinema_kubernetes.objects import Json, uid, workload_path
+from kinema_rescheduler.errors import ConflictError, EffectError, FinalError, PassingError
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.names import NODE, is_verdict
 
 _REPORTS_LOG = structlog.get_logger()
@@ -231,7 +232,7 @@ _DONE: Final[Mapping[StepKind, Callable[[_Done], _Told]]] = {
 class KubernetesEvents:
     """Tells the cluster's people of one execution after the other."""
 
-    def __init__(self, api: KubernetesApi, instance: str) -> None:
+    def __init__(self, api: FencedClient, instance: str) -> None:
         """`instance` names the process that reports."""
         self._api = api
         self._instance = instance[:128]

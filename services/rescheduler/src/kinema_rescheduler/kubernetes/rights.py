@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kinema_core.runtime.kubernetes_rights import Rule
-from kinema_rescheduler.names import CLAIM_NAME, STEERING_NAME, STEERING_NAMESPACE
+from kinema_kubernetes.claim import CLAIM_NAME
+from kinema_kubernetes.rights import Rule
+from kinema_rescheduler.names import STEERING_NAME, STEERING_NAMESPACE
 from kinema_rescheduler.providers.kwok import LEDGER as KWOK_LEDGER
 from kinema_rescheduler.providers.static.provider import LEDGER as STATIC_LEDGER
 

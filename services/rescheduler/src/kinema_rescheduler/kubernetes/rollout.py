@@ -19,20 +19,11 @@ import msgspec
 
 from kinema_core.events import Amounts, FrozenMap
 from kinema_core.model.quantity import parse_amount
-from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import (
-    STRATEGIC,
-    Json,
-    KubernetesApi,
-    NotFoundError,
-    annotations_of,
-    generation,
-    labels_of,
-    selector_text,
-    uid,
-    workload_path,
-)
+from kinema_kubernetes.client import STRATEGIC
+from kinema_kubernetes.objects import Json, annotations_of, generation, labels_of, selector_text, uid, workload_path
+from kinema_rescheduler.errors import FinalError, NotFoundError, PassingError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.names import ROLLED, ROLLED_BY
 
 _NO_SURGE: Final = (0, "0", "0%")
@@ -55,7 +46,7 @@ class Before(msgspec.Struct, frozen=True):
     """The requests that Kinema wrote, by container."""
 
 
-async def roll(api: KubernetesApi, order: Order) -> Made:
+async def roll(api: FencedClient, order: Order) -> Made:
     """Patch new requests into the template, and bounds under which no pod is missing."""
     path = workload_path(order.step.target)
     if not order.step.target.startswith("Deployment/"):
@@ -172,7 +163,7 @@ def _as_label(bounds: Json) -> str:
     return ".".join(f"{key}-{str(bounds[key]).replace('%', 'pct')}" for key in ("maxSurge", "maxUnavailable"))
 
 
-async def restore_template(api: KubernetesApi, order: Order) -> bool:
+async def restore_template(api: FencedClient, order: Order) -> bool:
     """Put the template back as it was before our update of this plan; whether anything is left for the update's end.
 
     Our strategy stays until `roll-finish`: the way back is a rolling update too, and no pod may be missing in it.
@@ -218,7 +209,7 @@ _CALM: Final = 4
 """Looks in a row that find no mark, where no new generation shows what the controller has seen."""
 
 
-async def roll_finish(api: KubernetesApi, order: Order) -> Made:
+async def roll_finish(api: FencedClient, order: Order) -> Made:
     """Restore the bounds of the strategy, and remove Kinema's annotations."""
     path = workload_path(order.step.target)
     read = 0
@@ -237,7 +228,7 @@ async def roll_finish(api: KubernetesApi, order: Order) -> Made:
     return Made("done" if changed else "adopted", FrozenMap(generation=generation(workload)))
 
 
-async def _forgotten(api: KubernetesApi, order: Order, ended: Json, *, calm: int) -> None:
+async def _forgotten(api: FencedClient, order: Order, ended: Json, *, calm: int) -> None:
     """Remove the annotation from the ReplicaSets until it cannot come again: the controller has seen the end.
 
     A new generation that is observed shows that at once. To take off an annotation alone makes none, and a try before
@@ -280,7 +271,7 @@ def _resumed(workload: Json) -> Json | None:
     }
 
 
-async def _sets(api: KubernetesApi, order: Order, workload: Json) -> list[Json]:
+async def _sets(api: FencedClient, order: Order, workload: Json) -> list[Json]:
     """The ReplicaSets of a Deployment."""
     namespace = order.step.target.split("/")[1]
     path = workload_path(f"ReplicaSet/{namespace}/-").removesuffix("/-")

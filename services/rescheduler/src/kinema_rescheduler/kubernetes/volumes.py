@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kinema_rescheduler.errors import ATTACHED, PassingError
-from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, NotFoundError
+from kinema_kubernetes.objects import Json
+from kinema_rescheduler.errors import ATTACHED, NotFoundError, PassingError
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 
 _ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
 
 
-async def check_detached(api: KubernetesApi, node: str, staying: Iterable[Json]) -> None:
+async def check_detached(api: FencedClient, node: str, staying: Iterable[Json]) -> None:
     """Raise PassingError `attached` while the node has volumes but those of the pods that go with it."""
     # The API server selects attachments by nothing but their names: all are read, and few clusters have thousands.
     found = [item for item in await api.items(_ATTACHMENTS) if item["spec"]["nodeName"] == node]
@@ -43,7 +44,7 @@ def _claims(pod: Json) -> list[str]:
     return [f"/api/v1/namespaces/{meta['namespace']}/persistentvolumeclaims/{claim}" for claim in found]
 
 
-async def _volume(api: KubernetesApi, claim: str) -> str:
+async def _volume(api: FencedClient, claim: str) -> str:
     """The volume that a claim is bound to; empty where there is none."""
     try:
         return str((await api.get(claim))["spec"].get("volumeName") or "")

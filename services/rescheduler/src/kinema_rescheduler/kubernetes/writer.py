@@ -9,15 +9,15 @@ import msgspec
 
 from kinema_core.events import StepKind
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import KubernetesApi
 from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.nodes import check_deletable, mark, steer, unmark, unsteer
 from kinema_rescheduler.kubernetes.pods import evict, restore, surge_down, surge_up
 from kinema_rescheduler.kubernetes.rollout import roll, roll_finish
 
 T = TypeVar("T")
 
-_EFFECTS: Final[Mapping[StepKind, Callable[[KubernetesApi, Order], Awaitable[Made]]]] = {
+_EFFECTS: Final[Mapping[StepKind, Callable[[FencedClient, Order], Awaitable[Made]]]] = {
     "mark": mark,
     "unmark": unmark,
     "steer": steer,
@@ -34,7 +34,7 @@ _EFFECTS: Final[Mapping[StepKind, Callable[[KubernetesApi, Order], Awaitable[Mad
 class KubernetesWriter:
     """Makes steps real through an API server."""
 
-    def __init__(self, api: KubernetesApi, *, steering: bool = True) -> None:
+    def __init__(self, api: FencedClient, *, steering: bool = True) -> None:
         """Without `steering`, new pods go where kube-scheduler puts them; those elsewhere than planned are counted."""
         self._api = api
         self._steering = steering

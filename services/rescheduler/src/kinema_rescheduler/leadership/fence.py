@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kinema_core.runtime.bus import Lease
-from kinema_rescheduler.errors import PassingError
+from kinema_kubernetes.errors import KubernetesError
+from kinema_rescheduler.errors import PassingError, effect_error
 
 
 class Fence:
@@ -19,7 +20,7 @@ class Fence:
     """
 
     def __init__(self, claim: Callable[[], None] = lambda: None) -> None:
-        """`claim` raises an EffectError where the cluster is not ours to write to."""
+        """`claim` raises a KubernetesError where the cluster is not ours to write to."""
         self._claim = claim
         self._lease: Lease | None = None
 
@@ -42,4 +43,7 @@ class Fence:
             raise PassingError("fenced", f"the lease of revision {self.revision} has run out: nothing is written")
         if self._lease is not None and written.isdecimal() and int(written) > self.revision:
             raise PassingError("fenced", f"revision {written} has written there after our {self.revision}")
-        self._claim()
+        try:
+            self._claim()
+        except KubernetesError as error:
+            raise effect_error(error) from error

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from kinema_core.events import Offer
-from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, node_path
+from kinema_kubernetes.objects import node_path
+from kinema_rescheduler.errors import FinalError, NotFoundError
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Catalog, Operation
 from kinema_rescheduler.providers.catalog import read_prices
 from kinema_rescheduler.settings import DelegateSettings
@@ -22,7 +23,7 @@ _DELETE: Final = "delete/"
 class DelegateProvider:
     """The cluster's own autoscaler, as far as it can be relied on."""
 
-    def __init__(self, api: KubernetesApi, settings: DelegateSettings) -> None:
+    def __init__(self, api: FencedClient, settings: DelegateSettings) -> None:
         self._api = api
         self._settings = settings
 

@@ -18,16 +18,9 @@ from kinema_core.events import Amounts, Offer
 from kinema_core.model.catalog import CatalogRow, new_node_labels
 from kinema_core.model.match import parse_taints
 from kinema_core.runtime.clock import Clock
-from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import (
-    ConflictError,
-    Json,
-    KubernetesApi,
-    NotFoundError,
-    annotations_of,
-    node_path,
-    uid,
-)
+from kinema_kubernetes.objects import Json, annotations_of, node_path, uid
+from kinema_rescheduler.errors import ConflictError, FinalError, NotFoundError
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Catalog, Operation
 from kinema_rescheduler.providers.catalog import read_prices
 from kinema_rescheduler.providers.ledger import Ledger
@@ -52,7 +45,7 @@ class _Order(msgspec.Struct, frozen=True):
 class KwokProvider:
     """KWOK's nodes behind one API server."""
 
-    def __init__(self, api: KubernetesApi, settings: KwokSettings, clock: Clock) -> None:
+    def __init__(self, api: FencedClient, settings: KwokSettings, clock: Clock) -> None:
         self._api = api
         self._settings = settings
         self._clock = clock

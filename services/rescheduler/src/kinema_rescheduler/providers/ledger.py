@@ -10,8 +10,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, NotFoundError
+from kinema_kubernetes.objects import Json
+from kinema_rescheduler.errors import FinalError, NotFoundError
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.names import STEERING_NAMESPACE
 
 E = TypeVar("E", bound=msgspec.Struct)
@@ -22,7 +23,7 @@ _CONFIG_MAPS: Final = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps"
 class Ledger:
     """Entries by name, as JSON. Names are those of nodes."""
 
-    def __init__(self, api: KubernetesApi, name: str) -> None:
+    def __init__(self, api: FencedClient, name: str) -> None:
         self._api = api
         self._name = name
         self._path = f"{_CONFIG_MAPS}/{name}"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from kinema_core.runtime.clock import Clock
 from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import KubernetesApi
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.leadership.fence import Fence
-from kinema_rescheduler.providers.base import Provider
+from kinema_rescheduler.providers.base import Catalog, Provider
 from kinema_rescheduler.providers.catalog import read_prices
 from kinema_rescheduler.providers.delegate import DelegateProvider
 from kinema_rescheduler.providers.kwok import KwokProvider
@@ -20,7 +20,7 @@ from kinema_rescheduler.settings import DelegateSettings, KwokSettings, Settings
 
 
 async def open_provider(
-    settings: Settings, api: KubernetesApi, *, clock: Clock, stack: AsyncExitStack, fence: Fence | None = None
+    settings: Settings, api: FencedClient, *, clock: Clock, stack: AsyncExitStack, fence: Fence | None = None
 ) -> Provider:
     """The provider that the settings name; `stack` closes it, and it asks the fence before every write.
 
@@ -41,6 +41,19 @@ async def open_provider(
         case StaticSettings() as chosen:
             read_inventory(Path(chosen.inventory))
             return StaticProvider(api, chosen, clock, fence)
+
+
+async def read_catalog(settings: Settings, clock: Clock) -> Catalog:
+    """Return what the provider that the settings name sells just now.
+
+    Raises:
+        EffectError: the cluster, the provider or a file that it needs cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        seconds = settings.request_seconds
+        api = await connect(settings.kubeconfig, context=settings.context, timeout_seconds=seconds)
+        stack.push_async_callback(api.close)
+        return await (await open_provider(settings, api, clock=clock, stack=stack)).catalog()
 
 
 def _token(path: str) -> str:

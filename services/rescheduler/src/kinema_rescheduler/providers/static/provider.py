@@ -16,8 +16,9 @@ import msgspec
 
 from kinema_core.events import Offer
 from kinema_core.runtime.clock import Clock
-from kinema_rescheduler.errors import EffectError, FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import KubernetesApi, NotFoundError, node_path, uid
+from kinema_kubernetes.objects import node_path, uid
+from kinema_rescheduler.errors import EffectError, FinalError, NotFoundError, PassingError
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.base import Catalog, Operation
 from kinema_rescheduler.providers.ledger import Ledger
@@ -42,7 +43,7 @@ class _Claim(msgspec.Struct, frozen=True):
 class StaticProvider:
     """The machines of an inventory file."""
 
-    def __init__(self, api: KubernetesApi, settings: StaticSettings, clock: Clock, fence: Fence | None = None) -> None:
+    def __init__(self, api: FencedClient, settings: StaticSettings, clock: Clock, fence: Fence | None = None) -> None:
         self._api = api
         self._settings = settings
         self._clock = clock

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from kinema_rescheduler.errors import FinalError
-from kinema_rescheduler.kubernetes.client import APPLY, Json, KubernetesApi, NotFoundError, uid
+from kinema_kubernetes.client import APPLY, Client
+from kinema_kubernetes.errors import NotFoundError, PermanentError
+from kinema_kubernetes.objects import Json, uid
 from kinema_rescheduler.names import DISRUPTED, STEERING_NAME, STEERING_NAMESPACE
 
 Found = Literal["installed", "removed", "absent"]
@@ -109,11 +110,11 @@ def binding(version: str) -> Json:
     }
 
 
-async def install(api: KubernetesApi) -> Found:
+async def install(api: Client) -> Found:
     """Put the policy into force; `absent` where the API server knows no such policies.
 
     Raises:
-        EffectError: it was refused, or the server cannot be reached.
+        KubernetesError: it was refused, or the server cannot be reached.
     """
     version = await _version(api)
     if version is None:
@@ -123,28 +124,28 @@ async def install(api: KubernetesApi) -> Found:
     return "installed"
 
 
-async def was_in_use(api: KubernetesApi) -> bool:
+async def was_in_use(api: Client) -> bool:
     """Whether the policy is not there, but the ConfigMap with which a Kinema has steered: was it removed in between?
 
     Raises:
-        EffectError: the server cannot be reached.
+        KubernetesError: the server cannot be reached.
     """
     version = await _version(api)
     config_map = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps/{STEERING_NAME}"
     return version is not None and not await _told(api, _path(version, _POLICIES)) and await _told(api, config_map)
 
 
-async def _told(api: KubernetesApi, path: str) -> bool:
+async def _told(api: Client, path: str) -> bool:
     """Whether the server tells of such an object."""
     try:
         await api.get(path)
-    except FinalError:
+    except PermanentError:
         return False
     return True
 
 
-async def remove(api: KubernetesApi) -> Found:
-    """Take the policy away; `absent` where there is none. Raises EffectError as `install`."""
+async def remove(api: Client) -> Found:
+    """Take the policy away; `absent` where there is none. Raises KubernetesError as `install`."""
     version = await _version(api)
     found: Found = "absent"
     for plural in (_BINDINGS, _POLICIES) if version is not None else ():
@@ -161,14 +162,9 @@ def _path(version: str, plural: str) -> str:
     return f"/apis/{_GROUP}/{version}/{plural}/{STEERING_NAME}"
 
 
-async def _version(api: KubernetesApi) -> str | None:
-    """The version in which the server has such policies."""
-    groups = (await api.get("/apis")).get("groups") or []
-    known = {version.get("groupVersion") for group in groups for version in group.get("versions") or []}
+async def _version(api: Client) -> str | None:
+    """Return the version in which the server has such policies."""
     for version in _VERSIONS:
-        if f"{_GROUP}/{version}" not in known:
-            continue
-        served = await api.get(f"/apis/{_GROUP}/{version}")
-        if any(resource.get("name") == _POLICIES for resource in served.get("resources") or []):
+        if _POLICIES in await api.served(f"/apis/{_GROUP}/{version}"):
             return version
     return None

@@ -14,21 +14,29 @@ from math import ceil, inf
 from typing import Final
 
 from kinema_core.runtime.clock import SystemClock
-from kinema_rescheduler.errors import EffectError, FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import Json, KubernetesApi, NotFoundError, annotations_of
-from kinema_rescheduler.names import CLAIM_NAME, CLAIMED, PROCESS, STEERING_NAMESPACE
+from kinema_kubernetes.client import Client
+from kinema_kubernetes.errors import KubernetesError, NotFoundError, PermanentError, UnavailableError
+from kinema_kubernetes.objects import Json, annotations_of
 
-_LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{STEERING_NAMESPACE}/leases"
+NAMESPACE: Final = "kube-system"
+CLAIM_NAME: Final = "kinema"
+PROCESS: Final = "kinema.io/process"
+"""Annotation of the Lease: where the process runs that renewed it last, for people."""
+_LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 PATH: Final = f"{_LEASES}/{CLAIM_NAME}"
 _TURNS: Final = 5
 """How often it is renewed while it would last."""
-_UNKNOWN: Final = PassingError("unavailable", f"it is not known yet who acts on this cluster ({PATH})")
+_UNKNOWN: Final = UnavailableError(f"GET {PATH}", "it is not known yet which Kinema acts on this cluster")
+
+
+class ClaimedError(PermanentError):
+    """Another Kinema acts on the cluster."""
 
 
 class ClusterClaim:
     """One Kinema's claim on a cluster, as one of its processes sees it."""
 
-    def __init__(self, api: KubernetesApi, holder: str, *, process: str, seconds: float = 15.0) -> None:
+    def __init__(self, api: Client, holder: str, *, process: str, seconds: float = 15.0) -> None:
         """`holder` names the Kinema (`Bus.identity`), `process` tells people where it runs; `seconds` are real ones.
 
         The fence of `api` must not ask this claim.
@@ -41,13 +49,13 @@ class ClusterClaim:
         """When it was last ours: before the request that said so."""
         self._seen: tuple[object, float] = (None, 0.0)
         """What the Lease of another holder said, and since when."""
-        self._refusal: EffectError = _UNKNOWN
+        self._refusal: KubernetesError = _UNKNOWN
 
     def check(self) -> None:
         """Let a write pass while the claim is ours, with a third of its time to spare.
 
         Raises:
-            FinalError: `claimed`, another Kinema acts there, or `denied`. PassingError: it is not known who does.
+            ClaimedError: another Kinema acts there. KubernetesError: it is not known which does.
         """
         if time.monotonic() - self._since >= self._seconds * 2 / 3:
             raise self._refusal.with_traceback(None)
@@ -56,11 +64,11 @@ class ClusterClaim:
         """Take it now, and wait for the end of a holder that is silent.
 
         Raises:
-            FinalError: `claimed` or `denied`. PassingError: the API server does not answer.
+            ClaimedError: another Kinema acts there. KubernetesError: the API server refuses it or does not answer.
         """
         await self._turn()
         while self._since == -inf:
-            if self._refusal.reason == CLAIMED:
+            if isinstance(self._refusal, ClaimedError):
                 self.check()
             await asyncio.sleep(self._seconds / _TURNS)
             await self._turn()
@@ -71,7 +79,7 @@ class ClusterClaim:
             try:
                 await self._turn()
                 self.check()
-            except EffectError as error:
+            except KubernetesError as error:
                 self._refusal = error
                 report(str(error))
             else:
@@ -79,7 +87,7 @@ class ClusterClaim:
             await asyncio.sleep(self._seconds / _TURNS)
 
     async def release(self) -> None:
-        """Give it up at once, if it is ours; raises EffectError where that cannot be said."""
+        """Give it up at once, if it is ours; raises KubernetesError where that cannot be said."""
         self._since = -inf
         await self._api.modify(PATH, lambda found: {"spec": {"holderIdentity": None}} if self._is_ours(found) else None)
 
@@ -89,7 +97,7 @@ class ClusterClaim:
         try:
             found, _ = await self._api.modify(PATH, self._renewed)
         except NotFoundError:
-            metadata = {"name": CLAIM_NAME, "namespace": STEERING_NAMESPACE}
+            metadata = {"name": CLAIM_NAME, "namespace": NAMESPACE}
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
             await self._api.create(_LEASES, body)
             found, _ = await self._api.modify(PATH, self._renewed)
@@ -115,8 +123,8 @@ class ClusterClaim:
             return now - since <= (said.get("leaseDurationSeconds") or self._seconds)
         if before is not None:
             who = annotations_of(found).get(PROCESS, holder)
-            detail = f"another Kinema acts on this cluster: {who}, as Lease {STEERING_NAMESPACE}/{CLAIM_NAME} says"
-            self._refusal = FinalError(CLAIMED, f"{detail}; end one of the two")
+            detail = f"another Kinema acts on this cluster: {who}, as Lease {NAMESPACE}/{CLAIM_NAME} says"
+            self._refusal = ClaimedError(f"GET {PATH}", f"{detail}; end one of the two")
         self._seen = (said, now)
         return True
 

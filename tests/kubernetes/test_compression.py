@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from tests.observer.scripted_api import Answer, ScriptedApi, connected, stream
 
-from kinema_observer.errors import ApiProtocolError
+from kinema_kubernetes.errors import ProtocolError
 
 WHOLE = json.dumps({"items": ["x" * 1000] * 1000}).encode()
 
@@ -41,7 +41,7 @@ async def test_a_packed_answer_is_unpacked(server: ScriptedApi, tmp_path: Path) 
     server.lists = [packed(gzip.compress(WHOLE))]
     api = await connected(server, tmp_path)
     try:
-        assert await api.get("/api/v1/pods", {}) == WHOLE
+        assert (await api.read("/api/v1/pods")).body == WHOLE
     finally:
         await api.close()
 
@@ -52,8 +52,8 @@ async def test_what_cannot_be_unpacked_is_refused(server: ScriptedApi, tmp_path:
     server.lists = [packed(body)]
     api = await connected(server, tmp_path)
     try:
-        with pytest.raises(ApiProtocolError, match=r"/api/v1/pods: the answer cannot be unpacked"):
-            await api.get("/api/v1/pods", {})
+        with pytest.raises(ProtocolError, match=r"/api/v1/pods: the answer cannot be unpacked"):
+            await api.read("/api/v1/pods")
     finally:
         await api.close()
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.observer.scripted_api import kubeconfig
 
 from kinema_rescheduler.errors import FinalError, PassingError
-from kinema_rescheduler.kubernetes.client import KubernetesApi, connect
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 
 PATH = "/api/v1/nodes/n1"
 
@@ -52,7 +52,7 @@ async def guard() -> AsyncIterator[tuple[Guard, str]]:
         yield found
 
 
-async def connected(directory: Path, url: str) -> KubernetesApi:
+async def connected(directory: Path, url: str) -> FencedClient:
     """A connection with the first token."""
     return await connect(kubeconfig(directory / "kubeconfig", url))
 

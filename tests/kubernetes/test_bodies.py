@@ -11,8 +11,8 @@ from aiohttp import web
 from aiohttp.base_protocol import BaseProtocol
 from tests.observer.scripted_api import Answer, ScriptedApi, connected
 
-from kinema_observer.adapters.kubernetes import _body
-from kinema_observer.errors import ApiUnavailableError
+from kinema_kubernetes.client import _body
+from kinema_kubernetes.errors import UnavailableError
 
 PIECE = bytes(range(256)) * 16
 PIECES = 800
@@ -40,7 +40,7 @@ async def test_an_answer_of_any_length_is_taken_whole(server: ScriptedApi, tmp_p
     server.lists = [trickle(cut=False)]
     api = await connected(server, tmp_path)
     try:
-        assert await api.get("/api/v1/pods", {}, seconds=20) == PIECE * PIECES
+        assert (await api.read("/api/v1/pods")).body == PIECE * PIECES
     finally:
         await api.close()
 
@@ -50,8 +50,8 @@ async def test_an_answer_that_breaks_off_is_an_error(server: ScriptedApi, tmp_pa
     server.lists = [trickle(cut=True)]
     api = await connected(server, tmp_path)
     try:
-        with pytest.raises(ApiUnavailableError, match=f"cannot reach {server.url}"):
-            await api.get("/api/v1/pods", {}, seconds=20)
+        with pytest.raises(UnavailableError, match=f"cannot reach {server.url}"):
+            await api.read("/api/v1/pods")
     finally:
         await api.close()
 
@@ -68,10 +68,10 @@ async def test_an_answer_that_is_late_is_an_error(server: ScriptedApi, tmp_path:
         return response
 
     server.lists = [stuck]
-    api = await connected(server, tmp_path)
+    api = await connected(server, tmp_path, timeout_seconds=0.2)
     try:
-        with pytest.raises(ApiUnavailableError, match=r"no answer .* within 0.2 s"):
-            await api.get("/api/v1/pods", {}, seconds=0.2)
+        with pytest.raises(UnavailableError, match=r"no answer .* within 0.2 s"):
+            await api.read("/api/v1/pods")
     finally:
         gate.set()
         await api.close()

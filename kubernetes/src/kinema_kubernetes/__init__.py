@@ -1,0 +1,1 @@
+"""How Kinema reaches a Kubernetes API server."""
