@@ -9,6 +9,7 @@ filling of one is worth more than it costs. What it yields is used three ways: t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,9 @@ _SINGLE_CLASSES = 600
 """Up to so many classes each is a group by itself."""
 _DIRECTION_STEPS = 20
 """Steps from asking for nothing of a resource to asking for nothing else."""
+
+Matrix: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], Floats]
+"""Columns as HiGHS takes them: start of each, row indices, values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,18 +249,16 @@ def _signatures(kinds: NodeTypes) -> NDArray[np.int64]:
     return np.asarray(signature, dtype=np.int64).ravel()
 
 
-def _columns(
-    first: NDArray[np.int64], others: NDArray[np.int64], values: Floats
-) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """Columns with 1 in row `first` and `values` in rows `others`."""
+def _columns(first: NDArray[np.int64], others: NDArray[np.int64], values: Floats) -> Matrix:
+    """Return columns with 1 in row `first` and `values` in rows `others`."""
     index = np.column_stack([first[:, None], others]).astype(np.int32)
     value = np.column_stack([np.ones(len(first)), values])
     start = np.arange(len(first), dtype=np.int32) * np.int32(index.shape[1])
     return start, index.ravel(), value.ravel()
 
 
-def compress(columns: list[list[tuple[int, float]]]) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """Columns of (row, value) in the form that HiGHS takes: start of each, row indices, values."""
+def compress(columns: list[list[tuple[int, float]]]) -> Matrix:
+    """Return columns of (row, value) in the form that HiGHS takes: start of each, row indices, values."""
     sizes = [len(column) for column in columns]
     start = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32) if columns else np.zeros(0, dtype=np.int32)
     flat = [entry for column in columns for entry in column]

@@ -1,9 +1,9 @@
-"""Which existing nodes are worth keeping, with every move at a price: one linear program over the whole cluster.
+"""Retention of existing nodes, with every move at a price: one linear program over the whole cluster.
 
-The assignment relaxation again, with a choice for each existing node: kept, it costs its price, saves the moves of its
-pods and gives its free room to the others of its kind; deleted, its pods are shared out like the rest. Nearly all
-choices come out whole, because there are far more nodes than rows. Rounded, they are a start for the search that is
-close to the best trade between money and moves at that price.
+The assignment LP with a choice for each existing node: kept, it costs its price, saves the moves of its pods and gives
+its free room to other pods; deleted, its pods are assigned like the rest. Nearly all choices are integral, because
+there are far more nodes than rows. Rounded, they are a start for the search that is close to the best trade between
+money and moves at that price.
 
 Rows: one per group of classes (all of it has to be placed), then one per resource of each set of existing nodes that
 admit the same, and of each machine that the relaxation buys; and one for a limit on the pods that move, whose dual is
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinema_optimizer.bounds.assignment_lp import AssignmentSolution, compress, groups_of
+from kinema_optimizer.bounds.assignment_lp import AssignmentSolution, Matrix, compress, groups_of
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Instance
@@ -42,7 +42,7 @@ class Retention:
 
 
 class RetentionLp:
-    """The program of one cluster; solved once per price of moves or limit on them."""
+    """The linear program of one cluster; solved once per price of moves or limit on them, from the same columns."""
 
     def __init__(self, problem: Instance, market: NodeTypes, found: AssignmentSolution) -> None:
         self._problem, self._market, self._pod_price = problem, market, found.guiding_price
@@ -72,6 +72,8 @@ class RetentionLp:
         self._set, self._first = self._set.ravel(), first
         self._sets = len(first)
         self._moves_row = groups + (self._sets + len(self._machines)) * len(self._unit)
+        self._kept = compress([self._node(e) for e in self._free.tolist()])
+        self._shared, self._bought = self._share_columns()
 
     def solve(self, move_price: Floats, most: int | None = None) -> Retention:
         """Return which nodes to keep at this price (C,) of moves, micro-USD per hour; at most `most` pods leave.
@@ -87,9 +89,13 @@ class RetentionLp:
         lp.add(
             (problem.node_price - saved)[self._free].astype(np.float64),
             np.ones(len(self._free)),
-            compress([self._node(e) for e in self._free.tolist()]),
+            self._kept,
         )
-        self._add_shares(lp)
+        shares = len(self._shared[0])
+        lp.add(np.zeros(shares), np.full(shares, INFINITY), self._shared)
+        available = self._market.available[self._machines]
+        limit = np.where(available >= UNLIMITED, INFINITY, available)
+        lp.add(self._market.price[self._machines].astype(np.float64), limit.astype(np.float64), self._bought)
         dear = _ARTIFICIAL_COST * max(1.0, float(self._market.price.sum() + problem.node_price.sum()))
         slack = np.arange(groups, dtype=np.int32)
         lp.add(np.full(groups, dear), np.full(groups, INFINITY), (slack, slack, np.ones(groups)))
@@ -105,7 +111,7 @@ class RetentionLp:
         )
 
     def _least(self, most: int | None) -> Floats:
-        """(rows,) the right sides: nodes that stay in any case give room and place their pods without a choice."""
+        """Return the right sides (rows,): fixed nodes give room and place their pods without a choice."""
         fixed, width = self._problem.node_fixed, len(self._unit)
         gone = np.inf if most is None else max(0, most - int(self._problem.rolled @ self._problem.pods))
         staying = max(0.0, self._pods[self._free].sum() - gone)
@@ -115,14 +121,14 @@ class RetentionLp:
         return np.concatenate([needed, given.ravel(), [staying]])
 
     def _node(self, e: int) -> list[tuple[int, float]]:
-        """An existing node that is kept: places its pods, gives its free room, spares moves."""
+        """Return the column of an existing node that is kept: it places its pods, gives its free room, spares moves."""
         first = len(self._asked) + int(self._set[e]) * len(self._unit)
         places = [(int(g), float(self._share[e, g])) for g in np.flatnonzero(self._share[e])]
         gives = [(first + r, float(free)) for r, free in enumerate(self._room[e]) if free > 0]
         return [*places, *gives, (self._moves_row, float(self._pods[e]))]
 
-    def _add_shares(self, lp: LinearProgram) -> None:
-        """What of each group goes to which set of nodes or machine, and how many machines are bought."""
+    def _share_columns(self) -> tuple[Matrix, Matrix]:
+        """Return columns for the share of each group in each set of nodes and each machine, and for machines bought."""
         problem, market, groups, width = self._problem, self._market, len(self._asked), len(self._unit)
         shares: list[list[tuple[int, float]]] = []
         for one in range(self._sets):
@@ -135,13 +141,10 @@ class RetentionLp:
             shares += self._shares(market.fits[k] > 0, first)
             room = market.room[k] / self._unit
             bought.append([(first + r, float(part)) for r, part in enumerate(room) if part > 0])
-        lp.add(np.zeros(len(shares)), np.full(len(shares), INFINITY), compress(shares))
-        available = market.available[self._machines]
-        limit = np.where(available >= UNLIMITED, INFINITY, available)
-        lp.add(market.price[self._machines].astype(np.float64), limit.astype(np.float64), compress(bought))
+        return compress(shares), compress(bought)
 
     def _shares(self, able: Flags, first: int) -> list[list[tuple[int, float]]]:
-        """A column for each group of which a class is able to go where room is rows `first` and following."""
+        """Return a column for each group with a class that can go where the room is in rows from `first` on."""
         groups: Ints = np.flatnonzero(np.bincount(self._group, weights=able, minlength=len(self._asked)))
         return [
             [(g, 1.0), *((first + r, -part) for r, part in enumerate(self._asked[g].tolist()) if part > 0)]
@@ -151,7 +154,7 @@ class RetentionLp:
 
 
 def keep_within_cap(problem: Instance, keep: Flags, most: int) -> Flags:
-    """Nodes to keep, (E,), and as many more as it takes that at most so many pods lose theirs; cheap for their pods."""
+    """Return the nodes to keep (E,), with enough more that at most `most` pods lose theirs; the cheapest per pod."""
     pods = _pods(problem)
     over = int(pods[~keep].sum() + problem.rolled @ problem.pods) - most
     if over <= 0:
@@ -165,7 +168,7 @@ def keep_within_cap(problem: Instance, keep: Flags, most: int) -> Flags:
 
 
 def _pods(problem: Instance) -> Floats:
-    """(E,): movable pods of each node."""
+    """Return the movable pods of each node, (E,)."""
     stays = problem.stays
     weights = (stays.counts * problem.pods[stays.classes]).astype(np.float64)
     return np.bincount(stays.node_of, weights=weights, minlength=len(problem.nodes)).astype(np.float64)
