@@ -10,7 +10,7 @@ from kinema_optimizer.settings import NAME, Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:
-    """Propose plans until told to stop."""
+    """Propose plans until the service stops."""
     async with InChild(settings.solver) as solving:
         await serve(Optimizer(settings, solving), runtime.bus, runtime.clock, runtime.health)
 

@@ -59,7 +59,7 @@ class Optimizer:
         return state
 
     def recall(self, event: Event) -> None:
-        """The newest catalog holds; whose new pods were refused is not planned anew at once."""
+        """Keep the newest catalog, and the workloads whose new pods were refused."""
         self._refusals = self._refusals.after(event, self._planning.refused_seconds)
         if isinstance(event.body, CatalogPublished):
             self._offers, self._delegated = event.body.offers, event.body.delegated
@@ -85,7 +85,7 @@ class Optimizer:
         return [answer]
 
     def _seen(self, state: Cluster, now: datetime) -> Cluster:
-        """The state with what else is known of it: what must not be planned, as it would not be carried out."""
+        """Return the state with marks on what must not be planned because it would not be executed."""
         state = left_to_others(beside_its_autoscaler(state, delegated=self._delegated))
         return self._refusals.shown_in(state, now, self._planning.refused_seconds)
 

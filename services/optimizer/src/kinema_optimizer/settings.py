@@ -103,7 +103,7 @@ class SolverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     memory_limit_mib: int = 4096
     """Resident memory at which it is killed; give the service's container this much more than it needs itself."""
     share: bool = False
-    """Offer the search's errands to worker processes by the work queue; what nobody takes is done here."""
+    """Offer the search's tasks to worker processes by the work queue; the solver executes what no worker takes."""
     patience_seconds: float = 120.0
     """Real seconds without a sign of life, past the time limit, after which it is killed."""
 
@@ -118,7 +118,7 @@ class SolverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that the optimizer is told."""
+    """Settings of the optimizer's service."""
 
     runtime: RuntimeSettings
     planning: PlanningSettings = msgspec.field(default_factory=PlanningSettings)

@@ -1,9 +1,9 @@
-"""The assignment relaxation: shares of classes go to kinds of nodes, which are bought in fractions.
+"""The assignment LP: shares of pod classes are assigned to node types, which are bought in fractions.
 
-Its optimum lies within hundredths of a percent of what whole patterns reach on clusters of hundreds of nodes, and it
-is small: classes times kinds in use. Kinds enter only when, at the prices that the pods have, the best fractional
-filling of one is worth more than it costs. What it yields is used three ways: the pods' prices become a certificate
-(`logic.certificate`), the shares become a first plan (`adapters.construct`), the prices guide the search.
+On clusters of hundreds of nodes its optimum lies within hundredths of a percent of what patterns of pods reach, and it
+is small: classes times types in use. A type enters when, at the prices of the pods, its best fractional filling is
+worth more than the node costs. The prices become a certificate (`bounds.certificate`) and guide the search; the shares
+become a first plan (`search.first_plan`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Matrix: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], Floats]
 
 @dataclass(frozen=True, eq=False)
 class AssignmentSolution:
-    """The relaxation at some set of kinds: an optimum over those, and prices that hold for all after scaling."""
+    """An optimum over some of the node types, and prices that hold for all types after scaling."""
 
     pod_price: Floats
     """(C,) micro-USD per hour for one more pod of the class."""
@@ -55,7 +55,7 @@ class AssignmentSolution:
 
 
 def solve_assignment_lp(requests: Ints, demand: Ints, kinds: NodeTypes, *, rounds: int) -> AssignmentSolution:
-    """Solve the relaxation, letting kinds enter for so many rounds.
+    """Solve the assignment LP; types may enter in so many rounds.
 
     Args:
         requests: (C, R).
@@ -80,7 +80,7 @@ def solve_assignment_lp(requests: Ints, demand: Ints, kinds: NodeTypes, *, round
 
 
 def _types_by_sums(requests: Ints, demand: Ints, kinds: NodeTypes) -> Ints:
-    """Kinds that the cheapest cover of summed requests uses, for each set of classes that fit the same kinds."""
+    """Return the types of the cheapest cover of summed requests, for each set of classes that fit the same types."""
     chosen = set(np.flatnonzero(kinds.fixed).tolist())
     signature = _signatures(kinds)
     limited = kinds.available < UNLIMITED
@@ -142,7 +142,7 @@ class _AssignmentLp:
         self._lp.add(np.full(groups, self._artificial_cost), np.full(groups, INFINITY), (spare, spare, np.ones(groups)))
 
     def add_types(self, entering: Ints) -> None:
-        """Let kinds in: rows for the room of their nodes, columns for the nodes and for each group's share of them."""
+        """Add types: rows for the room of their nodes, columns for the nodes and for each group's share of them."""
         kinds, (groups, rows) = self._kinds, self._sums.shape
         fresh = np.setdiff1d(entering, self._inside)
         first = groups + len(kinds.pools) + rows * (len(self._inside) + np.arange(len(fresh)))
@@ -170,7 +170,7 @@ class _AssignmentLp:
         self._inside = np.concatenate([self._inside, fresh])
 
     def solve(self) -> None:
-        """Solve over the kinds inside; groups that none of them holds have a slack at a price above all."""
+        """Solve over the types inside; groups that none of them holds have an artificial column."""
         kinds, inside = self._kinds, self._inside
         groups, rows = self._sums.shape
         found = self._lp.solve()
@@ -184,9 +184,9 @@ class _AssignmentLp:
         self._shares[self._shared[:, 0], self._shared[:, 1]] = found.values[self._shared[:, 2]]
 
     def price_types(self) -> None:
-        """Price the room of every kind: what the best fractional filling of one node of it is worth.
+        """Price the room of every type by the best fractional filling of one node.
 
-        Where the prices that the room had before show that it is worth no more than it costs, they are kept.
+        Prices of before are kept where they show that the room is worth no more than it costs.
         """
         for k, price in enumerate(self._kinds.price.tolist()):
             mine = np.flatnonzero((self._most[k] > 0) & (self._pod_price > 0))
@@ -197,7 +197,7 @@ class _AssignmentLp:
                 self._worth[k] = knapsack_dual_bound(values, weights, self._room_price[k], most)
 
     def improving_types(self) -> Ints:
-        """Kinds outside that are worth more than they cost, the best half of them."""
+        """Return the quarter of the types outside that are worth most for their price, eight at least."""
         excess = self._worth / np.maximum(self._kinds.price, 1) - 1.0
         excess[self._inside] = 0.0
         better = np.flatnonzero((excess > _LEAST_EXCESS) & (self._kinds.available > 0))
@@ -205,7 +205,7 @@ class _AssignmentLp:
         return order[: max(8, len(order) // 4)]
 
     def scale_duals(self) -> None:
-        """Lower the prices of pods until no unlimited kind is worth more than it costs: then they certify a bound."""
+        """Scale the prices of pods down until no unlimited type is worth more than it costs: then they are feasible."""
         kinds = self._kinds
         free = (kinds.available >= UNLIMITED) & ~kinds.fixed
         for k in np.flatnonzero(free & (self._worth > kinds.price)).tolist():
@@ -219,7 +219,7 @@ class _AssignmentLp:
             self._room_price[k] = prices
 
     def solution(self) -> AssignmentSolution:
-        """The last solve."""
+        """Return the last solution."""
         used = np.flatnonzero(self._shares.max(axis=1, initial=0.0) > _NEGLIGIBLE)
         shares = self._shares[used][:, self._group_of] * self._demand[None]
         return AssignmentSolution(

@@ -1,4 +1,4 @@
-"""The bound, looked for beside the search: by shares of room at once, by patterns where there is time for it."""
+"""The lower bound, computed beside the search: by the assignment LP at once, by patterns where time is left."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class BackgroundBound:
     """Bounds of one problem, in threads of a pool. What comes out does not depend on who was faster."""
 
     def __init__(self, problem: Instance, relaxed: Instance, stop: StopRule, pool: Executor) -> None:
-        """Begin with the bound of `relaxed`. Pods that `problem` takes as one are several there, in other classes."""
+        """Start the bound of `relaxed`, where pods that `problem` takes as one are several, in other classes."""
         self._problem, self._stop, self._pool = relaxed, stop, pool
         self._alike = np.array_equal(problem.requests, relaxed.requests)
         self._rough: Future[Bound] = pool.submit(lower_bound, relaxed)
         self._sharp: Future[tuple[Bound, Stop]] | None = None
 
     def restart(self, unplaced: Ints) -> None:
-        """Begin anew for plans that leave so many pods (C,) without a place."""
+        """Start again, for plans that leave so many pods (C,) without a place."""
         self._rough = self._pool.submit(lower_bound, self._problem, unplaced)
 
     def sharpen(self, patterns: Callable[[], Sequence[NodeLoad]]) -> None:
-        """Look for a sharper one, beginning with these fillings of machines on sale; not for too many classes."""
+        """Start the pattern bound from these fillings of machines on sale, unless there are too many classes."""
         if len(self._problem.pending) <= WHOLE_CLUSTER_CLASSES:
             rough, ends = self._rough, self._stop.beside(PHASE)
             begin = patterns if self._alike else tuple
@@ -43,13 +43,13 @@ class BackgroundBound:
 
     @property
     def known(self) -> int:
-        """For those who watch, micro-USD per hour; 0 until there is one."""
+        """Bound for progress reports, micro-USD per hour; 0 until there is one."""
         if self._sharp is not None and self._sharp.done():
             return self._sharp.result()[0].value
         return self._rough.result().value if self._rough.done() else 0
 
     def result(self) -> tuple[Bound, list[Stop]]:
-        """The best one, when all is done; and where the search for it ended."""
+        """Wait for the best bound, and return it with the stop of its phase."""
         if self._sharp is None:
             return self._rough.result(), []
         bound, stop = self._sharp.result()

@@ -1,6 +1,6 @@
 """A lower bound on the cost of every plan, with a certificate that is checked in exact integer arithmetic.
 
-Weak duality of the assignment relaxation (`adapters.assignment`). A certificate is a price per pod of each class and,
+Weak duality of the assignment LP (`bounds.assignment_lp`). A certificate is a price per pod of each class and,
 for each kind of node, a price per unit of each resource. A node of kind k then carries at most
 
     worth(k) = sum over resources of price x room + sum over classes of fits x max(0, pod price - priced request)
@@ -149,7 +149,7 @@ def required_pods(problem: Instance, kinds: NodeTypes, unplaced: Ints | None) ->
 
 
 def lower_bound(problem: Instance, unplaced: Ints | None = None) -> Bound:
-    """The certified bound for plans that leave no more than `unplaced` (C,) pods without a place; None: nobody."""
+    """Return the certified bound for plans that leave at most `unplaced` (C,) pods without a place; None: no pod."""
     kinds = node_types(problem)
     demand = required_pods(problem, kinds, unplaced)
     free = Bound(kinds.fixed_price, Certificate((), ()), kinds, demand)

@@ -1,7 +1,7 @@
 """A sharper bound: whole fillings of nodes in place of shares of their room.
 
-The assignment relaxation lets a node hold two thirds of a pod. Here a kind of node is bought with a pattern, pods that
-fit on it together, and patterns come from search (`adapters.patterns`): at the prices of the master program, one that
+The assignment LP lets a node hold two thirds of a pod. Here a kind of node is bought with a pattern, pods that
+fit on it together. Patterns come from `columns.knapsack_exact`: at the prices of the master program, one that
 is worth more than its node is a new column, and where there surely is none the prices are a certificate for that kind.
 Kinds with too many fillings to search them all keep their shares of room: what is mixed in this way still bounds every
 plan (Gilmore and Gomory 1961; Farley 1990 for prices that are not quite there yet).
@@ -38,7 +38,7 @@ _LEAST_EXCESS: Final = 1e-6
 _SEARCHED_TYPES: Final = 64
 """Up to so many kinds also those of which there are only some are searched: existing nodes may be of a thousand."""
 _PATIENCE: Final = 2
-"""How often a search for patterns of a kind may be given up before it is held to shares of its room."""
+"""Incomplete pattern searches after which a type is held to shares of its room."""
 
 
 def pattern_bound(problem: Instance, known: Bound, patterns: Sequence[NodeLoad], ends: Ends) -> tuple[Bound, Stop]:
@@ -108,7 +108,7 @@ def _prove(problem: Instance, known: Bound, prices: Floats) -> Bound:
 def worth_by_knapsack(
     proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints
 ) -> int:
-    """See `certificate.by_room`: what surely is the most; more where there are too many fillings or kinds.
+    """See `certificate.worth_by_room`: what surely is the most; more where there are too many fillings or kinds.
 
     Nodes that stay in any case may hold less than they cost: room tells that, a search above the price does not.
     """

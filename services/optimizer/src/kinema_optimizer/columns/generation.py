@@ -31,8 +31,8 @@ _LEAST_GAIN = 1e-7
 """Reduced cost, relative to the price of a place, below which a column enters."""
 _WHOLE = 1e-6
 _FIRST_ARTIFICIAL = 1.02
-"""Times its guessed price: what leaving a pod out costs at first. Prices above this are whims of a master program that
-knows too few columns, and columns for such prices are of no use."""
+"""First cost of leaving out a pod, in guessed prices of that pod. Duals above it come from a master program that knows
+too few columns; columns for such duals are useless."""
 _LEAST_NEW_SHARE = 0.98
 """Part of a column's worth that has to be in pods which are not covered yet, for it to be fixed."""
 _SMALL_SHARE = 1e-3
@@ -83,14 +83,14 @@ def bins_of_types(
     kinds: NodeTypes, which: Iterable[int], pods: Ints, mine: Ints, enemies: Mapping[int, tuple[int, ...]]
 ) -> tuple[Bin, ...]:
     """Return an empty bin for each of these kinds, for pods (C,) of classes `mine`, the classes of the subproblem."""
-    nobody = np.zeros(len(mine), dtype=np.int64)
+    none = np.zeros(len(mine), dtype=np.int64)
     return tuple(
         Bin(
             price=float(kinds.price[k]),
             room=kinds.room[k],
             most=np.minimum(kinds.fits[k, mine], pods[mine]),
-            base=nobody,
-            own=nobody,
+            base=none,
+            own=none,
             limit=int(kinds.available[k]),
             enemies=enemies,
         )
@@ -176,12 +176,12 @@ class ColumnGeneration:
     def improve(
         self, rounds: int, widest: int = 0, ends: Callable[[int], StopReason | None] = lambda _: None
     ) -> tuple[int, StopReason | None]:
-        """Generate columns until none gains, `rounds` are used up or `ends` (told the round) says so.
+        """Generate columns until none gains, `rounds` are used up or `ends`, called with the round, gives a reason.
 
-        Returns the rounds, and why it was ended if it was.
+        Returns the rounds, and the reason of the end if there was one.
 
-        Meanwhile a pod may be left out for little more than it seems worth. Where no column gains, those that are left
-        out get dearer, and then the beam is widened fourfold, up to `widest`, before that is believed.
+        Until then a pod may be left out for little more than its guessed price. Where no column gains, pods left out
+        get dearer; then the beam is widened fourfold, up to `widest`.
         """
         turns, reason = 0, None
         self._set_artificial_cost(np.minimum(_FIRST_ARTIFICIAL * self.subproblem.guess, self._most_artificial))
@@ -194,7 +194,7 @@ class ColumnGeneration:
         return turns, reason
 
     def _improve_once(self, widest: int) -> bool:
-        """Whether there are columns that gain, after pods that are left out and the beam have been seen to."""
+        """Add columns that gain, and return whether any does; raise artificial costs and widen the beam before."""
         while not self._generate(found := self._lp.solve()):
             if self._raise_artificial_cost(found):
                 continue
@@ -205,7 +205,7 @@ class ColumnGeneration:
         return True
 
     def _raise_artificial_cost(self, found: LpSolution) -> bool:
-        """Whether pods were still left out; they cost twice as much now."""
+        """Double the cost of leaving out pods that are left out; return whether there were any."""
         out = (found.values[: self._n] > _WHOLE) & (self._artificial_cost < self._most_artificial)
         if out.any():
             self._set_artificial_cost(
@@ -220,7 +220,7 @@ class ColumnGeneration:
         return bool(out.any())
 
     def _set_artificial_cost(self, cost: Floats) -> None:
-        """Let a pod of each class that is left out cost so much, (n,)."""
+        """Set the cost of leaving out a pod of each class, (n,)."""
         self._artificial_cost = cost
         self._lp.price(np.arange(self._n, dtype=np.int32), cost)
 
@@ -240,7 +240,7 @@ class ColumnGeneration:
         return 0
 
     def _price_bins(self, prices: Floats, found: LpSolution, places: Ints) -> list[Column]:
-        """For each of these places the best columns at these prices, if they are worth more than they cost."""
+        """Return the best columns of each of these bins at these prices, if they are worth more than they cost."""
         arrays, limits = self._arrays, (self._counted * found.duals[self._n :]).sum(axis=1)
         # Sums, no matrix products: those are shared out to threads, and rounded by how many there are.
         needed = (
@@ -256,17 +256,16 @@ class ColumnGeneration:
         return [column for columns in self.pool.map(of, places[:, None]) for column in columns]
 
     def prices(self) -> Floats:
-        """(n,) what the program pays for a pod."""
+        """Return the duals of the pods, (n,)."""
         return np.maximum(self._lp.solve().duals[: self._n], 0.0)
 
     def dive(
         self, ends: Callable[[int], StopReason | None] = lambda _: None
     ) -> tuple[list[Column] | None, int, StopReason | None]:
-        """Whole columns that cover every pod, or None where none are found; the rounds it took, and why it hurried.
+        """Return integral columns that cover every pod, or None; the rounds, and the reason of a hurry or None.
 
-        Where it did, the rounds are those before: a replay hurries after as many.
-        After each round new columns are generated for what is left, until `ends`, told the round, says that time is up.
-        The program is used up by this.
+        After each round columns are generated for what is left, until `ends`, called with the round, gives a reason.
+        Then the rounds before are returned: a replay hurries after as many. The program is used up by this.
         """
         chosen: list[Column] = []
         uppers, reason, hurried = self._upper.copy(), None, 0
@@ -292,15 +291,15 @@ class ColumnGeneration:
         return None, hurried or turn, reason
 
     def _restrict(self, uppers: Floats) -> None:
-        """Let the program cover what is left, within these limits of places."""
+        """Restrict the program to what is left, within these limits of bins."""
         rows = np.arange(self._n + len(uppers), dtype=np.int32)
         lower = np.concatenate([self._left, np.full(len(uppers), -INFINITY)])
         self._lp.bound_rows(rows, lower, np.concatenate([np.full(self._n, INFINITY), uppers]))
 
     def _columns_to_fix(self, found: LpSolution, uppers: Floats) -> list[tuple[Column, int]]:
-        """What to fix next: the whole part of every column; where there is none, a tenth of them, those used most."""
+        """Return what to fix next: the integral part of each column, or the tenth of the columns that is used most."""
         values = found.values[self._n :]
-        # Pods that come along with others for nothing have no price; a crumb of one tells them from nobody.
+        # Pods that come along with others for nothing have no price; a crumb of one tells them from none.
         worth = np.maximum(found.duals[: self._n], 0.0) + _SMALL_SHARE * self.subproblem.guess
         whole = np.floor(values + _WHOLE).astype(np.int64)
         order = np.argsort(-values, kind="stable")[: int((values > _WHOLE).sum())]
@@ -329,7 +328,7 @@ class ColumnGeneration:
 
 
 def trim_overcover(subproblem: Subproblem, chosen: list[Column]) -> list[Column] | None:
-    """The columns without pods that are covered twice; None where only pods that have to stay could be left out.
+    """Return the columns without pods that are covered twice; None where only pods that must stay could be left out.
 
     Newcomers go before pods that could stay, and nodes that are worth least for their price give pods up first.
     """
@@ -351,7 +350,7 @@ def trim_overcover(subproblem: Subproblem, chosen: list[Column]) -> list[Column]
 
 
 def arrays_of(subproblem: Subproblem) -> SubproblemArrays:
-    """The subproblem as arrays."""
+    """Return the subproblem as arrays for compiled loops."""
     classes = range(len(subproblem.demand))
     apart = next((place.enemies for place in subproblem.bins if place.enemies), {})  # the same for all places
     others = [apart.get(c, ()) for c in classes]

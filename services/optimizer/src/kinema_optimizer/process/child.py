@@ -1,4 +1,4 @@
-"""A process of our own that works on one task: how it is started, talked to, watched and ended.
+"""A child process that works on one task: its start, its messages, its memory and its end.
 
 Messages go over its standard input and output, each with its length in front. Python objects travel as pickles, which
 is safe between a process and the child that it has started, and nowhere else.
@@ -62,7 +62,7 @@ class Child:
 
     @classmethod
     async def start(cls, module: str) -> Child:
-        """Run a module of ours."""
+        """Start a process that runs a module."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )

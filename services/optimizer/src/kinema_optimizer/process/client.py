@@ -45,7 +45,7 @@ class InThread:
 
 
 async def in_thread(job: Job, stop: StopRule) -> Plan | NoPlanFound:
-    """The answer to a job, solved in a thread until `stop` says so or nobody wants it any more."""
+    """The answer to a job, solved in a thread until `stop` ends it or the call is canceled."""
     try:
         return await asyncio.to_thread(solve, job, stop)  # HiGHS lets go of the GIL
     except asyncio.CancelledError:
@@ -56,8 +56,8 @@ async def in_thread(job: Job, stop: StopRule) -> Plan | NoPlanFound:
 class InChild:
     """Solves in a process of its own, started ahead so that it is warm when a job comes, and kept for the next one.
 
-    Its death, silence or hunger ends the solve and nothing else: the answer is then made of the best that it had told
-    of. Use as an asynchronous context; leaving it kills what runs.
+    Where it dies, falls silent or takes too much memory, the answer is made of the best plan that it had
+    reported. Use as an asynchronous context; leaving it kills what runs.
     """
 
     def __init__(self, settings: SolverSettings) -> None:
@@ -126,7 +126,7 @@ class InChild:
 
 @dataclass
 class _Listener:
-    """What a child has told."""
+    """Messages of a child."""
 
     incumbent: IncumbentReport | None = None
     ended: Ended | None = None

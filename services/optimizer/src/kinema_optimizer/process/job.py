@@ -1,6 +1,6 @@
 """One question to the solver, and its answer; the same in the service's process and in a child's.
 
-What is answered when the solver's process dies, hangs or takes too much memory, and how that is told from a record.
+The answer when the solver's process dies, hangs or takes too much memory, and how a record shows that.
 
 Such a failure comes from outside, like the time: a replay does not repeat it but takes reason and figures from the
 record. The plan made of the incumbent it makes again, from the same report of the same solve.
@@ -58,7 +58,7 @@ class Job:
     """Whose work queue shares the search among processes; None: it is not shared."""
 
     def pack(self) -> bytes:
-        """The job for a process of ours."""
+        """Return the job as bytes for a child process."""
         rest = (self.cluster.version, self.offers, self.now, self.settings, self.mode, self.forecasts, self.broker)
         return pickle.dumps((tuple(all_objects(self.cluster)), *rest), protocol=5)
 

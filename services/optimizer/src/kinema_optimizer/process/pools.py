@@ -1,7 +1,7 @@
 """A task_pool of processes that take tasks from a work queue, on this machine or on others.
 
 Answers are put in the order of their tasks, and a task without a sound answer in time is done here. So what comes
-out of a round is the same whoever was faster, and whoever died: a lost task costs its time and nothing else.
+out of a round does not depend on which process was faster or died: a lost task costs its time and nothing else.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _REMEMBERED: Final = 8
 """Rounds before: quick and slow ones alternate."""
 _REST: Final = 2
 _LONGEST_REST: Final = 50
-"""Rounds done here after one in which nobody answered, and the most of them: twice as many each time. Whoever loads the
-problem on a busy machine is late once; who is not there is late again and again."""
+"""Rounds done here after one without an answer, and the most of them: twice as many each time. A worker that loads the
+problem on a busy machine is late once; one that is absent is late each time."""
 _LOG = structlog.get_logger()
 
 
@@ -53,7 +53,7 @@ class RemotePool:
 
     Args:
         connect: connects to the queue.
-        local: does what nobody else does.
+        local: executes tasks without an answer.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[WorkQueue]], local: TaskPool) -> None:
@@ -84,7 +84,7 @@ class RemotePool:
         self._loop.close()
 
     def improve(self, context: SearchContext, tasks: Sequence[ImprovementTask]) -> list[Replacement | None]:
-        """See `Crew`."""
+        """See `TaskPool`."""
         if self._resting:
             self._resting -= 1
             return self._local.improve(context, tasks)

@@ -1,7 +1,7 @@
 """The process that solves: `python -m kinema_optimizer.process.solver`, started by the service and of no use otherwise.
 
-It reads jobs from its standard input, one after the other, tells of every incumbent, and writes the answers. It ends
-when nobody writes to it any more: in the middle of a job too.
+It reads jobs from its standard input, one after the other, reports incumbents, and writes the answers. It ends when
+its input is closed, in the middle of a job too.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _solve_job(data: bytes, teller: _Reporter) -> Ended:
 
 
 def _task_pool(job: Job, stack: ExitStack) -> TaskPool | None:
-    """Whoever takes tasks from the work queue, where the job says that there is one."""
+    """Return a pool at the work queue, where the job has one."""
     broker = job.broker
     if broker is None:
         return None

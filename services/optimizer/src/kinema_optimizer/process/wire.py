@@ -3,7 +3,7 @@
 What comes in was written by another process of this service, perhaps of another version: whatever does not have the
 expected form is refused, and nothing in it is ever executed.
 
-Whether a replacement that another process has made may be carried out: same pods, every rule kept, in integers.
+A replacement by another process is checked in integers before it is applied: same pods, every rule obeyed.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Worker:
             _LOG.warning("item dropped", error=str(error))
             await _settle(item.drop)
         except BusUnavailableError as error:
-            _LOG.warning("item lost", error=str(error))  # whoever asked does it in our place
+            _LOG.warning("item lost", error=str(error))  # the process that asked executes it
             await asyncio.sleep(_PAUSE_SECONDS)
         except asyncio.CancelledError:
             await _settle(item.give_back)
@@ -100,7 +100,7 @@ async def _settle(settle: Callable[[], Awaitable[None]]) -> None:
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:
-    """Do tasks until told to stop."""
+    """Execute tasks until the service stops."""
     work = await connect_work(settings.runtime, NAME)
     try:
         runtime.health.started()

@@ -1,21 +1,15 @@
-"""Plans to start from: the cluster as it is, and one that is made anew.
+"""First plans: the cluster as it is, one built from nothing, and those that keep the nodes of the retention LP.
 
-A first plan from the assignment relaxation: open its nodes, deal its shares, finish with knapsacks.
+New nodes come from the assignment LP. Each type is opened as often as it says, in whole nodes, and its share of every
+class is distributed evenly, so that all nodes of a type have the mix that fits them best. Pods without room go to the
+tightest open nodes, the rest to new nodes, each time of the type that its most valuable filling pays best for.
 
-Every kind of node that the relaxation uses is opened as often as it says, in whole nodes, and gets its share of every
-class dealt evenly, so that all of its nodes have the mix that fits them best. What finds no room goes to the tightest
-nodes open, and the rest to new nodes, each time the kind that the most valuable filling pays best for.
+A deleted node with the room of a new one for no more money takes its place: the pods on both need not move. Pairs that
+save most moves come first.
 
-Existing nodes instead of new ones that are no cheaper: a plan made anew for less money, with fewer moves.
-
-Where a deleted node has the room of a new one for no more money, it can take that one's place; whoever is on both need
-not move. Pairs with most moves to save come first.
-
-First plans for a running cluster: from nodes that are selected to be kept, also within a limit on moves.
-
-What fits by sums does not by pods: the retention at the limit itself may make a worse plan than one that is held to
-fewer moves, or whose moves have a price; and a plan within a smaller limit is one within a larger. So several are made,
-which takes a fraction of a round of improvement each, and the best is gone on with.
+What fits by sums may not fit by pods: the retention LP at a limit on moves may lead to a worse plan than one that is
+held to fewer moves, or whose moves have a price. So several plans are constructed, each in a fraction of a round of
+improvement, and the best is improved.
 """
 
 from __future__ import annotations
@@ -119,7 +113,7 @@ def choose_new_nodes(
     for one in state.boots:
         pods[one.classes] += one.counts
     mine = np.flatnonzero(pods)
-    if not mine.size:  # nobody is on a new node: a program without rows and columns has no solution for HiGHS
+    if not mine.size:  # no pod is on a new node: a program without rows and columns has no solution for HiGHS
         return state, []
     column = np.full(len(pods), -1)
     column[mine] = np.arange(len(mine))
@@ -215,9 +209,9 @@ def first_context(problem: Instance, kinds: NodeTypes, found: AssignmentSolution
 _FINISHING_WIDTH = 16
 _REFILLING_WIDTH = 12
 _CANDIDATES = 60
-"""Classes of pods left over that a node is offered when it is filled anew."""
+"""Classes of pods left over that a node is offered when it is filled again."""
 _REFILLED = 600
-"""Nodes that are filled anew, those with most room first: with thousands the first plan would take seconds longer."""
+"""Nodes that are filled again, those with most room first: with thousands the first plan would take seconds longer."""
 _NEARLY = 0.8
 """Part of a node from which it is opened as a whole: what less of a large machine would hold, a small one does."""
 
@@ -315,7 +309,7 @@ def refill(
     fits: Ints,
     enemies: Mapping[int, tuple[int, ...]],
 ) -> None:
-    """Fill a node anew from its own pods and from what is `left` (C,), if that makes its pods worth more.
+    """Fill a node again from its own pods and from what is `left` (C,), if that makes its pods worth more.
 
     `row` (C,) are its pods and `left` those left over: both are changed. `room` (R,) is all that it has, `fits` (C,)
     the most of each class.
@@ -337,8 +331,8 @@ def refill(
 
 def _new_bin(room: Ints, most: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Bin:
     """A new node with this room (R,) for at most so many pods of each class (n,)."""
-    nobody = np.zeros_like(most)
-    return Bin(0.0, room, most, nobody, nobody, 1, enemies)
+    none = np.zeros_like(most)
+    return Bin(0.0, room, most, none, none, 1, enemies)
 
 
 def _separate_enemies(row: NDArray[np.int32], left: Ints, enemies: Mapping[int, tuple[int, ...]]) -> None:
@@ -491,7 +485,7 @@ class FirstPlans:
 
     @cached_property
     def fresh(self) -> Incumbent:
-        """The plan that is made anew, whatever moves: the bound begins with it, too."""
+        """Plan that is built from nothing, however many pods it moves; the pattern bound starts from it too."""
         return construct_fresh(self.problem, self.kinds, self.context.enemies, self.prices)
 
     def within(self, most: int, price: float, mean: float, ends: Callable[..., bool]) -> tuple[Incumbent, float]:

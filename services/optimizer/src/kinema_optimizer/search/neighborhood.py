@@ -179,8 +179,8 @@ class LocalProblem:
     def replacement(self, chosen: list[Column]) -> Replacement:
         """The columns in terms of nodes and classes."""
         fixed = self.context.problem.node_fixed
-        nobody = np.zeros(len(self.mine), dtype=np.int64)  # a fixed node without a column gives up whom it may
-        kept = {e: self._change(e, Column(i, nobody)) for i, e in enumerate(self.existing) if fixed[e]}
+        none = np.zeros(len(self.mine), dtype=np.int64)  # a fixed node without a column releases all pods that it may
+        kept = {e: self._change(e, Column(i, none)) for i, e in enumerate(self.existing) if fixed[e]}
         boots = []
         for column in chosen:
             used = np.flatnonzero(column.counts)
