@@ -185,10 +185,10 @@ class _Building:
             near=tuple(self._near(rule) for rule in rules.near),
             apart=(*(self._apart(rule) for rule in rules.apart), *self._port_rules()),
             even=tuple(self._even(rule) for rule in rules.even),
-            wishes=tuple(
-                PodPreference(self._counted(rule.counted), holders, rule.weight, rule.near)
+            preferences=tuple(
+                PodPreference(self._counted(rule.counted), owners, rule.weight, rule.near)
                 for rule in rules.preferred
-                if (holders := self._holders(rule))
+                if (owners := self._owners(rule))
             ),
         )
 
@@ -457,22 +457,22 @@ class _Building:
         return any(pod.key in self._movers_by_key for pod in pods)
 
     @cached_property
-    def _zonings(self) -> dict[str, Topology]:
+    def _topologies(self) -> dict[str, Topology]:
         return {}
 
-    def _zoning(self, topology: str) -> Topology:
+    def _topology(self, topology: str) -> Topology:
         """Return the domains by number. An offer whose nodes get the label from their name is `ALONE`."""
-        if topology not in self._zonings:
+        if topology not in self._topologies:
             numbers: dict[str | None, int] = {None: NOWHERE}
             live = [site.labels.get(topology) for site in self.sites.nodes]
             new = [self.sites.offers[members[0]].labels.get(topology) for members in self._machines]
             for value in (*live, *new):
                 numbers.setdefault(value, len(numbers) - 1)
-            self._zonings[topology] = Topology(
+            self._topologies[topology] = Topology(
                 nodes=tuple(numbers[value] for value in live),
                 machines=tuple(ALONE if value == NEW_NODE else numbers[value] for value in new),
             )
-        return self._zonings[topology]
+        return self._topologies[topology]
 
     def _counted(self, counted: Counted) -> model.PodCount:
         kinds: set[int] = set()
@@ -483,40 +483,40 @@ class _Building:
                 kinds.add(self._class_of[pod.key])
             elif node is not None:
                 others[node] += 1
-        return model.PodCount(self._zoning(counted.key), frozenset(kinds), tuple(others))
+        return model.PodCount(self._topology(counted.key), frozenset(kinds), tuple(others))
 
-    def _holders(self, rule: Rule) -> frozenset[int]:
+    def _owners(self, rule: Rule) -> frozenset[int]:
         return frozenset(self._class_of[pod.key] for pod in rule.owners if pod.key in self._class_of)
 
     def _near(self, rule: PodAffinity) -> model.PodAffinity:
-        holders: dict[int, set[int]] = {}
+        owners: dict[int, set[int]] = {}
         others: list[tuple[int, bool]] = []
         for pod in rule.owners:
             node = self._node(pod)
             obeys = self._census.company(pod, rule.counted) > 0 or self._census.first(pod, rule.counted)
             if pod.key in self._class_of:
-                homes = holders.setdefault(self._class_of[pod.key], set())
+                homes = owners.setdefault(self._class_of[pod.key], set())
                 homes |= {node} if node is not None and obeys else set()
             elif node is not None and obeys:
                 others.append((node, selects(rule.counted.scope, pod)))
         return model.PodAffinity(
             census=self._counted(rule.counted),
-            holders=tuple((kind, frozenset(homes)) for kind, homes in holders.items()),
+            owners=tuple((kind, frozenset(homes)) for kind, homes in owners.items()),
             others=tuple(others),
         )
 
     def _apart(self, rule: PodAntiAffinity) -> model.PodAntiAffinity:
         others = {self._node(pod) for pod in rule.owners if pod.key not in self._class_of}
-        zoning = self._zoning(rule.counted.key)
+        topology = self._topology(rule.counted.key)
         broken = {
-            zoning.nodes[node]
+            topology.nodes[node]
             for pod in rule.owners
             if pod.key in self._class_of and (node := self._node(pod)) is not None
             if self._census.company(pod, rule.counted) > 0
         }
         return model.PodAntiAffinity(
             census=self._counted(rule.counted),
-            holders=self._holders(rule),
+            owners=self._owners(rule),
             others=tuple(sorted(node for node in others if node is not None)),
             broken=frozenset(broken),
         )
@@ -524,9 +524,9 @@ class _Building:
     def _port_rules(self) -> Iterable[model.PodAntiAffinity]:
         """Return a rule for each set of host ports, which are had once per node; those of others are in admission."""
         ports = {kind: one.members[0].pod.rules.host_ports for kind, one in enumerate(self._classes)}
-        zoning = Topology(tuple(range(len(self.sites.nodes))), (ALONE,) * len(self._machines))
+        topology = Topology(tuple(range(len(self.sites.nodes))), (ALONE,) * len(self._machines))
         for wanted in dict.fromkeys(held for held in ports.values() if held):
-            holders = frozenset(kind for kind, held in ports.items() if held == wanted)
+            owners = frozenset(kind for kind, held in ports.items() if held == wanted)
             clashing = frozenset(kind for kind, held in ports.items() if ports_clash(wanted, held) is not None)
             now = Counter(
                 self._node(mover.pod)
@@ -536,12 +536,12 @@ class _Building:
             )
             broken = {
                 node
-                for kind in sorted(holders)
+                for kind in sorted(owners)
                 for mover in self._classes[kind].members
                 if (node := self._node(mover.pod)) is not None and now[node] > int(kind in clashing)
             }
-            census = model.PodCount(zoning, clashing, (0,) * len(self.sites.nodes))
-            yield model.PodAntiAffinity(census, holders, (), frozenset(broken))
+            census = model.PodCount(topology, clashing, (0,) * len(self.sites.nodes))
+            yield model.PodAntiAffinity(census, owners, (), frozenset(broken))
 
     def _even(self, rule: TopologySpread) -> model.TopologySpread:
         return model.TopologySpread(
@@ -553,7 +553,7 @@ class _Building:
             max_skew=rule.max_skew,
             allowed=max(rule.max_skew, self._census.skew(rule)),
             min_domains=rule.min_domains,
-            holders=self._holders(rule),
+            owners=self._owners(rule),
         )
 
 

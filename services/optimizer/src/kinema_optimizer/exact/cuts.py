@@ -25,7 +25,7 @@ from kinema_optimizer.exact.model import (
 
 def hold_spreads_in_transit(problem: ExactInstance, stuck: Iterable[str]) -> ExactInstance | None:
     """The problem in which spreads over nodes hold on the way; None where they do already, or no stuck pod has one."""
-    spread = frozenset[int]().union(*(rule.holders for rule in problem.even if rule.doubles))
+    spread = frozenset[int]().union(*(rule.owners for rule in problem.even if rule.doubles))
     waiting = {key for kind in spread for key in problem.kinds[kind].pods}
     return None if problem.doubled or waiting.isdisjoint(stuck) else replace(problem, doubled=True)
 
@@ -69,7 +69,7 @@ def _without(problem: ExactInstance, index: int, key: str, *, to: str, offers: t
         near=tuple(_near(rule, index, twin) for rule in problem.near),
         apart=tuple(_apart(rule, index, twin) for rule in problem.apart),
         even=tuple(_even(rule, index, twin) for rule in problem.even),
-        wishes=tuple(_wish(rule, index, twin) for rule in problem.wishes),
+        preferences=tuple(_preference(rule, index, twin) for rule in problem.preferences),
     )
 
 
@@ -92,17 +92,17 @@ def _joined(kinds: frozenset[int], index: int, twin: int) -> frozenset[int]:
 
 
 def _near(rule: PodAffinity, index: int, twin: int) -> PodAffinity:
-    more = tuple((twin, homes) for kind, homes in rule.holders if kind == index)
-    return replace(rule, census=_census(rule.census, index, twin), holders=(*rule.holders, *more))
+    more = tuple((twin, homes) for kind, homes in rule.owners if kind == index)
+    return replace(rule, census=_census(rule.census, index, twin), owners=(*rule.owners, *more))
 
 
 def _apart(rule: PodAntiAffinity, index: int, twin: int) -> PodAntiAffinity:
-    return replace(rule, census=_census(rule.census, index, twin), holders=_joined(rule.holders, index, twin))
+    return replace(rule, census=_census(rule.census, index, twin), owners=_joined(rule.owners, index, twin))
 
 
 def _even(rule: TopologySpread, index: int, twin: int) -> TopologySpread:
-    return replace(rule, census=_census(rule.census, index, twin), holders=_joined(rule.holders, index, twin))
+    return replace(rule, census=_census(rule.census, index, twin), owners=_joined(rule.owners, index, twin))
 
 
-def _wish(rule: PodPreference, index: int, twin: int) -> PodPreference:
-    return replace(rule, census=_census(rule.census, index, twin), holders=_joined(rule.holders, index, twin))
+def _preference(rule: PodPreference, index: int, twin: int) -> PodPreference:
+    return replace(rule, census=_census(rule.census, index, twin), owners=_joined(rule.owners, index, twin))

@@ -133,11 +133,11 @@ class ExactLayout:
                 found.constant += now + census.others[site]
         return found
 
-    def domains(self, zoning: Topology) -> list[list[int]]:
+    def domains(self, topology: Topology) -> list[list[int]]:
         """The sites of each domain."""
         found: dict[tuple[str, int], list[int]] = {}
         for index, site in enumerate(self.sites):
-            number = zoning.nodes[site.node] if site.node is not None else zoning.machines[site.machine or 0]
+            number = topology.nodes[site.node] if site.node is not None else topology.machines[site.machine or 0]
             if number == ALONE:
                 found["new", index] = [index]
             elif number >= 0:
@@ -363,16 +363,16 @@ def _staying(layout: ExactLayout, kind: int, sites: Sequence[int]) -> Sum:
 
 def _near(layout: ExactLayout, rule: PodAffinity) -> None:
     """Let a pod that must obey share its domain with a counted pod besides itself, or be the only one counted."""
-    domains = layout.domains(rule.census.zoning)
+    domains = layout.domains(rule.census.topology)
     counted = [layout.counted(rule.census, sites) for sites in domains]
-    itself = any(kind in rule.census.kinds for kind, _ in rule.holders) or any(own for _, own in rule.others)
+    itself = any(kind in rule.census.kinds for kind, _ in rule.owners) or any(own for _, own in rule.others)
     only = Sum()
     if itself:
         only = layout.flag()
         most = _big_m(layout, rule.census)
         layout.row(total(counted).add(only, most - 1.0), upper=most)
     for sites, count in zip(domains, counted, strict=True):
-        for kind, homes in rule.holders:
+        for kind, homes in rule.owners:
             bound = _arriving(layout, frozenset({kind}), sites)
             bound.add(_staying(layout, kind, [site for site in sites if site in homes]))
             if bound.terms or bound.constant:
@@ -401,15 +401,15 @@ def _in_company(layout: ExactLayout, bound: Sum, count: Sum, only: Sum, *, kind:
 def _apart(layout: ExactLayout, rule: PodAntiAffinity) -> None:
     """Let no pod with the rule share its domain with a counted pod, unless both are there and stay."""
     most = _big_m(layout, rule.census)
-    for sites in layout.domains(rule.census.zoning):
+    for sites in layout.domains(rule.census.topology):
         count = layout.counted(rule.census, sites)
         arriving = _arriving(layout, rule.census.kinds, sites)
         for node in rule.others:
             if node in sites and arriving.terms:
                 layout.row(Sum().add(arriving).add(layout.used(node), most), upper=most)
         live = [site for site in sites if layout.sites[site].node is not None]
-        broken = any(rule.census.zoning.nodes[site] in rule.broken for site in live)
-        for kind in sorted(rule.holders):
+        broken = any(rule.census.topology.nodes[site] in rule.broken for site in live)
+        for kind in sorted(rule.owners):
             if broken:
                 _no_worse(layout, rule, kind, sites, most=most)
             else:
@@ -457,7 +457,7 @@ def _even(layout: ExactLayout, rule: TopologySpread) -> None:
     """Limit the skew over the domains that count to what is allowed, and where a pod arrives, to what is wanted."""
     domains = [
         (sites, counting)
-        for sites in layout.domains(rule.census.zoning)
+        for sites in layout.domains(rule.census.topology)
         if (counting := [site for site in sites if _is_eligible(layout, rule, site)])
     ]
     after = [
@@ -495,10 +495,10 @@ def _land_evenly(layout: ExactLayout, rule: TopologySpread, domains: Sequence[_D
     """Where a pod with the rule arrives, allow at most `max_skew` more than the fewest."""
     most = 2 * _big_m(layout, rule.census)
     for one in domains:
-        arriving = _arriving(layout, rule.holders, one.sites)
+        arriving = _arriving(layout, rule.owners, one.sites)
         if arriving.terms:
             lands = layout.flag()
-            pods = sum(len(layout.problem.kinds[kind].pods) for kind in rule.holders)
+            pods = sum(len(layout.problem.kinds[kind].pods) for kind in rule.owners)
             layout.row(arriving.add(lands, -float(pods)), upper=0.0)
             skew = Sum().add(one.count).add(fewest, -1.0)
             layout.row(skew.add(lands, most), upper=most + rule.max_skew)
@@ -536,7 +536,7 @@ def worth(layout: ExactLayout) -> Sum:
     problem = layout.problem
     found = Sum().add(Sum(layout.price()), problem.price_unit / problem.worth_unit)
     if problem.choosy:
-        points = total([_disliked(layout), *(_lost_points(layout, wish) for wish in problem.wishes)])
+        points = total([_disliked(layout), *(_lost_points(layout, preference) for preference in problem.preferences)])
         found.add(points, problem.point_price / problem.worth_unit)
     for index, kind in enumerate(problem.kinds):
         if kind.move_price:
@@ -556,40 +556,42 @@ def _disliked(layout: ExactLayout) -> Sum:
     return found
 
 
-def _lost_points(layout: ExactLayout, wish: PodPreference) -> Sum:
+def _lost_points(layout: ExactLayout, preference: PodPreference) -> Sum:
     """Return the points that pods lose by the pods that they share a domain with, or do not."""
     found = Sum()
-    for sites in layout.domains(wish.census.zoning):
-        for kind in sorted(wish.holders):
-            found.add(_unmet(layout, wish, kind, sites), float(wish.weight))
-    if wish.near:
-        for kind in sorted(wish.holders):
-            found.add(total(layout.pods(kind, site) for site in _nowhere(layout, wish)), float(wish.weight))
+    for sites in layout.domains(preference.census.topology):
+        for kind in sorted(preference.owners):
+            found.add(_unmet(layout, preference, kind, sites), float(preference.weight))
+    if preference.near:
+        for kind in sorted(preference.owners):
+            found.add(total(layout.pods(kind, site) for site in _nowhere(layout, preference)), float(preference.weight))
     return found
 
 
-def _nowhere(layout: ExactLayout, wish: PodPreference) -> Sequence[int]:
-    zoning = wish.census.zoning
+def _nowhere(layout: ExactLayout, preference: PodPreference) -> Sequence[int]:
+    topology = preference.census.topology
     return [
         number
         for number, site in enumerate(layout.sites)
-        if (zoning.nodes[site.node] if site.node is not None else zoning.machines[site.machine or 0]) == NOWHERE
+        if (topology.nodes[site.node] if site.node is not None else topology.machines[site.machine or 0]) == NOWHERE
     ]
 
 
-def _unmet(layout: ExactLayout, wish: PodPreference, kind: int, sites: Sequence[int]) -> Sum:
+def _unmet(layout: ExactLayout, preference: PodPreference, kind: int, sites: Sequence[int]) -> Sum:
     """Return how many of the class's pods in the domain the preference does not hold for: all of them or none."""
     here = total(layout.pods(kind, site) for site in sites)
     if not here.terms and not here.constant:
         return Sum()
-    pods, own = float(len(layout.problem.kinds[kind].pods)), float(kind in wish.census.kinds)
-    count, flag = layout.counted(wish.census, sites), layout.flag()
+    pods, own = float(len(layout.problem.kinds[kind].pods)), float(kind in preference.census.kinds)
+    count, flag = layout.counted(preference.census, sites), layout.flag()
     unmet = column(layout.model.column(pods))
-    if wish.near:  # the flag needs another counted pod, and spares all
+    if preference.near:  # the flag needs another counted pod, and spares all
         layout.row(Sum().add(count).add(flag, -1.0 - own), lower=0.0)
         layout.row(Sum().add(unmet).add(here, -1.0).add(flag, pods), lower=0.0)
     else:  # another counted pod sets the flag, which takes all
-        most = float(sum(len(layout.problem.kinds[k].pods) for k in wish.census.kinds) + sum(wish.census.others) + 1)
+        most = float(
+            sum(len(layout.problem.kinds[k].pods) for k in preference.census.kinds) + sum(preference.census.others) + 1
+        )
         layout.row(Sum().add(count).add(flag, -most), upper=own)
         layout.row(Sum().add(unmet).add(here, -1.0).add(flag, -pods), lower=-pods)
     return unmet

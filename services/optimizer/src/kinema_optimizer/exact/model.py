@@ -97,7 +97,7 @@ class Topology:
 class PodCount:
     """The pods that a rule counts, by domain: those of some kinds, and so many others that go with each live node."""
 
-    zoning: Topology
+    topology: Topology
     kinds: frozenset[int]
     others: tuple[int, ...]
 
@@ -107,7 +107,7 @@ class PodAffinity:
     """Required affinity: a pod with the rule shares the domain of a counted one, or is the only one counted of all."""
 
     census: PodCount
-    holders: tuple[tuple[int, frozenset[int]], ...]
+    owners: tuple[tuple[int, frozenset[int]], ...]
     """Kinds, each with the live nodes whose pods obey the rule now and must when they stay."""
     others: tuple[tuple[int, bool], ...]
     """Pods of no kind that obey it now: their live node, and whether the rule counts themselves."""
@@ -118,7 +118,7 @@ class PodAntiAffinity:
     """Required anti-affinity, or host ports: a pod with the rule shares its domain with no other counted pod."""
 
     census: PodCount
-    holders: frozenset[int]
+    owners: frozenset[int]
     others: tuple[int, ...]
     """Live nodes of pods of no class that have the rule: no counted pod may arrive in their domain."""
     broken: frozenset[int]
@@ -137,12 +137,12 @@ class TopologySpread:
     allowed: int
     """The skew now, where that is larger; no pod may arrive above `max_skew`, though."""
     min_domains: int
-    holders: frozenset[int]
+    owners: frozenset[int]
 
     @property
     def doubles(self) -> bool:
         """Whether old copies get in the way of new ones: over zones a pod can follow the one that it replaces."""
-        return self.census.zoning.single
+        return self.census.topology.single
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class PodPreference:
     """A preferred affinity term (`near`), or a preferred anti-affinity term."""
 
     census: PodCount
-    holders: frozenset[int]
+    owners: frozenset[int]
     weight: int
     """Points that each owner loses that shares its domain with no other counted pod (`near`), or with one."""
     near: bool
@@ -174,7 +174,7 @@ class ExactInstance:
     """Pending pods that no node and no machine on sale could hold even alone."""
     point_price: int = 0
     """Micro-USD per hour of a weight point of a preference."""
-    wishes: tuple[PodPreference, ...] = ()
+    preferences: tuple[PodPreference, ...] = ()
     priced: bool = False
     """Moves have a price, be it 0: plans that cost nearly as little do not count as equal."""
     doubled: bool = False
@@ -183,7 +183,7 @@ class ExactInstance:
     @property
     def choosy(self) -> bool:
         """Whether preferences have a say."""
-        return self.point_price > 0 and bool(self.wishes or any(kind.disliked_nodes for kind in self.kinds))
+        return self.point_price > 0 and bool(self.preferences or any(kind.disliked_nodes for kind in self.kinds))
 
     @property
     def weighs(self) -> bool:
@@ -246,24 +246,24 @@ def points(problem: ExactInstance, solution: ExactSolution) -> int:
             new = site >= live
             each = kind.disliked_machines[solution.boots[site - live]] if new else kind.disliked_nodes[site]
             found += each * solution.count(index, site)
-    return found + sum(_unmet(problem, solution, wish) * wish.weight for wish in problem.wishes)
+    return found + sum(_unmet(problem, solution, preference) * preference.weight for preference in problem.preferences)
 
 
-def _unmet(problem: ExactInstance, solution: ExactSolution, wish: PodPreference) -> int:
+def _unmet(problem: ExactInstance, solution: ExactSolution, preference: PodPreference) -> int:
     """Pods that hold the wish and for which it does not hold."""
-    zoning, live = wish.census.zoning, len(problem.places)
-    domains = [*zoning.nodes, *(zoning.machines[machine] for machine in solution.boots)]
+    topology, live = preference.census.topology, len(problem.places)
+    domains = [*topology.nodes, *(topology.machines[machine] for machine in solution.boots)]
     sites = [site for site, keep in enumerate((*solution.keep, *[True] * len(solution.boots))) if keep]
     place = {site: (domains[site], site if domains[site] == ALONE else 0) for site in sites}
     counts: Counter[tuple[int, int]] = Counter()
     for site in sites:
-        counts[place[site]] += sum(solution.count(kind, site) for kind in wish.census.kinds)
-        counts[place[site]] += wish.census.others[site] if site < live else 0
+        counts[place[site]] += sum(solution.count(kind, site) for kind in preference.census.kinds)
+        counts[place[site]] += preference.census.others[site] if site < live else 0
     found = 0
-    for kind in wish.holders:
+    for kind in preference.owners:
         for site in sites:
-            company = domains[site] != NOWHERE and counts[place[site]] > int(kind in wish.census.kinds)
-            found += solution.count(kind, site) if company != wish.near else 0
+            company = domains[site] != NOWHERE and counts[place[site]] > int(kind in preference.census.kinds)
+            found += solution.count(kind, site) if company != preference.near else 0
     return found
 
 

@@ -42,12 +42,12 @@ class _World(NamedTuple):
         live = [site for site, keep in enumerate(self.solution.keep) if keep]
         return [*live, *range(len(self.solution.keep), len(self.solution.keep) + len(self.solution.boots))]
 
-    def domain(self, zoning: Topology, site: int) -> int:
+    def domain(self, topology: Topology, site: int) -> int:
         """The domain of a site; hosts that are domains by themselves are numbered below `ALONE`."""
         live = len(self.solution.keep)
         if site < live:
-            return zoning.nodes[site]
-        number = zoning.machines[self.solution.boots[site - live]]
+            return topology.nodes[site]
+        number = topology.machines[self.solution.boots[site - live]]
         return ALONE - 1 - site if number == ALONE else number
 
     def counts(self, census: PodCount) -> Counter[int]:
@@ -56,7 +56,7 @@ class _World(NamedTuple):
         for site in self.sites:
             here = sum(self.solution.count(kind, site) for kind in census.kinds)
             here += census.others[site] if site < len(self.solution.keep) else 0
-            found[self.domain(census.zoning, site)] += here
+            found[self.domain(census.topology, site)] += here
         del found[NOWHERE]
         return found
 
@@ -65,11 +65,11 @@ class _World(NamedTuple):
         found: Counter[int] = Counter()
         for kind in census.kinds:
             for home in self.problem.kinds[kind].homes:
-                found[self.domain(census.zoning, home)] += 1
+                found[self.domain(census.topology, home)] += 1
             for site, count in self.solution.arrive[kind].items():
-                found[self.domain(census.zoning, site)] += count
+                found[self.domain(census.topology, site)] += count
         for site, count in enumerate(census.others):
-            found[self.domain(census.zoning, site)] += count
+            found[self.domain(census.topology, site)] += count
         del found[NOWHERE]
         return found
 
@@ -79,7 +79,7 @@ class _World(NamedTuple):
         counting = (
             site for site in sites if (site in rule.nodes if site < live else boots[site - live] in rule.machines)
         )
-        return {self.domain(rule.census.zoning, site) for site in counting}
+        return {self.domain(rule.census.topology, site) for site in counting}
 
 
 def _counts(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
@@ -142,12 +142,12 @@ def _near(world: _World, rule: PodAffinity) -> Iterator[str]:
     counts = world.counts(rule.census)
 
     def alone(site: int, *, itself: bool) -> bool:
-        place = world.domain(rule.census.zoning, site)
+        place = world.domain(rule.census.topology, site)
         if place == NOWHERE:
             return True
         return counts[place] <= int(itself) and not (itself and counts.total() == 1)
 
-    for kind, homes in rule.holders:
+    for kind, homes in rule.owners:
         itself = kind in rule.census.kinds
         bound = {site for site, count in world.solution.arrive[kind].items() if count}
         bound |= {site for site, count in world.solution.stay[kind].items() if count and site in homes}
@@ -159,20 +159,20 @@ def _near(world: _World, rule: PodAffinity) -> Iterator[str]:
 
 
 def _apart(world: _World, rule: PodAntiAffinity) -> Iterator[str]:
-    zoning, counts, arriving = rule.census.zoning, world.counts(rule.census), Counter[int]()
+    topology, counts, arriving = rule.census.topology, world.counts(rule.census), Counter[int]()
     for kind in rule.census.kinds:
         for site, count in world.solution.arrive[kind].items():
-            arriving[world.domain(zoning, site)] += count
+            arriving[world.domain(topology, site)] += count
     del arriving[NOWHERE]
-    for kind in rule.holders:
+    for kind in rule.owners:
         own = int(kind in rule.census.kinds)
         for site, count in world.solution.arrive[kind].items():
-            if count and counts[world.domain(zoning, site)] > own:
+            if count and counts[world.domain(topology, site)] > own:
                 yield "a pod arrives where those are that it keeps away"
         for site, count in world.solution.stay[kind].items():
-            if count and arriving[world.domain(zoning, site)]:
+            if count and arriving[world.domain(topology, site)]:
                 yield "a pod arrives where it is kept away"
-    if any(world.solution.keep[node] and arriving[zoning.nodes[node]] for node in rule.others):
+    if any(world.solution.keep[node] and arriving[topology.nodes[node]] for node in rule.others):
         yield "a pod arrives where one that may not move keeps it away"
 
 
@@ -197,5 +197,5 @@ def _crowded(world: _World, rule: TopologySpread, counts: Counter[int], domains:
     if not domains:
         return False
     most = _fewest(rule, counts, domains) + rule.max_skew
-    arriving = ((site, count) for kind in rule.holders for site, count in world.solution.arrive[kind].items())
-    return any(count and counts[world.domain(rule.census.zoning, site)] > most for site, count in arriving)
+    arriving = ((site, count) for kind in rule.owners for site, count in world.solution.arrive[kind].items())
+    return any(count and counts[world.domain(rule.census.topology, site)] > most for site, count in arriving)
