@@ -398,7 +398,7 @@ async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys:
         keeping.cancel()
         await api.close()
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"nothing was started: another Kinema acts on this cluster: {elsewhere}, as Lease ")
+    assert said.startswith(f"error: startup aborted: another Kinema acts on this cluster: {elsewhere}, as Lease ")
     assert not (tmp_path / "up" / "logs").exists()
 
 
@@ -419,6 +419,6 @@ async def test_a_broker_of_our_own_that_dies_comes_back(tmp_path: Path, capsys: 
         await _keep_broker(pipeline)
         assert server.pid not in {None, first}
         assert server.port == port
-        assert "was started again" in capsys.readouterr().err
+        assert "was restarted" in capsys.readouterr().err
     finally:
         await asyncio.to_thread(server.stop)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from kinema_cli.admin.rbac import rbac
@@ -63,6 +64,15 @@ class _Commands(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+class _Command(TyperCommand):
+    """A command whose help shows no types of Python."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own classes are private
+        """Write the help; arguments are shown by their names alone."""
+        super().format_help(ctx, formatter)
+        formatter.buffer[:] = [re.sub(r" <(str|path)>|[{}]", "", part) for part in formatter.buffer]
+
+
 app = typer.Typer(
     name="kinema",
     cls=_Commands,
@@ -94,7 +104,7 @@ def main(
 def _command(short: str, *examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a command with its line in the overview and its examples."""
     epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
-    return app.command(short_help=short, epilog=epilog)
+    return app.command(cls=_Command, short_help=short, epilog=epilog)
 
 
 _command(

@@ -105,7 +105,7 @@ def _empty_table(*, header: bool) -> Table:
     from rich.table import Table
 
     if console().is_terminal:
-        return Table(show_header=header, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+        return Table(show_header=header, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     return Table(show_header=header, box=None, pad_edge=False, padding=(0, 2, 0, 0))
 
 

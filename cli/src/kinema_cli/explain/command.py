@@ -238,8 +238,8 @@ def _pods_named(kind: str, name: str, snapshot: Snapshot) -> tuple[Pod, ...]:
     if found:
         namespaces = ", ".join(item.namespace for item in found)
         raise UnknownNameError(f"{len(found)} workloads are named {name!r}; give -n, one of {namespaces}")
-    every = [node.name for node in cluster.nodes] if kind == "node" else [f"{i.namespace}/{i.name}" for i in known]
-    raise UnknownNameError(f"no {kind} is named {name!r}{_near(name, every)}")
+    every = [node.name for node in cluster.nodes] if kind == "node" else sorted({item.name for item in known})
+    raise UnknownNameError(f"no {kind} is named {name!r}{_near(name.rpartition('/')[2], every)}")
 
 
 def _pod_named(name: str, snapshot: Snapshot) -> Pod:

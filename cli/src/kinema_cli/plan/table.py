@@ -246,8 +246,8 @@ def _machines(plan: Plan, *, every: bool) -> RenderableType:
     same = [row for row in machines if not row.change]
     if same and not every:
         count = f"{sum(row.before for row in same):,}"
-        rows.append((f"{counted(len(same), 'kind')} unchanged", "", "", count, count, "", ""))
-    columns = ("type", "zone", "capacity type", "before", "after", "price", "change")
+        rows.append(("unchanged", "", "", count, count, "", ""))
+    columns = ("type", "zone", "capacity", "before", "after", "price", "change")
     return table("Machines", columns, rows, numbers=columns[3:], most=MOST_ROWS)
 
 

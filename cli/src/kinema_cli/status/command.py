@@ -115,11 +115,13 @@ def _plan_rows(plan: PlanStatus) -> list[tuple[str, str]]:
 
 def _execution_rows(execution: ExecutionStatus, now: datetime) -> list[tuple[str, str]]:
     from kinema_cli.report.protocol import step_in_a_line
+    from kinema_core.events import FrozenMap
 
     counts = f"{counted(execution.done, 'step')} done, {len(execution.running)} running, {len(execution.failed)} failed"
     if execution.skipped:
         counts += f", {len(execution.skipped)} skipped"
-    rows = [("execution", _with_figures(f"{execution.phase}, {counts}", execution.figures))]
+    figures = FrozenMap({name: value for name, value in execution.figures.items() if value})
+    rows = [("execution", _with_figures(f"{execution.phase}, {counts}", figures))]
     rows += _pending_rows(execution, now)
     rows += [("", f"running: {step_in_a_line(step)}") for step in execution.running]
     rows += [
