@@ -258,7 +258,7 @@ def _stages(watchman: Watchman) -> dict[str, float]:
     ]
     steps = [
         (f"executed: {kind}", _first_step(own, kind), _last_step(own, kind))
-        for kind in ("boot", "mark", "surge-up", "surge-down", "evict", "delete", "unmark")
+        for kind in ("boot", "taint", "surge-up", "surge-down", "evict", "delete", "untaint")
     ]
     return {
         name: round((to - since).total_seconds(), 3)

@@ -115,11 +115,11 @@ async def test_a_state_that_is_lost_is_what_is_waited_for() -> None:
 
 
 BOOT = Step(id="boot/n9", kind="boot", target="n9")
-MARK = Step(id="expire/n1", kind="mark", target="n1")
+MARK = Step(id="taint/n1", kind="taint", target="n1")
 EVICT = Step(id="evict/StatefulSet/shop/db/1", kind="evict", target="StatefulSet/shop/db", pods=("u2",))
 EVICT_ONE = msgspec.structs.replace(EVICT, replicas_from=3)
 DELETE = Step(id="delete/n1", kind="delete", target="n1")
-FINISH = Step(id=f"roll-finish/{WEB}/1", kind="roll-finish", target=WEB)
+FINISH = Step(id=f"finalize-rollout/{WEB}/1", kind="finalize-rollout", target=WEB)
 ROLL = Step(id=f"roll/{WEB}/1", kind="roll", target=WEB)
 
 

@@ -95,7 +95,7 @@ async def test_up_that_ends_in_the_middle_of_moves_names_their_workloads(half_do
     surplus = f"{names[0]} has 1 replica too many ({replicas[0]}, its owner wants {replicas[0] - 1})"
     assert f"stays tainted against new pods ({DISRUPTED}:NoSchedule)" in said
     assert f"; {surplus}; {names[1]} is half rolled. `kinema up` with the same" in said
-    gone = Step(id=f"roll-finish/{names[1]}/1", kind="roll-finish", target=names[1])
+    gone = Step(id=f"finalize-rollout/{names[1]}/1", kind="finalize-rollout", target=names[1])
     await half_done.world.publish(begun(gone), "s3")
     await half_done.world.publish(StepSucceeded(plan="p-7", step=gone.id, fencing=1, outcome="done"), "d3")
     assert f"; {surplus}. `kinema up`" in await _last_words(ended(half_done, tmp_path), steers=True)
@@ -119,7 +119,7 @@ def begun(step: Step) -> StepStarted:
         ({"surge-up/W/1": "done"}, True),
         ({"surge-up/W/1": "void"}, False),
         ({"surge-up/W/1": "done", "surge-down/W/1": "done"}, False),
-        ({"surge-up/W/1": "done", "restore/W": "done"}, False),
+        ({"surge-up/W/1": "done", "revert/W": "done"}, False),
     ],
 )
 def test_a_move_goes_on_until_its_end_or_its_way_back_was_made(settled: dict[str, str], goes_on: bool) -> None:

@@ -41,10 +41,10 @@ def check_finished(outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     "points",
     [
-        points_of("boot", "mark", "steer"),
+        points_of("boot", "taint", "prefer-nodes"),
         points_of("surge-up", "surge-down"),
-        points_of("evict", "unsteer"),
-        points_of("delete", "unmark", "finished"),
+        points_of("evict", "clear-preferred-nodes"),
+        points_of("delete", "untaint", "finished"),
     ],
     ids=["beginning", "surges", "evictions", "end"],
 )

@@ -174,7 +174,7 @@ async def test_a_pod_that_is_marked_stays(own_control_plane: ControlPlane, tmp_p
 
     async def mark(scene: Scene) -> bool:
         nodes = scene.leaving("web")
-        if not (nodes and scene.did("steer")):
+        if not (nodes and scene.did("prefer-nodes")):
             return False
         pods = [pod for pod in scene.auditor.now["Pod"].values() if pod["spec"].get("nodeName") == nodes[0]]
         pod = next(pod["metadata"] for pod in pods if pod["metadata"]["labels"]["app"] == "web")

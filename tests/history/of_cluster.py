@@ -12,7 +12,7 @@ from tests.e2e.follower import Change, Objects
 from tests.history.changes import by_target, modified, scaled_by
 from tests.history.record import JSON, Entry, History
 
-_ENDING: Final = {"evict", "surge-up", "surge-down", "restore"}
+_ENDING: Final = {"evict", "surge-up", "surge-down", "revert"}
 """Steps that end pods which they name; an autoscaler may end those of a surge before their time."""
 _TAKEN_ALONG: Final = timedelta(seconds=2)
 """How soon after a pod is gone its heir of the same name is taken along by KWOK."""
@@ -67,7 +67,7 @@ def moved_as_often_as_planned(history: History) -> Iterator[str]:
         workload = step["target"].replace("/", " ", 1)
         if step["kind"] == "surge-up" and _fell_through(history, entry):
             allowed[workload] += len(step["pods"])
-        if step["kind"] in {"roll", "restore"}:
+        if step["kind"] in {"roll", "revert"}:
             allowed[workload] += step["replicas_to"]
     ended = Counter(workload for workload, _ in _all_endings(history) if workload)
     for workload, count in sorted(ended.items()):
@@ -84,7 +84,7 @@ def _rolled_back(history: History) -> dict[str, int]:
         target = step["target"].replace("/", " ", 1)
         if step["kind"] == "roll":
             rolled[entry.plan, target] = step["replicas_to"]
-        if step["kind"] == "restore":
+        if step["kind"] == "revert":
             found[target] += rolled.pop((entry.plan, target), 0)
     return found
 
@@ -100,7 +100,7 @@ def scales_explained(history: History) -> Iterator[str]:
     wanted: defaultdict[str, list[tuple[datetime, int, int]]] = defaultdict(list)
     for entry in history.intents:
         step = entry.body["step"]
-        if step["kind"] in {"surge-up", "surge-down", "restore"} and entry.body.get("attempt", 1) == 1:
+        if step["kind"] in {"surge-up", "surge-down", "revert"} and entry.body.get("attempt", 1) == 1:
             wanted[step["target"]].append((entry.time, step["replicas_from"], step["replicas_to"]))
     scaled = {scaled_by(item) for item in history.before["HorizontalPodAutoscaler"].values()}
     for change, before in modified(history, "Deployment", "StatefulSet"):
@@ -120,7 +120,7 @@ def templates_explained(history: History) -> Iterator[str]:
     since = by_target(history)
     for change, before in modified(history, "Deployment", "StatefulSet"):
         target = f"{change.kind}/{change.key}"
-        begun = [*since.get(("roll", target), ()), *since.get(("restore", target), ())]
+        begun = [*since.get(("roll", target), ()), *since.get(("revert", target), ())]
         if change.item["spec"]["template"] != before["spec"]["template"] and not any(at <= change.at for at in begun):
             yield f"{target}: its template changes without an intent"
 

@@ -15,7 +15,7 @@ _GRACE: Final = timedelta(seconds=60)
 _MOST_STATE_AGE: Final = timedelta(minutes=15)
 _LONGEST: Final = timedelta(hours=3)
 """Two hours for a plan; its way back is a rolling update of one hour at most."""
-_UNDOING: Final = {"restore", "delete", "unmark", "unsteer", "roll-finish"}
+_UNDOING: Final = {"revert", "delete", "untaint", "clear-preferred-nodes", "finalize-rollout"}
 _DISTURBING: Final = {"surge-up", "surge-down", "evict", "roll"}
 
 
@@ -229,7 +229,7 @@ def room_first(history: History) -> Iterator[str]:
         plan = history.plans.get(entry.plan)
         if entry.kind != "step-started" or plan is None or plan.get("mode") == "autoscale":
             continue
-        closing = _step(entry).startswith("expire/") and entry.body["step"]["target"] not in _bought(plan)
+        closing = _step(entry).startswith("taint/") and entry.body["step"]["target"] not in _bought(plan)
         if closing or entry.body["step"]["kind"] in _DISTURBING:
             missing = [node["name"] for node in plan["nodes"] if node["action"] == "boot"]
             missing = [name for name in missing if (entry.plan, f"boot/{name}") not in there]
@@ -245,7 +245,7 @@ def closed_first(history: History) -> Iterator[str]:
         if entry.kind != "step-started" or entry.body["step"]["kind"] != "delete":
             continue
         step = entry.body["step"]
-        if entry.plan in history.plans and step.get("uid") and (entry.plan, f"expire/{step['target']}") not in closed:
+        if entry.plan in history.plans and step.get("uid") and (entry.plan, f"taint/{step['target']}") not in closed:
             yield f"{step['id']} of a node that takes pods"
 
 
@@ -256,7 +256,7 @@ def nothing_new_after_an_abort(history: History) -> Iterator[str]:
     for entry in history.log:
         if entry.kind == "step-started":
             running = entry.plan
-            forward = entry.body["step"]["kind"] not in _UNDOING and not _step(entry).startswith("expire/")
+            forward = entry.body["step"]["kind"] not in _UNDOING and not _step(entry).startswith("taint/")
             if forward and entry.plan in given_up:
                 yield f"{_step(entry)} after {entry.plan} was given up"
         if entry.kind == "abort-requested" and running not in history.ends:
@@ -281,12 +281,12 @@ def _undone(step: JSON, made: list[JSON]) -> bool:
     """Whether a step that was made needs no taking back, or was taken back later."""
     target = step["target"]
     ways = {
-        "mark": {f"unmark/{target}", f"delete/{target}"},
-        "surge-up": {step["id"].replace("surge-up/", "surge-down/", 1), f"restore/{target}"},
-        "roll": {step["id"].replace("roll/", "roll-finish/", 1), f"restore/{target}"},
+        "taint": {f"untaint/{target}", f"delete/{target}"},
+        "surge-up": {step["id"].replace("surge-up/", "surge-down/", 1), f"revert/{target}"},
+        "roll": {step["id"].replace("roll/", "finalize-rollout/", 1), f"revert/{target}"},
     }.get(step["kind"])
-    if step["kind"] == "steer":
-        return any(one["kind"] == "unsteer" and one["uid"] == step["uid"] for one in made)
+    if step["kind"] == "prefer-nodes":
+        return any(one["kind"] == "clear-preferred-nodes" and one["uid"] == step["uid"] for one in made)
     return ways is None or any(one["id"] in ways for one in made)
 
 

@@ -38,7 +38,7 @@ def marks_explained(history: History) -> Iterator[str]:
     since = by_target(history)
     for change, before in modified(history, "Node"):
         new = {key for key in _marks(change.item) if key not in _marks(before)}
-        marked = since.get(("mark", change.key), ())
+        marked = since.get(("taint", change.key), ())
         if new and not any(at <= change.at for at in marked):
             yield f"node {change.key} is marked {', '.join(sorted(new))} without an intent"
 
@@ -47,7 +47,7 @@ def costs_explained(history: History) -> Iterator[str]:
     """A pod that gets a deletion cost of ours was named before by a surge, or by the way back of one."""
     named: dict[str, datetime] = {}
     for entry in history.intents:
-        if entry.body["step"]["kind"] in {"surge-up", "restore"}:
+        if entry.body["step"]["kind"] in {"surge-up", "revert"}:
             for uid in entry.body["step"]["pods"]:
                 named.setdefault(uid, entry.time)
     for change, before in modified(history, "Pod"):
@@ -62,7 +62,7 @@ def limits_explained(history: History) -> Iterator[str]:
     since = by_target(history)
     for change, before in modified(history, "HorizontalPodAutoscaler"):
         target = scaled_by(change.item)
-        begun = [at for kind in ("surge-up", "surge-down", "restore") for at in since.get((kind, target), ())]
+        begun = [at for kind in ("surge-up", "surge-down", "revert") for at in since.get((kind, target), ())]
         changed = any(change.item["spec"].get(key) != before["spec"].get(key) for key in ("minReplicas", "maxReplicas"))
         if changed and not any(at <= change.at for at in begun):
             yield f"autoscaler {change.key}: its limits change without an intent"
@@ -73,7 +73,7 @@ def steering_explained(history: History) -> Iterator[str]:
     steered: dict[str, datetime] = {}
     for entry in history.intents:
         step = entry.body["step"]
-        if step["kind"] == "steer":
+        if step["kind"] == "prefer-nodes":
             by_name = step["target"].startswith("Deployment/")
             steered.setdefault(step["target"].replace("/", ".") if by_name else step["uid"], entry.time)
     before = history.before["ConfigMap"].get(_STEERING, {}).get("data") or {}
@@ -107,8 +107,8 @@ def owners_have_the_last_word(history: History) -> Iterator[str]:
     for entry in history.intents:
         step = entry.body["step"]
         node = [step.get("uid", "")]
-        closed = node if step["id"].startswith("expire/") else []
-        touched = {"evict": step["pods"], "surge-down": step["pods"], "delete": node, "mark": closed}
+        closed = node if step["id"].startswith("taint/") else []
+        touched = {"evict": step["pods"], "surge-down": step["pods"], "delete": node, "taint": closed}
         for uid in touched.get(step["kind"], ()):
             if uid in said and entry.time > said[uid]:
                 yield f"{step['id']} touches {uid}, which its owner protects by then"

@@ -114,7 +114,7 @@ def template_changed_without_a_step(history: History) -> History:
 @spoils("marks_explained")
 def marked_without_a_step(history: History) -> History:
     """The intent to close a node is missing."""
-    closing = next(one for one in history.intents if one.body["step"]["id"].startswith("expire/"))
+    closing = next(one for one in history.intents if one.body["step"]["id"].startswith("taint/"))
     return without(history, closing)
 
 

@@ -169,7 +169,7 @@ def moves_before_the_nodes_are_there(history: History) -> History:
 def deletes_an_open_node(history: History) -> History:
     """The node that is deleted was never closed."""
     target = first(history, "step-started", "delete").body["step"]["target"]
-    closing = next(one for one in history.of("step-succeeded") if one.body["step"] == f"expire/{target}")
+    closing = next(one for one in history.of("step-succeeded") if one.body["step"] == f"taint/{target}")
     return without(history, closing)
 
 
@@ -192,13 +192,13 @@ def goes_on_after_its_own_verdict(history: History) -> History:
 @spoils("taken_back")
 def mark_left(history: History) -> History:
     """A mark that is not taken back."""
-    return without(history, first(history, "step-succeeded", "unmark"))
+    return without(history, first(history, "step-succeeded", "untaint"))
 
 
 @spoils("taken_back")
 def steering_left(history: History) -> History:
     """A steering that is not taken back."""
-    return without(history, first(history, "step-succeeded", "unsteer"))
+    return without(history, first(history, "step-succeeded", "clear-preferred-nodes"))
 
 
 @spoils("taken_back")
@@ -210,7 +210,7 @@ def surplus_left(history: History) -> History:
 @spoils("taken_back")
 def template_left(history: History) -> History:
     """A rolled template that is not given back."""
-    return without(history, first(history, "step-succeeded", "roll-finish"))
+    return without(history, first(history, "step-succeeded", "finalize-rollout"))
 
 
 @spoils("counted_right")

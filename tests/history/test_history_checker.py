@@ -29,7 +29,17 @@ def test_a_good_run_has_no_violation(good: History) -> None:
     """Everything that happened in a run without harm is allowed; and enough happened to say so."""
     assert violations(good) == ()
     kinds = {entry.body["step"]["kind"] for entry in good.intents}
-    assert {"boot", "mark", "steer", "surge-up", "surge-down", "evict", "roll", "roll-finish", "delete"} <= kinds
+    assert {
+        "boot",
+        "taint",
+        "prefer-nodes",
+        "surge-up",
+        "surge-down",
+        "evict",
+        "roll",
+        "finalize-rollout",
+        "delete",
+    } <= kinds
 
 
 def test_every_invariant_can_be_broken() -> None:

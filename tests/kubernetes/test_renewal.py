@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from tests.observer.scripted_api import kubeconfig
 
-from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 
 PATH = "/api/v1/nodes/n1"
@@ -77,7 +77,7 @@ async def test_credentials_that_stay_refused_are_denied(guard: tuple[Guard, str]
     server, url = guard
     api = await connected(tmp_path, url)
     server.token = "another"
-    with pytest.raises(FinalError) as caught:
+    with pytest.raises(PermanentError) as caught:
         await api.get(PATH)
     await api.close()
     assert caught.value.reason == "denied"
@@ -90,7 +90,7 @@ async def test_credentials_that_cannot_be_read_just_now_pass(guard: tuple[Guard,
     api = await connected(tmp_path, url)
     server.token = "another"
     (tmp_path / "kubeconfig").unlink()
-    with pytest.raises(PassingError, match="401") as caught:
+    with pytest.raises(TransientError, match="401") as caught:
         await api.get(PATH)
     await api.close()
     assert caught.value.reason == "unavailable"
@@ -105,7 +105,7 @@ async def test_a_kubeconfig_that_leads_elsewhere_by_now_is_not_followed(
     server.token = "another"
     async with served() as (other, elsewhere):
         kubeconfig(tmp_path / "kubeconfig", elsewhere)
-        with pytest.raises(PassingError, match="leads to another cluster"):
+        with pytest.raises(TransientError, match="leads to another cluster"):
             await api.patch(PATH, {"metadata": {}})
         assert other.asked == []
     await api.close()

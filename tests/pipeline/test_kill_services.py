@@ -30,18 +30,18 @@ def points_of(*kinds: str) -> tuple[str, ...]:
 
 FORWARD = (
     "boot",
-    "mark",
-    "steer",
+    "taint",
+    "prefer-nodes",
     "surge-up",
     "surge-down",
     "roll",
-    "roll-finish",
+    "finalize-rollout",
     "evict",
     "delete",
-    "unmark",
-    "unsteer",
+    "untaint",
+    "clear-preferred-nodes",
 )
-BACKWARD = ("restore", "aborted")
+BACKWARD = ("revert", "aborted")
 
 
 def test_every_fault_point_is_walked() -> None:

@@ -19,7 +19,7 @@ from kinema_kubernetes.claim import PATH as CLAIM
 from kinema_kubernetes.claim import ClusterClaim
 from kinema_kubernetes.errors import KubernetesError, NotFoundError
 from kinema_kubernetes.objects import Json, pod_ready, uid
-from kinema_rescheduler.errors import FinalError, PassingError, effect_error
+from kinema_rescheduler.errors import PermanentError, TransientError, effect_error
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
@@ -106,11 +106,11 @@ class Ground:
 
 async def _mark(ground: Ground) -> None:
     node = uid(await ground.admin.get(f"/api/v1/nodes/{ground.node}"))
-    await ground.perform("mark", ground.node, f"expire/{ground.node}", uid=node)
+    await ground.perform("taint", ground.node, f"taint/{ground.node}", uid=node)
     step = Step(id="d", kind="delete", target=ground.node, uid=node)
-    with suppress(PassingError):  # other pods may run there; that they were looked at is all that counts here
+    with suppress(TransientError):  # other pods may run there; that they were looked at is all that counts here
         await KubernetesWriter(ground.api).check_deletable(Order(step=step, plan="plan-1", iteration="it-1"))
-    await ground.perform("unmark", ground.node, uid=node)
+    await ground.perform("untaint", ground.node, uid=node)
 
 
 async def _see_volumes(ground: Ground) -> None:
@@ -123,7 +123,7 @@ async def _see_volumes(ground: Ground) -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
     daemon = {"metadata": {"name": "daemon", "namespace": NAMESPACE}, "spec": {"volumes": volumes}}
     await check_detached(ground.api, ground.node, [daemon])
-    with pytest.raises(PassingError, match=name):
+    with pytest.raises(TransientError, match=name):
         await check_detached(ground.api, ground.node, [])
     await ground.admin.delete(f"{ATTACHMENTS}/{name}", uid(attached))
 
@@ -137,8 +137,8 @@ def attachment(volume: str, node: str) -> Json:
 
 async def _steer(ground: Ground) -> None:
     for number in (1, 2):
-        await ground.perform("steer", "StatefulSet/a/b", uid=f"uid-{number}", nodes=(ground.node,))
-    await ground.perform("unsteer", "StatefulSet/a/b", uid="uid-1")
+        await ground.perform("prefer-nodes", "StatefulSet/a/b", uid=f"uid-{number}", nodes=(ground.node,))
+    await ground.perform("clear-preferred-nodes", "StatefulSet/a/b", uid="uid-1")
     found = await ground.admin.get(f"{CONFIG_MAPS}/{STEERING_NAME}")
     assert found["data"] == {"uid-2": ground.node}
 
@@ -171,8 +171,8 @@ async def _hold(ground: Ground) -> None:
     await ground.perform("surge-up", made.target, replicas_from=2, replicas_to=3, **fields)
     held = await ground.admin.get(f"{scalers}/{name}")
     if FLOOR_BEFORE not in held["metadata"].get("annotations", {}):
-        raise FinalError("denied", "the autoscaler was not held")  # the surge itself goes on without
-    await ground.perform("restore", made.target, replicas_from=3, replicas_to=2, **fields)
+        raise PermanentError("denied", "the autoscaler was not held")  # the surge itself goes on without
+    await ground.perform("revert", made.target, replicas_from=3, replicas_to=2, **fields)
     assert (await ground.admin.get(f"{scalers}/{name}"))["spec"]["maxReplicas"] == 2
 
 
@@ -185,7 +185,7 @@ async def _roll(ground: Ground) -> None:
             pod["metadata"]["name"] for pod in await ground.ready(made.path.rpartition("/")[2], 2)
         }:
             await asyncio.sleep(0.05)
-    await ground.perform("roll-finish", made.target, uid=made.uid)
+    await ground.perform("finalize-rollout", made.target, uid=made.uid)
 
 
 async def _evict(ground: Ground) -> None:
@@ -203,7 +203,7 @@ async def _tell(ground: Ground) -> None:
     await asyncio.gather(*events._open)
     found = await ground.admin.items(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")
     if made.uid not in {item["regarding"].get("uid") for item in found}:
-        raise FinalError("denied", "nothing was told")  # an execution goes on without
+        raise PermanentError("denied", "nothing was told")  # an execution goes on without
 
 
 async def _claim(ground: Ground) -> None:
@@ -226,7 +226,7 @@ CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
     "tell people": _tell,
     "claim the cluster": _claim,
 }
-"""Each raises FinalError `denied` where a right is missing."""
+"""Each raises PermanentError `denied` where a right is missing."""
 
 
 async def prepare(admin: FencedClient) -> None:

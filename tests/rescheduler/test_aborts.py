@@ -12,7 +12,7 @@ from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 from tests.support.plans import plan_for
 
 from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionCompleted, Node, StepFailed, StepStarted
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.memory.cluster import Pace
 from kinema_rescheduler.names import DISRUPTED
@@ -146,7 +146,7 @@ async def test_booted_node_that_cannot_be_deleted_is_named() -> None:
     world.memory.never_ready_nodes.add("kinema-1")
 
     async def refuse(name: str, operation: str) -> Operation:
-        raise FinalError("permission", f"{operation} on {name} is not allowed")
+        raise PermanentError("permission", f"{operation} on {name} is not allowed")
 
     world.provider.delete = refuse  # type: ignore[method-assign]  # the cloud of this one test
     await world.accept(plan)
@@ -166,7 +166,7 @@ async def test_stuck_rolling_update_is_taken_back() -> None:
     assert isinstance(end, ExecutionAborted)
     assert end.reason == "roll-stuck"
     assert "not Ready: shop/web-" in end.detail
-    assert "restore" in intended_kinds(world)
+    assert "revert" in intended_kinds(world)
     assert world.marks_left() == []
     assert world.problems == []
 
@@ -192,7 +192,7 @@ async def test_a_stuck_update_and_its_way_back_take_the_time_of_one() -> None:
     assert end.reason == "roll-stuck"
     [began] = [event.time for event in world.log() if event.id.endswith("/roll/Deployment/shop/web/1-1-intended")]
     assert world.clock.now() - began < timedelta(seconds=2 * limits.pods_ready_seconds + 30)
-    assert "roll-finish" in intended_kinds(world)
+    assert "finalize-rollout" in intended_kinds(world)
     assert world.marks_left() == []
 
 

@@ -20,7 +20,7 @@ from kinema_core.runtime.settings import RuntimeSettings
 from kinema_kubernetes.claim import PATH, ClaimedError, ClusterClaim
 from kinema_kubernetes.client import Client, connect
 from kinema_kubernetes.errors import KubernetesError, NotFoundError, UnavailableError
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
@@ -143,7 +143,7 @@ def test_the_fence_asks_the_claim() -> None:
     def refuse() -> None:
         raise ClaimedError("GET /", "another Kinema acts")
 
-    with pytest.raises(FinalError, match="claimed"):
+    with pytest.raises(PermanentError, match="claimed"):
         Fence(refuse).check()
 
 

@@ -13,12 +13,12 @@ from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, roll
 from kinema_core.events import ExecutionAborted, ExecutionCompleted
 from kinema_rescheduler.service import FAULT_POINTS
 
-_KINDS = ("boot", "mark", "steer", "surge-up", "surge-down", "evict", "delete", "unsteer")
+_KINDS = ("boot", "taint", "prefer-nodes", "surge-up", "surge-down", "evict", "delete", "clear-preferred-nodes")
 _PLACES = ("before", "intended", "effected", "done")
 _POINTS = [f"rescheduler.{kind}.{place}" for kind in _KINDS for place in _PLACES]
 _ENDS = ["rescheduler.finished.before", "rescheduler.finished.done"]
-_ROLLS = [f"rescheduler.{kind}.{place}" for kind in ("roll", "roll-finish") for place in _PLACES]
-_UNDOING = [f"rescheduler.{kind}.{place}" for kind in ("restore", "delete", "unmark") for place in _PLACES]
+_ROLLS = [f"rescheduler.{kind}.{place}" for kind in ("roll", "finalize-rollout") for place in _PLACES]
+_UNDOING = [f"rescheduler.{kind}.{place}" for kind in ("revert", "delete", "untaint") for place in _PLACES]
 
 
 def at_pass(name: str, nth: int = 1) -> Callable[[str], bool]:

@@ -61,7 +61,7 @@ async def test_decisions_of_a_whole_execution_are_made_again(make: Callable[[], 
     assert check(world) >= 7
 
 
-@pytest.mark.parametrize("point", ["rescheduler.mark.before", "rescheduler.surge-down.effected"])
+@pytest.mark.parametrize("point", ["rescheduler.taint.before", "rescheduler.surge-down.effected"])
 async def test_decisions_around_a_crash_are_made_again(point: str) -> None:
     """A decision of which only the first events were stored is a beginning of what is decided again."""
     before, plan = fragmented_plan()

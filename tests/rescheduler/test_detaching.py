@@ -23,7 +23,7 @@ from kinema_core.events import (
     Volume,
     VolumeClaim,
 )
-from kinema_rescheduler.errors import PassingError
+from kinema_rescheduler.errors import TransientError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.memory.cluster import Pace
 from kinema_rescheduler.plan.limits import Limits
@@ -102,7 +102,7 @@ async def test_volumes_of_daemons_go_with_their_node(bench: Bench) -> None:
     store = bench.world.sim.store
     await bench.api.create("/api/v1/nodes", {**bench.node(), "metadata": {"name": "spare", "labels": {}}})
     uid = bench.uid(bench.node("spare"))
-    await bench.perform("mark", "spare", "expire/spare", uid=uid)
+    await bench.perform("taint", "spare", "taint/spare", uid=uid)
     order = Order(step=Step(id="d", kind="delete", target="spare", uid=uid), plan="plan-1", iteration="it-1")
     store.create(VOLUME_ATTACHMENT, attachment("elsewhere", "tiny-1"))
     assert await bench.writer.check_deletable(order)
@@ -110,7 +110,7 @@ async def test_volumes_of_daemons_go_with_their_node(bench: Bench) -> None:
         claim = {"metadata": {"name": name, "namespace": "shop"}, "spec": {"volumeName": f"pv-{name}"}}
         store.create(PERSISTENT_VOLUME_CLAIM, claim)
         store.create(VOLUME_ATTACHMENT, attachment(f"pv-{name}", "spare"))
-    with pytest.raises(PassingError, match="let go of pv-logs-data, pv-own") as caught:
+    with pytest.raises(TransientError, match="let go of pv-logs-data, pv-own") as caught:
         await bench.writer.check_deletable(order)
     assert caught.value.reason == "attached"
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "d", "controller": True}
@@ -122,5 +122,5 @@ async def test_volumes_of_daemons_go_with_their_node(bench: Bench) -> None:
     inline = attachment("csi-1", "spare")
     inline["spec"]["source"] = {"inlineVolumeSpec": {}}
     store.create(VOLUME_ATTACHMENT, inline)
-    with pytest.raises(PassingError, match="let go of csi-1"):
+    with pytest.raises(TransientError, match="let go of csi-1"):
         await bench.writer.check_deletable(order)

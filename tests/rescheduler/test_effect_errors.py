@@ -12,7 +12,7 @@ from tests.rescheduler.test_rescheduler_service import intents
 
 from kinema_core.events import ExecutionAborted, ExecutionCompleted, Plan, StepSucceeded
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.memory.effects import MemoryWriter
 from kinema_rescheduler.plan.limits import Limits
@@ -21,7 +21,7 @@ from kinema_rescheduler.plan.limits import Limits
 class Flaky(MemoryWriter):
     """Cannot be reached, or refuses, so many times for one kind of step."""
 
-    def __init__(self, world: World, kind: str, error: PassingError | FinalError, times: int) -> None:
+    def __init__(self, world: World, kind: str, error: TransientError | PermanentError, times: int) -> None:
         super().__init__(world.memory, after=world.look)
         self.kind, self.error, self.times = kind, error, times
 
@@ -33,7 +33,7 @@ class Flaky(MemoryWriter):
         return await super().perform(order)
 
 
-def flaky_world(kind: str, error: PassingError | FinalError, times: int, **limits: float) -> World:
+def flaky_world(kind: str, error: TransientError | PermanentError, times: int, **limits: float) -> World:
     """A world with a writer that fails, and the plan that needs a booted node."""
     before, _ = booted_plan()
     world = World(before, limits=Limits(**limits))  # type: ignore[arg-type]  # the numbers that a test sets
@@ -42,10 +42,10 @@ def flaky_world(kind: str, error: PassingError | FinalError, times: int, **limit
     return world
 
 
-@pytest.mark.parametrize("error", [PassingError("unavailable", "no route"), FinalError("denied", "forbidden")])
-async def test_unreachable_cluster_is_asked_again_without_a_new_attempt(error: PassingError | FinalError) -> None:
+@pytest.mark.parametrize("error", [TransientError("unavailable", "no route"), PermanentError("denied", "forbidden")])
+async def test_unreachable_cluster_is_asked_again_without_a_new_attempt(error: TransientError | PermanentError) -> None:
     """A time-out is no refusal, nor is what an API server says that has yet to read its roles: it is asked again."""
-    world = flaky_world("mark", error, 3)
+    world = flaky_world("taint", error, 3)
     await world.accept(booted_plan()[1])
     end = await world.run()
     assert isinstance(end, ExecutionCompleted), world.told()
@@ -54,7 +54,7 @@ async def test_unreachable_cluster_is_asked_again_without_a_new_attempt(error: P
 
 async def test_conflict_is_tried_again_with_a_pause() -> None:
     """A conflict fails the attempt; the next one comes after a pause and counts."""
-    world = flaky_world("mark", PassingError("conflict", "written by others"), 1)
+    world = flaky_world("taint", TransientError("conflict", "written by others"), 1)
     await world.accept(booted_plan()[1])
     end = await world.run()
     assert isinstance(end, ExecutionCompleted), world.told()
@@ -63,7 +63,7 @@ async def test_conflict_is_tried_again_with_a_pause() -> None:
 
 async def test_missing_right_ends_the_plan_without_a_storm() -> None:
     """A refused right is not tried again and again: the plan is given up after seconds."""
-    world = flaky_world("surge-up", FinalError("denied", "forbidden"), 100)
+    world = flaky_world("surge-up", PermanentError("denied", "forbidden"), 100)
     await world.accept(booted_plan()[1])
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()
@@ -82,7 +82,7 @@ async def test_a_workload_that_may_not_be_written_is_left_alone(
     """What an admission rule or its owner forbids of one workload stops no other: the plan goes on without it."""
     before, plan = planned()
     world = World(before)
-    world.writer = Flaky(world, kind, FinalError(reason, "not this one"), 1)
+    world.writer = Flaky(world, kind, PermanentError(reason, "not this one"), 1)
     world._service = world._new_service()
     await world.accept(plan)
     end = await world.run()
@@ -99,7 +99,7 @@ async def test_a_workload_that_may_not_be_written_is_left_alone(
 
 async def test_steering_that_fails_is_done_without() -> None:
     """Steering fails open: the move goes on without it."""
-    world = flaky_world("steer", FinalError("denied", "forbidden"), 100)
+    world = flaky_world("prefer-nodes", PermanentError("denied", "forbidden"), 100)
     await world.accept(booted_plan()[1])
     end = await world.run()
     assert isinstance(end, ExecutionCompleted), world.told()
@@ -107,10 +107,12 @@ async def test_steering_that_fails_is_done_without() -> None:
 
 async def test_what_cannot_be_taken_back_is_named() -> None:
     """What could not be taken back is listed by name, and the execution does not count as finished."""
-    world = flaky_world("unsteer", FinalError("denied", "forbidden"), 100)
+    world = flaky_world("clear-preferred-nodes", PermanentError("denied", "forbidden"), 100)
     await world.accept(booted_plan()[1])
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()
     assert end.reason == "leftovers"
     assert end.leftovers
-    assert all(line.startswith("unsteer/") and line.endswith(": denied forbidden") for line in end.leftovers)
+    assert all(
+        line.startswith("clear-preferred-nodes/") and line.endswith(": denied forbidden") for line in end.leftovers
+    )

@@ -113,7 +113,7 @@ def test_request_becomes_active_with_its_first_step() -> None:
     """A requested deletion that begins just before a plan is accepted comes first; the plan waits."""
     request = event(NodeDeletionRequested(node="n9", uid="uid", version=1), "request-1")
     journal = fold(begun(), request)
-    step = Step(id="expire/n9", kind="mark", target="n9", uid="uid")
+    step = Step(id="taint/n9", kind="taint", target="n9", uid="uid")
     journal = fold(journal, event(intended(plan="request-1", step=step), "i-1"))
     assert journal.active is not None
     assert journal.active.plan_id == "request-1"

@@ -12,7 +12,7 @@ from tests.support.builders import NOW
 from kinema_core.events import AnyBody, Event, PlanAccepted, Step, StepFailed, StepStarted, StepSucceeded
 from kinema_core.runtime.bus import Lease
 from kinema_core.runtime.envelope import origin
-from kinema_rescheduler.errors import PassingError
+from kinema_rescheduler.errors import TransientError
 from kinema_rescheduler.journal.execution import Journal, fold
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import connect
@@ -56,7 +56,7 @@ def held(revision: int, left: float = 9.0) -> Fence:
 
 def order(kind: str, uid: str) -> Order:
     """Mark the first node as one to go, or take the mark away."""
-    id_, step_kind = ("expire/tiny-1", "mark") if kind == "mark" else ("unmark/tiny-1", "unmark")
+    id_, step_kind = ("taint/tiny-1", "taint") if kind == "taint" else ("untaint/tiny-1", "untaint")
     step = Step(id=id_, kind=step_kind, target="tiny-1", uid=uid)  # type: ignore[arg-type]  # one of two literals
     return Order(step=step, plan="plan-1", iteration="it-1")
 
@@ -68,10 +68,10 @@ async def test_nothing_is_written_after_the_lease(tmp_path: Path) -> None:
         api, cloud = await connect(str(world.kubeconfig), fence=fence), SimProvider(world.url, fence=fence)
         before = world.sim.store.get(NODE, "", "tiny-1")
         assert before is not None
-        with pytest.raises(PassingError) as caught:
-            await KubernetesWriter(api).perform(order("mark", before["metadata"]["uid"]))
+        with pytest.raises(TransientError) as caught:
+            await KubernetesWriter(api).perform(order("taint", before["metadata"]["uid"]))
         assert caught.value.reason == "fenced"
-        with pytest.raises(PassingError, match="fenced"):
+        with pytest.raises(TransientError, match="fenced"):
             await cloud.delete("tiny-1", "op-1")
         assert world.sim.store.get(NODE, "", "tiny-1") == before
         await cloud.close()
@@ -83,14 +83,14 @@ async def test_a_higher_revision_on_the_object_ends_it(tmp_path: Path) -> None:
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         old, new = [await connect(str(world.kubeconfig), fence=held(revision)) for revision in (4, 7)]
         uid = await _uid(world.sim.store.get(NODE, "", "tiny-1"))
-        await KubernetesWriter(new).perform(order("mark", uid))
+        await KubernetesWriter(new).perform(order("taint", uid))
         marked = world.sim.store.get(NODE, "", "tiny-1")
         assert marked is not None
         assert marked["metadata"]["annotations"][FENCING] == "7"
-        with pytest.raises(PassingError, match="revision 7 has written there after our 4"):
-            await KubernetesWriter(old).perform(order("unmark", uid))
+        with pytest.raises(TransientError, match="revision 7 has written there after our 4"):
+            await KubernetesWriter(old).perform(order("untaint", uid))
         assert world.sim.store.get(NODE, "", "tiny-1") == marked
-        await KubernetesWriter(new).perform(order("unmark", uid))
+        await KubernetesWriter(new).perform(order("untaint", uid))
         cleared = world.sim.store.get(NODE, "", "tiny-1")
         assert cleared is not None
         assert FENCING not in cleared["metadata"].get("annotations", {})

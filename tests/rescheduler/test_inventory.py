@@ -11,7 +11,7 @@ import pytest
 
 from kinema_core.model.catalog import offers_from
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.errors import EffectError, PermanentError, TransientError
 from kinema_rescheduler.providers.static.commands import run
 from kinema_rescheduler.providers.static.inventory import filled, read_inventory
 
@@ -65,7 +65,7 @@ def test_machines_that_are_alike_are_one_row(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_is_one_clear_error(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     """The error names the file, the machine and the field."""
     path = written(tmp_path, **changes)
-    with pytest.raises(FinalError) as caught:
+    with pytest.raises(PermanentError) as caught:
         read_inventory(path)
     assert caught.value.reason == "invalid"
     assert told in caught.value.detail
@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_used_is_one_clear_error(tmp_path: Path, changes: 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """No file, no traceback."""
-    with pytest.raises(FinalError, match="nowhere"):
+    with pytest.raises(PermanentError, match="nowhere"):
         read_inventory(tmp_path / "nowhere")
 
 
@@ -91,10 +91,10 @@ def test_words_of_commands_stay_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "kind", "reason"),
     [
-        ("echo no; exit 77", FinalError, "permission"),
-        ("echo busy; exit 75", PassingError, "transient"),
-        ("kill -9 $$", PassingError, "transient"),
-        ("exec sleep 30", PassingError, "time-out"),
+        ("echo no; exit 77", PermanentError, "permission"),
+        ("echo busy; exit 75", TransientError, "transient"),
+        ("kill -9 $$", TransientError, "transient"),
+        ("exec sleep 30", TransientError, "time-out"),
     ],
 )
 async def test_how_a_command_ends_becomes_our_error(script: str, kind: type[EffectError], reason: str) -> None:
@@ -118,7 +118,7 @@ async def test_what_a_command_started_ends_with_it(tmp_path: Path, script: str) 
     """A script's own command neither goes on past the deadline nor holds us up, whether or not the script waits."""
     noted = tmp_path / "pid"
     async with asyncio.timeout(60):
-        with pytest.raises(PassingError, match="did not end"):
+        with pytest.raises(TransientError, match="did not end"):
             await run(("/bin/sh", "-c", script.format(noted)), 2)
         while runs(noted):  # noqa: ASYNC110 - a killed process tells nobody when it is gone
             await asyncio.sleep(0.02)
@@ -126,7 +126,7 @@ async def test_what_a_command_started_ends_with_it(tmp_path: Path, script: str) 
 
 async def test_a_program_that_is_not_there_is_named() -> None:
     """A command that cannot be started is a mistake in the file."""
-    with pytest.raises(FinalError, match="/nowhere/power"):
+    with pytest.raises(PermanentError, match="/nowhere/power"):
         await run(("/nowhere/power", "on"), 1)
 
 

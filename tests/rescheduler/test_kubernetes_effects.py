@@ -16,13 +16,13 @@ from kinema_core.events import Step, StepKind
 from kinema_core.model.catalog import offers_from
 from kinema_kubernetes.errors import error_of
 from kinema_kubernetes.objects import selector_text, workload_path
-from kinema_rescheduler.errors import EffectError, FinalError, NotFoundError, PassingError, effect_error
+from kinema_rescheduler.errors import EffectError, NotFoundError, PermanentError, TransientError, effect_error
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.names import CHEAPEST, DELETION_COST, DISRUPTED, PLAN
 from kinema_rescheduler.providers.sim import SimProvider
-from kinema_sim.engine.kinds import CONFIG_MAP, HPA, PDB
+from kinema_sim.engine.kinds import CONFIG_MAP, HPA, PDB, POD
 
 
 @pytest.fixture
@@ -39,15 +39,15 @@ async def test_marks_come_and_go(bench: Bench) -> None:
         "/api/v1/nodes/tiny-1", {"spec": {"unschedulable": True, "taints": [{"key": "a", "effect": "NoSchedule"}]}}
     )
     before = bench.node()["spec"]
-    made = await bench.perform("mark", "tiny-1", "expire/tiny-1", uid=uid)
+    made = await bench.perform("taint", "tiny-1", "taint/tiny-1", uid=uid)
     assert (made.outcome, made.figures) == ("done", {"cordoned": 1})
     marked = bench.node()
     assert marked["metadata"]["labels"][DISRUPTED] == "it-1"
     assert marked["metadata"]["annotations"][PLAN] == "plan-1"
     assert {taint["key"] for taint in marked["spec"]["taints"]} == {"a", DISRUPTED}
-    assert (await bench.perform("mark", "tiny-1", "expire/tiny-1", uid=uid)).outcome == "adopted"
-    assert (await bench.perform("unmark", "tiny-1", uid=uid)).outcome == "done"
-    assert (await bench.perform("unmark", "tiny-1", uid=uid)).outcome == "adopted"
+    assert (await bench.perform("taint", "tiny-1", "taint/tiny-1", uid=uid)).outcome == "adopted"
+    assert (await bench.perform("untaint", "tiny-1", uid=uid)).outcome == "done"
+    assert (await bench.perform("untaint", "tiny-1", uid=uid)).outcome == "adopted"
     cleared = bench.node()
     assert cleared["spec"] == before
     assert DISRUPTED not in cleared["metadata"]["labels"]
@@ -56,26 +56,26 @@ async def test_marks_come_and_go(bench: Bench) -> None:
 
 async def test_another_node_of_that_name_is_not_touched(bench: Bench) -> None:
     """A node with another uid, or none, makes the step void."""
-    assert (await bench.perform("mark", "tiny-1", "expire/tiny-1", uid="other")).outcome == "void"
-    assert (await bench.perform("mark", "gone", "expire/gone", uid="other")).outcome == "void"
+    assert (await bench.perform("taint", "tiny-1", "taint/tiny-1", uid="other")).outcome == "void"
+    assert (await bench.perform("taint", "gone", "taint/gone", uid="other")).outcome == "void"
     assert DISRUPTED not in bench.node()["metadata"]["labels"]
 
 
 async def test_steering_is_one_entry_in_one_config_map(bench: Bench) -> None:
     """Steering makes the ConfigMap where it is missing, changes only its own entry, and takes only that away."""
-    await bench.perform("steer", WEB, uid="d-1", nodes=("n1", "n2"))
-    await bench.perform("steer", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))
-    assert (await bench.perform("steer", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))).outcome == "adopted"
-    await bench.perform("unsteer", WEB, uid="d-1")
+    await bench.perform("prefer-nodes", WEB, uid="d-1", nodes=("n1", "n2"))
+    await bench.perform("prefer-nodes", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))
+    assert (await bench.perform("prefer-nodes", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))).outcome == "adopted"
+    await bench.perform("clear-preferred-nodes", WEB, uid="d-1")
     found = bench.world.sim.store.get(CONFIG_MAP, "kube-system", "kinema-steering")
     assert found is not None
     assert found["data"] == {"s-2": "n3"}
-    assert (await bench.perform("unsteer", WEB, uid="d-1")).outcome == "adopted"
+    assert (await bench.perform("clear-preferred-nodes", WEB, uid="d-1")).outcome == "adopted"
 
 
 async def test_steering_can_be_switched_off(bench: Bench) -> None:
     """With the setting off nobody says where new pods shall go, and moves go on without."""
-    step = Step(id="steer/w/1", kind="steer", target=WEB, uid="rs-1", nodes=("n1",))
+    step = Step(id="prefer-nodes/w/1", kind="prefer-nodes", target=WEB, uid="rs-1", nodes=("n1",))
     writer = KubernetesWriter(bench.api, steering=False)
     assert (await writer.perform(Order(step=step, plan="plan-1", iteration="it-1"))).outcome == "void"
     assert bench.world.sim.store.get(CONFIG_MAP, "kube-system", "kinema-steering") is None
@@ -85,18 +85,18 @@ async def test_a_server_without_admission_policies_is_told_of(bench: Bench) -> N
     """Where Kubernetes has no such policies, setup says so and changes nothing."""
     told = await steer(Steering(bench.world.kubeconfig, on=True))
     assert "no mutating admission policies" in told
-    assert await steer(Steering(bench.world.kubeconfig, on=False)) == "steering: absent"
+    assert await steer(Steering(bench.world.kubeconfig, on=False)) == "placement policy: absent"
 
 
 async def test_surge_up_is_refused_when_replicas_are_not_as_planned(bench: Bench) -> None:
     """Replicas that somebody changed since make the surge a `changed` failure without any effect."""
     victim = bench.uid(bench.pods()[0])
     fields: dict[str, Any] = {"uid": bench.uid(bench.web()), "pods": (victim,), "replicas_from": 5, "replicas_to": 6}
-    with pytest.raises(FinalError) as error:
+    with pytest.raises(PermanentError) as error:
         await bench.perform("surge-up", WEB, **fields)
     assert error.value.reason == "changed"
     assert DELETION_COST not in str(bench.pods())
-    with pytest.raises(FinalError, match="another object"):
+    with pytest.raises(PermanentError, match="another object"):
         await bench.perform("surge-up", WEB, **{**fields, "uid": "other"})
 
 
@@ -108,10 +108,28 @@ async def test_surge_down_waits_for_ready_pods(bench: Bench) -> None:
     await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
     marked = [pod for pod in bench.pods() if pod["metadata"].get("annotations", {}).get(DELETION_COST) == CHEAPEST]
     assert [bench.uid(pod) for pod in marked] == [victim]
-    with pytest.raises(PassingError) as error:
+    with pytest.raises(TransientError) as error:
         await bench.perform("surge-down", WEB, uid=uid, pods=(victim,), replicas_from=4, replicas_to=3)
     assert error.value.reason == "not-ready"
     assert bench.web()["spec"]["replicas"] == 4
+
+
+async def test_successor_of_a_vanished_victim_leaves_in_its_place(bench: Bench) -> None:
+    """A pod that should leave and is gone costs no other pod its place: the newest one goes."""
+    uid, (gone, victim, staying) = bench.uid(bench.web()), bench.pods()
+    leaving = (bench.uid(gone), bench.uid(victim))
+    await bench.perform("surge-up", WEB, uid=uid, pods=leaving, replicas_from=3, replicas_to=5)
+    await settled_for(bench, 60)
+    surged = {bench.uid(pod) for pod in bench.pods()} - {*leaving}
+    bench.world.sim.api.delete(POD, "shop", gone["metadata"]["name"])
+    await settled_for(bench, 60)
+    fields: dict[str, Any] = {"uid": uid, "pods": (leaving[1],), "replicas_from": 5, "replicas_to": 3}
+    with pytest.raises(TransientError, match="leave instead"):
+        await bench.perform("surge-down", WEB, **fields)
+    assert (await bench.perform("surge-down", WEB, **fields)).outcome == "done"
+    await settled_for(bench, 60)
+    assert {bench.uid(pod) for pod in bench.pods()} == surged
+    assert bench.uid(staying) in surged
 
 
 async def test_surge_down_waits_as_long_as_the_controller_does(bench: Bench) -> None:
@@ -123,7 +141,7 @@ async def test_surge_down_waits_as_long_as_the_controller_does(bench: Bench) -> 
     while bench.web()["status"]["readyReplicas"] < 4:
         await settled_for(bench, 1)
     assert bench.web()["status"]["availableReplicas"] == 3
-    with pytest.raises(PassingError, match="3 of 4 for as long as it asks"):
+    with pytest.raises(TransientError, match="3 of 4 for as long as it asks"):
         await bench.perform("surge-down", WEB, uid=uid, pods=(victim,), replicas_from=4, replicas_to=3)
     await settled_for(bench, 40)
     made = await bench.perform("surge-down", WEB, uid=uid, pods=(victim,), replicas_from=4, replicas_to=3)
@@ -141,7 +159,7 @@ async def test_a_deletion_cost_that_somebody_else_set_stays(bench: Bench) -> Non
     await bench.perform("surge-up", WEB, uid=web, pods=(ours, theirs, bare), replicas_from=3, replicas_to=6)
     await bench.api.patch(path + names[theirs], {"metadata": {"annotations": {DELETION_COST: "100"}}})
     await bench.api.patch(path + names[bare], {"metadata": {"annotations": {DELETION_COST: None}}})
-    await bench.perform("restore", WEB, uid=web)
+    await bench.perform("revert", WEB, uid=web)
     left = {bench.uid(pod): pod["metadata"].get("annotations", {}) for pod in bench.pods()}
     assert [left[uid].get(DELETION_COST) for uid in (ours, theirs, bare)] == ["5", "100", None]
     assert "kinema.io/" not in str([left[uid] for uid in (ours, theirs, bare)])
@@ -152,7 +170,7 @@ async def test_what_is_given_back_is_not_ours_any_more(bench: Bench, others: lis
     """After a surge no field of the Deployment counts as ours: who applies another value meets no conflict."""
     entries = [{"manager": "kinema", "operation": "Update", "subresource": "scale"}, *others]
     await bench.api.patch("/apis/apps/v1/namespaces/shop/deployments/web", {"metadata": {"managedFields": entries}})
-    await bench.perform("restore", WEB, uid=bench.uid(bench.web()))
+    await bench.perform("revert", WEB, uid=bench.uid(bench.web()))
     assert bench.web()["metadata"]["managedFields"] == (others or [{}])
 
 
@@ -161,7 +179,7 @@ async def test_lost_reply_of_a_scale_is_no_second_surge(bench: Bench) -> None:
     await bench.fault(type="lose-reply", method="PATCH", path="/scale", count=1)
     victim = bench.uid(bench.pods()[0])
     fields: dict[str, Any] = {"uid": bench.uid(bench.web()), "pods": (victim,), "replicas_from": 3, "replicas_to": 4}
-    with pytest.raises(PassingError) as error:
+    with pytest.raises(TransientError) as error:
         await bench.perform("surge-up", WEB, **fields)
     assert error.value.reason == "unavailable"
     assert (await bench.perform("surge-up", WEB, **fields)).outcome == "adopted"
@@ -172,7 +190,7 @@ async def test_a_scale_of_the_owners_is_no_surge_of_ours(bench: Bench) -> None:
     """Who scales to the very number of our surge before it has begun keeps that: taken for ours, it would be undone."""
     victim = bench.uid(bench.pods()[0])
     await bench.api.patch("/apis/apps/v1/namespaces/shop/deployments/web/scale", {"spec": {"replicas": 4}})
-    with pytest.raises(FinalError, match="somebody else scaled") as caught:
+    with pytest.raises(PermanentError, match="somebody else scaled") as caught:
         await bench.perform("surge-up", WEB, uid=bench.uid(bench.web()), pods=(victim,), replicas_from=3, replicas_to=4)
     assert caught.value.reason == "changed"
     assert bench.web()["spec"]["replicas"] == 4
@@ -182,17 +200,17 @@ async def test_a_scale_of_the_owners_is_no_surge_of_ours(bench: Bench) -> None:
 async def test_conflicts_are_read_again(bench: Bench) -> None:
     """Somebody who writes the node in between costs another look, not the step."""
     await bench.fault(type="api", method="PATCH", path="/nodes/tiny-1", status=409, count=2)
-    made = await bench.perform("mark", "tiny-1", "optimize/tiny-1", uid=bench.uid(bench.node()))
+    made = await bench.perform("taint", "tiny-1", "optimize/tiny-1", uid=bench.uid(bench.node()))
     assert (made.outcome, made.figures) == ("done", {"cordoned": 0})
 
 
 @pytest.mark.parametrize(
     ("status", "error", "reason"),
     [
-        (403, FinalError, "denied"),
-        (410, PassingError, "unavailable"),
-        (429, PassingError, "throttled"),
-        (500, PassingError, "unavailable"),
+        (403, PermanentError, "denied"),
+        (410, TransientError, "unavailable"),
+        (429, TransientError, "throttled"),
+        (500, TransientError, "unavailable"),
     ],
 )
 async def test_answers_of_the_server_become_our_errors(
@@ -201,7 +219,7 @@ async def test_answers_of_the_server_become_our_errors(
     """A missing right is final; overload, outages and lists that the server forgot half-way pass."""
     await bench.fault(type="api", method="GET", path="/nodes/tiny-1", status=status, count=9)
     with pytest.raises(error) as caught:
-        await bench.perform("mark", "tiny-1", "optimize/tiny-1", uid="x")
+        await bench.perform("taint", "tiny-1", "optimize/tiny-1", uid="x")
     assert caught.value.reason == reason
 
 
@@ -218,7 +236,7 @@ async def test_answers_of_the_server_become_our_errors(
 def test_what_an_admission_rule_forbids_is_no_missing_right(status: int, said: str, reason: str) -> None:
     """Whichever status a webhook or policy chose, its word is told from that of roles and of validation."""
     error = effect_error(error_of("PATCH /scale", status, msgspec.json.encode({"message": said}), {}))
-    assert isinstance(error, FinalError)
+    assert isinstance(error, PermanentError)
     assert error.reason == reason
     assert said in error.detail
 
@@ -227,18 +245,18 @@ def test_what_an_admission_rule_forbids_is_no_missing_right(status: int, said: s
 def test_a_404_means_gone_only_with_a_status_that_says_so(told: dict[str, str]) -> None:
     """A proxy or load balancer in front answers so, too: nothing is known of the object, and it is asked for again."""
     error = effect_error(error_of("GET /api/v1/nodes/n", 404, msgspec.json.encode(told), {}))
-    assert isinstance(error, PassingError)
+    assert isinstance(error, TransientError)
     assert error.reason == "unavailable"
     gone = error_of("GET /api/v1/nodes/n", 404, b'{"kind": "Status", "reason": "NotFound"}', {})
     assert isinstance(effect_error(gone), NotFoundError)
 
 
-@pytest.mark.parametrize("kind", ["unmark", "restore"])
+@pytest.mark.parametrize("kind", ["untaint", "revert"])
 async def test_a_404_of_a_load_balancer_takes_nothing_back_by_itself(bench: Bench, kind: StepKind) -> None:
     """Taking a taint off or a surge back is not done because whatever stands in front answers 404."""
     await bench.fault(type="api", method="GET", path="/(nodes|deployments)/", status=404, count=9)
-    target, uid = ("tiny-1", bench.uid(bench.node())) if kind == "unmark" else (WEB, bench.uid(bench.web()))
-    with pytest.raises(PassingError) as caught:
+    target, uid = ("tiny-1", bench.uid(bench.node())) if kind == "untaint" else (WEB, bench.uid(bench.web()))
+    with pytest.raises(TransientError) as caught:
         await bench.perform(kind, target, uid=uid)
     assert caught.value.reason == "unavailable"
 
@@ -247,7 +265,7 @@ async def test_unreachable_server_is_a_passing_error(bench: Bench) -> None:
     """No connection is no refusal."""
     api = await connect(str(bench.world.kubeconfig), timeout_seconds=0.5)
     api.client._access = replace(api.client._access, server="http://127.0.0.1:9")
-    with pytest.raises(PassingError) as caught:
+    with pytest.raises(TransientError) as caught:
         await api.get("/version")
     assert caught.value.reason == "unavailable"
     await api.close()
@@ -259,7 +277,7 @@ async def test_eviction_asks_the_budget_and_means_one_pod(bench: Bench) -> None:
     uid = bench.uid(bench.web())
     made = await bench.perform("evict", WEB, uid=uid, pods=(victim,))
     assert made.outcome == "done"
-    with pytest.raises(PassingError) as caught:
+    with pytest.raises(TransientError) as caught:
         await bench.perform("evict", WEB, uid=uid, pods=(bench.uid(bench.pods()[-1]),))
     assert caught.value.reason in {"budget", "not-ready"}
     assert (await bench.perform("evict", WEB, uid=uid, pods=("not-there",))).outcome == "adopted"
@@ -269,7 +287,7 @@ async def test_conflict_is_no_eviction_while_the_pod_is_there(bench: Bench) -> N
     """A conflict that is not about the pod's identity passes: the pod is still there and will be asked for again."""
     fields: dict[str, Any] = {"uid": bench.uid(bench.web()), "pods": (bench.uid(bench.pods()[0]),)}
     await bench.fault(type="api", method="POST", path="/eviction", status=409, count=1)
-    with pytest.raises(PassingError) as caught:
+    with pytest.raises(TransientError) as caught:
         await bench.perform("evict", WEB, **fields)
     assert caught.value.reason == "conflict"
     assert (await bench.perform("evict", WEB, **fields)).outcome == "done"
@@ -281,7 +299,7 @@ async def test_two_budgets_on_a_pod_are_final(bench: Bench) -> None:
     second = msgspec.json.decode(msgspec.json.encode(first))
     second["metadata"] = {"name": "second", "namespace": "shop"}
     bench.world.sim.store.create(PDB, second)
-    with pytest.raises(FinalError) as caught:
+    with pytest.raises(PermanentError) as caught:
         await bench.perform("evict", WEB, uid=bench.uid(bench.web()), pods=(bench.uid(bench.pods()[0]),))
     assert caught.value.reason == "budget"
 
@@ -291,19 +309,19 @@ async def test_node_with_pods_is_not_deleted(bench: Bench) -> None:
     busy = next(pod["spec"]["nodeName"] for pod in bench.pods())
     uid = bench.uid(bench.node(busy))
     order = Order(step=Step(id="d", kind="delete", target=busy, uid=uid), plan="plan-1", iteration="it-1")
-    with pytest.raises(FinalError) as refused:
+    with pytest.raises(PermanentError) as refused:
         await bench.writer.check_deletable(order)
     assert refused.value.reason == "changed"
-    await bench.perform("mark", busy, f"expire/{busy}", uid=uid)
-    with pytest.raises(PassingError) as caught:
+    await bench.perform("taint", busy, f"taint/{busy}", uid=uid)
+    with pytest.raises(TransientError) as caught:
         await bench.writer.check_deletable(order)
     assert caught.value.reason == "not-empty"
     other = Order(step=Step(id="d", kind="delete", target=busy, uid="before"), plan="plan-1", iteration="it-1")
-    with pytest.raises(FinalError, match="another node") as refused:
+    with pytest.raises(PermanentError, match="another node") as refused:
         await bench.writer.check_deletable(other)
     assert refused.value.reason == "changed"
     unseen = Order(step=Step(id="d", kind="delete", target=busy), plan="plan-1", iteration="it-1")
-    with pytest.raises(PassingError) as caught:
+    with pytest.raises(TransientError) as caught:
         await bench.writer.check_deletable(unseen)
     assert caught.value.reason == "not-ready"
     gone = Order(step=Step(id="d", kind="delete", target="gone", uid="x"), plan="plan-1", iteration="it-1")
@@ -331,7 +349,7 @@ async def test_autoscaler_is_held_for_the_surge_only(bench: Bench) -> None:
     victim, uid = bench.uid(bench.pods()[0]), bench.uid(bench.web())
     await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
     assert limits() == (4, 4)
-    await bench.perform("restore", WEB, uid=uid, replicas_from=4, replicas_to=3)
+    await bench.perform("revert", WEB, uid=uid, replicas_from=4, replicas_to=3)
     assert limits() == (2, 3)
     found = bench.world.sim.store.get(HPA, "shop", "web")
     assert found is not None
@@ -354,7 +372,7 @@ async def test_limits_that_somebody_else_set_stay(
     await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
     path = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
     await bench.api.patch(path, {"spec": theirs})
-    await bench.perform("restore", WEB, uid=uid, replicas_from=4, replicas_to=3)
+    await bench.perform("revert", WEB, uid=uid, replicas_from=4, replicas_to=3)
     found = bench.world.sim.store.get(HPA, "shop", "web")
     assert found is not None
     assert (found["spec"]["minReplicas"], found["spec"]["maxReplicas"]) == expected
@@ -373,7 +391,7 @@ async def test_provider_sells_boots_and_deletes(bench: Bench) -> None:
     other = await bench.provider.boot("k1", offer, "op-2")
     assert (first.state, again.state, other.state) == ("running", "running", "running")
     assert (await bench.provider.nodes()).count("k1") == 1
-    with pytest.raises(FinalError) as caught:
+    with pytest.raises(PermanentError) as caught:
         await bench.provider.delete("nobody", "op-3")
     assert caught.value.reason == "not-found"
     assert (await bench.provider.delete("k1", "op-4")).node == "k1"
@@ -387,7 +405,7 @@ async def test_refusals_of_the_cloud_are_classified(bench: Bench, fault: dict[st
     """Permission and quota are final, with the cloud's own words."""
     offers = offers_from((await bench.provider.catalog()).rows, bench.world.cluster())
     await bench.fault(**fault)
-    with pytest.raises(FinalError) as caught:
+    with pytest.raises(PermanentError) as caught:
         await bench.provider.boot("k1", offers[0], "op-1")
     assert caught.value.reason == reason
     assert caught.value.detail
@@ -396,7 +414,7 @@ async def test_refusals_of_the_cloud_are_classified(bench: Bench, fault: dict[st
 async def test_cloud_out_of_reach_passes() -> None:
     """No connection to the cloud is no refusal."""
     provider = SimProvider("http://127.0.0.1:9", timeout_seconds=0.5)
-    with pytest.raises(PassingError) as caught:
+    with pytest.raises(TransientError) as caught:
         await provider.catalog()
     assert caught.value.reason == "unavailable"
     await provider.close()
@@ -406,11 +424,11 @@ async def test_unusable_kubeconfig_is_one_clear_error(tmp_path: Path) -> None:
     """A missing or damaged kubeconfig is named, in one line."""
     damaged = tmp_path / "damaged"
     damaged.write_text("clusters: {")
-    with pytest.raises(FinalError, match=r"^[^\n]*damaged: line 2, column 1: [^\n]*$"):
+    with pytest.raises(PermanentError, match=r"^[^\n]*damaged: line 2, column 1: [^\n]*$"):
         await connect(str(damaged))
-    with pytest.raises(FinalError, match="nowhere"):
+    with pytest.raises(PermanentError, match="nowhere"):
         await connect(str(tmp_path / "nowhere"))
-    with pytest.raises(FinalError, match="service account"):
+    with pytest.raises(PermanentError, match="service account"):
         await connect("")
 
 

@@ -71,8 +71,8 @@ async def test_a_whole_plan_tells_its_story(tmp_path: Path) -> None:
         await world.carry_out(onto_the_first)
         told = world.sim.store.sorted(EVENT)
         about = {(item["regarding"]["kind"], item["regarding"]["name"], item["reason"]) for item in told}
-        assert {("Node", "tiny-2", "KinemaEmptying"), ("Node", "tiny-2", "KinemaDeleted")} <= about
-        assert {("Deployment", "web", "KinemaMoving"), ("Deployment", "web", "KinemaMoved")} <= about
+        assert {("Node", "tiny-2", "Draining"), ("Node", "tiny-2", "Deleted")} <= about
+        assert {("Deployment", "web", "Surging"), ("Deployment", "web", "Surged")} <= about
         assert not [name for _, name, _ in about if name == "tiny-1"], "a node that stays is not written to"
         assert all("iteration it-1, plan plan-1" in item["note"] for item in told)
         assert all(item["type"] == "Normal" for item in told)
@@ -94,11 +94,11 @@ async def test_a_roll_that_is_taken_back_is_not_told_as_made(tmp_path: Path) -> 
     assert isinstance(end, ExecutionAborted)
     notes = {item["reason"]: item["note"].partition(" (iteration")[0] for item in told}
     assert notes == {
-        "KinemaRolling": "a rolling update moves its pods; each requests cpu 200m → 150m from now on, "
+        "Rolling": "a rolling update moves its pods; each requests cpu 200m → 150m from now on, "
         "as forecast from its usage",
-        "KinemaRestored": "what Kinema had changed for an unfinished move is as before it; "
+        "Reverted": "what Kinema had changed for an unfinished move is as before it; "
         "what others have changed since stays",
-        "KinemaRollEnded": "Kinema's rolling update is over; its strategy is its owner's again",
+        "Rolled": "Kinema's rolling update is over; its strategy is its owner's again",
     }
 
 
@@ -118,8 +118,8 @@ async def test_replicas_that_their_owner_sets_are_not_told_as_of_before(
         await bench.perform("surge-up", WEB.target, uid=web, pods=(victim,), replicas_from=3, replicas_to=4)
         if owners is not None:
             bench.world.sim.store.edit(DEPLOYMENT, ("shop", "web"), lambda one: one["spec"].update(replicas=owners))
-        step = Step(id="restore/web", kind="restore", target=WEB.target, uid=web, replicas_from=4, replicas_to=3)
-        made = await bench.perform("restore", step.target, uid=web, replicas_from=4, replicas_to=3)
+        step = Step(id="revert/web", kind="revert", target=WEB.target, uid=web, replicas_from=4, replicas_to=3)
+        made = await bench.perform("revert", step.target, uid=web, replicas_from=4, replicas_to=3)
         events = KubernetesEvents(bench.api, "restores")
         done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome=made.outcome, figures=made.figures)
         events.tell(_event(done), step)
@@ -201,7 +201,7 @@ async def test_an_eviction_names_pod_and_node(tmp_path: Path, crash_at: str) -> 
 
     async with sim_world(sim, tmp_path) as world:
         await world.carry_out(emptied, crash_at=crash_at)
-        told = [item for item in sim.store.sorted(EVENT) if item["reason"] == "KinemaEvicted"]
+        told = [item for item in sim.store.sorted(EVENT) if item["reason"] == "Evicted"]
     if crash_at:
         expected = "pod store-0 is gone from node {source}: found so when it was to be evicted"
     else:
@@ -263,10 +263,10 @@ async def test_pods_that_wait_hear_of_the_node_that_is_booted_for_them(tmp_path:
         told = _of_pods(sim)
     assert waiting
     assert isinstance(end, ExecutionAborted if sold_out else ExecutionCompleted), world.failures()
-    booting = ("KinemaBooting", "node kinema-1 (e2-standard-4 in europe-west3-a) is being booted for it")
+    booting = ("WaitingForNode", "node kinema-1 (e2-standard-4 in europe-west3-a) is being booted for it")
     assert told.pop(booting) == waiting
     assert [(reason, note[:48]) for reason, note in told] == (
-        [("KinemaHeldBack", "node kinema-1 was not booted for it: stock-out: ")] if sold_out else []
+        [("DisruptionBlocked", "node kinema-1 was not booted for it: stock-out: ")] if sold_out else []
     )
     assert all(pods == waiting for pods in told.values())
 

@@ -67,7 +67,7 @@ async def test_a_pending_pod_tells_which_node_is_booted_for_it(world: PlaneWorld
     assert (len(waiting), len(running)) == (2, 2)
     for name, uid in waiting:
         ((reason, message),) = described(world, "Pod", name, uid)
-        assert (reason, message) == ("KinemaBooting", "node new-1 (e2-standard-8 in zone-a) is being booted for it")
+        assert (reason, message) == ("WaitingForNode", "node new-1 (e2-standard-8 in zone-a) is being booted for it")
     assert [described(world, "Pod", name, uid) for name, uid in running] == [[], []]
 
 
@@ -90,9 +90,7 @@ async def test_an_owner_who_scales_in_mid_surge_reads_of_his_replicas(world: Pla
     await world.carry_out(plan, limits=LIMITS, real_seconds=200)
     await scaling
     told = dict(of_workload(world, "Deployment", "web"))
-    assert told["KinemaRestored"].startswith(
-        "6 replicas stay, as others have set them: an unfinished move had asked for"
-    )
+    assert told["Reverted"].startswith("6 replicas stay, as others have set them: an unfinished move had asked for")
 
 
 async def test_evictions_and_rolls_tell_names_and_amounts(world: PlaneWorld) -> None:
@@ -111,12 +109,12 @@ async def test_evictions_and_rolls_tell_names_and_amounts(world: PlaneWorld) -> 
     assert isinstance(end, ExecutionCompleted), world.failures()
     assert left, "no pod of the StatefulSet had to go"
     note = "was evicted from node old-2, which is given back; its successor is to come up on old-1"
-    assert of_workload(world, "StatefulSet", "db") == [("KinemaEvicted", f"pod {name} {note}") for name in left]
+    assert of_workload(world, "StatefulSet", "db") == [("Evicted", f"pod {name} {note}") for name in left]
     requests = "cpu 200m → 180m, memory 64Mi → 60Mi"
     assert of_workload(world, "Deployment", "web") == [
         (
-            "KinemaRolling",
+            "Rolling",
             f"a rolling update moves its pods; each requests {requests} from now on, as forecast from its usage",
         ),
-        ("KinemaRollEnded", "Kinema's rolling update is over; its strategy is its owner's again"),
+        ("Rolled", "Kinema's rolling update is over; its strategy is its owner's again"),
     ]

@@ -20,7 +20,7 @@ from kinema_core.events import ExecutionCompleted, Offer, Plan, Step
 from kinema_core.model.cluster import Cluster
 from kinema_kubernetes import client
 from kinema_kubernetes.client import Client
-from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
@@ -96,7 +96,7 @@ async def test_surge_moves_the_chosen_pods_to_the_planned_nodes(world: PlaneWorl
     told = world.access.request("GET", "/apis/events.k8s.io/v1/events")["items"]
     ours = [item for item in told if item.get("reportingController") == "kinema.io/rescheduler"]
     reasons = {(item["regarding"]["name"], item["reason"]) for item in ours}
-    assert {("old-2", "KinemaEmptying"), ("old-3", "KinemaDeleted"), ("web", "KinemaMoved")} <= reasons
+    assert {("old-2", "Draining"), ("old-3", "Deleted"), ("web", "Surged")} <= reasons
 
 
 @pytest.mark.usefixtures("steering")
@@ -178,7 +178,9 @@ async def test_steering_adds_preferences_to_pods_of_any_shape(world: PlaneWorld,
     for name in _SHAPES:
         owner = world.get(kinds[name], name)["metadata"]["uid"]
         target = f"{kinds[name]}/{world.namespace}/{name}"
-        step = Step(id=f"steer/{name}/1", kind="steer", target=target, uid=owner, nodes=("old-2", "old-3"))
+        step = Step(
+            id=f"prefer-nodes/{name}/1", kind="prefer-nodes", target=target, uid=owner, nodes=("old-2", "old-3")
+        )
         await writer.perform(Order(step=step, plan="p", iteration="i"))
     await asyncio.sleep(LIMITS.steer_seconds)
     wanted = [
@@ -198,7 +200,7 @@ async def test_steering_adds_preferences_to_pods_of_any_shape(world: PlaneWorld,
     for name in _SHAPES:
         owner = world.get(kinds[name], name)["metadata"]["uid"]
         target = f"{kinds[name]}/{world.namespace}/{name}"
-        step = Step(id=f"unsteer/{name}/1", kind="unsteer", target=target, uid=owner)
+        step = Step(id=f"clear-preferred-nodes/{name}/1", kind="clear-preferred-nodes", target=target, uid=owner)
         await writer.perform(Order(step=step, plan="p", iteration="i"))
         world.scale(kinds[name], name, 0)
     await asyncio.sleep(LIMITS.steer_seconds)
@@ -234,12 +236,12 @@ async def test_single_evictions_answer_as_the_api_server_does(world: PlaneWorld,
         return await writer.perform(Order(step=step, plan="p", iteration="i"))
 
     victim = min(pods)
-    with pytest.raises(PassingError) as refused:
+    with pytest.raises(TransientError) as refused:
         await evict(victim)
     assert refused.value.reason == "budget"
     assert (await evict("00000000-0000-0000-0000-000000000000")).outcome == "adopted"
     world.budget("db-again", app="db", maxUnavailable=1)
-    with pytest.raises(FinalError) as never:
+    with pytest.raises(PermanentError) as never:
         await evict(victim)
     assert never.value.reason == "budget"
     assert {pod.uid for pod in world.cluster().pods} == pods

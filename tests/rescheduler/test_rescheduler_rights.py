@@ -15,7 +15,7 @@ from tests.support.kube_requests import single
 from kinema_core.events import Step
 from kinema_kubernetes.objects import Json
 from kinema_kubernetes.rights import Right, Rule, covers
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.pods import surge_up
@@ -96,7 +96,7 @@ async def any_denied(ground: Ground, names: Sequence[str], rules: Sequence[Rule]
     for name in reversed(names):  # a surge goes on without an autoscaler's right, holding one does not
         try:
             await used_by(ground, name, rules)
-        except FinalError as error:
+        except PermanentError as error:
             return error.reason == "denied"
     return False
 

@@ -29,7 +29,7 @@ from kinema_core.runtime.envelope import answer
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import Tenure, _act
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_rescheduler.errors import PassingError
+from kinema_rescheduler.errors import TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.memory.effects import MemoryProvider, MemoryWriter
 from kinema_rescheduler.plan.limits import Limits
@@ -200,7 +200,7 @@ async def test_effects_stop_with_the_lease_while_the_broker_is_away() -> None:
     mine = service(world)
     tenure = Tenure(Expiring(2))  # two seconds: a busy machine begins late
     await asyncio.wait_for(_act(tenure, 9, mine._act, mine._metrics), timeout=30)
-    assert stopped == ["expire/n2"]
+    assert stopped == ["taint/n2"]
     assert mine._tasks == {}
 
 
@@ -300,7 +300,7 @@ async def test_provider_out_of_reach_is_reported_and_asked_again() -> None:
 
     class Away(MemoryProvider):
         async def catalog(self):  # type: ignore[no-untyped-def]  # noqa: ANN202 - never returns
-            raise PassingError("unavailable", "no route")
+            raise TransientError("unavailable", "no route")
 
     world = World(tiny())
     await world.observe()

@@ -12,7 +12,7 @@ from tests.rescheduler.effect_bench import WEB, Bench, alive, bench_in, rolled, 
 
 from kinema_core.events import Amounts, FrozenMap
 from kinema_kubernetes.client import STRATEGIC
-from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.names import ROLLED_BY
 from kinema_sim.engine.kinds import REPLICA_SET
 
@@ -37,16 +37,16 @@ async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "25%"}
     assert not spec["template"]["spec"].get("affinity"), "the taint and the steering policy lead its pods"
     assert (await bench.perform("roll", WEB, uid=uid, requests=requests)).outcome == "adopted"
-    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "done"
+    assert (await bench.perform("revert", WEB, uid=uid)).outcome == "done"
     restored = bench.web()["spec"]
     assert restored["template"]["spec"]["containers"] == before["template"]["spec"]["containers"]
     assert not restored["template"]["spec"].get("affinity")
     assert restored["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "25%"}
     generation = bench.web()["metadata"]["generation"]
-    assert (await bench.perform("restore", WEB, uid=uid)).figures["generation"] == generation
-    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    assert (await bench.perform("revert", WEB, uid=uid)).figures["generation"] == generation
+    assert (await bench.perform("finalize-rollout", WEB, uid=uid)).outcome == "done"
     assert bench.web()["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": "25%"}
-    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "adopted"
+    assert (await bench.perform("revert", WEB, uid=uid)).outcome == "adopted"
 
 
 async def test_requests_that_their_owner_sets_meanwhile_stay(bench: Bench) -> None:
@@ -58,7 +58,7 @@ async def test_requests_that_their_owner_sets_meanwhile_stay(bench: Bench) -> No
     theirs = {"name": container["name"], "resources": {"requests": {"memory": "99Mi"}}}
     path = "/apis/apps/v1/namespaces/shop/deployments/web"
     await bench.api.patch(path, {"spec": {"template": {"spec": {"containers": [theirs]}}}}, content_type=STRATEGIC)
-    await bench.perform("restore", WEB, uid=uid)
+    await bench.perform("revert", WEB, uid=uid)
     (container,) = bench.web()["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["requests"] == {**before, "memory": "99Mi"}
 
@@ -70,7 +70,7 @@ async def test_a_finished_roll_leaves_the_owners_template_and_no_second_roll(ben
     await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}))
     await rolled(bench)
     pods = alive(bench)
-    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    assert (await bench.perform("finalize-rollout", WEB, uid=uid)).outcome == "done"
     spec = bench.web()["spec"]
     assert spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "150m"
     template = msgspec.json.decode(msgspec.json.encode(before["template"]))
@@ -79,7 +79,7 @@ async def test_a_finished_roll_leaves_the_owners_template_and_no_second_roll(ben
     assert not spec["template"]["metadata"].get("annotations")
     assert (spec["strategy"], spec.get("paused")) == (before["strategy"], None)
     assert "kinema.io/rolled" not in str(bench.world.sim.store.sorted(REPLICA_SET, "shop"))
-    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "adopted"
+    assert (await bench.perform("finalize-rollout", WEB, uid=uid)).outcome == "adopted"
     await settled_for(bench, 60)
     assert alive(bench) == pods
 
@@ -91,7 +91,7 @@ async def test_a_roll_that_changed_nothing_else_is_no_roll_back(bench: Bench) ->
     await bench.perform("roll", WEB, uid=uid, requests=FrozenMap())
     await rolled(bench)
     pods = alive(bench)
-    await bench.perform("roll-finish", WEB, uid=uid)
+    await bench.perform("finalize-rollout", WEB, uid=uid)
     assert bench.web()["spec"]["template"]["spec"] == before
     assert bench.web()["spec"]["template"]["metadata"]["annotations"] == {ROLLED_BY: "plan-1"}
     await settled_for(bench, 60)
@@ -112,15 +112,15 @@ async def test_a_roll_that_is_ended_half_is_ended_by_the_next(bench: Bench, writ
         if method != "GET":
             done += 1
             if done > write:
-                raise PassingError("unavailable", "cut off")
+                raise TransientError("unavailable", "cut off")
         return await real(method, path, **more)
 
     bench.api.client.request = cut  # type: ignore[method-assign]  # stands for a process that dies
-    with pytest.raises(PassingError):
-        await bench.perform("roll-finish", WEB, uid=uid)
+    with pytest.raises(TransientError):
+        await bench.perform("finalize-rollout", WEB, uid=uid)
     bench.api.client.request = real  # type: ignore[method-assign]  # the next process
     await settled_for(bench, 30)
-    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == outcome
+    assert (await bench.perform("finalize-rollout", WEB, uid=uid)).outcome == outcome
     assert "kinema.io/" not in str(bench.web()["metadata"])
     await settled_for(bench, 60)
     assert alive(bench) == pods
@@ -132,6 +132,6 @@ async def test_roll_of_a_recreate_deployment_is_refused(bench: Bench) -> None:
         "/apis/apps/v1/namespaces/shop/deployments/web",
         {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}},
     )
-    with pytest.raises(FinalError) as caught:
+    with pytest.raises(PermanentError) as caught:
         await bench.perform("roll", WEB, uid=bench.uid(bench.web()), requests=FrozenMap({"cpu": 150}))
     assert caught.value.reason == "held"

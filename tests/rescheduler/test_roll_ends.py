@@ -12,7 +12,7 @@ from tests.rescheduler.effect_bench import WEB, Bench, bench_in, rolled
 from kinema_core.events import FrozenMap
 from kinema_kubernetes.client import MERGE
 from kinema_kubernetes.objects import annotations_of
-from kinema_rescheduler.errors import PassingError
+from kinema_rescheduler.errors import TransientError
 from kinema_rescheduler.kubernetes import rollout
 from kinema_rescheduler.names import ROLLED
 from kinema_sim.engine.kinds import REPLICA_SET
@@ -89,7 +89,7 @@ async def test_a_mark_that_is_copied_late_comes_off_again(bench: Bench) -> None:
     """The end of a roll is done only when the controller has seen it: nothing takes the mark off afterwards."""
     uid = await under_a_roll(bench)
     controller = LateController(bench, times=2)
-    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    assert (await bench.perform("finalize-rollout", WEB, uid=uid)).outcome == "done"
     assert controller.mark
     assert controller.marked() == []
 
@@ -99,7 +99,7 @@ async def test_a_mark_comes_off_where_no_generation_tells_of_the_end(bench: Benc
     ours = {"maxUnavailable": 0, "maxSurge": "25%"}
     await bench.api.patch(DEPLOYMENT, {"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": ours}}})
     uid = await under_a_roll(bench)
-    await bench.perform("restore", WEB, uid=uid)
+    await bench.perform("revert", WEB, uid=uid)
     await rolled(bench)
     generation = bench.web()["metadata"]["generation"]
     controller, pause, pauses = LateController(bench, times=0), bench.api.pause, 0
@@ -112,7 +112,7 @@ async def test_a_mark_comes_off_where_no_generation_tells_of_the_end(bench: Benc
         await pause(seconds)
 
     bench.api.pause = copied_meanwhile  # type: ignore[method-assign]  # what happens between two looks
-    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    assert (await bench.perform("finalize-rollout", WEB, uid=uid)).outcome == "done"
     assert bench.web()["metadata"]["generation"] == generation
     controller.left = pauses < 2
     assert controller.marked() == []
@@ -125,16 +125,16 @@ async def test_a_process_that_dies_at_the_end_leaves_no_mark(bench: Bench) -> No
 
     async def cut_off(path: str, body: Any, content_type: str = MERGE) -> Any:
         if "/replicasets/" in path and ROLLED not in annotations_of(bench.web()):
-            raise PassingError("unavailable", "cut off")
+            raise TransientError("unavailable", "cut off")
         return await patch(path, body, content_type)
 
     bench.api.patch = cut_off  # type: ignore[method-assign]  # stands for a process that dies
-    with pytest.raises(PassingError):
-        await bench.perform("roll-finish", WEB, uid=uid)
+    with pytest.raises(TransientError):
+        await bench.perform("finalize-rollout", WEB, uid=uid)
     assert controller.marked()
     bench.api.patch = patch  # type: ignore[method-assign]  # the next process
     controller.left = 4  # it reads the Deployment twice before it looks for the mark
-    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "adopted"
+    assert (await bench.perform("finalize-rollout", WEB, uid=uid)).outcome == "adopted"
     assert controller.marked() == []
 
 
@@ -143,9 +143,9 @@ async def test_a_controller_that_sees_nothing_is_waited_for(bench: Bench, monkey
     monkeypatch.setattr(rollout, "_PAUSE", 0)
     uid = await under_a_roll(bench)
     controller = LateController(bench, times=1000)
-    with pytest.raises(PassingError) as caught:
-        await bench.perform("roll-finish", WEB, uid=uid)
+    with pytest.raises(TransientError) as caught:
+        await bench.perform("finalize-rollout", WEB, uid=uid)
     assert (caught.value.reason, WEB in caught.value.detail) == ("not-ready", True)
     controller.left = 1
-    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "adopted"
+    assert (await bench.perform("finalize-rollout", WEB, uid=uid)).outcome == "adopted"
     assert controller.marked() == []

@@ -27,7 +27,7 @@ from kinema_rescheduler.names import ROLLED
 from kinema_rescheduler.plan.limits import Limits
 
 _PLACES = ("before", "intended", "effected", "done")
-_UNDOING = [f"rescheduler.{kind}.{place}" for kind in ("unmark", "restore", "roll-finish") for place in _PLACES]
+_UNDOING = [f"rescheduler.{kind}.{place}" for kind in ("untaint", "revert", "finalize-rollout") for place in _PLACES]
 
 
 def steps_made(world: World, kind: str) -> dict[str, datetime]:
@@ -70,9 +70,9 @@ async def test_an_abort_opens_the_nodes_before_it_waits_for_pods() -> None:
     await world.accept(plan)
     end = await aborted(world, lambda: half_way(world))
     assert end.figures["deleted"] == 0
-    opened = steps_made(world, "unmark")
+    opened = steps_made(world, "untaint")
     assert opened.keys() == {"n2"}
-    assert max(opened.values()) < steps_made(world, "restore")[WEB]
+    assert max(opened.values()) < steps_made(world, "revert")[WEB]
     assert world.clock.now() - opened["n2"] < timedelta(seconds=limits.pods_ready_seconds / 2)
     assert [world.memory.pods[key].node for key in strangers] == ["n1", "n2"]
     assert sum(pod.ready for pod in world.memory.pods.values()) == 5
@@ -103,7 +103,7 @@ async def test_a_node_stays_closed_while_its_deletion_is_under_way() -> None:
     gone = {node.name for node in before.nodes} - world.memory.nodes.keys()
     assert gone
     assert end.figures["deleted"] == len(gone)
-    assert not gone & steps_made(world, "unmark").keys()
+    assert not gone & steps_made(world, "untaint").keys()
     assert world.problems == []
     assert world.marks_left() == []
 

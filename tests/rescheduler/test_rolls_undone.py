@@ -60,9 +60,9 @@ def copied(value: Any) -> Any:
 
 async def violated_preferences(bench: Bench, uid: str) -> None:
     """Take a roll back as a plan does that is given up."""
-    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "done"
+    assert (await bench.perform("revert", WEB, uid=uid)).outcome == "done"
     await rolled(bench)
-    await bench.perform("roll-finish", WEB, uid=uid)
+    await bench.perform("finalize-rollout", WEB, uid=uid)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -90,7 +90,7 @@ async def test_an_undo_in_the_middle_loses_no_strategy(bench: Bench, bounds: dic
     assert after["spec"]["template"] == before["template"]
     assert OURS not in str(after)
     assert OURS not in str(sets(bench))
-    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "adopted"
+    assert (await bench.perform("revert", WEB, uid=uid)).outcome == "adopted"
 
 
 async def test_a_plan_that_goes_on_after_an_undo_gives_the_strategy_back(bench: Bench) -> None:
@@ -101,7 +101,7 @@ async def test_a_plan_that_goes_on_after_an_undo_gives_the_strategy_back(bench: 
     await rolled(bench)
     await undo(bench, owners)
     await rolled(bench)
-    assert (await bench.perform("roll-finish", WEB, uid=uid)).outcome == "done"
+    assert (await bench.perform("finalize-rollout", WEB, uid=uid)).outcome == "done"
     assert bench.web()["spec"]["strategy"] == before
     assert OURS not in str(bench.web()) + str(sets(bench))
 
@@ -117,7 +117,7 @@ async def test_the_next_roll_remembers_what_an_undone_one_left(bench: Bench) -> 
     step = Step(id="roll/2", kind="roll", target=WEB, uid=uid)
     await bench.writer.perform(Order(step=step, plan="plan-2", iteration="it-2"))
     await rolled(bench)
-    await bench.perform("roll-finish", WEB, uid=uid)
+    await bench.perform("finalize-rollout", WEB, uid=uid)
     assert bench.web()["spec"]["strategy"] == before
     assert OURS not in str(bench.web()["metadata"])
 
@@ -140,12 +140,12 @@ async def test_a_late_copy_of_our_note_brings_nothing_back(bench: Bench) -> None
     await bench.perform("roll", WEB, uid=uid, requests=FrozenMap({"cpu": 150}))
     await rolled(bench)
     note = annotations_of(bench.web())[ROLLED]
-    await bench.perform("roll-finish", WEB, uid=uid)
+    await bench.perform("finalize-rollout", WEB, uid=uid)
     after = copied(bench.web()["spec"])
     for one in sets(bench):
         path = f"/apis/apps/v1/namespaces/shop/replicasets/{one['metadata']['name']}"
         await bench.api.patch(path, {"metadata": {"annotations": {ROLLED: note}}})
-    assert (await bench.perform("restore", WEB, uid=uid)).outcome == "adopted"
+    assert (await bench.perform("revert", WEB, uid=uid)).outcome == "adopted"
     assert bench.web()["spec"] == after
     assert OURS not in str(bench.web())
 

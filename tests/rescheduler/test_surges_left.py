@@ -10,7 +10,7 @@ from kinema_core.events import Event, PlanAccepted, Step, StepKind
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.journal.execution import Execution, Progress
 from kinema_rescheduler.moves.scheduling import surges_left
-from kinema_rescheduler.plan.context import Scene
+from kinema_rescheduler.plan.context import ExecutionContext
 from kinema_rescheduler.plan.limits import Limits
 
 WEB = "Deployment/shop/web"
@@ -32,7 +32,7 @@ def accepted() -> Event:
     [
         ([("surge-up", 1), ("surge-down", 1)], ()),
         ([("surge-up", 1)], (WEB,)),
-        ([("surge-up", 1), ("steer", 2)], (WEB,)),
+        ([("surge-up", 1), ("prefer-nodes", 2)], (WEB,)),
         ([("surge-up", 1), ("surge-up", 2), ("surge-down", 2)], (WEB,)),
     ],
 )
@@ -45,5 +45,5 @@ def test_every_surge_without_its_end_is_taken_back(
     execution = Execution(
         cause=accepted(), plan_id="plan-1", plan=plan, steps={item.step.id: item for item in progresses}
     )
-    scene = Scene(execution=execution, plan=plan, cluster=cluster, now=NOW, limits=Limits(), fencing=1)
+    scene = ExecutionContext(execution=execution, plan=plan, cluster=cluster, now=NOW, limits=Limits(), fencing=1)
     assert surges_left(scene) == expected

@@ -58,7 +58,7 @@ async def test_a_rolling_update_leads_to_all_nodes_that_the_plan_gives() -> None
     await world.accept(plan_for(before, offers(), to=to, resizes=smaller))
     assert isinstance(await world.run(), ExecutionCompleted), world.told()
     steps = [event.body.step for event in world.log() if isinstance(event.body, StepStarted)]
-    assert [step.nodes for step in steps if step.kind == "steer"] == [("n2", "n3")]
+    assert [step.nodes for step in steps if step.kind == "prefer-nodes"] == [("n2", "n3")]
 
 
 async def test_pods_of_a_roll_that_land_elsewhere_are_counted() -> None:
@@ -106,6 +106,6 @@ async def test_larger_pods_move_first_and_no_more_than_allowed_at_once() -> None
     started = [
         event.body.step.target
         for event in world.log()
-        if isinstance(event.body, StepStarted) and event.body.step.kind == "steer"
+        if isinstance(event.body, StepStarted) and event.body.step.kind == "prefer-nodes"
     ]
     assert started == ["StatefulSet/shop/db"] * 2 + ["Deployment/shop/web", "Deployment/shop/cart"]

@@ -18,7 +18,7 @@ from kinema_core.events import Event, subject_of
 from kinema_core.runtime.bus import BusUnavailableError, ConflictError, LeaseLostError, Stored
 from kinema_core.runtime.framing import frame
 from kinema_core.runtime.nats_bus import NatsBus
-from kinema_core.runtime.serve import patiently
+from kinema_core.runtime.serve import retry_until_available
 from kinema_core.runtime.setup import Layout
 
 pytestmark = pytest.mark.connected
@@ -91,9 +91,9 @@ async def test_goes_on_when_the_leader_is_killed(broker: Broker) -> None:
     victim = await leader(broker, "KINEMA_LOG")
     await asyncio.to_thread(victim.kill)
     for n in range(11, 21):
-        await patiently(lambda n=n: bus.publish(iteration(n)))  # type: ignore[misc]  # the default binds the loop's value
+        await retry_until_available(lambda n=n: bus.publish(iteration(n)))  # type: ignore[misc]  # the default binds the loop's value
     await asyncio.to_thread(victim.start)
-    assert await patiently(lambda: stored(bus)) == [iteration(n) for n in range(1, 21)]
+    assert await retry_until_available(lambda: stored(bus)) == [iteration(n) for n in range(1, 21)]
 
 
 async def test_without_a_majority_nothing_is_taken_for_stored(broker: Broker) -> None:
@@ -112,7 +112,7 @@ async def test_without_a_majority_nothing_is_taken_for_stored(broker: Broker) ->
     for server in gone:
         await asyncio.to_thread(server.wait_ready)
     async with asyncio.timeout(60):
-        assert await patiently(lambda: bus.publish(iteration(2))) == 2
+        assert await retry_until_available(lambda: bus.publish(iteration(2))) == 2
     assert await stored(bus) == [iteration(1), iteration(2)]
 
 
@@ -124,8 +124,8 @@ async def test_a_lease_has_one_holder_and_outlives_a_server(broker: Broker) -> N
     assert await other.acquire("rescheduler", 15) is None
     victim = await leader(broker, "KV_kinema_lease")
     await asyncio.to_thread(victim.kill)
-    await patiently(lease.renew)
-    assert await patiently(lambda: other.acquire("rescheduler", 15)) is None
+    await retry_until_available(lease.renew)
+    assert await retry_until_available(lambda: other.acquire("rescheduler", 15)) is None
     await asyncio.to_thread(victim.start)
     await lease.release()
     new = await other.acquire("rescheduler", 15)
@@ -148,7 +148,7 @@ async def test_deliveries_go_on_after_a_leader_dies(broker: Broker) -> None:
                 victim = await leader(broker, "KINEMA_LOG")
                 await asyncio.to_thread(victim.kill)
                 await asyncio.to_thread(victim.start)
-            await patiently(delivery.ack)
+            await retry_until_available(delivery.ack)
             if delivery.item.sequence == 8:
                 break
     assert sorted(set(got)) == list(range(1, 9))

@@ -18,7 +18,7 @@ from kinema_cli.local.nats_server import NatsServer
 from kinema_core.events import Event
 from kinema_core.runtime.bus import BusDeniedError, BusUnavailableError, Stored
 from kinema_core.runtime.nats_bus import NatsBus, connect
-from kinema_core.runtime.serve import patiently
+from kinema_core.runtime.serve import retry_until_available
 from kinema_core.runtime.setup import Layout
 
 pytestmark = pytest.mark.connected
@@ -93,7 +93,7 @@ async def test_nothing_is_kept_back_while_disconnected(line: Line) -> None:
     with pytest.raises(BusUnavailableError, match="not connected"):
         await line.bus.publish(iteration(1))
     line.proxy.closed = False
-    assert await patiently(lambda: line.bus.publish(iteration(2))) == 1
+    assert await retry_until_available(lambda: line.bus.publish(iteration(2))) == 1
     assert await stored(line.direct) == [iteration(2)]
 
 
@@ -115,7 +115,7 @@ async def test_killed_and_restarted_while_publishing(broker: Broker) -> None:
     while number < 50 or not breaking.done():
         number += 1
         event = iteration(number)
-        sequences.append(await patiently(lambda event=event: bus.publish(event)))  # type: ignore[misc]  # the default binds the loop's value
+        sequences.append(await retry_until_available(lambda event=event: bus.publish(event)))  # type: ignore[misc]  # the default binds the loop's value
     await breaking
     assert sequences == list(range(1, number + 1))
     assert await stored(bus) == [iteration(n) for n in range(1, number + 1)]
@@ -127,7 +127,7 @@ async def test_a_big_event_survives_a_kill_between_its_chunks(broker: Broker) ->
     assert isinstance(broker.server, NatsServer)
     server = broker.server
     event = snapshot(1, 60_000)
-    publishing = asyncio.ensure_future(patiently(lambda: bus.publish(event)))
+    publishing = asyncio.ensure_future(retry_until_available(lambda: bus.publish(event)))
     other = await broker.bus()
     async with asyncio.timeout(10):
         while await other.head("STATE") < 2:
@@ -157,7 +157,7 @@ async def test_killed_and_restarted_while_delivering(broker: Broker) -> None:
     async with asyncio.timeout(20):
         while 5 not in got:
             delivery = await anext(deliveries)
-            await patiently(delivery.ack)
+            await retry_until_available(delivery.ack)
             got.append(delivery.item.sequence)
     # A broker that is killed may forget an acknowledgement it has just taken: 1 may come again, 2 must.
     assert got in ([2, 3, 4, 5], [1, 2, 3, 4, 5])
@@ -169,7 +169,7 @@ async def test_a_paused_broker_is_no_success(broker: Broker) -> None:
     bus = await broker.bus()
     await bus.publish(iteration(1))
     broker.server.send_signal(signal.SIGSTOP)
-    publishing = asyncio.ensure_future(patiently(lambda: bus.publish(iteration(2))))
+    publishing = asyncio.ensure_future(retry_until_available(lambda: bus.publish(iteration(2))))
     try:
         done, _ = await asyncio.wait({publishing}, timeout=1.5)
         assert not done
@@ -204,6 +204,6 @@ async def test_a_connection_ended_for_good_ends_the_service(broker: Broker) -> N
     with pytest.raises(BusDeniedError, match="ended the connection for good"):
         await asyncio.wait_for(waiting, 10)
     with pytest.raises(BusDeniedError, match="ended the connection for good"):
-        await asyncio.wait_for(patiently(lambda: bus.publish(iteration(1))), 10)
+        await asyncio.wait_for(retry_until_available(lambda: bus.publish(iteration(1))), 10)
     assert not bus.connected()
     assert await (await broker.bus()).publish(iteration(1)) == 1

@@ -256,7 +256,7 @@ class StaticRoom(Room):
 
     def provider(self, api: FencedClient) -> Provider:
         """A process's own provider."""
-        settings = StaticSettings(inventory=self.inventory(), command_seconds=2, claim_seconds=600)
+        settings = StaticSettings(inventory=self.inventory(), command_seconds=2, reservation_seconds=600)
         return StaticProvider(api, settings, self.world.clock)
 
     def inventory(self) -> str:

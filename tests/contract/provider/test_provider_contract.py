@@ -9,7 +9,7 @@ import pytest
 from tests.contract.provider.rooms import BOOTING, ROOMS, DelegateRoom, Room, StaticRoom
 
 from kinema_core.events import Offer
-from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Operation, Provider
 from kinema_sim.engine.kinds import NODE
@@ -44,7 +44,7 @@ async def refused(provider: Provider, offer: Offer) -> str:
     """Why a boot is refused, at once or after a while."""
     try:
         operation = await ended(provider, await provider.boot("kinema-1", offer, "op-1"))
-    except FinalError as error:
+    except PermanentError as error:
         return error.reason if error.detail else "no word"
     assert operation.state == "failed"
     assert operation.message
@@ -92,7 +92,7 @@ async def test_unknown_names_are_not_found(room: Room, api: FencedClient) -> Non
     """An operation that nobody asked for, and a node that is not there, are `not-found`."""
     provider = room.provider(api)
     for asked in (provider.operation("op-unknown"), provider.delete("nobody", "op-1")):
-        with pytest.raises(FinalError) as caught:
+        with pytest.raises(PermanentError) as caught:
             await asked
         assert caught.value.reason == "not-found"
 
@@ -151,11 +151,11 @@ async def test_a_deletion_is_over_when_the_autoscaler_has_made_it(room: Room, ap
 
 @pytest.mark.parametrize("room", ["delegate"], indirect=True)
 async def test_a_question_that_fails_for_now_may_be_asked_again(room: Room, api: FencedClient) -> None:
-    """A failure that passes is a PassingError, and says nothing about the node."""
+    """A failure that passes is a TransientError, and says nothing about the node."""
     provider = room.provider(api)
     await room.fault(type="api", method="GET", path="/nodes/tiny-2", status=503, count=2)
     for asked in (provider.delete("tiny-2", "op-1"), provider.operation("delete/tiny-2")):
-        with pytest.raises(PassingError):
+        with pytest.raises(TransientError):
             await asked
     assert (await provider.delete("tiny-2", "op-1")).state == "running"
 
@@ -166,7 +166,7 @@ async def test_a_name_stands_for_one_machine(room: Room, api: FencedClient) -> N
     provider = room.provider(api)
     small, big = await room.offer(provider), await room.offer(provider, "e2-standard-4")
     await ended(provider, await provider.boot("kinema-1", small, "op-1"))
-    with pytest.raises(FinalError) as caught:
+    with pytest.raises(PermanentError) as caught:
         await provider.boot("kinema-1", big, "op-2")
     assert caught.value.reason == "conflict"
     assert len(room.paid()) == 1
@@ -174,11 +174,11 @@ async def test_a_name_stands_for_one_machine(room: Room, api: FencedClient) -> N
 
 @booting
 async def test_a_passing_error_may_be_tried_again(room: Room, api: FencedClient) -> None:
-    """A failure that passes is a PassingError; the next try buys one machine."""
+    """A failure that passes is a TransientError; the next try buys one machine."""
     provider = room.provider(api)
     offer = await room.offer(provider)
     await room.fail_once()
-    with pytest.raises(PassingError):
+    with pytest.raises(TransientError):
         await provider.boot("kinema-1", offer, "op-1")
     assert (await ended(provider, await provider.boot("kinema-1", offer, "op-2"))).state == "done"
     assert len(room.paid()) == 1
@@ -190,7 +190,7 @@ async def test_a_lost_reply_buys_nothing_twice(room: Room, api: FencedClient) ->
     provider = room.provider(api)
     offer = await room.offer(provider)
     await room.lose_reply()
-    with pytest.raises(PassingError):
+    with pytest.raises(TransientError):
         await provider.boot("kinema-1", offer, "op-1")
     first = await ended(provider, await provider.boot("kinema-1", offer, "op-1"))
     again = await ended(provider, await provider.boot("kinema-1", offer, "op-2"))
@@ -207,7 +207,7 @@ async def test_a_deletion_in_trouble_is_made_by_the_next_try(room: Room, api: Fe
     booted = await ended(provider, await provider.boot("kinema-1", await room.offer(provider), "op-1"))
     await until(lambda: is_ready(room, booted.node))
     await getattr(room, trouble)("DELETE")
-    with pytest.raises(PassingError):
+    with pytest.raises(TransientError):
         await provider.delete(booted.node, "op-2")
     assert await outcome(provider, booted.node) in {"done", "not-found"}
     await until(lambda: room.world.sim.store.get(NODE, "", booted.node) is None)
@@ -222,7 +222,7 @@ async def test_a_deletion_without_the_right_to_leaves_the_node(room: Room, api: 
     booted = await ended(provider, await provider.boot("kinema-1", await room.offer(provider), "op-1"))
     await until(lambda: is_ready(room, booted.node))
     await room.deny("DELETE")
-    with pytest.raises(FinalError) as caught:
+    with pytest.raises(PermanentError) as caught:
         await provider.delete(booted.node, "op-2")
     assert caught.value.reason in {"permission", "denied"}
     assert is_ready(room, booted.node)
@@ -233,7 +233,7 @@ async def outcome(provider: Provider, name: str) -> str:
     """How a deletion ends that was tried before."""
     try:
         return (await ended(provider, await provider.delete(name, "op-3"))).state
-    except FinalError as error:
+    except PermanentError as error:
         return error.reason
 
 
@@ -289,5 +289,5 @@ async def test_a_status_command_that_never_answers_is_no_stock_out(room: Room, a
     assert (await provider.catalog()).rows
     (room.directory / names[0]).write_text("on fire\n", encoding="utf-8")
     for asked in (provider.catalog(), provider.nodes(), provider.boot("kinema-1", offer, "op-1")):
-        with pytest.raises(PassingError, match="is on fire"):
+        with pytest.raises(TransientError, match="is on fire"):
             await asked

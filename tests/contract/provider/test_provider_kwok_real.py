@@ -15,7 +15,7 @@ from kinema_core.events import Offer
 from kinema_core.model.catalog import offers_from
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.clock import SystemClock
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.providers.kwok import LEDGER, KwokProvider
 from kinema_rescheduler.settings import KwokSettings
@@ -78,7 +78,7 @@ async def test_a_booted_node_is_what_its_offer_promised(
         kept = {(taint["key"], taint.get("value"), taint["effect"]) for taint in node["spec"].get("taints", [])}
         assert (("team", "ml", "NoSchedule") in kept) == (machine_type == "m8")
         assert (await provider.delete(f"real-{machine_type}", "op-2")).state == "done"
-        with pytest.raises(FinalError, match="no node"):
+        with pytest.raises(PermanentError, match="no node"):
             await provider.delete(f"real-{machine_type}", "op-3")
     assert await provider.nodes() == ()
 
@@ -116,7 +116,7 @@ async def test_refusals_on_a_real_server(make: Callable[[], KwokProvider]) -> No
 
 async def refusal(provider: KwokProvider, name: str, sold: Offer) -> str:
     """Why a boot is refused."""
-    with pytest.raises(FinalError) as caught:
+    with pytest.raises(PermanentError) as caught:
         await provider.boot(name, sold, "op")
     return caught.value.reason
 

@@ -12,7 +12,7 @@ from tests.rescheduler.guarded import Guarded, fenced
 from tests.support.kube_requests import single
 
 from kinema_kubernetes.rights import covers
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.rights import OF_PROVIDER, RULES, rules
 
@@ -28,7 +28,7 @@ async def test_every_rule_of_a_provider_is_needed_and_no_other(
     offer = await room.offer(provider)
     await provider.nodes()
     booted = "tiny-1"
-    with suppress(FinalError):  # the delegate boots nothing
+    with suppress(PermanentError):  # the delegate boots nothing
         for name in ("kinema-1", "kinema-2"):
             done = await ended(provider, await provider.boot(name, offer, f"op-{name}"))
             booted = done.node

@@ -16,7 +16,7 @@ from kinema_kubernetes.objects import annotations_of, workload_path
 from kinema_rescheduler.names import ROLLED
 
 _KINDS: Final = ("step-started", "step-succeeded", "step-failed")
-_ENDS: Final = {"surge-up": "surge-down", "roll": "roll-finish"}
+_ENDS: Final = {"surge-up": "surge-down", "roll": "finalize-rollout"}
 """What begins a move that leaves something to give back → what gives it back."""
 _MOST: Final = 10
 """Workloads that are named; the rest is counted."""
@@ -55,7 +55,7 @@ def _goes_on(steps: Steps, begun: Step) -> bool:
     outcome = steps.settled.get(begun.id)
     made = outcome is None or (isinstance(outcome, StepSucceeded) and outcome.outcome != "void")
     end = _ENDS[begun.kind] + begun.id.removeprefix(begun.kind)
-    return made and end not in steps.done and f"restore/{begun.target}" not in steps.done
+    return made and end not in steps.done and f"revert/{begun.target}" not in steps.done
 
 
 async def _now(api: Client, begun: Step) -> str:

@@ -34,7 +34,7 @@ QUIET_SECONDS: Final = 20.0
 """After so long without a step that began or ended, the status shows why."""
 _MOST: Final = 6
 """Things that are named; the rest is counted."""
-_MOVING: Final = frozenset({"surge-up", "evict", "roll", "restore"})
+_MOVING: Final = frozenset({"surge-up", "evict", "roll", "revert"})
 
 
 class FailedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,7 +236,7 @@ def _nodes_to_fill(plan: Plan | None, steps: Steps, cluster: Cluster) -> Iterato
 
 def _marking(steps: Steps) -> bool:
     """Return whether all nodes were launched."""
-    return any(step.kind == "mark" for step in steps.intended.values())
+    return any(step.kind == "taint" for step in steps.intended.values())
 
 
 def _nodes_to_come(steps: Steps, cluster: Cluster) -> Iterator[str]:
@@ -251,7 +251,7 @@ def _nodes_to_come(steps: Steps, cluster: Cluster) -> Iterator[str]:
 
 
 def _held_up(workload: Workload, steps: Steps) -> Iterator[str]:
-    finishing = {step.target for step in steps.open if step.kind == "roll-finish"}  # Kinema has paused it
+    finishing = {step.target for step in steps.open if step.kind == "finalize-rollout"}  # Kinema has paused it
     if workload.paused and workload.key not in finishing:
         resume = f"kubectl -n {workload.namespace} rollout resume deployment/{workload.name}"
         yield f"{workload.key} is paused; its pods are replaced after `{resume}`"
@@ -285,7 +285,7 @@ def _nodes_to_go(steps: Steps, cluster: Cluster) -> Iterator[str]:
         step = steps.intended.get(key)
         if step is not None and step.kind == "delete" and cluster.node(step.target) is not None:
             yield f"node {step.target} was deleted and still exists"
-    leaving = {step.target for step in steps.intended.values() if step.kind in {"mark", "delete"}}
+    leaving = {step.target for step in steps.intended.values() if step.kind in {"taint", "delete"}}
     for name in sorted(leaving):
         for pod in cluster.pods_by_node.get(name, ()):
             if pod.terminating:

@@ -13,17 +13,17 @@ from kinema_core.events.objects import Amounts, Wire
 
 StepKind: TypeAlias = Literal[
     "boot",
-    "mark",
-    "steer",
+    "taint",
+    "prefer-nodes",
     "surge-up",
     "surge-down",
     "roll",
-    "roll-finish",
+    "finalize-rollout",
     "evict",
     "delete",
-    "unmark",
-    "unsteer",
-    "restore",
+    "untaint",
+    "clear-preferred-nodes",
+    "revert",
     "unknown",
 ]
 """`unknown`: what this version does not know."""

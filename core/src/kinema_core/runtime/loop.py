@@ -30,7 +30,7 @@ from kinema_core.runtime.bus import (
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.follow import Follower, StateLostError
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.serve import patiently
+from kinema_core.runtime.serve import retry_until_available
 
 S = TypeVar("S")
 
@@ -103,7 +103,7 @@ async def lead(
         metrics: shows whether this process leads.
     """
     while True:
-        lease = await patiently(lambda: bus.acquire(name, seconds))
+        lease = await retry_until_available(lambda: bus.acquire(name, seconds))
         health.started()
         if lease is not None:
             _LOG.info("lease acquired", lease=name, revision=lease.revision)

@@ -54,7 +54,7 @@ async def serve(stage: Stage[S], bus: Bus, clock: Clock, health: Health) -> None
     await _Loop(stage, bus, clock, health).run()
 
 
-async def patiently(call: Callable[[], Awaitable[R]]) -> R:
+async def retry_until_available(call: Callable[[], Awaitable[R]]) -> R:
     """The result of a call to the bus, tried again for as long as the broker cannot be reached."""
     tries = 0
     while True:
@@ -83,8 +83,8 @@ class _Loop(Generic[S]):
 
     async def run(self) -> None:
         name = self._stage.name
-        position = await patiently(lambda: self._bus.position(name))
-        await patiently(lambda: self._memory.rebuild(position))
+        position = await retry_until_available(lambda: self._bus.position(name))
+        await retry_until_available(lambda: self._memory.rebuild(position))
         self._settled = position
         self._health.started()
         _LOG.info("started", position=position, recalled=self._memory.recalled)
@@ -121,7 +121,7 @@ class _Loop(Generic[S]):
             await self._give_up(delivery, item.reason, item.detail)
             outcome = "dead-letter"
         else:
-            await patiently(lambda: self._memory.catch_up(item.sequence - 1))
+            await retry_until_available(lambda: self._memory.catch_up(item.sequence - 1))
             self._memory.recall(item)
             outcome = await self._attempt(delivery, item, begun)
         self._health.metrics.handled(kind_in(item.subject), outcome, time.monotonic() - begun)
@@ -176,7 +176,7 @@ class _Loop(Generic[S]):
 
     async def _handle(self, event: Event) -> list[Event]:
         """Let the stage answer and publish what it says; gives all answers, those published before included."""
-        before = await patiently(lambda: self._memory.answers_to(event.id))
+        before = await retry_until_available(lambda: self._memory.answers_to(event.id))
         now = before[0].time if before else self._clock.now()
         state, version = await self._state_for(event, before)
         faultpoint("serve-before-handle")
@@ -197,7 +197,7 @@ class _Loop(Generic[S]):
             if old.id == given.id:
                 self._memory.recall_answer(old)
                 return old
-        self._memory.note(await patiently(lambda: self._bus.publish(given)), given)
+        self._memory.note(await retry_until_available(lambda: self._bus.publish(given)), given)
         self._memory.recall_answer(given)
         return given
 
@@ -207,16 +207,16 @@ class _Loop(Generic[S]):
             case NoState():
                 return None, 0
             case AtVersion(version):
-                return await patiently(lambda: self._follower.at(version)), version
+                return await retry_until_available(lambda: self._follower.at(version)), version
             case Latest():
                 if before:
-                    return await patiently(lambda: self._follower.at(before[0].state)), before[0].state
-                return await patiently(self._follower.latest)
+                    return await retry_until_available(lambda: self._follower.at(before[0].state)), before[0].state
+                return await retry_until_available(self._follower.latest)
 
     async def _give_up(self, delivery: Delivery, reason: str, detail: str) -> None:
         """Copy the event to DLQ and have it never delivered again."""
         letter = dead_letter(self._stage.name, delivery.item, reason=reason, detail=detail, now=self._clock.now())
-        await patiently(lambda: self._bus.publish(letter))
+        await retry_until_available(lambda: self._bus.publish(letter))
         self._health.metrics.dead_letter(reason)
         await _confirm(delivery.term)
 

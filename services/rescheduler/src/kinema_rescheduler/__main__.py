@@ -10,7 +10,7 @@ from kinema_core.runtime.run import Runtime, ServiceError, run_service
 from kinema_kubernetes import client
 from kinema_kubernetes.claim import ClusterClaim
 from kinema_kubernetes.errors import SetupError
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.journal.decisions import NAME
 from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
@@ -27,16 +27,20 @@ async def start(settings: Settings, runtime: Runtime) -> None:
         process = f"{NAME}-{gethostname()}-{getpid()}"
         try:
             kubeconfig, context = settings.kubeconfig, settings.context
-            unfenced = await client.connect(kubeconfig, context=context, timeout_seconds=settings.claim_seconds / 3)
+            unfenced = await client.connect(
+                kubeconfig, context=context, timeout_seconds=settings.cluster_lease_duration_seconds / 3
+            )
             stack.push_async_callback(unfenced.close)
             holder = await runtime.bus.identity()
             instance_name = settings.instance_name or f"the rescheduler on {gethostname()} (process {getpid()})"
-            claim = ClusterClaim(unfenced, holder, process=instance_name, seconds=settings.claim_seconds)
+            claim = ClusterClaim(
+                unfenced, holder, process=instance_name, seconds=settings.cluster_lease_duration_seconds
+            )
             fence = Fence(claim.check)
             api = await connect(kubeconfig, context=context, timeout_seconds=settings.request_seconds, fence=fence)
             stack.push_async_callback(api.close)
             provider = await open_provider(settings, api, clock=runtime.clock, fence=fence, stack=stack)
-        except (FinalError, SetupError) as error:
+        except (PermanentError, SetupError) as error:
             raise ServiceError(error.detail) from error
         events = KubernetesEvents(api, process)
         stack.push_async_callback(events.close)

@@ -10,7 +10,7 @@ from typing import Final
 
 from kinema_core.events import EMPTY, FrozenMap, Offer
 from kinema_core.runtime.clock import Clock
-from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.errors import EffectError, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Made, Order
 from kinema_rescheduler.names import NODE
 from kinema_rescheduler.providers.base import Operation, Provider
@@ -46,7 +46,7 @@ class Effects:
         denies is asked again for a moment.
 
         Raises:
-            PassingError, FinalError: it was not made.
+            TransientError, PermanentError: it was not made.
         """
         tries, unreached = 0, self._clock.now()
         while True:
@@ -82,7 +82,7 @@ class Effects:
         step = order.step
         offer = offers.get(step.offer)
         if offer is None:
-            raise FinalError("not-found", f"offer {step.offer} is not in the catalog any more")
+            raise PermanentError("not-found", f"offer {step.offer} is not in the catalog any more")
         known = await self._provider.nodes()
         operation = await self._provider.boot(step.target, offer, operation_id(order))
         await self._until_done(operation, deadline)
@@ -94,7 +94,7 @@ class Effects:
         present = await self._writer.check_deletable(order)
         try:
             operation = await self._provider.delete(order.step.target, operation_id(order))
-        except FinalError as error:
+        except PermanentError as error:
             if error.reason != "not-found":
                 raise
             return Made("adopted")
@@ -104,10 +104,10 @@ class Effects:
     async def _until_done(self, operation: Operation, deadline: datetime) -> None:
         while operation.state == "running":
             if self._clock.now() > deadline:
-                raise PassingError("time-out", f"operation {operation.id} on node {operation.node} does not end")
+                raise TransientError("time-out", f"operation {operation.id} on node {operation.node} does not end")
             await self._clock.sleep(_POLL_SECONDS)
-            with suppress(PassingError):  # asked again: the operation goes on without us
+            with suppress(TransientError):  # asked again: the operation goes on without us
                 operation = await self._provider.operation(operation.id)
         if operation.state == "failed":
-            kind = PassingError if operation.reason in {"transient", ""} else FinalError
+            kind = TransientError if operation.reason in {"transient", ""} else PermanentError
             raise kind(operation.reason or "transient", operation.message)

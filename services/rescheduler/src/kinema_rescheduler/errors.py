@@ -1,8 +1,8 @@
 """Why an effect was not made.
 
 EffectError
-├── PassingError   worth another try: conflict, throttled, unavailable, budget, not-ready, not-empty, attached …
-└── FinalError     no use trying: changed, gone, denied, refused, invalid, held, stock-out, quota, permission, not-found
+├── TransientError  worth another try: conflict, throttled, unavailable, budget, not-ready, not-empty, attached
+└── PermanentError  no use trying: changed, gone, denied, refused, invalid, held, stock-out, quota, not-found
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ class EffectError(Exception):
         """Seconds that the other side asks to wait."""
 
 
-class PassingError(EffectError):
+class TransientError(EffectError):
     """The effect may be made later."""
 
 
-class FinalError(EffectError):
+class PermanentError(EffectError):
     """The effect will not be made, however often it is tried."""
 
 
-class ConflictError(PassingError):
+class ConflictError(TransientError):
     """Another client wrote the object in between."""
 
 
-class NotFoundError(FinalError):
+class NotFoundError(PermanentError):
     """There is no such object (any more)."""
 
 
 _REASONS: Final[tuple[tuple[type[kubernetes.KubernetesError], type[EffectError], str], ...]] = (
     (kubernetes.NotFoundError, NotFoundError, "gone"),
     (kubernetes.ConflictError, ConflictError, "conflict"),
-    (kubernetes.BudgetError, PassingError, "budget"),
-    (kubernetes.ThrottledError, PassingError, "throttled"),
-    (kubernetes.TransientError, PassingError, "unavailable"),
-    (ClaimedError, FinalError, CLAIMED),
-    (kubernetes.RefusedError, FinalError, "refused"),
-    (kubernetes.DeniedError, FinalError, "denied"),
-    (kubernetes.KubernetesError, FinalError, "invalid"),
+    (kubernetes.BudgetError, TransientError, "budget"),
+    (kubernetes.ThrottledError, TransientError, "throttled"),
+    (kubernetes.TransientError, TransientError, "unavailable"),
+    (ClaimedError, PermanentError, CLAIMED),
+    (kubernetes.RefusedError, PermanentError, "refused"),
+    (kubernetes.DeniedError, PermanentError, "denied"),
+    (kubernetes.KubernetesError, PermanentError, "invalid"),
 )
 
 

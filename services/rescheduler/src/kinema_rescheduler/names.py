@@ -57,9 +57,9 @@ def steering_key(target: str, uid: str) -> str:
     return target.replace("/", ".") if target.startswith("Deployment/") else uid
 
 
-def expire_id(node: str) -> str:
+def taint_id(node: str) -> str:
     """Step that labels and taints a node as one to go."""
-    return f"expire/{node}"
+    return f"taint/{node}"
 
 
 def unit_id(kind: str, workload: str, number: int) -> str:

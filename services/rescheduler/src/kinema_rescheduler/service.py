@@ -32,10 +32,10 @@ from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LoopMetrics, StateReader, Tenure, lead
-from kinema_core.runtime.serve import patiently
+from kinema_core.runtime.serve import retry_until_available
 from kinema_kubernetes.errors import KubernetesError
 from kinema_rescheduler.effects import Effects
-from kinema_rescheduler.errors import ATTACHED, EffectError, PassingError
+from kinema_rescheduler.errors import ATTACHED, EffectError, TransientError
 from kinema_rescheduler.journal.decisions import NAME, decided, event_of, outcome_name
 from kinema_rescheduler.journal.execution import Execution, Progress
 from kinema_rescheduler.journal.reading import LogReader, fold_state
@@ -328,7 +328,7 @@ class Rescheduler:
             state=version,
         )
         async with self._writing:
-            await patiently(lambda: self._bus.publish(event))
+            await retry_until_available(lambda: self._bus.publish(event))
         self._metrics.step_ended(kind, body.outcome if isinstance(body, StepSucceeded) else "failed")
         log_event(event)
         self._tell(event, progress.step, Background(execution.plan, cluster))
@@ -340,7 +340,7 @@ class Rescheduler:
         try:
             made = await self._effects.perform(order, progress.deadline, self._offers())
         except EffectError as error:
-            again = isinstance(error, PassingError)
+            again = isinstance(error, TransientError)
             return StepFailed(
                 plan=execution.plan_id,
                 step=step.id,

@@ -48,7 +48,7 @@ class StaticSettings(
     """JSON file of machines and commands."""
     command_seconds: float = 60.0
     """Real seconds that a command may take."""
-    claim_seconds: float = 1800.0
+    reservation_seconds: float = 1800.0
     """Cluster seconds after which a machine that was chosen and is still off may be chosen anew."""
 
 
@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Real seconds for one request to the cluster or the provider."""
     lease_seconds: float = 9.0
     """Real seconds after which another process may take over; whole seconds, at least 3."""
-    claim_seconds: float = 15.0
+    cluster_lease_duration_seconds: float = 15.0
     """Real seconds after which a Kinema that is dead is taken for it by another one on the same cluster."""
     instance_name: str = ""
     """What another Kinema on the same cluster is told of where this one runs; empty: host and process."""
@@ -88,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for name in ("lease_seconds", "claim_seconds"):
+        for name in ("lease_seconds", "cluster_lease_duration_seconds"):
             if getattr(self, name) < 3:
                 message = f"{name} is {getattr(self, name)}: give 3 or more"
                 raise ValueError(message)

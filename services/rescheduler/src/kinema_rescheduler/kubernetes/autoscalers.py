@@ -15,7 +15,7 @@ import msgspec
 
 from kinema_core.events import Step
 from kinema_kubernetes.objects import Json, annotations_of
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.names import FLOOR_BEFORE, PLAN
@@ -88,7 +88,7 @@ async def _change(api: FencedClient, step: Step, change: Callable[[Json], Json |
                 if _before(found) is None:
                     await api.disown(one)
                 changed = changed or done
-    except FinalError as error:
+    except PermanentError as error:
         if error.reason not in _NOT_OURS:
             raise
     return changed

@@ -43,14 +43,14 @@ class ClusterWriter(Protocol):
         """Make the effect of any step but `boot` and `delete`.
 
         Raises:
-            PassingError, FinalError: it was not made.
+            TransientError, PermanentError: it was not made.
         """
 
     async def check_deletable(self, order: Order) -> bool:
         """Whether the node of a `delete` step is there; False when it is gone already.
 
         Raises:
-            PassingError: `not-empty`, pods run on it; `attached`, volumes of pods that have left are still attached to
-                it; `not-ready`, it has come up since its deletion was decided.
-            FinalError: `changed`, it is not the node that was marked.
+            TransientError: `not-empty`, pods run on it; `attached`, volumes of pods that have left are still attached
+                to it; `not-ready`, it has come up since its deletion was decided.
+            PermanentError: `changed`, it is not the node that was marked.
         """

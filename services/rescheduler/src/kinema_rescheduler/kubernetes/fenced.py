@@ -108,7 +108,7 @@ async def connect(
     """Connect as `kinema_kubernetes.client.connect` does; without a fence, every write passes.
 
     Raises:
-        FinalError: `invalid`, the configuration cannot be used.
+        PermanentError: `invalid`, the configuration cannot be used.
     """
     fence = fence or Fence()
     with _effects():

@@ -6,7 +6,7 @@ from typing import Final
 
 from kinema_core.events import FrozenMap, Step
 from kinema_kubernetes.objects import Json, annotations_of, finished, node_path, resident, uid
-from kinema_rescheduler.errors import ConflictError, FinalError, NotFoundError, PassingError
+from kinema_rescheduler.errors import ConflictError, NotFoundError, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.volumes import check_detached
@@ -83,9 +83,9 @@ async def check_deletable(api: FencedClient, order: Order) -> bool:
     """Whether a node is there to be deleted: still ours, nothing on it but what goes with it, volumes detached.
 
     Raises:
-        PassingError: `not-empty`; `attached`, a volume of a pod that has left is still attached to it; `not-ready`, a
+        TransientError: `not-empty`; `attached`, a volume of a pod that has left is still attached to it; `not-ready`, a
             node that was given up before it was seen has come up since.
-        FinalError: `changed`, somebody took our marks off or made another node of that name.
+        PermanentError: `changed`, somebody took our marks off or made another node of that name.
     """
     step = order.step
     try:
@@ -95,20 +95,20 @@ async def check_deletable(api: FencedClient, order: Order) -> bool:
         await _check_empty(api, step.target)
         return False
     if not step.uid:
-        raise PassingError("not-ready", f"node {step.target} has come up: it must be closed before it is deleted")
+        raise TransientError("not-ready", f"node {step.target} has come up: it must be closed before it is deleted")
     if uid(node) != step.uid:
         # The provider knows machines by name: it would delete the one that is in use now.
-        raise FinalError("changed", f"node {step.target} is another node of that name by now")
+        raise PermanentError("changed", f"node {step.target} is another node of that name by now")
     labels = node["metadata"].get("labels") or {}
     if DISRUPTED not in labels or annotations_of(node).get(PLAN) != order.plan:
-        raise FinalError("changed", f"node {step.target} does not carry our marks any more")
+        raise PermanentError("changed", f"node {step.target} does not carry our marks any more")
     pods = await _check_empty(api, step.target)
     await check_detached(api, step.target, [pod for pod in pods if not finished(pod)])
     return True
 
 
 async def _check_empty(api: FencedClient, node: str) -> list[Json]:
-    """The node's pods; raises PassingError `not-empty` while anything but what goes with the node runs on it."""
+    """The node's pods; raises TransientError `not-empty` while anything but what goes with the node runs on it."""
     pods = await api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
     left = sorted(
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -116,7 +116,7 @@ async def _check_empty(api: FencedClient, node: str) -> list[Json]:
         if not resident(pod) and not finished(pod)
     )
     if left:
-        raise PassingError("not-empty", f"node {node} runs {', '.join(left[:5])}")
+        raise TransientError("not-empty", f"node {node} runs {', '.join(left[:5])}")
     return pods
 
 

@@ -20,7 +20,7 @@ from kinema_kubernetes.objects import (
     uid,
     workload_path,
 )
-from kinema_rescheduler.errors import ConflictError, FinalError, NotFoundError, PassingError
+from kinema_rescheduler.errors import ConflictError, NotFoundError, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.autoscalers import lower_floor, raise_floor
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
@@ -40,16 +40,16 @@ async def surge_up(api: FencedClient, order: Order) -> Made:
         workload = await _workload(api, step)
         replicas = _replicas(workload)
         if replicas not in {step.replicas_from, step.replicas_to}:
-            raise FinalError("changed", f"{step.target} has {replicas} replicas, not {step.replicas_from}")
+            raise PermanentError("changed", f"{step.target} has {replicas} replicas, not {step.replicas_from}")
         victims = _chosen(await _pods(api, step, workload), step)
         if not victims:
             return Made("void")
         if replicas == step.replicas_to:
             if not all(_is_cheap(victim, order.plan) for victim in victims):  # a try of ours marks them all first
-                raise FinalError("changed", f"somebody else scaled {step.target} to {replicas} replicas")
+                raise PermanentError("changed", f"somebody else scaled {step.target} to {replicas} replicas")
             return Made("adopted", FrozenMap(generation=generation(workload)))
         if len(victims) != len(step.pods):
-            raise FinalError("changed", f"{len(step.pods) - len(victims)} pods that should leave are gone already")
+            raise PermanentError("changed", f"{len(step.pods) - len(victims)} pods that should leave are gone already")
         for victim in victims:
             await _make_cheap(api, victim, order.plan)
         await raise_floor(api, order)
@@ -70,17 +70,19 @@ async def surge_down(api: FencedClient, order: Order) -> Made:
             return Made("adopted", FrozenMap(generation=generation(workload)))
         if replicas != step.replicas_from:
             await lower_floor(api, step)
-            raise FinalError("changed", f"{step.target} has {replicas} replicas, not {step.replicas_from}")
+            raise PermanentError("changed", f"{step.target} has {replicas} replicas, not {step.replicas_from}")
         pods = await _pods(api, step, workload)
         victims = _chosen(pods, step)
-        if any(annotations_of(victim).get(DELETION_COST) != CHEAPEST for victim in victims):
-            raise FinalError("changed", f"somebody changed the deletion cost of pods of {step.target}")
-        staying = sum(1 for pod in pods if pod_ready(pod) and uid(pod) not in step.pods)
+        substitutes = await _substitutes(api, order, pods, step.replicas_from - step.replicas_to - len(victims))
+        if any(annotations_of(pod).get(DELETION_COST) != CHEAPEST for pod in (*victims, *substitutes)):
+            raise PermanentError("changed", f"somebody changed the deletion cost of pods of {step.target}")
+        leaving = {*step.pods, *map(uid, substitutes)}
+        staying = sum(1 for pod in pods if pod_ready(pod) and uid(pod) not in leaving)
         ready = _serving(workload)
         if staying < step.replicas_to or ready < step.replicas_from:
             told = f"{staying} of {step.replicas_to} staying pods of {step.target} are Ready"
             detail = f"{told}, {ready} of {step.replicas_from} for as long as it asks"
-            raise PassingError("not-ready", detail)
+            raise TransientError("not-ready", detail)
         # First the autoscaler: were its floor still raised, it would ask for the surplus again. If it takes the
         # surplus away by itself now, the victims are the ones to go.
         await lower_floor(api, step)
@@ -89,6 +91,26 @@ async def surge_down(api: FencedClient, order: Order) -> Made:
             await _disown(api, step)
             return Made("done", await _generation(api, step))
     raise ConflictError("conflict", f"{step.target} is written by others all the time")
+
+
+async def _substitutes(api: FencedClient, order: Order, pods: list[Json], count: int) -> list[Json]:
+    """Return the pods that leave in the place of `count` victims that are gone: the newest, as their successors are.
+
+    The controller would choose others by criteria of its own.
+
+    Raises:
+        TransientError: they were marked just now, and the controller has yet to see that.
+    """
+    others = [pod for pod in pods if uid(pod) not in order.step.pods and not terminating(pod)]
+    marked = [pod for pod in others if _is_cheap(pod, order.plan)]
+    others.sort(key=lambda pod: (pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"]), reverse=True)
+    unmarked = [pod for pod in others if not _is_cheap(pod, order.plan)][: max(0, count - len(marked))]
+    for pod in unmarked:
+        await _make_cheap(api, pod, order.plan)
+    if unmarked:
+        names = ", ".join(pod["metadata"]["name"] for pod in unmarked)
+        raise TransientError("not-ready", f"victims in {order.step.target} are gone: {names} leave instead")
+    return marked
 
 
 async def evict(api: FencedClient, order: Order) -> Made:
@@ -102,7 +124,7 @@ async def evict(api: FencedClient, order: Order) -> Made:
     if workload is not None:
         ready = _serving(workload)
         if ready < _replicas(workload):
-            raise PassingError("not-ready", f"{ready} of {_replicas(workload)} pods of {step.target} are Ready")
+            raise TransientError("not-ready", f"{ready} of {_replicas(workload)} pods of {step.target} are Ready")
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -116,9 +138,9 @@ async def evict(api: FencedClient, order: Order) -> Made:
         if _chosen(await _pods(api, step, workload), step):
             raise
         return Made("adopted")
-    except PassingError as error:
+    except TransientError as error:
         if error.reason == "unavailable" and "more than one PodDisruptionBudget" in error.detail:
-            raise FinalError("budget", error.detail) from error
+            raise PermanentError("budget", error.detail) from error
         raise
     return Made("done")
 
@@ -128,7 +150,7 @@ async def restore(api: FencedClient, order: Order) -> Made:
     step = order.step
     try:
         workload = await _workload(api, step)
-    except FinalError as error:
+    except PermanentError as error:
         if error.reason == "gone":
             return Made("void")
         raise
@@ -176,7 +198,7 @@ async def _workload(api: FencedClient, step: Step) -> Json:
     """The workload, if it is the one that was planned on."""
     workload = await api.get(workload_path(step.target))
     if step.uid and uid(workload) != step.uid:
-        raise FinalError("gone", f"{step.target} is another object of that name by now")
+        raise PermanentError("gone", f"{step.target} is another object of that name by now")
     return workload
 
 

@@ -38,7 +38,7 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.quantity import in_words, rounded_in_words
 from kinema_kubernetes.objects import Json, uid, workload_path
-from kinema_rescheduler.errors import ConflictError, EffectError, FinalError, PassingError
+from kinema_rescheduler.errors import ConflictError, EffectError, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.names import NODE, is_verdict
 
@@ -136,24 +136,24 @@ def _up(done: _Done) -> _Told:
     where = f" to {', '.join(step.nodes)}" if step.nodes else ""
     more = _plural(len(step.pods), "pod")
     note = f"{more} for a while more ({step.replicas_from} → {step.replicas_to} replicas), to move as many{where}"
-    return _Told("KinemaMoving", "ScaleUp", note)
+    return _Told("Surging", "ScaleUp", note)
 
 
 def _down(done: _Done) -> _Told:
     step = done.step
     gone = _plural(step.replicas_from - step.replicas_to, "pod")
     note = f"the new pods are Ready: {gone} on leaving nodes go ({step.replicas_from} → {step.replicas_to} replicas)"
-    return _Told("KinemaMoved", "ScaleDown", note)
+    return _Told("Surged", "ScaleDown", note)
 
 
 def _evict(done: _Done) -> _Told:
     pod, node = _victim(done)
     who, where = f"pod {pod}" if pod else "a pod", f"node {node}" if node else "its node"
     if done.outcome != "done":  # by a process that died then, or by somebody else: nobody can say
-        return _Told("KinemaEvicted", "Evict", f"{who} is gone from {where}: found so when it was to be evicted")
+        return _Told("Evicted", "Evict", f"{who} is gone from {where}: found so when it was to be evicted")
     leaves = ", which is given back" if _given_back(done.background.plan, node) else ""
     to = f"; its successor is to come up on {', '.join(done.step.nodes)}" if done.step.nodes else ""
-    return _Told("KinemaEvicted", "Evict", f"{who} was evicted from {where}{leaves}{to}")
+    return _Told("Evicted", "Evict", f"{who} was evicted from {where}{leaves}{to}")
 
 
 def _victim(done: _Done) -> tuple[str, str]:
@@ -185,7 +185,7 @@ def _roll(done: _Done) -> _Told:
     before = next((one.requests_before for one in resizes if one.workload == step.target), EMPTY)
     asked = ", ".join(_change(name, before.get(name), amount) for name, amount in sorted(step.requests.items()))
     note = f"; each requests {asked} from now on, as forecast from its usage" if asked else ""
-    return _Told("KinemaRolling", "Roll", "a rolling update moves its pods" + note)
+    return _Told("Rolling", "Roll", "a rolling update moves its pods" + note)
 
 
 def _change(name: str, before: int | None, after: int) -> str:
@@ -208,23 +208,23 @@ def _restore(done: _Done) -> _Told:
     else:
         asked = f"an unfinished move had asked for {step.replicas_from} instead of {step.replicas_to}"
         note = f"{now} replicas stay, as others have set them: {asked}"
-    return _Told("KinemaRestored", "Restore", note)
+    return _Told("Reverted", "Restore", note)
 
 
 _DONE: Final[Mapping[StepKind, Callable[[_Done], _Told]]] = {
-    "boot": lambda done: _Told("KinemaBooted", "Boot", f"was booted as {done.step.offer}"),
-    "mark": lambda _: _Told("KinemaEmptying", "Mark", "is given back: its pods move away, then it is deleted"),
+    "boot": lambda done: _Told("Booted", "Boot", f"was booted as {done.step.offer}"),
+    "taint": lambda _: _Told("Draining", "Mark", "is given back: its pods move away, then it is deleted"),
     "surge-up": _up,
     "surge-down": _down,
     "evict": _evict,
     "roll": _roll,
     # It ends the way back to the old template, too: what came of the update is told by what stands before it.
-    "roll-finish": lambda _: _Told(
-        "KinemaRollEnded", "Roll", "Kinema's rolling update is over; its strategy is its owner's again"
+    "finalize-rollout": lambda _: _Told(
+        "Rolled", "Roll", "Kinema's rolling update is over; its strategy is its owner's again"
     ),
-    "restore": _restore,
-    "unmark": lambda _: _Told("KinemaDone", "Unmark", "carries no mark of Kinema any more"),
-    "delete": lambda _: _Told("KinemaDeleted", "Delete", "is empty and was deleted"),
+    "revert": _restore,
+    "untaint": lambda _: _Told("Untainted", "Unmark", "carries no mark of Kinema any more"),
+    "delete": lambda _: _Told("Deleted", "Delete", "is empty and was deleted"),
 }
 """Steps that people care about, once they are done."""
 
@@ -269,7 +269,7 @@ class KubernetesEvents:
             except EffectError as error:
                 about, left = written["regarding"]["name"], len(told) - count
                 _LOG.warning("no Kubernetes Event", about=about, reason=error.reason, detail=error.detail, left=left)
-                if isinstance(error, PassingError):
+                if isinstance(error, TransientError):
                     return  # it would be the same with the others
 
     async def _write(self, written: Json) -> None:
@@ -281,7 +281,7 @@ class KubernetesEvents:
     async def _identify(self, about: Json) -> None:
         """Add the uid of a workload that a verdict names: `kubectl describe` shows no Events without it."""
         if "uid" not in about:
-            with suppress(FinalError):  # gone meanwhile, or of a kind that is not ours to read
+            with suppress(PermanentError):  # gone meanwhile, or of a kind that is not ours to read
                 found = await self._api.get(workload_path(f"{about['kind']}/{about['namespace']}/{about['name']}"))
                 about["uid"] = uid(found)
 
@@ -304,7 +304,7 @@ def _meant(event: Event, step: Step | None, background: Background) -> list[tupl
 
 def _failed(about: Step, failed: StepFailed, background: Background) -> list[tuple[Json, _Told]]:
     why = f"{failed.reason}: {failed.detail}"
-    warning = _Told("KinemaHeldBack", "GiveUp", why, "Warning", failed.reason)
+    warning = _Told("DisruptionBlocked", "GiveUp", why, "Warning", failed.reason)
     found = _about(about, warning)
     if about.kind == "boot" and not failed.retry:  # whoever was told that a node is coming hears that it is not
         note = f"node {about.target} was not booted for it: {why}"
@@ -331,19 +331,19 @@ def _pod(key: str, pod_uid: str) -> Json:
 def _booting(step: Step, plan: Plan | None) -> _Told:
     nodes = plan.nodes if plan is not None else ()
     machine = next((f" ({one.machine_type} in {one.zone})" for one in nodes if one.name == step.target), "")
-    return _Told("KinemaBooting", "Boot", f"node {step.target}{machine} is being booted for it")
+    return _Told("WaitingForNode", "Boot", f"node {step.target}{machine} is being booted for it")
 
 
 def _judged(step_id: str) -> Step | None:
     """What a verdict is about, as a step: a workload that is skipped, a node that is kept."""
     word, _, target = step_id.partition("/")
-    kinds: Mapping[str, StepKind] = {"skip": "restore", "keep": "unmark"}
+    kinds: Mapping[str, StepKind] = {"skip": "revert", "keep": "untaint"}
     return Step(id=step_id, kind=kinds[word], target=target) if word in kinds else None
 
 
 def _reference(step: Step) -> Json | None:
     """The object that a step is about."""
-    if step.kind in {"boot", "mark", "unmark", "delete"}:
+    if step.kind in {"boot", "taint", "untaint", "delete"}:
         # As kubelets do it, a node without a known uid is named by its name: `kubectl describe node` looks for both.
         return {"apiVersion": "v1", "kind": "Node", "name": step.target, "uid": step.uid or step.target}
     parts = step.target.split("/")

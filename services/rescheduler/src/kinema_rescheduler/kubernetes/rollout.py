@@ -21,7 +21,7 @@ from kinema_core.events import Amounts, FrozenMap
 from kinema_core.model.quantity import parse_amount
 from kinema_kubernetes.client import STRATEGIC
 from kinema_kubernetes.objects import Json, annotations_of, generation, labels_of, selector_text, uid, workload_path
-from kinema_rescheduler.errors import FinalError, NotFoundError, PassingError
+from kinema_rescheduler.errors import NotFoundError, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.names import ROLLED, ROLLED_BY
@@ -50,7 +50,7 @@ async def roll(api: FencedClient, order: Order) -> Made:
     """Patch new requests into the template, and bounds under which no pod is missing."""
     path = workload_path(order.step.target)
     if not order.step.target.startswith("Deployment/"):
-        raise FinalError("held", f"{order.step.target}: only a Deployment can be rolled")
+        raise PermanentError("held", f"{order.step.target}: only a Deployment can be rolled")
     workload, changed = await api.modify(path, lambda now: _rolled(now, order), content_type=STRATEGIC)
     return Made("done" if changed else "adopted", FrozenMap(generation=generation(workload)))
 
@@ -58,14 +58,14 @@ async def roll(api: FencedClient, order: Order) -> Made:
 def _rolled(workload: Json, order: Order) -> Json | None:
     step = order.step
     if step.uid and uid(workload) != step.uid:
-        raise FinalError("gone", f"{step.target} is another object of that name by now")
+        raise PermanentError("gone", f"{step.target} is another object of that name by now")
     left = before_of(workload)
     if left is not None and left.plan == order.plan:
         return None
     spec = workload["spec"]
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":
-        raise FinalError("held", f"{step.target} cannot run two generations side by side (strategy Recreate)")
+        raise PermanentError("held", f"{step.target} cannot run two generations side by side (strategy Recreate)")
     template, bounds = spec["template"]["spec"], bounds_before(workload)
     containers = _containers(template["containers"], step.requests)
     before = Before(
@@ -250,7 +250,7 @@ async def _forgotten(api: FencedClient, order: Order, ended: Json, *, calm: int)
         if still == calm:
             return
         await api.pause(_PAUSE)
-    raise PassingError("not-ready", f"{order.step.target}: its controller has not seen the end of its rolling update")
+    raise TransientError("not-ready", f"{order.step.target}: its controller has not seen the end of its rolling update")
 
 
 def _observed(workload: Json) -> int:

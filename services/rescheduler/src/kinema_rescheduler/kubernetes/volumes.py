@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from kinema_kubernetes.objects import Json
-from kinema_rescheduler.errors import ATTACHED, NotFoundError, PassingError
+from kinema_rescheduler.errors import ATTACHED, NotFoundError, TransientError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 
 _ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
 
 
 async def check_detached(api: FencedClient, node: str, staying: Iterable[Json]) -> None:
-    """Raise PassingError `attached` while the node has volumes but those of the pods that go with it."""
+    """Raise TransientError `attached` while the node has volumes but those of the pods that go with it."""
     # The API server selects attachments by nothing but their names: all are read, and few clusters have thousands.
     found = [item for item in await api.items(_ATTACHMENTS) if item["spec"]["nodeName"] == node]
     if not found:
@@ -25,7 +25,7 @@ async def check_detached(api: FencedClient, node: str, staying: Iterable[Json]) 
     theirs = {await _volume(api, claim) for pod in staying for claim in _claims(pod)}
     left = sorted(_name(item) for item in found if _name(item) not in theirs)
     if left:
-        raise PassingError(ATTACHED, f"node {node} has yet to let go of {', '.join(left[:5])}")
+        raise TransientError(ATTACHED, f"node {node} has yet to let go of {', '.join(left[:5])}")
 
 
 def _name(attachment: Json) -> str:

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from kinema_core.events import StepKind
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.nodes import check_deletable, mark, steer, unmark, unsteer
@@ -18,16 +18,16 @@ from kinema_rescheduler.kubernetes.rollout import roll, roll_finish
 T = TypeVar("T")
 
 _EFFECTS: Final[Mapping[StepKind, Callable[[FencedClient, Order], Awaitable[Made]]]] = {
-    "mark": mark,
-    "unmark": unmark,
-    "steer": steer,
-    "unsteer": unsteer,
+    "taint": mark,
+    "untaint": unmark,
+    "prefer-nodes": steer,
+    "clear-preferred-nodes": unsteer,
     "surge-up": surge_up,
     "surge-down": surge_down,
     "roll": roll,
-    "roll-finish": roll_finish,
+    "finalize-rollout": roll_finish,
     "evict": evict,
-    "restore": restore,
+    "revert": restore,
 }
 
 
@@ -43,8 +43,8 @@ class KubernetesWriter:
         """Make the effect of a step on the cluster."""
         effect = _EFFECTS.get(order.step.kind)
         if effect is None:
-            raise FinalError("invalid", f"a {order.step.kind} is no effect on the cluster")
-        if order.step.kind == "steer" and not self._steering:
+            raise PermanentError("invalid", f"a {order.step.kind} is no effect on the cluster")
+        if order.step.kind == "prefer-nodes" and not self._steering:
             return Made("void")
         return await _read_right(order, effect(self._api, order))
 
@@ -59,4 +59,4 @@ async def _read_right(order: Order, effect: Awaitable[T]) -> T:
         return await effect
     except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
         detail = f"{order.step.target} cannot be read: {type(error).__name__} {error}"
-        raise FinalError("invalid", detail) from error
+        raise PermanentError("invalid", detail) from error

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from kinema_core.runtime.bus import Lease
 from kinema_kubernetes.errors import KubernetesError
-from kinema_rescheduler.errors import PassingError, effect_error
+from kinema_rescheduler.errors import TransientError, effect_error
 
 
 class Fence:
@@ -37,12 +37,12 @@ class Fence:
         """Let a write pass; `written` is the revision that stands on the object, if one does.
 
         Raises:
-            PassingError: `fenced`, it is not ours to write any more. EffectError: what the claim says.
+            TransientError: `fenced`, it is not ours to write any more. EffectError: what the claim says.
         """
         if self._lease is not None and self._lease.left() <= 0:
-            raise PassingError("fenced", f"the lease of revision {self.revision} has run out: nothing is written")
+            raise TransientError("fenced", f"the lease of revision {self.revision} has run out: nothing is written")
         if self._lease is not None and written.isdecimal() and int(written) > self.revision:
-            raise PassingError("fenced", f"revision {written} has written there after our {self.revision}")
+            raise TransientError("fenced", f"revision {written} has written there after our {self.revision}")
         try:
             self._claim()
         except KubernetesError as error:

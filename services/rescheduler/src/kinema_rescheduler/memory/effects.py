@@ -22,7 +22,7 @@ from kinema_core.events import (
 from kinema_core.model.budgets import budgets_by_pod
 from kinema_core.model.catalog import CatalogRow, new_node_labels
 from kinema_core.model.match import parse_taints
-from kinema_rescheduler.errors import ATTACHED, FinalError, PassingError
+from kinema_rescheduler.errors import ATTACHED, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.memory.cluster import MemoryCluster
 from kinema_rescheduler.names import (
@@ -56,11 +56,11 @@ class MemoryWriter:
         """Make the effect of a step."""
         self._cluster.catch_up()
         match order.step.kind:
-            case "mark" | "unmark":
+            case "taint" | "untaint":
                 made = self._mark(order)
-            case "steer":
+            case "prefer-nodes":
                 made = self._steer(order)
-            case "unsteer":
+            case "clear-preferred-nodes":
                 key = steering_key(order.step.target, order.step.uid)
                 made = Made("done" if self._cluster.steering.pop(key, None) else "adopted")
             case "surge-up":
@@ -71,10 +71,10 @@ class MemoryWriter:
                 made = self._evict(order)
             case "roll":
                 made = self._roll(order)
-            case "roll-finish" | "restore":
+            case "finalize-rollout" | "revert":
                 made = self._restore(order)
             case "boot" | "delete" | "unknown":
-                raise FinalError("invalid", f"a {order.step.kind} is no effect on the cluster")
+                raise PermanentError("invalid", f"a {order.step.kind} is no effect on the cluster")
         self.record(order, made)
         return made
 
@@ -92,14 +92,14 @@ class MemoryWriter:
         if node is None:
             return False
         if not order.step.uid:
-            raise PassingError("not-ready", f"{node.name} has come up")
+            raise TransientError("not-ready", f"{node.name} has come up")
         if node.uid != order.step.uid or DISRUPTED not in node.labels:
-            raise FinalError("changed", f"{node.name} does not carry our marks any more")
+            raise PermanentError("changed", f"{node.name} does not carry our marks any more")
         left = self._cluster.evictable(node.name)
         if left:
-            raise PassingError("not-empty", f"{node.name} runs {left[0].key}")
+            raise TransientError("not-empty", f"{node.name} runs {left[0].key}")
         if self._cluster.attached[node.name]:
-            raise PassingError(ATTACHED, f"{node.name} has yet to let go of volumes")
+            raise TransientError(ATTACHED, f"{node.name} has yet to let go of volumes")
         return True
 
     # --- nodes
@@ -108,7 +108,7 @@ class MemoryWriter:
         node = self._cluster.nodes.get(order.step.target)
         if node is None or node.uid != order.step.uid:
             return Made("void")
-        marks = order.step.kind == "mark"
+        marks = order.step.kind == "taint"
         changed = _marked(node, order) if marks else _unmarked(node)
         self._cluster.nodes[node.name] = changed
         figures = FrozenMap({CORDONED: int(node.unschedulable)}) if marks else EMPTY
@@ -127,7 +127,7 @@ class MemoryWriter:
     def _workload(self, step: Step) -> Workload:
         workload = self._cluster.workloads.get(step.target)
         if workload is None or workload.uid != step.uid:
-            raise FinalError("gone", step.target)
+            raise PermanentError("gone", step.target)
         return workload
 
     def _victims(self, step: Step) -> list[Pod]:
@@ -137,15 +137,15 @@ class MemoryWriter:
         step = order.step
         workload, victims = self._workload(step), self._victims(step)
         if workload.replicas not in {step.replicas_from, step.replicas_to}:
-            raise FinalError("changed", f"{workload.replicas} replicas")
+            raise PermanentError("changed", f"{workload.replicas} replicas")
         if not victims:
             return Made("void")
         if workload.replicas == step.replicas_to:
             if any(pod.annotations.get(PLAN) != order.plan for pod in victims):
-                raise FinalError("changed", "somebody else scaled it")
+                raise PermanentError("changed", "somebody else scaled it")
             return Made("adopted", _generation(workload))
         if len(victims) != len(step.pods):
-            raise FinalError("changed", "pods that should leave are gone already")
+            raise PermanentError("changed", "pods that should leave are gone already")
         for pod in victims:
             self._set_cost(pod, order.plan)
         self._cluster.set_replicas(workload.key, step.replicas_to)
@@ -157,13 +157,13 @@ class MemoryWriter:
         if workload.replicas == step.replicas_to:
             return Made("adopted", _generation(workload))
         if workload.replicas != step.replicas_from:
-            raise FinalError("changed", f"{workload.replicas} replicas")
+            raise PermanentError("changed", f"{workload.replicas} replicas")
         ready = [pod for pod in self._cluster.pods_of(workload) if pod.ready]
         staying = [pod for pod in ready if pod.uid not in step.pods]
         if len(ready) < step.replicas_from or len(staying) < step.replicas_to:
-            raise PassingError("not-ready", f"{len(staying)} staying pods are Ready")
+            raise TransientError("not-ready", f"{len(staying)} staying pods are Ready")
         if any(pod.annotations.get(DELETION_COST) != CHEAPEST for pod in self._victims(step)):
-            raise FinalError("changed", "somebody changed a deletion cost")
+            raise PermanentError("changed", "somebody changed a deletion cost")
         self._cluster.set_replicas(workload.key, step.replicas_to)
         return Made("done", _generation(self._cluster.workloads[workload.key]))
 
@@ -173,11 +173,11 @@ class MemoryWriter:
             return Made("adopted")
         workload = self._cluster.workloads.get(step.target)
         if workload is not None and workload.ready < workload.replicas:
-            raise PassingError("not-ready", f"{workload.ready} of {workload.replicas} are Ready")
+            raise TransientError("not-ready", f"{workload.ready} of {workload.replicas} are Ready")
         seen = self._cluster.cluster()
         for budget in budgets_by_pod(seen).get(victims[0].key, ()):
             if budget.allowed < 1:
-                raise PassingError("budget", f"{budget.key} allows none")
+                raise TransientError("budget", f"{budget.key} allows none")
         self._cluster.end(victims[0])
         return Made("done")
 
@@ -205,7 +205,7 @@ class MemoryWriter:
             kept = FrozenMap({key: value for key, value in workload.annotations.items() if key != _ROLLED})
             requests = self._templates.pop(workload.key)
             workload = replace(workload, annotations=kept)
-            if step.kind == "restore":  # the old template, and with it the old set, are in force again
+            if step.kind == "revert":  # the old template, and with it the old set, are in force again
                 self._cluster.revisions[workload.key] -= 1
                 workload = replace(workload, template_requests=requests)
             self._cluster.workloads[workload.key] = workload
@@ -288,7 +288,7 @@ class MemoryProvider:
         """How an operation stands."""
         self._cluster.catch_up()
         if id_ not in self._operations:
-            raise FinalError("not-found", id_)
+            raise PermanentError("not-found", id_)
         return self._operations[id_]
 
     async def boot(self, name: str, offer: Offer, operation: str) -> Operation:
@@ -302,7 +302,7 @@ class MemoryProvider:
             return self._operations[operation]
         reason = self.refusals.get(offer.name)
         if reason is not None and reason != "stock-out":
-            raise FinalError(reason, f"{offer.name} cannot be had")
+            raise PermanentError(reason, f"{offer.name} cannot be had")
         self.orders["boot", name] += 1
         self._operations[operation] = self._machines[name] = Operation(id=operation, node=name, state="running")
         self._cluster.after(self._cluster.pace.boot, lambda: self._booted(name, offer, operation))
@@ -340,7 +340,7 @@ class MemoryProvider:
         if operation in self._operations:
             return self._operations[operation]
         if name not in self._machines and name not in self._cluster.nodes:
-            raise FinalError("not-found", f"there is no machine {name}")
+            raise PermanentError("not-found", f"there is no machine {name}")
         self._operations[operation] = Operation(id=operation, node=name, state="running")
         if self.orders["delete", name] == 0:
             self.orders["delete", name] += 1

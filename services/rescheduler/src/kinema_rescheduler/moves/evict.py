@@ -9,45 +9,45 @@ from kinema_core.model.budgets import budgets_by_pod
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.surge import asking
 from kinema_rescheduler.moves.turn import OVER, WAIT, Turn, blocked, fail, skip, steered
-from kinema_rescheduler.moves.workloads import Movers
+from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import unit_id
-from kinema_rescheduler.plan.context import Scene
+from kinema_rescheduler.plan.context import ExecutionContext
 
 
-def evict(scene: Scene, movers: Movers, number: int) -> Turn:
+def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:
     """Go on with the `number`th eviction of a workload."""
-    progress = scene.unit("evict", movers.key, number)
+    progress = ctx.unit("evict", movers.key, number)
     if progress is None:
-        ready = steered(scene, movers, number)
-        return _begin(scene, movers, number) if ready.over else ready
+        ready = steered(ctx, movers, number)
+        return _begin(ctx, movers, number) if ready.over else ready
     if progress.state == "open":
         return WAIT
     if progress.state == "failed":
-        return _refused(scene, movers, progress)
+        return _refused(ctx, movers, progress)
     uid = progress.step.pods[0]
     ready_pods = sum(1 for pod in movers.pods if pod.ready)
     wanted = movers.replicas if movers.workload is not None else progress.step.replicas_from
-    if uid not in scene.cluster.pods_by_uid and ready_pods >= wanted:
+    if uid not in ctx.cluster.pods_by_uid and ready_pods >= wanted:
         return OVER
-    if scene.passed(progress.ended, scene.limits.pods_ready_seconds):
+    if ctx.passed(progress.ended, ctx.limits.pods_ready_seconds):
         detail = f"{ready_pods} of {wanted} pods are Ready after an eviction"
-        return Turn(scene.give_up("pods-never-ready", f"{movers.key}: {detail}"))
+        return Turn(ctx.give_up("pods-never-ready", f"{movers.key}: {detail}"))
     return WAIT
 
 
-def _begin(scene: Scene, movers: Movers, number: int) -> Turn:
-    steer = scene.unit("steer", movers.key, number)
+def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:
+    steer = ctx.unit("prefer-nodes", movers.key, number)
     chosen = steer.step.pods if steer is not None else ()
     victim = next((pod for pod in movers.victims if pod.uid in chosen), None)
     if victim is None:
         return OVER
-    why = _refused_beside(scene, victim.namespace)
+    why = _refused_beside(ctx, victim.namespace)
     if why:
-        return skip(scene, movers, "refused", why)
-    if asking(scene, victim.namespace):
+        return skip(ctx, movers, "refused", why)
+    if asking(ctx, victim.namespace):
         return WAIT
-    if not movers.healthy or _paused_until(scene, victim.key) > scene.now:
-        return blocked(scene, movers, "not-ready", "not all of its pods are Ready: none is evicted")
+    if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
+        return blocked(ctx, movers, "not-ready", "not all of its pods are Ready: none is evicted")
     step = Step(
         id=unit_id("evict", movers.key, number),
         kind="evict",
@@ -57,17 +57,17 @@ def _begin(scene: Scene, movers: Movers, number: int) -> Turn:
         nodes=steer.step.nodes if steer is not None else (),
         replicas_from=len(movers.pods),
     )
-    return Turn(scene.intend(step))
+    return Turn(ctx.intend(step))
 
 
-def _refused_beside(scene: Scene, namespace: str) -> str:
+def _refused_beside(ctx: ExecutionContext, namespace: str) -> str:
     """Why a replacement might never come: the namespace had no room for another workload's pods in this plan.
 
     A refused surge is taken back with nothing lost. Under a quota that is used up, the place of an evicted pod is
     anybody's: of a daemon's pod that waits on a new node, say. Where a step itself was refused, no pod was.
     """
-    steps = {progress.step.target for progress in scene.execution.steps.values() if progress.result == "refused"}
-    for id_, verdict in scene.execution.verdicts.items():
+    steps = {progress.step.target for progress in ctx.execution.steps.values() if progress.result == "refused"}
+    for id_, verdict in ctx.execution.verdicts.items():
         workload = id_.removeprefix(SKIPPED)
         if verdict.reason != "refused" or workload == id_ or workload in steps:
             continue
@@ -76,30 +76,30 @@ def _refused_beside(scene: Scene, namespace: str) -> str:
     return ""
 
 
-def _refused(scene: Scene, movers: Movers, progress: Progress) -> Turn:
+def _refused(ctx: ExecutionContext, movers: WorkloadMoves, progress: Progress) -> Turn:
     if not progress.retry:
         gone = progress.result in {"changed", "conflict", "gone"}
-        return OVER if gone else fail(scene, movers, progress.result, progress.detail)
-    if scene.passed(progress.first, scene.limits.evict_seconds):
-        return skip(scene, movers, progress.result, f"not evicted before its deadline: {progress.detail}")
-    victim = scene.cluster.pods_by_uid.get(progress.step.pods[0])
+        return OVER if gone else fail(ctx, movers, progress.result, progress.detail)
+    if ctx.passed(progress.first, ctx.limits.evict_seconds):
+        return skip(ctx, movers, progress.result, f"not evicted before its deadline: {progress.detail}")
+    victim = ctx.cluster.pods_by_uid.get(progress.step.pods[0])
     if victim is None:
         return OVER
-    if not movers.healthy or _paused_until(scene, victim.key) > scene.now:
+    if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
         return WAIT
-    return Turn(scene.intend(progress.step))
+    return Turn(ctx.intend(progress.step))
 
 
-def _paused_until(scene: Scene, pod_key: str) -> datetime:
+def _paused_until(ctx: ExecutionContext, pod_key: str) -> datetime:
     """When a pod's disruption budgets may be asked again: a refusal counts for every pod under the same budget."""
-    mine = {budget.key for budget in budgets_by_pod(scene.cluster).get(pod_key, ())}
-    until = scene.execution.cause.time
-    for progress in scene.execution.steps.values():
+    mine = {budget.key for budget in budgets_by_pod(ctx.cluster).get(pod_key, ())}
+    until = ctx.execution.cause.time
+    for progress in ctx.execution.steps.values():
         if progress.step.kind != "evict" or progress.result != "budget" or progress.ended is None:
             continue
-        other = scene.cluster.pods_by_uid.get(progress.step.pods[0])
-        theirs = budgets_by_pod(scene.cluster).get(other.key, ()) if other is not None else ()
+        other = ctx.cluster.pods_by_uid.get(progress.step.pods[0])
+        theirs = budgets_by_pod(ctx.cluster).get(other.key, ()) if other is not None else ()
         if mine & {budget.key for budget in theirs}:
-            pause = timedelta(seconds=scene.limits.pause_seconds(progress.attempt))
+            pause = timedelta(seconds=ctx.limits.pause_seconds(progress.attempt))
             until = max(until, progress.ended + pause)
     return until

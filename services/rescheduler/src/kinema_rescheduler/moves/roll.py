@@ -8,19 +8,21 @@ from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.surge import refused
 from kinema_rescheduler.moves.turn import OVER, WAIT, Turn, fail, skip, steered
-from kinema_rescheduler.moves.workloads import Movers, settled
+from kinema_rescheduler.moves.workloads import WorkloadMoves, settled
 from kinema_rescheduler.names import ROLLED, unit_id
-from kinema_rescheduler.plan.context import Scene
+from kinema_rescheduler.plan.context import ExecutionContext
 
 
-def begin_roll(scene: Scene, movers: Movers, workload: Workload) -> Turn:
+def begin_roll(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> Turn:
     """Prefer the planned nodes for the new pods, then patch the template."""
-    nodes = _planned(scene, movers)
-    steer = Step(id=unit_id("steer", movers.key, 1), kind="steer", target=movers.key, uid=workload.uid, nodes=nodes)
-    return Turn(scene.intend(steer)) if nodes else _patch(scene, movers, workload)
+    nodes = _planned(ctx, movers)
+    steer = Step(
+        id=unit_id("prefer-nodes", movers.key, 1), kind="prefer-nodes", target=movers.key, uid=workload.uid, nodes=nodes
+    )
+    return Turn(ctx.intend(steer)) if nodes else _patch(ctx, movers, workload)
 
 
-def _patch(scene: Scene, movers: Movers, workload: Workload) -> Turn:
+def _patch(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> Turn:
     step = Step(
         id=unit_id("roll", movers.key, 1),
         kind="roll",
@@ -30,15 +32,15 @@ def _patch(scene: Scene, movers: Movers, workload: Workload) -> Turn:
         replicas_to=workload.replicas,
         requests=_new_requests(movers, workload),
     )
-    return Turn(scene.intend(step))
+    return Turn(ctx.intend(step))
 
 
-def _planned(scene: Scene, movers: Movers) -> tuple[str, ...]:
+def _planned(ctx: ExecutionContext, movers: WorkloadMoves) -> tuple[str, ...]:
     """Return the nodes where the plan wants the workload's pods.
 
     Every pod is replaced, so that the plan may give another node to one that could have stayed.
     """
-    places = {place.uid: place.to for place in scene.plan.placements}
+    places = {place.uid: place.to for place in ctx.plan.placements}
     leaving = {pod.uid for pod in movers.victims}
     wanted = {
         movers.targets.get(pod.uid) if pod.uid in leaving else places.get(pod.uid, pod.node) for pod in movers.pods
@@ -46,7 +48,7 @@ def _planned(scene: Scene, movers: Movers) -> tuple[str, ...]:
     return tuple(sorted(name for name in wanted if name is not None))
 
 
-def _new_requests(movers: Movers, workload: Workload) -> Amounts:
+def _new_requests(movers: WorkloadMoves, workload: Workload) -> Amounts:
     """Only what changes: a template keeps what a forecast says nothing about."""
     after = movers.requests or EMPTY
     before = workload.template_requests
@@ -55,41 +57,43 @@ def _new_requests(movers: Movers, workload: Workload) -> Amounts:
     )
 
 
-def roll(scene: Scene, movers: Movers) -> Turn:
+def roll(ctx: ExecutionContext, movers: WorkloadMoves) -> Turn:
     """Go on with a rolling update."""
     workload = movers.workload
     if workload is None:
-        return skip(scene, movers, "gone", "its controller does not exist any more")
-    patched = scene.unit("roll", movers.key, 1)
+        return skip(ctx, movers, "gone", "its controller does not exist any more")
+    patched = ctx.unit("roll", movers.key, 1)
     if patched is None:
-        ready = steered(scene, movers, 1)
-        return _patch(scene, movers, workload) if ready.over else ready
+        ready = steered(ctx, movers, 1)
+        return _patch(ctx, movers, workload) if ready.over else ready
     if patched.state == "open":
         return WAIT
     if patched.state == "failed":
-        return _refused(scene, movers, patched)
-    finish = scene.unit("roll-finish", movers.key, 1)
-    return _await_end(scene, movers, workload, patched) if finish is None else _await_finish(scene, movers, finish)
+        return _refused(ctx, movers, patched)
+    finish = ctx.unit("finalize-rollout", movers.key, 1)
+    return _await_end(ctx, movers, workload, patched) if finish is None else _await_finish(ctx, movers, finish)
 
 
-def _await_finish(scene: Scene, movers: Movers, finish: Progress) -> Turn:
+def _await_finish(ctx: ExecutionContext, movers: WorkloadMoves, finish: Progress) -> Turn:
     if finish.lost:
-        return fail(scene, movers, finish.result, finish.detail)
-    return OVER if finish.over else Turn(scene.intend(finish.step))
+        return fail(ctx, movers, finish.result, finish.detail)
+    return OVER if finish.over else Turn(ctx.intend(finish.step))
 
 
-def _await_end(scene: Scene, movers: Movers, workload: Workload, patched: Progress) -> Turn:
+def _await_end(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, patched: Progress) -> Turn:
     """The template was patched: wait until all pods are new, or see that this will not happen."""
     overruled = _overruled(workload, patched)
     if overruled is not None:
-        return skip(scene, movers, "changed", overruled)
+        return skip(ctx, movers, "changed", overruled)
     if workload.generation >= int(patched.figures.get("generation", 0)) and settled(workload) and not movers.victims:
-        step = Step(id=unit_id("roll-finish", movers.key, 1), kind="roll-finish", target=movers.key, uid=workload.uid)
-        return Turn(scene.intend(step))
-    if refused(scene, workload, patched):
-        return skip(scene, movers, "refused", f"its controller may create no more pods: {workload.refused}")
-    if _stalled(scene, patched, movers.pods) or scene.passed(patched.ended, scene.limits.roll_seconds):
-        return Turn(scene.give_up("roll-stuck", f"{movers.key}: {_stuck(movers, workload)}"))
+        step = Step(
+            id=unit_id("finalize-rollout", movers.key, 1), kind="finalize-rollout", target=movers.key, uid=workload.uid
+        )
+        return Turn(ctx.intend(step))
+    if refused(ctx, workload, patched):
+        return skip(ctx, movers, "refused", f"its controller may create no more pods: {workload.refused}")
+    if _stalled(ctx, patched, movers.pods) or ctx.passed(patched.ended, ctx.limits.roll_seconds):
+        return Turn(ctx.give_up("roll-stuck", f"{movers.key}: {_stuck(movers, workload)}"))
     return WAIT
 
 
@@ -108,45 +112,45 @@ def _overruled(workload: Workload, patched: Progress) -> str | None:
     return None
 
 
-def _stalled(scene: Scene, update: Progress, pods: Iterable[Pod]) -> bool:
+def _stalled(ctx: ExecutionContext, update: Progress, pods: Iterable[Pod]) -> bool:
     """Whether an update waits for pods that have had their time: none has come since, and not all are Ready."""
     waiting, came = False, update.ended
     for pod in pods:
         waiting = waiting or not pod.ready
         came = max((time for time in (came, pod.created) if time is not None), default=None)
-    return waiting and scene.passed(came, scene.limits.pods_ready_seconds)
+    return waiting and ctx.passed(came, ctx.limits.pods_ready_seconds)
 
 
-def _stuck(movers: Movers, workload: Workload) -> str:
+def _stuck(movers: WorkloadMoves, workload: Workload) -> str:
     """Where an update stands. Replicas that are Ready would say nothing: the old ones are among them."""
     waiting = [f"{pod.key} (fits on no node)" if pod.unschedulable else pod.key for pod in movers.pods if not pod.ready]
     return f"{workload.updated} of {workload.replicas} pods are new; not Ready: {', '.join(waiting) or 'none'}"
 
 
-def _refused(scene: Scene, movers: Movers, patched: Progress) -> Turn:
-    return Turn(scene.intend(patched.step)) if patched.retry else fail(scene, movers, patched.result, patched.detail)
+def _refused(ctx: ExecutionContext, movers: WorkloadMoves, patched: Progress) -> Turn:
+    return Turn(ctx.intend(patched.step)) if patched.retry else fail(ctx, movers, patched.result, patched.detail)
 
 
-def rolled(scene: Scene, workload: str) -> bool:
+def rolled(ctx: ExecutionContext, workload: str) -> bool:
     """Whether a rolling update was begun and not finished."""
-    return scene.unit("roll", workload, 1) is not None and not scene.done(unit_id("roll-finish", workload, 1))
+    return ctx.unit("roll", workload, 1) is not None and not ctx.done(unit_id("finalize-rollout", workload, 1))
 
 
-def unrolled(scene: Scene, workload: str, back: Progress) -> Turn:
+def unrolled(ctx: ExecutionContext, workload: str, back: Progress) -> Turn:
     """Give the strategy back once the way back to the old template (`back`) has ended or gets no further.
 
     A paused Deployment replaces no pod until its owner says so, and by then it shall have its owner's strategy.
     """
-    finish = scene.unit("roll-finish", workload, 1)
+    finish = ctx.unit("finalize-rollout", workload, 1)
     if finish is not None:
-        return OVER if finish.over else Turn(scene.intend(finish.step))
-    now = scene.cluster.workload(workload)
+        return OVER if finish.over else Turn(ctx.intend(finish.step))
+    now = ctx.cluster.workload(workload)
     if now is None or back.result != "done":
         return OVER
     there = now.generation >= int(back.figures.get("generation", 0)) and settled(now)
-    pods = [pod for pod in scene.alive.values() if scene.cluster.workload_key_of(pod) == workload]
-    late = _stalled(scene, back, pods) or scene.passed(back.ended, scene.limits.roll_seconds)
+    pods = [pod for pod in ctx.alive.values() if ctx.cluster.workload_key_of(pod) == workload]
+    late = _stalled(ctx, back, pods) or ctx.passed(back.ended, ctx.limits.roll_seconds)
     if not (there or late or now.paused):
         return WAIT
-    step = Step(id=unit_id("roll-finish", workload, 1), kind="roll-finish", target=workload, uid=now.uid)
-    return Turn(scene.intend(step))
+    step = Step(id=unit_id("finalize-rollout", workload, 1), kind="finalize-rollout", target=workload, uid=now.uid)
+    return Turn(ctx.intend(step))

@@ -18,11 +18,11 @@ from kinema_rescheduler.moves.room import Room
 from kinema_rescheduler.moves.surge import restoring, surge, unfinished
 from kinema_rescheduler.moves.turn import OVER, WAIT, Blocked, Turn, blocked, fail, skip, steering
 from kinema_rescheduler.moves.waiting import hopeless
-from kinema_rescheduler.moves.workloads import Movers, movers
+from kinema_rescheduler.moves.workloads import WorkloadMoves, movers
 from kinema_rescheduler.names import unit_id
-from kinema_rescheduler.plan.context import Decision, Scene
+from kinema_rescheduler.plan.context import Decision, ExecutionContext
 
-_UNIT_KINDS: Final = ("roll", "evict", "surge-up", "steer")
+_UNIT_KINDS: Final = ("roll", "evict", "surge-up", "prefer-nodes")
 
 
 @dataclass(frozen=True)
@@ -37,104 +37,106 @@ class Moves:
     """Moves that cannot begin, and why."""
 
 
-def advance(scene: Scene) -> Moves:
+def advance(ctx: ExecutionContext) -> Moves:
     """Go on with every move, then begin as many as there is room for, of the wave that is under way.
 
     A wave begins when all moves of earlier ones have ended or were given up: the states on the way are those that were
     checked with the plan.
     """
     turns: list[Turn] = []
-    running: list[Movers] = []
-    idle: list[Movers] = []
-    for item in movers(scene):
-        turn = abandon(scene, item.key) if scene.skipped(item.key) else _go_on(scene, item)
+    running: list[WorkloadMoves] = []
+    idle: list[WorkloadMoves] = []
+    for item in movers(ctx):
+        turn = abandon(ctx, item.key) if ctx.skipped(item.key) else _go_on(ctx, item)
         turns.append(turn)
         if not turn.over:
             running.append(item)
-        elif not scene.skipped(item.key) and _left(scene, item):
+        elif not ctx.skipped(item.key) and _left(ctx, item):
             idle.append(item)
     over = not running and not idle
-    moving = [_wave_of_unit(scene, item) for item in running if not scene.skipped(item.key)]
-    waiting = [wave for item in idle for wave in _waves(scene, item)]
-    wave = min([*moving, *waiting], default=scene.route.end)
-    due = [_due(scene, item, wave) for item in idle if min(_waves(scene, item)) <= wave]
-    begun = _begin(scene, running, due, later=max(waiting, default=wave) > wave)
-    turns += begun if running else hopeless(scene, due, begun)
+    moving = [_wave_of_unit(ctx, item) for item in running if not ctx.skipped(item.key)]
+    waiting = [wave for item in idle for wave in _waves(ctx, item)]
+    wave = min([*moving, *waiting], default=ctx.route.end)
+    due = [_due(ctx, item, wave) for item in idle if min(_waves(ctx, item)) <= wave]
+    begun = _begin(ctx, running, due, later=max(waiting, default=wave) > wave)
+    turns += begun if running else hopeless(ctx, due, begun)
     bodies = tuple(body for turn in turns for body in turn.bodies)
     return Moves(bodies, over, wave, tuple(turn.waits for turn in turns if turn.waits is not None))
 
 
-def _waves(scene: Scene, item: Movers) -> list[int]:
+def _waves(ctx: ExecutionContext, item: WorkloadMoves) -> list[int]:
     """The waves in which pods of a workload still have to leave; the one in which it is rolled."""
     if item.strategy != "rolling":
         return list(item.waves.values())
-    planned = [legs[-1].wave for pod in item.pods if (legs := scene.route.legs.get(pod.uid))]
-    return [max(planned, default=scene.route.last)]
+    planned = [legs[-1].wave for pod in item.pods if (legs := ctx.route.legs.get(pod.uid))]
+    return [max(planned, default=ctx.route.last)]
 
 
-def _wave_of_unit(scene: Scene, item: Movers) -> int:
+def _wave_of_unit(ctx: ExecutionContext, item: WorkloadMoves) -> int:
     """The wave of the move in progress. Its pods may be gone already, or were not known to the plan."""
     if item.strategy == "rolling":
-        return _waves(scene, item)[0]
-    steer = scene.unit("steer", item.key, scene.units.get(item.key, 0))
+        return _waves(ctx, item)[0]
+    steer = ctx.unit("prefer-nodes", item.key, ctx.units.get(item.key, 0))
     if steer is None:
-        return min(item.waves.values(), default=scene.route.last)
-    known = [scene.route.legs[uid][0].wave for uid in steer.step.pods if uid in scene.route.legs]
-    onward = [leg.wave for (key, _), leg in scene.stopovers.items() if key == item.key]
-    return min(known or onward, default=scene.route.last)
+        return min(item.waves.values(), default=ctx.route.last)
+    known = [ctx.route.legs[uid][0].wave for uid in steer.step.pods if uid in ctx.route.legs]
+    onward = [leg.wave for (key, _), leg in ctx.stopovers.items() if key == item.key]
+    return min(known or onward, default=ctx.route.last)
 
 
-def _due(scene: Scene, item: Movers, wave: int) -> Movers:
+def _due(ctx: ExecutionContext, item: WorkloadMoves, wave: int) -> WorkloadMoves:
     """The workload with those of its pods that may leave in this wave."""
     if item.strategy == "rolling":
         return item
     return replace(item, victims=tuple(pod for pod in item.victims if item.waves[pod.uid] <= wave))
 
 
-def _left(scene: Scene, item: Movers) -> bool:
+def _left(ctx: ExecutionContext, item: WorkloadMoves) -> bool:
     """Whether a workload still has to move something."""
     if item.strategy == "rolling":
-        return scene.unit("roll", item.key, 1) is None
+        return ctx.unit("roll", item.key, 1) is None
     return bool(item.victims)
 
 
-def _go_on(scene: Scene, item: Movers) -> Turn:
+def _go_on(ctx: ExecutionContext, item: WorkloadMoves) -> Turn:
     """The move in progress; over when there is none."""
-    number = scene.units.get(item.key, 0)
+    number = ctx.units.get(item.key, 0)
     if number == 0:
         return OVER
     if item.strategy == "rolling":
-        return roll(scene, item)
-    forbidden = _forbidden(scene, item, number)
+        return roll(ctx, item)
+    forbidden = _forbidden(ctx, item, number)
     if forbidden is not None:
-        return skip(scene, item, "held", forbidden)
-    if scene.unit("evict", item.key, number) is not None or item.strategy == "evict":
-        return evict(scene, item, number)
-    return surge(scene, item, number)
+        return skip(ctx, item, "held", forbidden)
+    if ctx.unit("evict", item.key, number) is not None or item.strategy == "evict":
+        return evict(ctx, item, number)
+    return surge(ctx, item, number)
 
 
-def _forbidden(scene: Scene, item: Movers, number: int) -> str | None:
+def _forbidden(ctx: ExecutionContext, item: WorkloadMoves, number: int) -> str | None:
     """Why a pod of the move in progress may not leave any more, as long as it can still be kept; None if all may."""
-    steer = scene.unit("steer", item.key, number)
-    last = scene.unit("evict", item.key, number) or scene.unit("surge-down", item.key, number)
+    steer = ctx.unit("prefer-nodes", item.key, number)
+    last = ctx.unit("evict", item.key, number) or ctx.unit("surge-down", item.key, number)
     if steer is None or (last is not None and last.state != "failed"):
         return None
-    surges = item.strategy != "evict" and scene.unit("evict", item.key, number) is None
+    surges = item.strategy != "evict" and ctx.unit("evict", item.key, number) is None
     moving = [pod for pod in item.pods if pod.uid in steer.step.pods]
-    return next(filter(None, (_unwanted(scene, pod, surges=surges) for pod in moving)), None)
+    return next(filter(None, (_unwanted(ctx, pod, surges=surges) for pod in moving)), None)
 
 
-def _unwanted(scene: Scene, pod: Pod, *, surges: bool) -> str | None:
+def _unwanted(ctx: ExecutionContext, pod: Pod, *, surges: bool) -> str | None:
     """Why a pod may not leave by the rules of now; where it `surges`, another copy would run beside it."""
-    held = scene.mobility.held.get(pod.key)
+    held = ctx.mobility.held.get(pod.key)
     if held is not None:
         return f"{pod.key} may not move by the rules of now: {held.reason}"
-    if surges and no_second_copy(scene.cluster, pod):
+    if surges and no_second_copy(ctx.cluster, pod):
         return f"{pod.key} may not run beside another copy by the rules of now"
     return None
 
 
-def _begin(scene: Scene, running: list[Movers], idle: list[Movers], *, later: bool) -> list[Turn]:
+def _begin(
+    ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[WorkloadMoves], *, later: bool
+) -> list[Turn]:
     """Begin moves, larger pods first, until slots or room are used up; `later` tells of waves still to come.
 
     Rolling updates come last: their pods go where the scheduler puts them, not where the plan says, and would take the
@@ -144,71 +146,73 @@ def _begin(scene: Scene, running: list[Movers], idle: list[Movers], *, later: bo
     idle = steered or ([] if any(item.strategy != "rolling" for item in running) else idle)
     if not idle:
         return []
-    closed = {*scene.deletes}
-    open_nodes = sorted(name for name in scene.mobility.open_nodes if name not in closed)
-    promised = _promised(scene, running, steered)
-    room = Room(scene.cluster, open_nodes, reserved=scene.route.temporary, promised=promised)
+    closed = {*ctx.deletes}
+    open_nodes = sorted(name for name in ctx.mobility.open_nodes if name not in closed)
+    promised = _promised(ctx, running, steered)
+    room = Room(ctx.cluster, open_nodes, reserved=ctx.route.temporary, promised=promised)
     for item in running:
-        _reserve(scene, room, item)
+        _reserve(ctx, room, item)
     turns: list[Turn] = []
-    slots = scene.limits.max_parallel_moves - len(running)
+    slots = ctx.limits.max_parallel_moves - len(running)
     for item in sorted(idle, key=_larger_first):
         if slots <= 0:
             break
-        turns.append(_begin_one(scene, room, item, later=later))
+        turns.append(_begin_one(ctx, room, item, later=later))
         slots -= 1 if turns[-1].bodies else 0
     return turns
 
 
-def _larger_first(item: Movers) -> tuple[int, int, str]:
+def _larger_first(item: WorkloadMoves) -> tuple[int, int, str]:
     requests = _requests(item)
     return (-requests.get("cpu", 0), -requests.get("memory", 0), item.key)
 
 
-def _sample(item: Movers) -> Pod | None:
+def _sample(item: WorkloadMoves) -> Pod | None:
     return next(iter(item.victims or item.pods), None)
 
 
-def _requests(item: Movers) -> Amounts:
+def _requests(item: WorkloadMoves) -> Amounts:
     pod = _sample(item)
     return pod.requests if pod is not None else Amounts()
 
 
-def _promised(scene: Scene, running: list[Movers], steered: list[Movers]) -> Mapping[str, Amounts]:
+def _promised(
+    ctx: ExecutionContext, running: list[WorkloadMoves], steered: list[WorkloadMoves]
+) -> Mapping[str, Amounts]:
     """What pods will take whose moves have not begun, by planned node: who goes elsewhere must not settle there.
 
     On a full cluster one pod in another's place drives that one elsewhere, and so on until the last has no place.
     """
     coming: dict[str, list[Amounts]] = {}
-    begun = {uid for item in running for uid in _under_way(scene, item)}
+    begun = {uid for item in running for uid in _under_way(ctx, item)}
     for item in [*steered, *running]:
-        if item.strategy == "rolling" or scene.skipped(item.key):
+        if item.strategy == "rolling" or ctx.skipped(item.key):
             continue
         for pod in item.victims:
             if pod.uid in item.targets and pod.uid not in begun:
-                takes = with_attachments(scene.cluster, pod, pod.requests)
+                takes = with_attachments(ctx.cluster, pod, pod.requests)
                 coming.setdefault(item.targets[pod.uid], []).append(takes)
     return {node: total(requests) for node, requests in coming.items()}
 
 
-def _under_way(scene: Scene, item: Movers) -> tuple[str, ...]:
+def _under_way(ctx: ExecutionContext, item: WorkloadMoves) -> tuple[str, ...]:
     """Uids of the pods that leave with the move in progress."""
-    steer = scene.unit("steer", item.key, scene.units.get(item.key, 0))
+    steer = ctx.unit("prefer-nodes", item.key, ctx.units.get(item.key, 0))
     return steer.step.pods if steer is not None else ()
 
 
-def _reserve(scene: Scene, room: Room, item: Movers) -> None:
+def _reserve(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> None:
     """Take the room of new pods that a running move asked for and that are bound to no node yet."""
-    pod, number = _sample(item), scene.units.get(item.key, 0)
+    pod, number = _sample(item), ctx.units.get(item.key, 0)
     if pod is None:
         return
-    steer, up = scene.unit("steer", item.key, number), scene.unit("surge-up", item.key, number)
+    steer, up = ctx.unit("prefer-nodes", item.key, number), ctx.unit("surge-up", item.key, number)
     bound = sum(1 for other in item.pods if other.node is not None)
-    if scene.unit("surge-down", item.key, number) is not None:
+    if ctx.unit("surge-down", item.key, number) is not None:
         missing = 0  # all have come, or none would leave
     elif up is not None and not up.lost:
         missing = max(0, up.step.replicas_to - bound)
-    elif steer is not None and steer.step.pods and up is None and not scene.done(unit_id("evict", item.key, number)):
+    elif steer is not None and steer.step.pods and up is None and not ctx.done(unit_id("evict", item.key, number)):
         missing = len(steer.step.pods)
     else:
         missing = max(0, item.replicas - bound)
@@ -216,26 +220,26 @@ def _reserve(scene: Scene, room: Room, item: Movers) -> None:
     room.take(pod, pod.requests, nodes[0] if nodes else "", missing)
 
 
-def _begin_one(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:
+def _begin_one(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later: bool) -> Turn:
     held = _held(item)
     if held is not None:
-        return skip(scene, item, "held", held)
-    vain = _in_vain(scene, item)
+        return skip(ctx, item, "held", held)
+    vain = _in_vain(ctx, item)
     if vain:
         last = vain[-1]
-        if len(vain) >= scene.limits.rounds:
+        if len(vain) >= ctx.limits.rounds:
             reason = last.result if last.state == "failed" else "taken-back"
-            return fail(scene, item, reason, f"{len(vain)} moves were in vain, the last: {last.detail or reason}")
-        if last.state == "failed" and not scene.passed(last.ended, scene.limits.pause_seconds(len(vain))):
+            return fail(ctx, item, reason, f"{len(vain)} moves were in vain, the last: {last.detail or reason}")
+        if last.state == "failed" and not ctx.passed(last.ended, ctx.limits.pause_seconds(len(vain))):
             return WAIT
     if not item.healthy:
-        return blocked(scene, item, "not-ready", "not all of its pods are Ready and up to date")
+        return blocked(ctx, item, "not-ready", "not all of its pods are Ready and up to date")
     if item.strategy == "rolling":
-        return _begin_roll(scene, room, item)
-    return _begin_unit(scene, room, item, later=later)
+        return _begin_roll(ctx, room, item)
+    return _begin_unit(ctx, room, item, later=later)
 
 
-def _held(item: Movers) -> str | None:
+def _held(item: WorkloadMoves) -> str | None:
     """Return why no pod of the workload may be touched; None if any may."""
     if item.strategy == "stay":
         return "its pods may not move by the rules of now"
@@ -244,103 +248,103 @@ def _held(item: Movers) -> str | None:
     return None
 
 
-def _in_vain(scene: Scene, item: Movers) -> list[Progress]:
+def _in_vain(ctx: ExecutionContext, item: WorkloadMoves) -> list[Progress]:
     """Ended moves of the workload whose pods still have to leave."""
     leaving = {pod.uid for pod in item.victims}
     found: list[Progress] = []
-    for number in range(1, scene.units.get(item.key, 0) + 1):
+    for number in range(1, ctx.units.get(item.key, 0) + 1):
         for kind in ("surge-up", "evict"):
-            progress = scene.progress(unit_id(kind, item.key, number))
+            progress = ctx.progress(unit_id(kind, item.key, number))
             if progress is not None and leaving.intersection(progress.step.pods):
                 found.append(progress)
     return found
 
 
-def _begin_roll(scene: Scene, room: Room, item: Movers) -> Turn:
+def _begin_roll(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> Turn:
     workload, pod = item.workload, _sample(item)
     if workload is None or workload.type != "Deployment":
-        return skip(scene, item, "held", "only a Deployment can be rolled")
-    unwanted = next(filter(None, (_unwanted(scene, one, surges=True) for one in item.pods)), None)
+        return skip(ctx, item, "held", "only a Deployment can be rolled")
+    unwanted = next(filter(None, (_unwanted(ctx, one, surges=True) for one in item.pods)), None)
     if unwanted is not None:
-        return skip(scene, item, "held", unwanted)
-    why = _halfway(scene, room, item)
+        return skip(ctx, item, "held", unwanted)
+    why = _halfway(ctx, room, item)
     if why is not None:
-        return blocked(scene, item, "no-room", f"its rolling update might wait half way: {why}")
+        return blocked(ctx, item, "no-room", f"its rolling update might wait half way: {why}")
     if pod is not None and not room.take(pod, item.requests or pod.requests, "", 1):
-        return blocked(scene, item, "no-room", "no open node has room for one more of its pods")
-    return begin_roll(scene, item, workload)
+        return blocked(ctx, item, "no-room", "no open node has room for one more of its pods")
+    return begin_roll(ctx, item, workload)
 
 
-def _halfway(scene: Scene, room: Room, item: Movers) -> str | None:
+def _halfway(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> str | None:
     """Why a roll might not get through by the rules that the workload's pods have among themselves."""
     if not item.pods:
         return None
-    pod, remaining = item.pods[0], [node for node in scene.cluster.nodes if node.name not in scene.deletes]
+    pod, remaining = item.pods[0], [node for node in ctx.cluster.nodes if node.name not in ctx.deletes]
     requests = FrozenMap({**pod.requests, **(item.requests or EMPTY)})
 
     def fitting(name: str) -> int:
         return room.copies(pod, requests, name, len(item.pods))
 
-    return why_stuck(scene.cluster, item.pods, remaining, fitting)
+    return why_stuck(ctx.cluster, item.pods, remaining, fitting)
 
 
-def _begin_unit(scene: Scene, room: Room, item: Movers, *, later: bool) -> Turn:
+def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later: bool) -> Turn:
     """Victims with one planned target move together, as many as there is room for; evictions go one by one.
 
     While later waves count on what is free, or pods are leaving the planned node, nobody goes elsewhere.
     """
     target = min((item.targets[pod.uid] for pod in item.victims if pod.uid in item.targets), default="")
-    if target in scene.route.temporary and target not in scene.mobility.open_nodes:
-        node = scene.cluster.node(target)
+    if target in ctx.route.temporary and target not in ctx.mobility.open_nodes:
+        node = ctx.cluster.node(target)
         if node is None or not node.ready:
             return WAIT  # it is being booted
-        return blocked(scene, item, "no-room", f"temporary node {target} takes no pods: somebody closed it")
+        return blocked(ctx, item, "no-room", f"temporary node {target} takes no pods: somebody closed it")
     group = [pod for pod in item.victims if item.targets.get(pod.uid, "") == target]
     if item.strategy == "evict":
         group = group[:1]
-    leaving = any(pod.terminating for pod in scene.evictable.get(target, ()))
-    patient = leaving and not scene.passed(scene.last_event, scene.limits.blocked_seconds)
+    leaving = any(pod.terminating for pod in ctx.evictable.get(target, ()))
+    patient = leaving and not ctx.passed(ctx.last_event, ctx.limits.blocked_seconds)
     elsewhere = not target or not (later or patient)
     nodes = room.take(group[0], group[0].requests, target, len(group), elsewhere=elsewhere)
     if not nodes:
         where = "no open node has" if elsewhere else f"node {target} has no"
-        return blocked(scene, item, "no-room", f"{where} room for {group[0].key}")
+        return blocked(ctx, item, "no-room", f"{where} room for {group[0].key}")
     pods = tuple(sorted(pod.uid for pod in group[: len(nodes)]))
-    number = scene.units.get(item.key, 0) + 1
-    return steering(scene, item, number, pods, tuple(dict.fromkeys(nodes)))
+    number = ctx.units.get(item.key, 0) + 1
+    return steering(ctx, item, number, pods, tuple(dict.fromkeys(nodes)))
 
 
-def abandon(scene: Scene, key: str) -> Turn:
+def abandon(ctx: ExecutionContext, key: str) -> Turn:
     """Take back what an unfinished move of this workload left; over once that has ended."""
-    number = scene.units.get(key, 0)
+    number = ctx.units.get(key, 0)
     touched = any(
-        (progress := scene.unit(kind, key, number)) is not None and progress.state == "open" for kind in _UNIT_KINDS
+        (progress := ctx.unit(kind, key, number)) is not None and progress.state == "open" for kind in _UNIT_KINDS
     )
     if touched:
         return WAIT
-    if number == 0 or not (unfinished(scene, key, number) or rolled(scene, key)):
+    if number == 0 or not (unfinished(ctx, key, number) or rolled(ctx, key)):
         return OVER
-    return restored(scene, key)
+    return restored(ctx, key)
 
 
-def restored(scene: Scene, key: str) -> Turn:
+def restored(ctx: ExecutionContext, key: str) -> Turn:
     """Restore a workload; over once that is done or has failed for good."""
-    before = scene.progress(f"restore/{key}")
+    before = ctx.progress(f"revert/{key}")
     if before is not None and not before.over:
-        return Turn(scene.intend(before.step))
+        return Turn(ctx.intend(before.step))
     if before is not None:
-        return unrolled(scene, key, before) if rolled(scene, key) else OVER
-    pods = tuple(pod for pod in scene.alive.values() if scene.cluster.workload_key_of(pod) == key)
-    return Turn(scene.intend(restoring(scene, key, pods)))
+        return unrolled(ctx, key, before) if rolled(ctx, key) else OVER
+    pods = tuple(pod for pod in ctx.alive.values() if ctx.cluster.workload_key_of(pod) == key)
+    return Turn(ctx.intend(restoring(ctx, key, pods)))
 
 
-def surges_left(scene: Scene) -> tuple[str, ...]:
+def surges_left(ctx: ExecutionContext) -> tuple[str, ...]:
     """Workloads with a deletion cost of ours on a living pod, or with a surge that never came to its end, sorted."""
     costs = {
         progress.step.target
-        for progress in scene.execution.steps.values()
-        if progress.step.kind == "surge-up" and any(uid in scene.alive for uid in progress.step.pods)
+        for progress in ctx.execution.steps.values()
+        if progress.step.kind == "surge-up" and any(uid in ctx.alive for uid in progress.step.pods)
     }
     # Every move and not only the last: one that an autoscaler cut short may have left the autoscaler's limits raised.
-    cut = {key for key, last in scene.units.items() if any(unfinished(scene, key, n) for n in range(1, last + 1))}
+    cut = {key for key, last in ctx.units.items() if any(unfinished(ctx, key, n) for n in range(1, last + 1))}
     return tuple(sorted(costs | cut))

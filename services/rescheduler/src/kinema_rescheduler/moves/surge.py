@@ -11,37 +11,37 @@ from datetime import timedelta
 from kinema_core.events import Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.turn import OVER, WAIT, Turn, fail, skip, steered
-from kinema_rescheduler.moves.workloads import Movers, autoscaled
+from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscaled
 from kinema_rescheduler.names import unit_id
-from kinema_rescheduler.plan.context import Scene
+from kinema_rescheduler.plan.context import ExecutionContext
 
 
-def surge(scene: Scene, movers: Movers, number: int) -> Turn:  # noqa: PLR0911 - a state machine: one return per state
+def surge(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:  # noqa: PLR0911 - a state machine: one return per state
     """Go on with the `number`th surge of a workload."""
     workload = movers.workload
     if workload is None:
-        return skip(scene, movers, "gone", "its controller does not exist any more")
-    up = scene.unit("surge-up", movers.key, number)
+        return skip(ctx, movers, "gone", "its controller does not exist any more")
+    up = ctx.unit("surge-up", movers.key, number)
     if up is None:
-        ready = steered(scene, movers, number)
-        return _begin(scene, movers, workload, number) if ready.over else ready
+        ready = steered(ctx, movers, number)
+        return _begin(ctx, movers, workload, number) if ready.over else ready
     if up.state == "open":
         return WAIT
     if up.state == "failed":
-        return _not_begun(scene, movers, up)
+        return _not_begun(ctx, movers, up)
     if up.result == "void":
         return OVER
     if not _seen(workload, up):
-        return OVER if scene.passed(up.ended, scene.limits.observed_seconds) else WAIT
-    down = scene.unit("surge-down", movers.key, number)
+        return OVER if ctx.passed(up.ended, ctx.limits.observed_seconds) else WAIT
+    down = ctx.unit("surge-down", movers.key, number)
     if down is not None:
-        return _ending(scene, movers, workload, down)
-    return _awaiting(scene, movers, workload, up)
+        return _ending(ctx, movers, workload, down)
+    return _awaiting(ctx, movers, workload, up)
 
 
-def _begin(scene: Scene, movers: Movers, workload: Workload, number: int) -> Turn:
+def _begin(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, number: int) -> Turn:
     """Ask for the new pods, for those victims that are still there."""
-    steer = scene.unit("steer", movers.key, number)
+    steer = ctx.unit("prefer-nodes", movers.key, number)
     chosen = steer.step.pods if steer is not None else ()
     victims = tuple(sorted(pod.uid for pod in movers.victims if pod.uid in chosen))
     if not victims:
@@ -56,14 +56,14 @@ def _begin(scene: Scene, movers: Movers, workload: Workload, number: int) -> Tur
         replicas_from=workload.replicas,
         replicas_to=workload.replicas + len(victims),
     )
-    return Turn(scene.intend(step))
+    return Turn(ctx.intend(step))
 
 
-def _not_begun(scene: Scene, movers: Movers, up: Progress) -> Turn:
+def _not_begun(ctx: ExecutionContext, movers: WorkloadMoves, up: Progress) -> Turn:
     """The next try is a new move with fresh numbers, unless trying is no use."""
     if up.retry or up.result in {"changed", "conflict", "gone"}:
         return OVER
-    return fail(scene, movers, up.result, up.detail)
+    return fail(ctx, movers, up.result, up.detail)
 
 
 def _seen(workload: Workload, progress: Progress) -> bool:
@@ -73,49 +73,49 @@ def _seen(workload: Workload, progress: Progress) -> bool:
 
 
 def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
-    scene: Scene, movers: Movers, workload: Workload, up: Progress
+    ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, up: Progress
 ) -> Turn:
     """The surplus was asked for: wait for it, or see that somebody took it back."""
     if workload.replicas != up.step.replicas_to:
-        if autoscaled(scene.cluster, workload):
+        if autoscaled(ctx.cluster, workload):
             return OVER  # its autoscaler took the surplus back or wants more by now: a new move sees what is left to do
         return skip(
-            scene,
+            ctx,
             movers,
             "changed",
             f"replicas are {workload.replicas}, not the {up.step.replicas_to} that were set: somebody scales it",
         )
     if _template_changed(workload, up):
-        return skip(scene, movers, "changed", "somebody changed it while its pods moved")
-    if refused(scene, workload, up):
-        return skip(scene, movers, "refused", f"its controller may create no more pods: {workload.refused}")
+        return skip(ctx, movers, "changed", "somebody changed it while its pods moved")
+    if refused(ctx, workload, up):
+        return skip(ctx, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     others = sum(1 for pod in movers.pods if pod.ready and pod.uid not in up.step.pods)
     if others >= up.step.replicas_from and workload.ready >= up.step.replicas_to:
-        return Turn(scene.intend(_down(movers, workload, up)))
+        return Turn(ctx.intend(_down(movers, workload, up)))
     # Counted from when the pods were asked for: the time that a killed process was away is not theirs.
-    if scene.passed(up.ended, scene.limits.pods_ready_seconds):
+    if ctx.passed(up.ended, ctx.limits.pods_ready_seconds):
         detail = f"{others} of {up.step.replicas_from} pods beside the leaving ones are Ready"
-        return Turn(scene.give_up("pods-never-ready", f"{movers.key}: {detail}"))
+        return Turn(ctx.give_up("pods-never-ready", f"{movers.key}: {detail}"))
     return WAIT
 
 
-def refused(scene: Scene, workload: Workload, asked: Progress) -> bool:
+def refused(ctx: ExecutionContext, workload: Workload, asked: Progress) -> bool:
     """Whether what a step asked for is forbidden (a quota, an admission rule): waiting would not help."""
     heard = workload.observed_generation >= int(asked.figures.get("generation", 0))
-    return heard and bool(workload.refused) and scene.passed(asked.ended, scene.limits.refused_seconds)
+    return heard and bool(workload.refused) and ctx.passed(asked.ended, ctx.limits.refused_seconds)
 
 
-def asking(scene: Scene, namespace: str) -> bool:
+def asking(ctx: ExecutionContext, namespace: str) -> bool:
     """Whether a surge in the namespace has yet to get its pods: they would take any place that becomes free."""
-    planned = {place.uid for place in scene.plan.placements if place.strategy == "surge"}
-    for key, number in scene.units.items():
-        workload, up = scene.cluster.workload(key), scene.unit("surge-up", key, number)
-        begun = up or scene.unit("steer", key, number)
-        if workload is None or workload.namespace != namespace or scene.skipped(key) or begun is None:
+    planned = {place.uid for place in ctx.plan.placements if place.strategy == "surge"}
+    for key, number in ctx.units.items():
+        workload, up = ctx.cluster.workload(key), ctx.unit("surge-up", key, number)
+        begun = up or ctx.unit("prefer-nodes", key, number)
+        if workload is None or workload.namespace != namespace or ctx.skipped(key) or begun is None:
             continue
-        if scene.passed(begun.intended, scene.limits.observed_seconds):
+        if ctx.passed(begun.intended, ctx.limits.observed_seconds):
             continue  # it came to nothing
-        if up is None and planned.intersection(begun.step.pods) and scene.unit("evict", key, number) is None:
+        if up is None and planned.intersection(begun.step.pods) and ctx.unit("evict", key, number) is None:
             return True
         if up is not None and _lacks(workload, up):
             return True
@@ -134,7 +134,7 @@ def _template_changed(workload: Workload, up: Progress) -> bool:
     return "generation" in up.figures and workload.generation > int(up.figures["generation"])
 
 
-def _down(movers: Movers, workload: Workload, up: Progress) -> Step:
+def _down(movers: WorkloadMoves, workload: Workload, up: Progress) -> Step:
     number = int(up.step.id.rpartition("/")[2])
     alive = {pod.uid for pod in movers.pods}
     return Step(
@@ -149,39 +149,39 @@ def _down(movers: Movers, workload: Workload, up: Progress) -> Step:
 
 
 def _ending(  # noqa: PLR0911 - a state machine: one return per state
-    scene: Scene, movers: Movers, workload: Workload, down: Progress
+    ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, down: Progress
 ) -> Turn:
     """The surplus is being taken away: wait until the victims are gone."""
     if down.state == "open":
         return WAIT
     if down.lost:
-        return OVER if down.result in {"changed", "conflict", "gone"} else fail(scene, movers, down.result, down.detail)
+        return OVER if down.result in {"changed", "conflict", "gone"} else fail(ctx, movers, down.result, down.detail)
     if down.state == "failed":
         if workload.replicas != down.step.replicas_from:
             return OVER
-        if scene.passed(down.first, scene.limits.pods_ready_seconds):
-            return Turn(scene.give_up("pods-never-ready", f"{movers.key}: {down.detail}"))
-        return Turn(scene.intend(down.step))
+        if ctx.passed(down.first, ctx.limits.pods_ready_seconds):
+            return Turn(ctx.give_up("pods-never-ready", f"{movers.key}: {down.detail}"))
+        return Turn(ctx.intend(down.step))
     if not any(pod.uid in down.step.pods for pod in movers.pods) and _seen(workload, down):
         return OVER
-    return OVER if scene.passed(down.ended, scene.limits.observed_seconds) else WAIT
+    return OVER if ctx.passed(down.ended, ctx.limits.observed_seconds) else WAIT
 
 
-def unfinished(scene: Scene, workload: str, number: int) -> bool:
+def unfinished(ctx: ExecutionContext, workload: str, number: int) -> bool:
     """Whether a surge of the workload may have left a surplus or deletion costs."""
-    up, down = scene.unit("surge-up", workload, number), scene.unit("surge-down", workload, number)
+    up, down = ctx.unit("surge-up", workload, number), ctx.unit("surge-down", workload, number)
     return up is not None and not (down is not None and down.state == "done")
 
 
-def restoring(scene: Scene, key: str, pods: tuple[Pod, ...]) -> Step:
+def restoring(ctx: ExecutionContext, key: str, pods: tuple[Pod, ...]) -> Step:
     """Take back what the last surge left: the newest pods are the surplus, and nobody keeps a deletion cost of ours."""
-    number = scene.units[key]
-    up = scene.unit("surge-up", key, number)
-    workload = scene.cluster.workload(key)
-    step = Step(id=f"restore/{key}", kind="restore", target=key, uid=workload.uid if workload is not None else "")
+    number = ctx.units[key]
+    up = ctx.unit("surge-up", key, number)
+    workload = ctx.cluster.workload(key)
+    step = Step(id=f"revert/{key}", kind="revert", target=key, uid=workload.uid if workload is not None else "")
     if up is None or up.result in {"changed", "conflict", "gone", "denied", "refused", "void"}:
         return step
-    if not unfinished(scene, key, number):
+    if not unfinished(ctx, key, number):
         return step
     surplus = up.step.replicas_to - up.step.replicas_from
     # Creation times have whole seconds, ours have more: allow for the second that was cut off.
@@ -193,7 +193,7 @@ def restoring(scene: Scene, key: str, pods: tuple[Pod, ...]) -> Step:
     fresh.sort(key=lambda pod: (pod.ready, -(pod.created or up.intended).timestamp(), pod.key))
     return Step(
         id=step.id,
-        kind="restore",
+        kind="revert",
         target=key,
         uid=step.uid,
         pods=tuple(sorted(pod.uid for pod in fresh[:surplus])),

@@ -21,57 +21,57 @@ from kinema_rescheduler.moves.roll import rolled
 from kinema_rescheduler.moves.room import free_room
 from kinema_rescheduler.moves.surge import unfinished
 from kinema_rescheduler.moves.turn import Turn, skipping
-from kinema_rescheduler.moves.workloads import Movers
-from kinema_rescheduler.names import DISRUPTED, expire_id, unit_id
-from kinema_rescheduler.plan.context import Scene
+from kinema_rescheduler.moves.workloads import WorkloadMoves
+from kinema_rescheduler.names import DISRUPTED, taint_id, unit_id
+from kinema_rescheduler.plan.context import ExecutionContext
 
 _CUT_OFF: Final = timedelta(seconds=1)
 """Creation times have whole seconds, ours have more: allow for what was cut off."""
 
 
-def kept_waiting(scene: Scene) -> tuple[StepFailed, ...]:
+def kept_waiting(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
     """Give the plan up for a pod that has waited long enough: then the nodes are open again, or one is bought for it.
 
     Only pods that came after a node was closed, or after the plan was accepted, count: those that were there before
     were waiting without us, and the next plan would do them no better.
     """
-    closed = tuple(_closed(scene))
-    for pod in _waiting(scene):
-        why = _reason(scene, pod, closed)
-        if why and not _elsewhere(scene, pod):
-            return scene.give_up("pod-waits", f"{pod.key} {why}")
+    closed = tuple(_closed(ctx))
+    for pod in _waiting(ctx):
+        why = _reason(ctx, pod, closed)
+        if why and not _elsewhere(ctx, pod):
+            return ctx.give_up("pod-waits", f"{pod.key} {why}")
     return ()
 
 
-def _reason(scene: Scene, pod: Pod, closed: Sequence[tuple[Node, datetime]]) -> str:
+def _reason(ctx: ExecutionContext, pod: Pod, closed: Sequence[tuple[Node, datetime]]) -> str:
     """Why the pod would not wait but for the plan; empty where it would."""
     assert pod.created is not None
     for node, since in closed:
-        if pod.created >= since and _would_take(scene, node, pod):
+        if pod.created >= since and _would_take(ctx, node, pod):
             return f"fits on node {node.name} alone, which is closed to be deleted"
-    if pod.created < scene.execution.cause.time - _CUT_OFF:
+    if pod.created < ctx.execution.cause.time - _CUT_OFF:
         return ""
-    offer = next((offer for offer in scene.offers if _would_run_on(scene, offer, pod)), None)
+    offer = next((offer for offer in ctx.offers if _would_run_on(ctx, offer, pod)), None)
     return f"needs a new node, {offer.name} say, and none is bought while a plan is carried out" if offer else ""
 
 
-def _would_run_on(scene: Scene, offer: Offer, pod: Pod) -> bool:
+def _would_run_on(ctx: ExecutionContext, offer: Offer, pod: Pod) -> bool:
     """Whether a new node of the offer could be bought for the pod, and would take it."""
-    site = boot_site(scene.cluster, offer, "new")
-    if offer.available == 0 or (site.spot and not spot_allowed(scene.cluster, pod, taint_keys=site.spot_keys)):
+    site = boot_site(ctx.cluster, offer, "new")
+    if offer.available == 0 or (site.spot and not spot_allowed(ctx.cluster, pod, taint_keys=site.spot_keys)):
         return False
-    takes = with_attachments(scene.cluster, pod, pod.requests)
+    takes = with_attachments(ctx.cluster, pod, pod.requests)
     admitted = node_admits(pod.rules, name=site.name, labels=site.labels, taints=site.taints) is None
     return admitted and fits(takes, site.room)
 
 
-def _closed(scene: Scene) -> Iterator[tuple[Node, datetime]]:
+def _closed(ctx: ExecutionContext) -> Iterator[tuple[Node, datetime]]:
     """Nodes under our taint as they would be without it, and since when; none that goes in any case."""
-    for name in scene.deletes:
-        if name in scene.ours:
+    for name in ctx.deletes:
+        if name in ctx.ours:
             continue
-        node, marked = scene.same_node(expire_id(name)), scene.progress(expire_id(name))
-        if node is None or marked is None or marked.ended is None or scene.progress(f"delete/{name}") is not None:
+        node, marked = ctx.same_node(taint_id(name)), ctx.progress(taint_id(name))
+        if node is None or marked is None or marked.ended is None or ctx.progress(f"delete/{name}") is not None:
             continue
         taints = tuple(taint for taint in node.taints if taint.key != DISRUPTED)
         labels = FrozenMap({key: value for key, value in node.labels.items() if key != DISRUPTED})
@@ -79,69 +79,69 @@ def _closed(scene: Scene) -> Iterator[tuple[Node, datetime]]:
             yield replace(node, taints=taints, labels=labels), marked.ended - _CUT_OFF
 
 
-def _waiting(scene: Scene) -> Iterator[Pod]:
+def _waiting(ctx: ExecutionContext) -> Iterator[Pod]:
     """Pods for which kube-scheduler has found no node for long, but for those that a move of ours has asked for."""
-    planned = {place.uid for place in scene.plan.placements}
-    for pod in scene.alive.values():
+    planned = {place.uid for place in ctx.plan.placements}
+    for pod in ctx.alive.values():
         if pod.node is not None or not pod.unschedulable or pod.rules.gated or pod.rules.unmodelled:
             continue
-        late = scene.passed(pod.created, scene.limits.unschedulable_seconds)
-        if late and pod.uid not in planned and not _asked_for(scene, scene.cluster.workload_key_of(pod)):
+        late = ctx.passed(pod.created, ctx.limits.unschedulable_seconds)
+        if late and pod.uid not in planned and not _asked_for(ctx, ctx.cluster.workload_key_of(pod)):
             yield pod
 
 
-def _asked_for(scene: Scene, key: str) -> bool:
+def _asked_for(ctx: ExecutionContext, key: str) -> bool:
     """Whether a move of the workload goes on, which has deadlines of its own."""
-    number = scene.units.get(key, 0)
-    if number == 0 or scene.over(f"restore/{key}"):
+    number = ctx.units.get(key, 0)
+    if number == 0 or ctx.over(f"revert/{key}"):
         return False
-    evicted = scene.progress(unit_id("evict", key, number)) is not None
-    return evicted or unfinished(scene, key, number) or rolled(scene, key)
+    evicted = ctx.progress(unit_id("evict", key, number)) is not None
+    return evicted or unfinished(ctx, key, number) or rolled(ctx, key)
 
 
-def _elsewhere(scene: Scene, pod: Pod) -> bool:
+def _elsewhere(ctx: ExecutionContext, pod: Pod) -> bool:
     """Whether an open node has room: then it is something else that keeps the pod waiting."""
-    return any(_would_take(scene, node, pod) for node in scene.cluster.nodes)
+    return any(_would_take(ctx, node, pod) for node in ctx.cluster.nodes)
 
 
-def _would_take(scene: Scene, node: Node, pod: Pod) -> bool:
-    takes = with_attachments(scene.cluster, pod, pod.requests)
-    if not node.ready or node.unschedulable or not fits(takes, free_room(scene.cluster)[node.name]):
+def _would_take(ctx: ExecutionContext, node: Node, pod: Pod) -> bool:
+    takes = with_attachments(ctx.cluster, pod, pod.requests)
+    if not node.ready or node.unschedulable or not fits(takes, free_room(ctx.cluster)[node.name]):
         return False
     return node_admits(pod.rules, name=node.name, labels=node.labels, taints=node.taints) is None
 
 
-def hopeless(scene: Scene, due: Sequence[Movers], turns: list[Turn]) -> list[Turn]:
+def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], turns: list[Turn]) -> list[Turn]:
     """Give up the first of the moves that are due where all of them wait for room that nothing under way would free.
 
     One at a time: what was promised to its pods may be what the next one needs. Only steps of ours begin the wait
     anew, so that where that does not help, the next one follows at once.
 
     Args:
-        scene: with no move in progress.
+        ctx: with no move in progress.
         due: the moves of this wave.
         turns: what came of the attempt to begin them, in its order.
     """
     waits = [turn.waits for turn in turns if turn.waits is not None and turn.waits.reason == "no-room"]
     if not waits or len(waits) < len(turns):
         return turns
-    patience = min(scene.limits.observed_seconds, scene.limits.blocked_seconds)
-    if not scene.passed(scene.last_step, patience) or _may_come(scene, due):
+    patience = min(ctx.limits.observed_seconds, ctx.limits.blocked_seconds)
+    if not ctx.passed(ctx.last_step, patience) or _may_come(ctx, due):
         return turns
-    return [skipping(scene, waits[0]), *turns[1:]]
+    return [skipping(ctx, waits[0]), *turns[1:]]
 
 
-def _may_come(scene: Scene, due: Sequence[Movers]) -> bool:
+def _may_come(ctx: ExecutionContext, due: Sequence[WorkloadMoves]) -> bool:
     """Whether there may be more room by itself: steps under way, pods that end, nodes that are coming up.
 
     Room that others might make, who scale down or open a node, is not counted on.
     """
-    if scene.execution.open_steps or any(pod.terminating for pods in scene.evictable.values() for pod in pods):
+    if ctx.execution.open_steps or any(pod.terminating for pods in ctx.evictable.values() for pod in pods):
         return True
-    if any(name in scene.route.temporary for item in due for name in item.targets.values()):
+    if any(name in ctx.route.temporary for item in due for name in item.targets.values()):
         return True
-    planned = {place.to for place in scene.plan.placements}
+    planned = {place.to for place in ctx.plan.placements}
     return any(
-        not node.ready and not node.unschedulable and node.name in planned and node.name not in scene.deletes
-        for node in scene.cluster.nodes
+        not node.ready and not node.unschedulable and node.name in planned and node.name not in ctx.deletes
+        for node in ctx.cluster.nodes
     )

@@ -9,12 +9,12 @@ from kinema_core.events import Amounts, Placement, Pod, StepKind, Strategy, Work
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.foreign import foreign_deletion
 from kinema_core.model.strategy import no_second_copy
-from kinema_rescheduler.plan.context import Scene
+from kinema_rescheduler.plan.context import ExecutionContext
 from kinema_rescheduler.plan.route import Leg
 
 
 @dataclass(frozen=True)
-class Movers:
+class WorkloadMoves:
     """A workload with pods that have to leave their nodes, or whose pods are all to be replaced."""
 
     key: str
@@ -58,72 +58,72 @@ def settled(workload: Workload) -> bool:
     )
 
 
-def movers(scene: Scene) -> tuple[Movers, ...]:
+def movers(ctx: ExecutionContext) -> tuple[WorkloadMoves, ...]:
     """Every workload that has something to do, by key."""
-    places = {place.uid: place for place in scene.plan.placements}
+    places = {place.uid: place for place in ctx.plan.placements}
     groups: dict[str, list[Pod]] = {}
-    for pod in scene.alive.values():
-        groups.setdefault(scene.cluster.workload_key_of(pod), []).append(pod)
-    resizes = {resize.workload: resize.requests_after for resize in scene.plan.resizes}
-    keys = sorted(groups.keys() | scene.units.keys())
-    found = [_movers(scene, key, groups.get(key, []), places, resizes.get(key)) for key in keys]
+    for pod in ctx.alive.values():
+        groups.setdefault(ctx.cluster.workload_key_of(pod), []).append(pod)
+    resizes = {resize.workload: resize.requests_after for resize in ctx.plan.resizes}
+    keys = sorted(groups.keys() | ctx.units.keys())
+    found = [_movers(ctx, key, groups.get(key, []), places, resizes.get(key)) for key in keys]
     return tuple(item for item in found if item is not None)
 
 
 def _movers(
-    scene: Scene, key: str, pods: list[Pod], places: Mapping[str, Placement], requests: Amounts | None
-) -> Movers | None:
+    ctx: ExecutionContext, key: str, pods: list[Pod], places: Mapping[str, Placement], requests: Amounts | None
+) -> WorkloadMoves | None:
     planned = [places[pod.uid] for pod in pods if pod.uid in places]
     rolling = requests is not None or any(place.strategy == "rolling" for place in planned)
-    victims = [pod for pod in pods if _leaves(scene, key, pod, places.get(pod.uid))]
-    if not victims and not rolling and key not in scene.units:
+    victims = [pod for pod in pods if _leaves(ctx, key, pod, places.get(pod.uid))]
+    if not victims and not rolling and key not in ctx.units:
         return None
-    legs = {pod.uid: leg for pod in victims if (leg := _next_leg(scene, key, pod)) is not None}
-    return Movers(
+    legs = {pod.uid: leg for pod in victims if (leg := _next_leg(ctx, key, pod)) is not None}
+    return WorkloadMoves(
         key=key,
-        workload=scene.cluster.workload(key),
-        strategy="rolling" if rolling else _strategy(scene, key, victims, places),
+        workload=ctx.cluster.workload(key),
+        strategy="rolling" if rolling else _strategy(ctx, key, victims, places),
         pods=tuple(sorted(pods, key=lambda pod: pod.key)),
         victims=tuple(sorted(victims, key=lambda pod: pod.key)),
-        targets={uid: leg.to for uid, leg in legs.items() if leg.to not in scene.expiring},
-        waves={pod.uid: legs[pod.uid].wave if pod.uid in legs else scene.route.last for pod in victims},
+        targets={uid: leg.to for uid, leg in legs.items() if leg.to not in ctx.expiring},
+        waves={pod.uid: legs[pod.uid].wave if pod.uid in legs else ctx.route.last for pod in victims},
         requests=requests,
     )
 
 
-def _next_leg(scene: Scene, key: str, pod: Pod) -> Leg | None:
+def _next_leg(ctx: ExecutionContext, key: str, pod: Pod) -> Leg | None:
     """Where the pod goes next, and when; None for one that the plan does not know."""
-    legs = scene.route.legs.get(pod.uid)
-    return legs[0] if legs else scene.stopovers.get((key, pod.node or ""))
+    legs = ctx.route.legs.get(pod.uid)
+    return legs[0] if legs else ctx.stopovers.get((key, pod.node or ""))
 
 
-def _leaves(scene: Scene, key: str, pod: Pod, place: Placement | None) -> bool:
+def _leaves(ctx: ExecutionContext, key: str, pod: Pod, place: Placement | None) -> bool:
     """On a node that goes, at a stop on its way, or planned elsewhere than it is.
 
     By uid: a pod that took its place was never asked.
     """
     if pod.node is None:
         return False
-    if pod.node in scene.expiring or (place is None and (key, pod.node) in scene.stopovers):
+    if pod.node in ctx.expiring or (place is None and (key, pod.node) in ctx.stopovers):
         return True
     if place is None or place.source is None or place.to in {place.source, pod.node}:
         return False
-    node = scene.cluster.node(pod.node)
+    node = ctx.cluster.node(pod.node)
     if node is not None and foreign_deletion(node) is not None:
         return False  # its pods are whoever's who empties it
-    return pod.node == place.source and pod.node not in scene.deletes and place.strategy != "rolling"
+    return pod.node == place.source and pod.node not in ctx.deletes and place.strategy != "rolling"
 
 
-def _strategy(scene: Scene, key: str, victims: list[Pod], places: Mapping[str, Placement]) -> Strategy:
+def _strategy(ctx: ExecutionContext, key: str, victims: list[Pod], places: Mapping[str, Placement]) -> Strategy:
     """What was begun goes on; else as planned; for pods that the plan does not know, as the rules say.
 
     `stay` when one of the pods may not move.
     """
     begun: tuple[tuple[StepKind, Strategy], ...] = (("roll", "rolling"), ("evict", "evict"), ("surge-up", "surge"))
     for kind, strategy in begun:
-        if scene.unit(kind, key, scene.units.get(key, 0)) is not None:
+        if ctx.unit(kind, key, ctx.units.get(key, 0)) is not None:
             return strategy
-    if any(pod.key in scene.mobility.held for pod in victims):
+    if any(pod.key in ctx.mobility.held for pod in victims):
         return "stay"
     if not victims:
         return "stay"
@@ -131,9 +131,9 @@ def _strategy(scene: Scene, key: str, victims: list[Pod], places: Mapping[str, P
     if "unknown" in planned:
         return "stay"
     chosen = next((way for way in planned if way in {"surge", "evict"}), None)
-    way = chosen or scene.mobility.strategy.get(victims[0].key, "stay")
+    way = chosen or ctx.mobility.strategy.get(victims[0].key, "stay")
     # Its owner may have chosen evictions since the plan was made, and that no second copy runs.
-    forbidden = way == "surge" and any(no_second_copy(scene.cluster, pod) for pod in victims)
+    forbidden = way == "surge" and any(no_second_copy(ctx.cluster, pod) for pod in victims)
     return "stay" if forbidden else way
 
 

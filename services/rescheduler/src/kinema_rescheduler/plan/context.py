@@ -23,7 +23,7 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, MobilityOptions, is_resident, listed, mobility
 from kinema_rescheduler.journal.execution import Execution, Progress
-from kinema_rescheduler.names import ABORT, expire_id, keep_id, skip_id, unit_id
+from kinema_rescheduler.names import ABORT, keep_id, skip_id, taint_id, unit_id
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.route import Leg, Route, route_of
 
@@ -32,7 +32,7 @@ Decision: TypeAlias = StepStarted | StepFailed | ExecutionCompleted | ExecutionA
 
 
 @dataclass(frozen=True)
-class Scene:
+class ExecutionContext:
     """Everything that a decision may look at."""
 
     execution: Execution
@@ -85,7 +85,7 @@ class Scene:
     def deletes(self) -> tuple[str, ...]:
         """Names of the nodes to delete, temporary ones from when they are not needed any more, sorted."""
         planned = [node.name for node in self.plan.nodes if node.action == "delete"]
-        retired = [name for name in self.route.temporary if self.progress(expire_id(name)) is not None]
+        retired = [name for name in self.route.temporary if self.progress(taint_id(name)) is not None]
         return tuple(sorted([*planned, *retired]))
 
     @cached_property
@@ -111,7 +111,7 @@ class Scene:
         return frozenset(
             name
             for name in self.deletes
-            if self.done(f"expire/{name}") and not self.kept(name) and self.same_node(f"expire/{name}") is not None
+            if self.done(f"taint/{name}") and not self.kept(name) and self.same_node(f"taint/{name}") is not None
         )
 
     def same_node(self, step_id: str) -> Node | None:
@@ -177,7 +177,7 @@ class Scene:
         """Number of the last move of every workload that was touched."""
         last: dict[str, int] = {}
         for progress in self.execution.steps.values():
-            if progress.step.kind in {"steer", "surge-up", "evict", "roll"}:
+            if progress.step.kind in {"prefer-nodes", "surge-up", "evict", "roll"}:
                 number = int(progress.step.id.rpartition("/")[2])
                 last[progress.step.target] = max(number, last.get(progress.step.target, 0))
         return last

@@ -24,7 +24,7 @@ from kinema_rescheduler.moves.scheduling import advance
 from kinema_rescheduler.moves.turn import Blocked
 from kinema_rescheduler.moves.waiting import kept_waiting
 from kinema_rescheduler.names import DISRUPTED
-from kinema_rescheduler.plan.context import Decision, Scene
+from kinema_rescheduler.plan.context import Decision, ExecutionContext
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.phases import (
     Phase,
@@ -80,7 +80,7 @@ def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits,
     plan = execution.plan
     if plan is None:
         return (_aborted(execution, fencing, "unknown-plan", "its proposal is not in the log"),)
-    scene = Scene(
+    ctx = ExecutionContext(
         execution=execution,
         plan=plan,
         cluster=cluster,
@@ -90,17 +90,17 @@ def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits,
         offers=_sold(journal.catalog),
     )
     if not execution.steps:
-        stale = _stale(scene)
+        stale = _stale(ctx)
         if stale is not None:
             return (stale,)
-    cause = reason_to_abort(scene)
+    cause = reason_to_abort(ctx)
     if cause is None:
-        phase = _forward(scene)
-        return phase.bodies if phase.bodies or not phase.over else (_end(scene),)
-    phase = roll_back(scene)
+        phase = _forward(ctx)
+        return phase.bodies if phase.bodies or not phase.over else (_end(ctx),)
+    phase = roll_back(ctx)
     if phase.bodies or not phase.over:
         return phase.bodies
-    return (_aborted(execution, fencing, cause.reason, cause.detail, leftovers(scene), _figures(scene)),)
+    return (_aborted(execution, fencing, cause.reason, cause.detail, leftovers(ctx), _figures(ctx)),)
 
 
 def _sold(catalog: Event | None) -> tuple[Offer, ...]:
@@ -116,44 +116,44 @@ def blocked(journal: Journal, cluster: Cluster, now: datetime) -> tuple[Blocked,
         return ()
     # Whatever the operator set: a move that is about to be left out is blocked still.
     limits = Limits(blocked_seconds=10.0**9)
-    scene = Scene(execution=execution, plan=execution.plan, cluster=cluster, now=now, limits=limits, fencing=0)
-    if reason_to_abort(scene) is not None or not needs_marks(scene):
+    ctx = ExecutionContext(execution=execution, plan=execution.plan, cluster=cluster, now=now, limits=limits, fencing=0)
+    if reason_to_abort(ctx) is not None or not needs_marks(ctx):
         return ()
-    return advance(scene).blocked if all(phase(scene).over for phase in (boot, await_ready, mark)) else ()
+    return advance(ctx).blocked if all(phase(ctx).over for phase in (boot, await_ready, mark)) else ()
 
 
-def _stale(scene: Scene) -> ExecutionAborted | None:
+def _stale(ctx: ExecutionContext) -> ExecutionAborted | None:
     """A plan that nobody began in time was made for another cluster."""
-    cause = scene.execution.cause.time
-    if not scene.passed(cause, scene.limits.start_seconds):
+    cause = ctx.execution.cause.time
+    if not ctx.passed(cause, ctx.limits.start_seconds):
         return None
     detail = f"accepted at {cause.isoformat()} and never begun"
-    return _aborted(scene.execution, scene.fencing, "stale", detail)
+    return _aborted(ctx.execution, ctx.fencing, "stale", detail)
 
 
-def _forward(scene: Scene) -> Phase:
+def _forward(ctx: ExecutionContext) -> Phase:
     """The phases in order; nodes are deleted while others are still being emptied."""
-    for phase in (boot(scene), await_ready(scene), mark(scene)):
+    for phase in (boot(ctx), await_ready(ctx), mark(ctx)):
         if phase.bodies or not phase.over:
             return phase
-    if needs_marks(scene):
-        kept = off_limits(scene)
+    if needs_marks(ctx):
+        kept = off_limits(ctx)
         if kept:
             return Phase(kept)  # a verdict changes what the rest would be decided on
-        waiting = kept_waiting(scene)
+        waiting = kept_waiting(ctx)
         if waiting:
             return Phase(waiting)
-        moves = advance(scene)
-        rented = rent(scene, moves.wave)
+        moves = advance(ctx)
+        rented = rent(ctx, moves.wave)
         bodies = (*moves.bodies, *rented.bodies)
         verdicts = _first_of_each([body for body in bodies if isinstance(body, StepFailed)])
         if verdicts:
             return Phase(verdicts)
-        deletes, retired = delete(scene, moved=moves.over), retire(scene, moves.wave)
+        deletes, retired = delete(ctx, moved=moves.over), retire(ctx, moves.wave)
         bodies = (*bodies, *deletes.bodies, *retired.bodies)
         if bodies or not (moves.over and rented.over and deletes.over and retired.over):
             return Phase(bodies)
-    return clean(scene)
+    return clean(ctx)
 
 
 def _first_of_each(verdicts: Sequence[StepFailed]) -> tuple[StepFailed, ...]:
@@ -164,12 +164,12 @@ def _first_of_each(verdicts: Sequence[StepFailed]) -> tuple[StepFailed, ...]:
     return tuple(first.values())
 
 
-def _end(scene: Scene) -> ExecutionCompleted | ExecutionAborted:
-    left = leftovers(scene)
+def _end(ctx: ExecutionContext) -> ExecutionCompleted | ExecutionAborted:
+    left = leftovers(ctx)
     if left:
         detail = "the plan was carried out, but not everything of ours could be taken back"
-        return _aborted(scene.execution, scene.fencing, "leftovers", detail, left, _figures(scene))
-    return ExecutionCompleted(plan=scene.execution.plan_id, fencing=scene.fencing, figures=_figures(scene))
+        return _aborted(ctx.execution, ctx.fencing, "leftovers", detail, left, _figures(ctx))
+    return ExecutionCompleted(plan=ctx.execution.plan_id, fencing=ctx.fencing, figures=_figures(ctx))
 
 
 def _aborted(
@@ -190,13 +190,13 @@ def _aborted(
     )
 
 
-def _figures(scene: Scene) -> Figures:
+def _figures(ctx: ExecutionContext) -> Figures:
     """What was done, counted from the journal; misses from where the pods are."""
-    steps = scene.execution.steps.values()
+    steps = ctx.execution.steps.values()
     done = [progress.step for progress in steps if progress.state == "done"]
     surged = sum(step.replicas_from - step.replicas_to for step in done if step.kind == "surge-down")
-    verdicts = scene.execution.verdicts
-    started = next((progress.intended for progress in steps), scene.now)
+    verdicts = ctx.execution.verdicts
+    started = next((progress.intended for progress in steps), ctx.now)
     return FrozenMap(
         {
             "booted": sum(1 for step in done if step.kind == "boot"),
@@ -204,31 +204,31 @@ def _figures(scene: Scene) -> Figures:
             "moves_surge": surged,
             "moves_evict": sum(1 for step in done if step.kind == "evict"),
             "moves_rolling": sum(step.replicas_to for step in done if step.kind == "roll"),
-            "placement_misses": _misses(scene),
+            "placement_misses": _misses(ctx),
             "workloads_skipped": sum(1 for name in verdicts if name.startswith("skip/")),
             "nodes_kept": sum(
-                1 for name in scene.deletes if not scene.done(f"delete/{name}") and scene.cluster.node(name) is not None
+                1 for name in ctx.deletes if not ctx.done(f"delete/{name}") and ctx.cluster.node(name) is not None
             ),
-            "seconds": round((scene.now - started).total_seconds(), 3),
+            "seconds": round((ctx.now - started).total_seconds(), 3),
         }
     )
 
 
-def _misses(scene: Scene) -> int:
+def _misses(ctx: ExecutionContext) -> int:
     """Pods of moved workloads that the plan wants on a node and that are not there."""
-    moved = scene.units.keys()
+    moved = ctx.units.keys()
     wanted: dict[tuple[str, str], int] = {}
     here: dict[tuple[str, str], int] = {}
-    owners = {pod.key.rpartition("-")[0]: scene.cluster.workload_key_of(pod) for pod in scene.alive.values()}
+    owners = {pod.key.rpartition("-")[0]: ctx.cluster.workload_key_of(pod) for pod in ctx.alive.values()}
     # A roll leaves no pod of the set that the plan knew: its Deployment's name begins their names.
-    rolled = {key.partition("/")[2]: key for key in moved if scene.unit("roll", key, 1) is not None}
-    for place in scene.plan.placements:
+    rolled = {key.partition("/")[2]: key for key in moved if ctx.unit("roll", key, 1) is not None}
+    for place in ctx.plan.placements:
         set_name = place.pod.rpartition("-")[0]
         workload = owners.get(set_name) or rolled.get(set_name) or rolled.get(set_name.rpartition("-")[0])
         if workload in moved:
             wanted[workload, place.to] = wanted.get((workload, place.to), 0) + 1
-    for pod in scene.alive.values():
-        workload = scene.cluster.workload_key_of(pod)
+    for pod in ctx.alive.values():
+        workload = ctx.cluster.workload_key_of(pod)
         if workload in moved and pod.node is not None:
             here[workload, pod.node] = here.get((workload, pod.node), 0) + 1
     return sum(max(0, count - here.get(place, 0)) for place, count in wanted.items())

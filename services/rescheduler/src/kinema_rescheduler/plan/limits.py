@@ -80,7 +80,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 return self.evict_seconds
             case "delete":
                 return self.delete_seconds
-            case "mark" | "steer" | "surge-down" | "roll-finish" | "unmark" | "unsteer" | "restore" | "unknown":
+            case (
+                "taint"
+                | "prefer-nodes"
+                | "surge-down"
+                | "finalize-rollout"
+                | "untaint"
+                | "clear-preferred-nodes"
+                | "revert"
+                | "unknown"
+            ):
                 return self.write_seconds
 
     def pause_seconds(self, attempt: int) -> float:

@@ -1,7 +1,8 @@
 """A provider of nodes: what the rescheduler needs of it, for any implementation.
 
 Refusals are errors with the reasons `stock-out`, `quota`, `permission` (of the provider), `denied` (of the API server),
-`conflict`, `not-found`, `invalid` (FinalError) and `transient`, `unavailable`, `throttled`, `time-out` (PassingError).
+`conflict`, `not-found`, `invalid` (PermanentError) and `transient`, `unavailable`, `throttled`, `time-out`
+(TransientError).
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ class Provider(Protocol):
         """
 
     async def delete(self, name: str, operation: str) -> Operation:
-        """Begin to delete a node; FinalError `not-found` when there is none of that name."""
+        """Begin to delete a node; PermanentError `not-found` when there is none of that name."""
 
     async def nodes(self) -> tuple[str, ...]:
         """Names of the nodes that the provider runs or boots, sorted."""
 
     async def operation(self, id_: str) -> Operation:
-        """How an operation stands; FinalError `not-found`."""
+        """How an operation stands; PermanentError `not-found`."""

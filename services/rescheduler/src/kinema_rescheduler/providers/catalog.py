@@ -14,7 +14,7 @@ from kinema_core.events import CatalogPublished, Event, encode
 from kinema_core.model.catalog import CatalogError, CatalogRow, dated, offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.providers.base import Catalog
 
 
@@ -22,14 +22,14 @@ async def read_prices(path: str) -> Catalog:
     """The rows of a catalog file; its prices are of the date in its remarks, or else as old as the file.
 
     Raises:
-        FinalError: `invalid`, the file cannot be used; names file, line and column.
+        PermanentError: `invalid`, the file cannot be used; names file, line and column.
     """
     try:
         return await asyncio.to_thread(_read, Path(path))
     except OSError as error:
-        raise FinalError("invalid", f"catalog {path}: {error.strerror}") from error
+        raise PermanentError("invalid", f"catalog {path}: {error.strerror}") from error
     except (UnicodeDecodeError, CatalogError) as error:
-        raise FinalError("invalid", f"catalog {path}: {error}") from error
+        raise PermanentError("invalid", f"catalog {path}: {error}") from error
 
 
 def _read(path: Path) -> Catalog:

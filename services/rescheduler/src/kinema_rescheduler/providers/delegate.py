@@ -11,7 +11,7 @@ from typing import Final
 
 from kinema_core.events import Offer
 from kinema_kubernetes.objects import node_path
-from kinema_rescheduler.errors import FinalError, NotFoundError
+from kinema_rescheduler.errors import NotFoundError, PermanentError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Catalog, Operation
 from kinema_rescheduler.providers.catalog import read_prices
@@ -34,13 +34,13 @@ class DelegateProvider:
 
     async def boot(self, name: str, offer: Offer, operation: str) -> Operation:
         """Refuse: which node an autoscaler boots, and when, is its own affair."""
-        raise FinalError("permission", f"node {name}: only the cluster's own autoscaler boots nodes here")
+        raise PermanentError("permission", f"node {name}: only the cluster's own autoscaler boots nodes here")
 
     async def delete(self, name: str, operation: str) -> Operation:
         """Leave a node that is empty and closed to the autoscaler."""
         found = await self._deletion(name)
         if found.state == "done":
-            raise FinalError("not-found", f"there is no node {name}")
+            raise PermanentError("not-found", f"there is no node {name}")
         return found
 
     async def nodes(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class DelegateProvider:
     async def operation(self, id_: str) -> Operation:
         """Whether the autoscaler has deleted a node."""
         if not id_.startswith(_DELETE):
-            raise FinalError("not-found", f"there is no operation {id_}")
+            raise PermanentError("not-found", f"there is no operation {id_}")
         return await self._deletion(id_.removeprefix(_DELETE))
 
     async def _deletion(self, name: str) -> Operation:

@@ -19,7 +19,7 @@ from kinema_core.model.catalog import CatalogRow, new_node_labels
 from kinema_core.model.match import parse_taints
 from kinema_core.runtime.clock import Clock
 from kinema_kubernetes.objects import Json, annotations_of, node_path, uid
-from kinema_rescheduler.errors import ConflictError, FinalError, NotFoundError
+from kinema_rescheduler.errors import ConflictError, NotFoundError, PermanentError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Catalog, Operation
 from kinema_rescheduler.providers.catalog import read_prices
@@ -66,7 +66,7 @@ class KwokProvider:
         async with self._ordering:
             there = await self._there()
             if there.get(name, offer.name) != offer.name:
-                raise FinalError("conflict", f"node {name} is there as {there[name]}, not as {offer.name}")
+                raise PermanentError("conflict", f"node {name} is there as {there[name]}, not as {offer.name}")
             if name not in there:
                 await self._check_limits(offer, there)
                 due = self._clock.now() + timedelta(seconds=self._settings.boot_seconds)
@@ -81,10 +81,12 @@ class KwokProvider:
             node = await self._api.get(node_path(name))
         except NotFoundError:
             if not ordered:
-                raise FinalError("not-found", f"there is no node {name}") from None
+                raise PermanentError("not-found", f"there is no node {name}") from None
             return Operation(f"delete/{name}", name, "done")
         if annotations_of(node).get(FAKE) is None:
-            raise FinalError("permission", f"node {name} is none of KWOK's (no annotation {FAKE}): it is not deleted")
+            raise PermanentError(
+                "permission", f"node {name} is none of KWOK's (no annotation {FAKE}): it is not deleted"
+            )
         with suppress(NotFoundError):  # it went meanwhile
             await self._api.delete(node_path(name), uid(node))
         return Operation(f"delete/{name}", name, "done")
@@ -96,7 +98,7 @@ class KwokProvider:
     async def operation(self, id_: str) -> Operation:
         """How a boot stands."""
         if not id_.startswith(_BOOT):
-            raise FinalError("not-found", f"there is no operation {id_}")
+            raise PermanentError("not-found", f"there is no operation {id_}")
         return await self._booting(id_.removeprefix(_BOOT))
 
     async def _booting(self, name: str) -> Operation:
@@ -104,7 +106,7 @@ class KwokProvider:
         order = (await self._ledger.read(_Order)).get(name)
         if order is None:
             if name not in await self._there():
-                raise FinalError("not-found", f"nobody ordered node {name}, or its order was taken back")
+                raise PermanentError("not-found", f"nobody ordered node {name}, or its order was taken back")
             return Operation(_BOOT + name, name, "done")
         if self._clock.now() < order.due:
             return Operation(_BOOT + name, name, "running")
@@ -116,7 +118,7 @@ class KwokProvider:
                 await self._ledger.drop(name)
                 detail = f"somebody else made a node {name} meanwhile"
                 return Operation(_BOOT + name, name, "failed", "conflict", detail)
-        except FinalError:
+        except PermanentError:
             await self._ledger.drop(name)
             raise
         await self._ledger.drop(name)
@@ -133,12 +135,12 @@ class KwokProvider:
     async def _check_limits(self, offer: Offer, there: dict[str, str]) -> None:
         most = self._settings.max_nodes
         if most is not None and len(there) >= most:
-            raise FinalError("quota", f"{len(there)} fake nodes are there, max_nodes is {most}")
+            raise PermanentError("quota", f"{len(there)} fake nodes are there, max_nodes is {most}")
         rows = [row for row in (await read_prices(self._settings.catalog)).rows if _sells(row, offer.name)]
         if not rows:
-            raise FinalError("not-found", f"{offer.name} is not in {self._settings.catalog} any more")
+            raise PermanentError("not-found", f"{offer.name} is not in {self._settings.catalog} any more")
         if all(_left(row, there) == 0 for row in rows):
-            raise FinalError("stock-out", f"no more of {offer.name}: {self._settings.catalog} limits it")
+            raise PermanentError("stock-out", f"no more of {offer.name}: {self._settings.catalog} limits it")
 
 
 def _sells(row: CatalogRow, offer: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from kinema_kubernetes.objects import Json
-from kinema_rescheduler.errors import FinalError, NotFoundError
+from kinema_rescheduler.errors import NotFoundError, PermanentError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.names import STEERING_NAMESPACE
 
@@ -32,7 +32,7 @@ class Ledger:
         """Every entry, by name.
 
         Raises:
-            FinalError: `invalid`, somebody wrote something else there.
+            PermanentError: `invalid`, somebody wrote something else there.
         """
         try:
             data = (await self._api.get(self._path)).get("data") or {}
@@ -42,20 +42,20 @@ class Ledger:
             return {key: msgspec.json.decode(text, type=kind) for key, text in sorted(data.items())}
         except msgspec.DecodeError as error:
             detail = f"ConfigMap {STEERING_NAMESPACE}/{self._name}: {error}: take that entry away"
-            raise FinalError("invalid", detail) from error
+            raise PermanentError("invalid", detail) from error
 
     async def add(self, key: str, entry: msgspec.Struct) -> None:
         """Write an entry.
 
         Raises:
-            FinalError: `conflict`, there is one of that name that says something else.
+            PermanentError: `conflict`, there is one of that name that says something else.
         """
         text = msgspec.json.encode(entry).decode()
 
         def change(found: Json) -> Json | None:
             before = (found.get("data") or {}).get(key)
             if before not in {None, text}:
-                raise FinalError("conflict", f"{key} stands in ConfigMap {STEERING_NAMESPACE}/{self._name} already")
+                raise PermanentError("conflict", f"{key} stands in ConfigMap {STEERING_NAMESPACE}/{self._name} already")
             return None if before == text else {"data": {key: text}}
 
         try:

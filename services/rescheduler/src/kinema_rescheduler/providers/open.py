@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from kinema_core.runtime.clock import Clock
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.base import Catalog, Provider
@@ -25,7 +25,7 @@ async def open_provider(
     """The provider that the settings name; `stack` closes it, and it asks the fence before every write.
 
     Raises:
-        FinalError: `invalid`, a file that it needs cannot be used.
+        PermanentError: `invalid`, a file that it needs cannot be used.
     """
     match settings.provider:
         case SimSettings(url=url, token_file=token_file):
@@ -62,4 +62,4 @@ def _token(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise FinalError("invalid", f"provider.token_file {path}: {error.strerror}") from error
+        raise PermanentError("invalid", f"provider.token_file {path}: {error.strerror}") from error

@@ -13,7 +13,7 @@ import msgspec
 from kinema_core.events import FrozenMap, Offer
 from kinema_core.model.catalog import CatalogRow
 from kinema_core.model.match import parse_taints
-from kinema_rescheduler.errors import EffectError, FinalError, PassingError
+from kinema_rescheduler.errors import EffectError, PermanentError, TransientError
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.base import Catalog, Operation
 
@@ -65,7 +65,7 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 def _error(reason: str, message: str) -> EffectError:
-    return FinalError(reason, message) if reason in _FINAL else PassingError("transient", message)
+    return PermanentError(reason, message) if reason in _FINAL else TransientError("transient", message)
 
 
 class SimProvider:
@@ -129,11 +129,11 @@ class SimProvider:
                 if response.status < 400:
                     return data
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise PassingError("unavailable", f"{method} {path}: {type(error).__name__} {error}") from error
+            raise TransientError("unavailable", f"{method} {path}: {type(error).__name__} {error}") from error
         try:
             fault = msgspec.json.decode(data, type=_Refusal).error
         except msgspec.DecodeError:
-            raise PassingError("transient", f"{method} {path}: status {response.status}") from None
+            raise TransientError("transient", f"{method} {path}: status {response.status}") from None
         raise _error(fault.class_, fault.message)
 
 
@@ -141,7 +141,7 @@ def _read(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
-        raise PassingError("transient", f"the cloud's answer cannot be read: {error}") from error
+        raise TransientError("transient", f"the cloud's answer cannot be read: {error}") from error
 
 
 def _row(line: int, row: _Row) -> CatalogRow:

@@ -9,7 +9,7 @@ from asyncio.subprocess import Process
 from contextlib import suppress
 from typing import Final
 
-from kinema_rescheduler.errors import FinalError, PassingError
+from kinema_rescheduler.errors import PermanentError, TransientError
 
 NO_PERMISSION: Final = 77
 """Exit code for a missing right, as in BSD's sysexits; any other but 0 may pass."""
@@ -23,8 +23,8 @@ async def run(command: tuple[str, ...], seconds: float) -> str:
     """What a command prints.
 
     Raises:
-        PassingError: `time-out`, it was ended; `transient`, it failed.
-        FinalError: `permission`, it says so; `invalid`, it cannot be started.
+        TransientError: `time-out`, it was ended; `transient`, it failed.
+        PermanentError: `permission`, it says so; `invalid`, it cannot be started.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -35,21 +35,21 @@ async def run(command: tuple[str, ...], seconds: float) -> str:
             start_new_session=True,
         )
     except OSError as error:
-        raise FinalError("invalid", f"{command[0]} cannot be started: {error.strerror}") from error
+        raise PermanentError("invalid", f"{command[0]} cannot be started: {error.strerror}") from error
     printed: bytes | None = None
     try:
         async with asyncio.timeout(seconds):
             printed, _ = await process.communicate()
     except TimeoutError as error:
-        raise PassingError("time-out", f"{' '.join(command)} did not end in {seconds:g} s") from error
+        raise TransientError("time-out", f"{' '.join(command)} did not end in {seconds:g} s") from error
     finally:
         if printed is None:
             await _end(process)
     told = printed.decode(errors="replace").strip()
     if process.returncode == NO_PERMISSION:
-        raise FinalError("permission", f"{' '.join(command)}: {told[-_TOLD:]}")
+        raise PermanentError("permission", f"{' '.join(command)}: {told[-_TOLD:]}")
     if process.returncode:
-        raise PassingError("transient", f"{' '.join(command)} ended with {process.returncode}: {told[-_TOLD:]}")
+        raise TransientError("transient", f"{' '.join(command)} ended with {process.returncode}: {told[-_TOLD:]}")
     return told
 
 

@@ -14,7 +14,7 @@ import msgspec
 from kinema_core.events import FrozenMap, Offer
 from kinema_core.model.catalog import CatalogRow
 from kinema_core.model.match import parse_taints, taint_text
-from kinema_rescheduler.errors import FinalError
+from kinema_rescheduler.errors import PermanentError
 
 _GIB: Final = 2**30
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -114,15 +114,15 @@ def read_inventory(path: Path) -> Inventory:
     """Read an inventory file.
 
     Raises:
-        FinalError: `invalid`, it cannot be used; names file, machine and field.
+        PermanentError: `invalid`, it cannot be used; names file, machine and field.
     """
     try:
         inventory = msgspec.json.decode(path.read_bytes(), type=Inventory)
         _check(inventory)
     except OSError as error:
-        raise FinalError("invalid", f"inventory {path}: {error.strerror}") from error
+        raise PermanentError("invalid", f"inventory {path}: {error.strerror}") from error
     except ValueError as error:
-        raise FinalError("invalid", f"inventory {path}: {error}") from error
+        raise PermanentError("invalid", f"inventory {path}: {error}") from error
     return inventory
 
 

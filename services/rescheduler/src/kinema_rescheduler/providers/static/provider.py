@@ -17,7 +17,7 @@ import msgspec
 from kinema_core.events import Offer
 from kinema_core.runtime.clock import Clock
 from kinema_kubernetes.objects import node_path, uid
-from kinema_rescheduler.errors import EffectError, FinalError, NotFoundError, PassingError
+from kinema_rescheduler.errors import EffectError, NotFoundError, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.base import Catalog, Operation
@@ -70,7 +70,7 @@ class StaticProvider:
             return Operation(f"on/{machine.name}", machine.name, "done")
         try:
             await self._switch(inventory.power_on, machine)
-        except FinalError:
+        except PermanentError:
             await self._ledger.drop(machine.name)  # it was not switched on, and never will be by this order
             raise
         return Operation(f"on/{machine.name}", machine.name, "running")
@@ -82,10 +82,10 @@ class StaticProvider:
         named = next((machine for machine, claim in claims.items() if claim.node == name), name)
         machine = inventory.machine(named)
         if machine is None:
-            raise FinalError("not-found", f"there is no machine {name} in {self._settings.inventory}")
+            raise PermanentError("not-found", f"there is no machine {name} in {self._settings.inventory}")
         if await self._power(machine, inventory) == "off":
             if not await self._forget(machine.name):
-                raise FinalError("not-found", f"machine {machine.name} is off")
+                raise PermanentError("not-found", f"machine {machine.name} is off")
             return Operation(f"off/{machine.name}", machine.name, "done")
         await self._switch(inventory.power_off, machine)
         return Operation(f"off/{machine.name}", machine.name, "running")
@@ -102,7 +102,7 @@ class StaticProvider:
         inventory = await self._inventory()
         machine = inventory.machine(name)
         if wanted not in {"on", "off"} or machine is None:
-            raise FinalError("not-found", f"there is no operation {id_}")
+            raise PermanentError("not-found", f"there is no operation {id_}")
         if await self._power(machine, inventory) != wanted:
             return Operation(id_, name, "running")
         if wanted == "off":
@@ -117,7 +117,9 @@ class StaticProvider:
         before = next((name for name, claim in claims.items() if claim.node == node), node)
         machine = inventory.machine(before)
         if machine is not None and not inventory.sold_as(machine, offer):
-            raise FinalError("conflict", f"node {node} is machine {machine.name}, which is not sold as {offer.name}")
+            raise PermanentError(
+                "conflict", f"node {node} is machine {machine.name}, which is not sold as {offer.name}"
+            )
         if machine is None or machine.name not in claims:
             machine = await self._free(inventory, offer, [machine] if machine is not None else inventory.machines)
             await self._ledger.drop(machine.name)  # a claim that is too old to mean anything
@@ -130,16 +132,16 @@ class StaticProvider:
         unused = await self._unused(powers)
         free = [machine for machine in machines if machine.name in unused and inventory.sold_as(machine, offer)]
         if not free:
-            raise FinalError("stock-out", f"every machine that is sold as {offer.name} is in use or out of reach")
+            raise PermanentError("stock-out", f"every machine that is sold as {offer.name} is in use or out of reach")
         drawn = sum(one.watts for one in inventory.machines if one.name not in unused)
         if inventory.max_watts is not None and drawn + free[0].watts > inventory.max_watts:
             detail = f"{drawn:.0f} of {inventory.max_watts:.0f} W are drawn, {free[0].name} needs {free[0].watts:.0f}"
-            raise FinalError("quota", detail)
+            raise PermanentError("quota", detail)
         return free[0]
 
     async def _unused(self, powers: dict[str, Power]) -> frozenset[str]:
         """Machines that are off, without a node, and not chosen lately: a boot may take a while to show."""
-        oldest = self._clock.now() - timedelta(seconds=self._settings.claim_seconds)
+        oldest = self._clock.now() - timedelta(seconds=self._settings.reservation_seconds)
         claims = await self._ledger.read(_Claim)
         nodes = {str(node["metadata"]["name"]) for node in await self._api.items("/api/v1/nodes")}
         return frozenset(
@@ -201,4 +203,4 @@ class StaticProvider:
                 return "off"
             case _:
                 detail = f"power_status of {machine.name} printed {told[-80:]!r}: its last word must be on or off"
-                raise PassingError("transient", detail)
+                raise TransientError("transient", detail)
