@@ -336,6 +336,7 @@ def test_dearest_constraint_comes_first() -> None:
 def test_single_budgets_stand_below_all_budgets() -> None:
     """One table has a rule once: what lifting it saves first, and a single budget below the row that contains it."""
     costs = (("taints", 0.2), ("pdb *", 0.1), ("pdb shop/ads", 0.1), ("limit m4", 0.05))
+    costs += (("node annotations", 0.04), ("node n0", 0.03), ("node selectors and node affinity", 0.02))
     plan = planned(
         held=(held("a", "pdb-never"), held("b", "restart-risk-unknown")),
         constraint_costs=tuple(ConstraintCost(constraint=name, usd_per_hour=usd) for name, usd in costs),
@@ -345,6 +346,9 @@ def test_single_budgets_stand_below_all_budgets() -> None:
         ("disruption budgets (all)", False, 0.1),
         ("pdb shop/ads", True, 0.1),
         ("limit m4", False, 0.05),
+        ("node annotations", False, 0.04),
+        ("node n0", True, 0.03),
+        ("node selectors and node affinity", False, 0.02),
         ("restart-risk-unknown", False, None),
     ]
     assert re.search(r"\n  pdb shop/ads +\$73/month", shown(plan))

@@ -13,7 +13,7 @@ from kinema_core.model.cluster import Cluster
 
 _NODE_RULE: Final = "node rule"
 _ZONE_RULE: Final = "zone with a node that is not Ready"
-_GROUPS: Final = {"pdb ": "pdb *", "limit ": "limit *", "node ": "node annotations"}
+_GROUPS: Final = {"pdb": "pdb *", "limit": "limit *", "node": "node annotations"}
 """How the name of a single rule begins → the class that contains it."""
 _TITLES: Final = {"pdb *": "disruption budgets (all)", "limit *": "offer limits (all)"}
 
@@ -106,8 +106,10 @@ def _below_their_class(rows: list[Rule]) -> Iterator[Rule]:
     names = {row.name for row in rows}
 
     def group(row: Rule) -> str:
-        found = next((whole for start, whole in _GROUPS.items() if row.name.startswith(start)), "")
-        return found if found in names - {row.name} and row.name != _NODE_RULE else ""
+        start, _, single = row.name.partition(" ")
+        found = _GROUPS.get(start, "")
+        alone = " " in single or row.name == _NODE_RULE  # `node selectors and node affinity` is no single node
+        return found if found in names - {row.name} and not alone else ""
 
     for row in rows:
         if not group(row):
