@@ -335,7 +335,7 @@ def test_dearest_constraint_comes_first() -> None:
 
 def test_single_budgets_stand_below_all_budgets() -> None:
     """One table has a rule once: what lifting it saves first, and a single budget below the row that contains it."""
-    costs = (("taints", 0.2), ("pdb *", 0.1), ("pdb shop/ads", 0.1), ("limit m4", 0.05))
+    costs: tuple[tuple[str, float], ...] = (("taints", 0.2), ("pdb *", 0.1), ("pdb shop/ads", 0.1), ("limit m4", 0.05))
     costs += (("node annotations", 0.04), ("node n0", 0.03), ("node selectors and node affinity", 0.02))
     plan = planned(
         held=(held("a", "pdb-never"), held("b", "restart-risk-unknown")),
