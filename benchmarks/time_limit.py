@@ -13,6 +13,7 @@ import argparse
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from benchmarks.plan import instances
 from benchmarks.traces import write_catalog
 from kinema_core.events import FrozenMap, Plan
 from kinema_core.model.cluster import all_objects
+from kinema_optimizer.columns import compiled
 
 LIMITS: Final = (1.0, 2.0, 10.0)
 SHARE: Final = 1.25
@@ -73,7 +75,7 @@ def _row(snapshot: Path, catalog: Path, limit: float, conditions: Conditions) ->
         "-o",
         "json",
     ]
-    with tempfile.TemporaryDirectory() as directory, _busy(conditions):
+    with tempfile.TemporaryDirectory() as directory, _without_kernels(conditions), _busy(conditions):
         environment = dict(os.environ)
         if conditions.cold:
             environment |= {"NUMBA_CACHE_DIR": f"{directory}/numba", "PYTHONPYCACHEPREFIX": f"{directory}/python"}
@@ -108,6 +110,22 @@ def _row(snapshot: Path, catalog: Path, limit: float, conditions: Conditions) ->
 
 def _pinned(command: Sequence[str], conditions: Conditions) -> list[str]:
     return [*(["taskset", "-c", "0"] if conditions.one_processor else []), *command]
+
+
+@contextmanager
+def _without_kernels(conditions: Conditions) -> Iterator[None]:
+    """Hide the compiled kernels of the package for as long as the block lasts, where caches are cold."""
+    kept = Path(compiled.__file__).parent / "__pycache__" / "kernels"
+    aside = kept.with_name("kernels-aside")
+    hidden = conditions.cold and kept.exists()
+    if hidden:
+        kept.rename(aside)
+    try:
+        yield
+    finally:
+        if hidden:
+            shutil.rmtree(kept, ignore_errors=True)
+            aside.rename(kept)
 
 
 @contextmanager

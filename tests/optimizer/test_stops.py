@@ -23,6 +23,7 @@ from kinema_optimizer.solvers.stopping import (
     BEGIN,
     BUILD,
     KERNELS,
+    LOAD,
     ORDER,
     PRICING,
     WAVE,
@@ -218,6 +219,16 @@ def test_no_search_begins_that_would_be_late(clock: Clock) -> None:
         stop.ends(0)
         assert stop.noted(BEGIN)(BEGIN) is over
         assert RecordedStop(solve_with(stop.notes)).noted(BEGIN)(BEGIN) is over
+
+
+def test_a_search_that_has_to_load_its_kernels_takes_longer_to_begin(clock: Clock) -> None:
+    """Where importing and reading took 8 of 10 s, kernels are expected to take as long, and are not loaded."""
+    clock.now = 8.0
+    for coming, over in ((LOAD, True), (BEGIN, False)):
+        stop = ClockStop(Deadline(10, began=0.0))
+        stop.begin(BUILD)
+        stop.ends(0)
+        assert stop.noted(BEGIN)(coming) is over
 
 
 def test_an_order_ends_where_the_recorded_one_ended(clock: Clock) -> None:

@@ -91,6 +91,11 @@ def __getattr__(name: str) -> type:
     return Stamped
 
 
+def is_loaded() -> bool:
+    """Return whether numba has been imported, which takes longer than most plans."""
+    return "numba" in sys.modules
+
+
 def is_compiled() -> bool:
     """Return whether all kernels have been compiled for this processor."""
     directory = cache_directory()

@@ -20,6 +20,7 @@ from kinema_optimizer.aggregated.greedy import starts
 from kinema_optimizer.aggregated.layout import columns_of
 from kinema_optimizer.aggregated.problem import DenseSolution, cost, moves
 from kinema_optimizer.aggregated.solve import MAX_COLUMNS, SLACK, solve_aggregated
+from kinema_optimizer.columns.compiled import is_loaded
 from kinema_optimizer.exact.build import exact_instance, relocation
 from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
 from kinema_optimizer.exact.model import ExactInstance
@@ -33,7 +34,7 @@ from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import NAMESPACE
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
-from kinema_optimizer.solvers.stopping import BEGIN, KERNELS, StopRule
+from kinema_optimizer.solvers.stopping import BEGIN, KERNELS, LOAD, StopRule
 
 SOON: Final = 2000
 """Callbacks of the solver after which a least cost is not waited for any longer."""
@@ -101,7 +102,7 @@ def solved(problem: Compiled, wish: SearchOptions, stop: StopRule, report: Repor
     Of equally good answers one whose moves can be taken out one by one is taken: they may have no order. The search
     uses the time that exact models leave without a proof.
     """
-    if stop.noted(BEGIN)(BEGIN):
+    if stop.noted(BEGIN)(BEGIN if is_loaded() else LOAD):
         return unsearched(problem)
     vain: list[Stop] = []
     exact = _exactly(problem, stop, vain, report)

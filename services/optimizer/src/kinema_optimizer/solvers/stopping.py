@@ -56,6 +56,8 @@ BUILD: Final = "build"
 """The phase in which the model is built."""
 BEGIN: Final = "begin"
 """The phase that ends at 0 where no time is left for a search."""
+LOAD: Final = "load"
+"""The same for a search that has to load its kernels: that takes about as long as importing and reading did."""
 KERNELS: Final = "kernels"
 """The phase in which a search waits for its kernels to be compiled."""
 ORDER: Final = "order"
@@ -66,7 +68,7 @@ PRICING: Final = "rule-prices"
 """The phase after the plan, in which what rules cost is worked out."""
 SLOWER = {"columns of a neighborhood": (12.0, "tries")}
 """Kinds of steps: as so many times the last one of another kind they are taken until one of them was done."""
-EXPECTED = {BEGIN: 2.5, ORDER: 2.0, WAVE: 0.0, PRICING: 2.0}
+EXPECTED = {BEGIN: 2.5, LOAD: 2.5, ORDER: 2.0, WAVE: 0.0, PRICING: 2.0}
 """Kinds of steps: seconds that they take, for each second of `BUILD`, until one of them was done."""
 KEPT = {PRICING: 1.5, ORDER: 1.5}
 """Seconds that a phase leaves for what comes after it, for each second of `BUILD`; see `_KEPT` for the others."""
@@ -88,7 +90,8 @@ class Deadline:
     """
 
     def __init__(self, seconds: float, *, began: float | None = None) -> None:
-        self.end = (time.monotonic() if began is None else began) + seconds
+        self.began = time.monotonic() if began is None else began
+        self.end = self.began + seconds
         self.latest = self.end + LATE_SHARE * seconds + LATE_SECONDS
 
     def left(self) -> float:
@@ -234,6 +237,7 @@ class ClockStop(_Rule):
         self._took: dict[str, float] = {}
         self._longest = 0.0
         self._built = 0.0
+        self._read = self._began - self._until.began
 
     def begin(self, phase: str) -> None:
         """See `StopRule`."""
@@ -284,8 +288,8 @@ class ClockStop(_Rule):
         times, other = SLOWER.get(coming, (1.5, ""))
         unknown = times * self._took.get(other, self._longest) if coming else 0.0
         if coming in EXPECTED:
-            unknown = EXPECTED[coming] * self._built
-        took = self._took.get(self._coming, unknown) if coming not in {BEGIN, ORDER} else unknown
+            unknown = EXPECTED[coming] * self._built + (self._read if coming == LOAD else 0.0)
+        took = self._took.get(self._coming, unknown) if coming not in {BEGIN, LOAD, ORDER} else unknown
         over = now + took / 2 >= self._phase_deadline or now + took >= self._limit
         return "time-limit" if self._cancelled or over else None
 
