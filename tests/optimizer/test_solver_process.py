@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from contextlib import suppress
 
 import msgspec
@@ -19,7 +20,6 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
-from kinema_optimizer.process.child import Child
 from kinema_optimizer.process.client import InChild, Solver
 from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PlanningSettings, Settings, SolverSettings
@@ -189,11 +189,13 @@ async def test_a_cancelled_solve_kills_its_process() -> None:
 
 
 async def test_a_process_without_its_parent_ends() -> None:
-    """Its standard input is closed: it is not held ready for nobody."""
-    child = await Child.start("kinema_optimizer.process.solver")
-    child.hang_up()
+    """It ends when its standard input is closed, as it is when the parent dies."""
+    module = ("-m", "kinema_optimizer.process.solver")
+    child = await asyncio.create_subprocess_exec(sys.executable, *module, stdin=asyncio.subprocess.PIPE)
+    assert child.stdin is not None  # made with a pipe
+    child.stdin.close()
     async with asyncio.timeout(60):
-        assert await child.ended() == 0
+        assert await child.wait() == 0
 
 
 @pytest.mark.parametrize("field", ["memory_limit_mib", "patience_seconds"])

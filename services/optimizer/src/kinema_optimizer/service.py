@@ -66,25 +66,25 @@ class Optimizer:
 
     def wants(self, event: Event) -> Want:
         """The state that the iteration was started on; none for what is not answered."""
-        asked = _asked(event.body)
+        asked = _question_in(event.body)
         return NoState() if asked is None else AtVersion(asked[1])
 
     async def handle(self, event: Event, state: Cluster | None, moment: Moment) -> Sequence[AnyBody]:
         """Answer the forecasts of a reschedule iteration, and an autoscale iteration as such."""
-        asked = _asked(event.body)
+        asked = _question_in(event.body)
         if asked is None or state is None:
             return []
         mode, version, forecasts = asked
         if self._offers is None:
             return [NoPlanFound(mode=mode, version=version, reason="no-catalog")]
         job = Job(
-            self._seen(state, moment.now), self._offers, moment.now, self._planning, mode, forecasts, self._broker
+            self._mark(state, moment.now), self._offers, moment.now, self._planning, mode, forecasts, self._broker
         )
         answer = await self._answer(job, moment.recorded)
         faultpoint("optimizer.before-answer")
         return [answer]
 
-    def _seen(self, state: Cluster, now: datetime) -> Cluster:
+    def _mark(self, state: Cluster, now: datetime) -> Cluster:
         """Return the state with marks on what must not be planned because it would not be executed."""
         state = left_to_others(beside_its_autoscaler(state, delegated=self._delegated))
         return self._refusals.shown_in(state, now, self._planning.refused_seconds)
@@ -102,7 +102,7 @@ class Optimizer:
         return await in_thread(job, RecordedStop(solve))
 
 
-def _asked(body: AnyBody) -> tuple[Mode, int, tuple[WorkloadForecast, ...]] | None:
+def _question_in(body: AnyBody) -> tuple[Mode, int, tuple[WorkloadForecast, ...]] | None:
     """Mode, state version and forecasts of what is to be answered; a reschedule iteration waits for its forecasts."""
     if isinstance(body, ForecastMade):
         return "reschedule", body.version, body.forecasts

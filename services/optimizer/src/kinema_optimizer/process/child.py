@@ -105,15 +105,6 @@ class Child:
             with suppress(asyncio.CancelledError):
                 await writing
 
-    def hang_up(self) -> None:
-        """Close its standard input: it ends by itself, as it does when this process is gone."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-
-    async def ended(self) -> int:
-        """Its exit code, once it has ended by itself."""
-        return await self._process.wait()
-
     async def end(self) -> None:
         """Kill it, whatever it does, and wait until it is gone."""
         with suppress(ProcessLookupError):

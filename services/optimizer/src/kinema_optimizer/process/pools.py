@@ -89,7 +89,7 @@ class RemotePool:
             self._resting -= 1
             return self._local.improve(context, tasks)
         found = [
-            self._checked(context, task, data)
+            self._check(context, task, data)
             for task, data in zip(tasks, self._wait(self._round(context, tasks)), strict=True)
         ]
         left = [index for index, one in enumerate(found) if one is None]
@@ -103,7 +103,7 @@ class RemotePool:
         here = dict(zip(left, again, strict=True))
         return [here[index] if one is None else one.replacement for index, one in enumerate(found)]
 
-    def _checked(self, context: SearchContext, task: ImprovementTask, data: bytes | None) -> TaskResult | None:
+    def _check(self, context: SearchContext, task: ImprovementTask, data: bytes | None) -> TaskResult | None:
         """Return the outcome in an answer; None unless it obeys every rule and costs less than the neighborhood."""
         if data is None:
             return None
@@ -125,7 +125,7 @@ class RemotePool:
         """The answers in the order of the tasks, None for those that did not come in time."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                work = await self._connected()
+                work = await self._connection()
                 problem, way = await self._share(work, context)
         except (BusError, TimeoutError) as error:
             _LOG.warning("work queue cannot be used", error=str(error))
@@ -144,7 +144,7 @@ class RemotePool:
         """How long the answers of a round are waited for, real seconds."""
         return max(_LEAST_SECONDS, _TIMES * max(self._took)) if self._took else _FIRST_SECONDS
 
-    async def _connected(self) -> WorkQueue:
+    async def _connection(self) -> WorkQueue:
         if self._work is None:
             self._work = await self._connect()
         return self._work
