@@ -54,6 +54,16 @@ def test_a_plugin_of_kubectl_calls_itself_so(tmp_path: Path) -> None:
     assert shown.stdout.startswith("Usage: kubectl kinema plan ")
 
 
+def test_an_unreachable_broker_is_an_error_and_a_hint() -> None:
+    """In words, without the numbers of the operating system."""
+    found = CliRunner().invoke(app, ["status", "--nats", "nats://op:secret@127.0.0.1:9", "--cluster-name", "c1"])
+    assert found.exit_code == 1
+    assert found.stderr.splitlines() == [
+        "error: nats://127.0.0.1:9 cannot be reached: connection refused",
+        "hint: is the broker running? start it with `kinema up`, or set KINEMA_NATS to its address",
+    ]
+
+
 def test_wrong_options_are_an_error_and_a_hint() -> None:
     """Like every other error, on one line with its prefix, and exit code 2."""
     wrong = CliRunner().invoke(app, ["plan", "--catalogue", "x"])

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kinema_core.model.cluster import Cluster
 
 
+_NO_BROKER: Final = "is the broker running? start it with `kinema up`, or set KINEMA_NATS to its address"
+
+
 class UsageError(Exception):
     """The command line asks for something that does not exist; the text names what does."""
 
@@ -31,9 +34,13 @@ class InputError(Exception):
 
 def fail(error: Exception) -> int:
     """Print why a command cannot go on; returns its exit code, 2 for wrong arguments and else 1."""
-    for line in str(error).split("\n"):
+    text = re.sub(
+        r"\[Errno (\d+)\] Connect call failed \([^)]*\)", lambda m: os.strerror(int(m[1])).lower(), str(error)
+    )
+    for line in text.split("\n"):
         print_error(line)
-    if hint := getattr(error, "hint", ""):
+    unreachable = _NO_BROKER if type(error).__name__ == "BusUnavailableError" else ""
+    if hint := getattr(error, "hint", unreachable):
         print_hint(hint)
     return 2 if isinstance(error, UsageError) else 1
 

@@ -135,7 +135,7 @@ class Headline:
     @property
     def usd_saved(self) -> float:
         """What the change saves per hour for what runs already."""
-        return self.usd_before - self.usd_after + self.usd_waiting
+        return round(self.usd_before - self.usd_after + self.usd_waiting, 6)
 
     @property
     def usd_saved_per_month(self) -> float:
