@@ -23,7 +23,7 @@ from kinema_rescheduler.errors import PermanentError, TransientError, effect_err
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
-from kinema_rescheduler.kubernetes.volumes import check_detached
+from kinema_rescheduler.kubernetes.volumes import Attachments, check_detached
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.names import FLOOR_BEFORE, STEERING_NAME, STEERING_NAMESPACE
 
@@ -122,9 +122,9 @@ async def _see_volumes(ground: Ground) -> None:
     attached = await ground.admin.create(ATTACHMENTS, attachment(name, ground.node))
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
     daemon = {"metadata": {"name": "daemon", "namespace": NAMESPACE}, "spec": {"volumes": volumes}}
-    await check_detached(ground.api, ground.node, [daemon])
+    await check_detached(Attachments(ground.api), ground.node, [daemon])
     with pytest.raises(TransientError, match=name):
-        await check_detached(ground.api, ground.node, [])
+        await check_detached(Attachments(ground.api), ground.node, [])
     await ground.admin.delete(f"{ATTACHMENTS}/{name}", uid(attached))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -23,8 +24,11 @@ from kinema_core.events import (
     Volume,
     VolumeClaim,
 )
+from kinema_kubernetes.errors import UnavailableError
+from kinema_kubernetes.objects import Json
 from kinema_rescheduler.errors import TransientError
 from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.volumes import Attachments
 from kinema_rescheduler.memory.cluster import Pace
 from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.engine.kinds import PERSISTENT_VOLUME_CLAIM, POD, VOLUME_ATTACHMENT
@@ -95,6 +99,28 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     """Serve the tiny cluster."""
     async with bench_in(tmp_path) as found:
         yield found
+
+
+async def test_deletions_that_ask_together_share_a_list(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty of them take two lists, each begun after its question; one that fails is no answer for the others."""
+    lists, real = 0, bench.api.client.items
+
+    async def items(path: str, **query: str) -> list[Json]:
+        nonlocal lists
+        lists += 1
+        if lists == 3:
+            raise UnavailableError(f"GET {path}", "away")
+        return await real(path, **query)
+
+    monkeypatch.setattr(bench.api.client, "items", items)
+    bench.world.sim.store.create(VOLUME_ATTACHMENT, attachment("pv", "tiny-1"))
+    attachments = Attachments(bench.api)
+    found = await asyncio.gather(*(attachments.of("tiny-1") for _ in range(30)))
+    assert [len(one) for one in found] == [1] * 30
+    assert lists == 2
+    answers = await asyncio.gather(*(attachments.of("tiny-1") for _ in range(5)), return_exceptions=True)
+    assert isinstance(answers[0], TransientError)
+    assert [len(one) for one in answers[1:] if isinstance(one, list)] == [1] * 4
 
 
 async def test_volumes_of_daemons_go_with_their_node(bench: Bench) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
+from typing import cast
 
 import pytest
 from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, two_rolls_plan
 from tests.rescheduler.test_aborts import verdicts
 from tests.rescheduler.test_rescheduler_service import intents
+from tests.support.builders import NOW
 
-from kinema_core.events import ExecutionAborted, ExecutionCompleted, Plan, StepSucceeded
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Plan, Step, StepSucceeded
 from kinema_core.model.cluster import Cluster
+from kinema_core.runtime.clock import ManualClock
+from kinema_rescheduler.effects import Effects
 from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.memory.effects import MemoryWriter
 from kinema_rescheduler.plan.limits import Limits
+from kinema_rescheduler.providers.base import Provider
 
 
 class Flaky(MemoryWriter):
@@ -31,6 +37,23 @@ class Flaky(MemoryWriter):
             self.times -= 1
             raise self.error
         return await super().perform(order)
+
+
+class Refusing:
+    """A writer that refuses once."""
+
+    def __init__(self, error: TransientError) -> None:
+        self.errors = [error]
+
+    async def perform(self, order: Order) -> Made:
+        """Refuse first."""
+        if self.errors:
+            raise self.errors.pop()
+        return Made()
+
+    async def check_deletable(self, order: Order) -> bool:
+        """It never is."""
+        return False
 
 
 def flaky_world(kind: str, error: TransientError | PermanentError, times: int, **limits: float) -> World:
@@ -50,6 +73,21 @@ async def test_unreachable_cluster_is_asked_again_without_a_new_attempt(error: T
     end = await world.run()
     assert isinstance(end, ExecutionCompleted), world.told()
     assert [intent.attempt for intent in intents(world)] == [1] * len(intents(world))
+
+
+@pytest.mark.parametrize("asked", [None, 20.0])
+async def test_steps_that_were_refused_together_do_not_come_back_together(asked: float | None) -> None:
+    """Each pauses as its own id says, not less than the server asks for: 32 moves would ask again in one second."""
+    pauses = set()
+    for step in ("taint/n1", "taint/n2", "taint/n3"):
+        clock = ManualClock(NOW)
+        writer = Refusing(TransientError("throttled", "too many requests", retry_after=asked))
+        effects = Effects(writer=writer, provider=cast("Provider", None), clock=clock, report=lambda _: None)
+        order = Order(step=Step(id=step, kind="taint", target=step), plan="p", iteration="i")
+        await effects.perform(order, NOW + timedelta(hours=1), {})
+        pauses.add(clock.now() - NOW)
+    assert len(pauses) == 3
+    assert min(pauses) >= timedelta(seconds=asked or 0)
 
 
 async def test_conflict_is_tried_again_with_a_pause() -> None:

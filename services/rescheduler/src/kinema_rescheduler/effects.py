@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
+from random import Random
 from typing import Final
 
 from kinema_core.events import EMPTY, FrozenMap, Offer
 from kinema_core.runtime.clock import Clock
+from kinema_kubernetes.backoff import BackOff
 from kinema_rescheduler.errors import EffectError, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Made, Order
 from kinema_rescheduler.names import NODE
@@ -43,18 +45,19 @@ class Effects:
         """Make a step's effect, waiting for the provider where it takes time.
 
         While the other side cannot be reached it is asked again until the deadline: that costs no attempt. What it
-        denies is asked again for a moment.
+        denies is asked again for a moment. Steps that fail together pause differently long, never less than the server
+        asks for.
 
         Raises:
             TransientError, PermanentError: it was not made.
         """
-        tries, unreached = 0, self._clock.now()
+        unreached = self._clock.now()
+        waits = BackOff(shortest=2.0, longest=30.0, chance=Random(operation_id(order)))  # noqa: S311 - no cryptography
         while True:
-            tries += 1
             try:
                 made = await self._once(order, deadline, offers)
             except EffectError as error:
-                pause, now = min(30.0, 2.0**tries), self._clock.now()
+                pause, now = waits.next(error.retry_after), self._clock.now()
                 if error.reason in _UNREACHABLE:
                     unreached, until = now, deadline
                 elif error.reason == "denied":

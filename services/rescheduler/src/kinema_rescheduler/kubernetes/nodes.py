@@ -9,7 +9,7 @@ from kinema_kubernetes.objects import Json, annotations_of, finished, node_path,
 from kinema_rescheduler.errors import ConflictError, NotFoundError, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
-from kinema_rescheduler.kubernetes.volumes import check_detached
+from kinema_rescheduler.kubernetes.volumes import Attachments, check_detached
 from kinema_rescheduler.names import (
     CORDONED,
     DISRUPTED,
@@ -79,7 +79,7 @@ async def unmark(api: FencedClient, order: Order) -> Made:
     return Made("done" if changed else "adopted")
 
 
-async def check_deletable(api: FencedClient, order: Order) -> bool:
+async def check_deletable(api: FencedClient, attachments: Attachments, order: Order) -> bool:
     """Whether a node is there to be deleted: still ours, nothing on it but what goes with it, volumes detached.
 
     Raises:
@@ -103,7 +103,7 @@ async def check_deletable(api: FencedClient, order: Order) -> bool:
     if DISRUPTED not in labels or annotations_of(node).get(PLAN) != order.plan:
         raise PermanentError("changed", f"node {step.target} does not carry our marks any more")
     pods = await _check_empty(api, step.target)
-    await check_detached(api, step.target, [pod for pod in pods if not finished(pod)])
+    await check_detached(attachments, step.target, [pod for pod in pods if not finished(pod)])
     return True
 
 

@@ -6,6 +6,7 @@ gone by then nobody confirms that, and Kubernetes keeps the volume from every ot
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,13 +17,36 @@ from kinema_rescheduler.kubernetes.fenced import FencedClient
 _ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
 
 
-async def check_detached(api: FencedClient, node: str, staying: Iterable[Json]) -> None:
+class Attachments:
+    """The cluster's attachments, listed once for all deletions that ask at the same time.
+
+    The API server selects attachments by nothing but their names: each list is the whole one.
+    """
+
+    def __init__(self, api: FencedClient) -> None:
+        self.api = api
+        self._listing = asyncio.Lock()
+        self._lists = 0
+        self._items: list[Json] | None = None
+        """Of the last list; None where that failed."""
+
+    async def of(self, node: str) -> list[Json]:
+        """Return the attachments of a node, of a list that began after the call; raises EffectError."""
+        before = self._lists
+        async with self._listing:
+            if self._lists == before or self._items is None:
+                self._lists += 1
+                self._items = None
+                self._items = await self.api.items(_ATTACHMENTS)
+            return [item for item in self._items if item["spec"]["nodeName"] == node]
+
+
+async def check_detached(attachments: Attachments, node: str, staying: Iterable[Json]) -> None:
     """Raise TransientError `attached` while the node has volumes but those of the pods that go with it."""
-    # The API server selects attachments by nothing but their names: all are read, and few clusters have thousands.
-    found = [item for item in await api.items(_ATTACHMENTS) if item["spec"]["nodeName"] == node]
+    found = await attachments.of(node)
     if not found:
         return
-    theirs = {await _volume(api, claim) for pod in staying for claim in _claims(pod)}
+    theirs = {await _volume(attachments.api, claim) for pod in staying for claim in _claims(pod)}
     left = sorted(_name(item) for item in found if _name(item) not in theirs)
     if left:
         raise TransientError(ATTACHED, f"node {node} has yet to let go of {', '.join(left[:5])}")

@@ -14,6 +14,7 @@ from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.nodes import check_deletable, mark, steer, unmark, unsteer
 from kinema_rescheduler.kubernetes.pods import evict, restore, surge_down, surge_up
 from kinema_rescheduler.kubernetes.rollout import roll, roll_finish
+from kinema_rescheduler.kubernetes.volumes import Attachments
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class KubernetesWriter:
     def __init__(self, api: FencedClient, *, steering: bool = True) -> None:
         """Without `steering`, new pods go where kube-scheduler puts them; those elsewhere than planned are counted."""
         self._api = api
+        self._attachments = Attachments(api)
         self._steering = steering
 
     async def perform(self, order: Order) -> Made:
@@ -50,7 +52,7 @@ class KubernetesWriter:
 
     async def check_deletable(self, order: Order) -> bool:
         """Whether the node of a `delete` step is there, ours and empty."""
-        return await _read_right(order, check_deletable(self._api, order))
+        return await _read_right(order, check_deletable(self._api, self._attachments, order))
 
 
 async def _read_right(order: Order, effect: Awaitable[T]) -> T:
