@@ -7,7 +7,7 @@ from tests.optimizer.test_plans import actions, plan
 from tests.support.builders import cluster, deployed, node, pod
 
 from kinema_core.events import ClusterObject
-from kinema_optimizer.planning.ordering import last_beside, leaned_on
+from kinema_optimizer.planning.ordering import last_beside, zone_keepers
 
 
 def zones(*a: ClusterObject, held: bool = True) -> tuple[ClusterObject, ...]:
@@ -48,4 +48,4 @@ def test_a_zone_that_goes_as_a_whole_needs_no_node() -> None:
     state = cluster(zones(node("a1", price="0.1", ready=False), node("a2", price="0.1"), held=False))
     found = plan(state)
     assert actions(found) == {"a1": "delete", "a2": "delete", "b1": "keep"}
-    assert leaned_on(found, state) == frozenset()
+    assert zone_keepers(found, state) == frozenset()

@@ -36,9 +36,9 @@ from kinema_core.model import pod_rules, volumes
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
 from kinema_core.model.vocabulary import HELD
+from kinema_optimizer.planning.constraint_prices import UNPRICED, class_of, constraint_relaxations, prices_of
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.planning.relaxed_cluster import released
-from kinema_optimizer.planning.rule_prices import UNPRICED, class_of, constraint_relaxations, prices_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import ROOM, USABLE, placeholders, with_placeholders
 from kinema_optimizer.request.limits import NodeLimit, floor_pods

@@ -13,10 +13,9 @@ from kinema_core.events import Offer, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning import planner
 from kinema_optimizer.planning.naming import nothing
-from kinema_optimizer.planning.ordering import attempt
+from kinema_optimizer.planning.ordering import order_once
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.planning.portfolio import Answer
-from kinema_optimizer.problem.compile import Compiled
+from kinema_optimizer.planning.portfolio import Portfolio, SolverResult
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop
 
@@ -76,8 +75,9 @@ def test_the_cheaper_of_two_ordered_plans_is_returned(monkeypatch: pytest.Monkey
     """A next best answer of the exact model that is dearer than the first is compared with that of the search."""
     state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=300))
 
-    def dear(problem: Compiled, answer: Answer, **_: object) -> tuple[Answer, Plan, frozenset[str]]:
-        return replace(answer, shuffles=True), attempt(problem, nothing(problem))[0], frozenset({"shop/web-0"})
+    def dear(portfolio: Portfolio, result: SolverResult) -> tuple[SolverResult, Plan, frozenset[str]]:
+        problem = portfolio.problem
+        return replace(result), order_once(problem, nothing(problem))[0], frozenset({"shop/web-0"})
 
-    monkeypatch.setattr(planner, "_in_waves", dear)
+    monkeypatch.setattr(planner, "_order", dear)
     assert actions(plan(state, (offer("m4"),))) in ({"n1": "keep", "n2": "delete"}, {"n1": "delete", "n2": "keep"})

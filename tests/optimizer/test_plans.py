@@ -333,6 +333,7 @@ def test_two_runs_give_the_same_bytes() -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@example(seed=220, limited=True, mode="reschedule", percent=100, shrink=True)  # pods break rules where they run
 @example(seed=791480, limited=True, mode="reschedule", percent=100, shrink=True)  # the search seats too few
 @given(
     seed=st.integers(0, 10**6),

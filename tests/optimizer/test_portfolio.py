@@ -12,7 +12,7 @@ from kinema_core.events import Offer, Plan
 from kinema_core.model.cluster import Cluster, all_objects
 from kinema_optimizer.planning.naming import nothing
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.planning.portfolio import Answer, joint_bound
+from kinema_optimizer.planning.portfolio import SolverResult, joint_bound
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
@@ -37,11 +37,11 @@ def test_a_pod_that_nothing_can_hold_changes_no_other_part_of_the_answer() -> No
     assert first == second
 
 
-def answer(problem: Compiled, bound: int, lost: Sequence[str]) -> Answer:
+def answer(problem: Compiled, bound: int, lost: Sequence[str]) -> SolverResult:
     """Return an answer that leaves out these pods and is proven."""
     outcome = nothing(problem)
     left = tuple(mover for mover in outcome.lost if mover.pod.key in lost)
-    return Answer(replace(outcome, lost=left), bound, proven=True, method="", stops=())
+    return SolverResult(replace(outcome, lost=left), bound, optimal=True, method="")
 
 
 def test_bounds_of_answers_that_leave_out_different_pods_are_not_mixed() -> None:

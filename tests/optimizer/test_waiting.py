@@ -10,9 +10,9 @@ from kinema_core.events import PlacementRules, Plan
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.explain.explain import explain_pod
+from kinema_optimizer.planning.constraint_prices import constraint_relaxations
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.planning.rule_prices import constraint_relaxations
-from kinema_optimizer.planning.unplaceable import with_waiting
+from kinema_optimizer.planning.unplaceable import with_unplaceable
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
@@ -40,7 +40,7 @@ def test_nobody_is_evicted_while_a_peer_has_no_place() -> None:
     assert (found.moves, found.cost.after, [one.pod for one in found.unplaced]) == (0, found.cost.before, ["shop/db-2"])
     assert {one.pod: one.code for one in found.held} == {"shop/db-0": "pdb-unhealthy", "shop/db-1": "pdb-unhealthy"}
     assert check_plan(found, on, ON_SALE, NOW, ordered=True) == ()
-    given = with_waiting(Question(on, ON_SALE, NOW, "reschedule"))
+    given = with_unplaceable(Question(on, ON_SALE, NOW, "reschedule"))
     told = explain_pod(compiled(given), on.pods_by_key["shop/db-0"])
     assert (told.verdict, told.code, told.reason) == ("held", "pdb-unhealthy", found.held[0].reason)
 
@@ -59,7 +59,7 @@ def test_a_peer_that_the_plan_places_is_healthy_by_then() -> None:
 
 def test_the_price_of_such_a_budget_is_told() -> None:
     """Without it the second node could go."""
-    given = with_waiting(Question(state(cpu=9000), ON_SALE, NOW, "reschedule"))
+    given = with_unplaceable(Question(state(cpu=9000), ON_SALE, NOW, "reschedule"))
     assert [one.name for one in constraint_relaxations(given)] == ["pdb *", "pdb shop/db"]
     assert {one.constraint: one.usd_per_hour for one in planned(state(cpu=9000)).constraint_costs} == {
         "pdb *": 0.17,
@@ -69,5 +69,5 @@ def test_the_price_of_such_a_budget_is_told() -> None:
 
 def test_an_autoscale_question_that_moves_nobody_asks_nothing() -> None:
     """There pods wait as a rule, and none of them is compiled twice for it."""
-    given = with_waiting(Question(state(cpu=9000), ON_SALE, NOW, "autoscale"))
+    given = with_unplaceable(Question(state(cpu=9000), ON_SALE, NOW, "autoscale"))
     assert given.options.waiting == frozenset()

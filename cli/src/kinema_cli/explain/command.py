@@ -175,7 +175,7 @@ def _explained(
     from kinema_cli.explain.table import WorkloadExplanation
     from kinema_core.events import QuarantinedObject
     from kinema_optimizer.explain.explain import explain_node
-    from kinema_optimizer.planning.unplaceable import with_waiting
+    from kinema_optimizer.planning.unplaceable import with_unplaceable
     from kinema_optimizer.problem.compile import compiled
     from kinema_optimizer.problem.question import Question
 
@@ -186,7 +186,7 @@ def _explained(
     if unread is not None:
         return QuarantinedObject(object=unread.object, path=unread.path, reason=unread.reason)
     pods = () if node is not None else _pods_named(kind, name, snapshot)
-    given = compiled(with_waiting(Question(cluster, offers, snapshot.now, "reschedule", options=may)))
+    given = compiled(with_unplaceable(Question(cluster, offers, snapshot.now, "reschedule", options=may)))
     if node is not None:
         return explain_node(given, node)
     if kind in ("", "pod"):

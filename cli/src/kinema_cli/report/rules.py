@@ -41,7 +41,8 @@ def rules_of(
         cluster: knows their nodes, where the plan does not.
         deletable: every node's reason to stay, or None; of a node without a held pod the reason is its own rule.
     """
-    from kinema_optimizer.planning.rule_prices import class_of  # loads the solvers, which printing alone does not need
+    # Imported here: they load the solvers, which printing alone does not need.
+    from kinema_optimizer.planning.constraint_prices import class_of
     from kinema_optimizer.solvers.stopping import PRICING
 
     kept: dict[str, _Kept] = {}
@@ -76,8 +77,8 @@ def _keepers(
     plan: Plan, cluster: Cluster, deletable: Mapping[str, str | None]
 ) -> Iterator[tuple[str, str, str | None, int]]:
     """Yield rule, example, node and number of pods of everything that keeps a node."""
+    from kinema_optimizer.planning.constraint_prices import class_of
     from kinema_optimizer.planning.ordering import last_beside
-    from kinema_optimizer.planning.rule_prices import class_of
 
     sources = {place.pod: place.source for place in plan.placements}
     taken = set()

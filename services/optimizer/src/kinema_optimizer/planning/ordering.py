@@ -26,22 +26,22 @@ from kinema_optimizer.planning.leftovers import with_leftovers
 from kinema_optimizer.planning.naming import Outcome, keeping, nothing, without_moves
 from kinema_optimizer.planning.plan import build_plan
 from kinema_optimizer.problem.compile import Compiled
-from kinema_optimizer.request.objective import MICRO
+from kinema_optimizer.request.objective import MICRO, ObjectiveKey
 from kinema_optimizer.solvers.stopping import ORDER, WAVE, Over, StopRule
 
 ATTEMPTS: Final = 8
 """How often moves without an order are taken out before nothing is moved at all."""
 
 
-def rank(problem: Compiled, plan: Plan) -> tuple[int, int, int, int]:
-    """The less the better: moves above the limit, pods without a place, micro-USD per hour with moves priced, moves."""
+def key_of_plan(problem: Compiled, plan: Plan) -> ObjectiveKey:
+    """Return what a plan is compared by; preferences are not priced."""
     asked, moved = problem.question, _moved(plan)
     paid = round(plan.cost.after * MICRO)
     if asked.move_price:
         pods = asked.cluster.pods_by_key
         risk = sum(restart_risk(asked.cluster, pods[key]) * times for key, times in moved.items())
         paid += asked.move_price * risk // ORDINARY
-    return _excess(problem, plan), len(plan.unplaced), paid, sum(moved.values())
+    return ObjectiveKey(_excess(problem, plan), len(plan.unplaced), paid, sum(moved.values()))
 
 
 def exceeds(problem: Compiled, plan: Plan) -> tuple[Violation, ...]:
@@ -64,14 +64,14 @@ def _moved(plan: Plan) -> Mapping[str, int]:
     return {key: max(1, times[key]) for key in moving}
 
 
-def counting(plan: Plan, stuck: Collection[str]) -> Plan:
+def with_unordered_count(plan: Plan, stuck: Collection[str]) -> Plan:
     """The plan that says how many of these pods, whose moves had no order, it leaves where they are."""
     staying = {one.pod for one in plan.placements if one.source == one.to}
     figures = {**plan.figures, "kept_in_place_without_an_order": float(len(staying.intersection(stuck)))}
     return msgspec.structs.replace(plan, figures=FrozenMap(figures)) if stuck else plan
 
 
-def ordered(problem: Compiled, outcome: Outcome, stop: StopRule) -> tuple[Plan, frozenset[str]]:
+def order_plan(problem: Compiled, outcome: Outcome, stop: StopRule) -> tuple[Plan, frozenset[str]]:
     """Return the plan with its steps in waves, and the pods whose moves had no order at first.
 
     Such moves are taken out. Where that does not help, or there is no time for it, no pod moves and only pending pods
@@ -82,7 +82,7 @@ def ordered(problem: Compiled, outcome: Outcome, stop: StopRule) -> tuple[Plan, 
     for _ in range(ATTEMPTS):
         if over(ORDER):
             break
-        plan, stuck = attempt(problem, outcome, over)
+        plan, stuck = order_once(problem, outcome, over)
         if not stuck:
             return plan, first
         if over(WAVE):
@@ -96,11 +96,11 @@ def ordered(problem: Compiled, outcome: Outcome, stop: StopRule) -> tuple[Plan, 
 
 def unmoved(problem: Compiled) -> Plan:
     """Return the plan that moves no pod and gives a place to each pending pod that can have one."""
-    plan, stuck = attempt(problem, nothing(problem))
+    plan, stuck = order_once(problem, nothing(problem))
     return build_plan(problem, nothing(problem)) if stuck else plan
 
 
-def attempt(problem: Compiled, outcome: Outcome, over: Over = lambda _: False) -> tuple[Plan, tuple[str, ...]]:
+def order_once(problem: Compiled, outcome: Outcome, over: Over = lambda _: False) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan with its steps, and the pods whose moves have no order, or none within the limit on moves.
 
     Where the time is `over`, all pods that have no order until then are among these.
@@ -128,7 +128,7 @@ def _complete(problem: Compiled, outcome: Outcome) -> Plan:
         return with_leftovers(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
 
     plan = built(outcome)
-    needed = leaned_on(plan, asked.cluster)
+    needed = zone_keepers(plan, asked.cluster)
     if needed:
         outcome = keeping(problem, outcome, needed)
         plan = built(outcome)
@@ -136,10 +136,10 @@ def _complete(problem: Compiled, outcome: Outcome) -> Plan:
     kept = {node.name for node in plan.nodes if node.action == "keep"}.intersection(names)
     if not kept:
         return plan
-    return min((plan, built(keeping(problem, outcome, kept))), key=lambda one: rank(problem, one))
+    return min((plan, built(keeping(problem, outcome, kept))), key=lambda one: key_of_plan(problem, one))
 
 
-def leaned_on(plan: Plan, cluster: Cluster) -> frozenset[str]:
+def zone_keepers(plan: Plan, cluster: Cluster) -> frozenset[str]:
     """Names of the nodes to keep: one for each zone that the plan leaves to nodes that are not Ready and hold pods."""
     absent, serving = _zones(plan, cluster)
     lost = absent.keys() - serving.keys()

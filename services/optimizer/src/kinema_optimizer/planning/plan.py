@@ -37,7 +37,7 @@ _UNSOLVED: Final = Solve(seconds=0.0, first_feasible_seconds=None, method="", se
 
 
 def build_plan(compiled: Compiled, outcome: Outcome) -> Plan:
-    """The plan: pods stay where they are unless they have a target. What is known about it is added by `concluded`."""
+    """The plan: pods stay where they are unless they have a target. What is known about it is added by `with_bound`."""
     boots = _boots(compiled, outcome)
     placements = _placements(compiled, outcome)
     nodes = (*_live_nodes(compiled, outcome), *boots)
@@ -60,12 +60,12 @@ def build_plan(compiled: Compiled, outcome: Outcome) -> Plan:
     )
 
 
-def concluded(plan: Plan, *, lower_bound: int, proven: bool, objective: str) -> Plan:
+def with_bound(plan: Plan, *, lower_bound: int, optimal: bool, objective: str) -> Plan:
     """The plan with its bound (micro-USD per hour), its gap and what it was made for."""
     after = round(plan.cost.after * MICRO)
     changed = bool(plan.moves or plan.restarts or any(node.action != "keep" for node in plan.nodes))
     bound = min(lower_bound, after)
-    best = after <= bound or (proven and (after - bound) * _SLACK <= bound)
+    best = after <= bound or (optimal and (after - bound) * _SLACK <= bound)
     return msgspec.structs.replace(
         plan,
         status="nothing-better" if not changed else "optimal" if best else "feasible",

@@ -1,18 +1,20 @@
-"""Which solver a problem gets: exact where that can end in time, the search where not.
+"""The portfolio of methods: each is tried in its turn where it applies, and the best result is taken.
 
-- a few dozen pods: the exact model, which knows every rule between pods (`adapters.exact`); where it proves nothing
-  soon, the search, and then the exact model again for less than what that found;
-- what branch and bound still ends on, without rules that keep pods apart: the class-aggregated model
-  (`adapters.aggregated`);
-- everything else: the search with its certified bound (`adapters.search`).
+1. `ExactModel`: a few dozen pods, with every rule between pods. It ends early where it proves nothing soon.
+2. `AggregatedModel`: pods by class, without rules between pods, as far as branch and bound ends in time.
+3. `Search`: any size, with a certified bound; where no result before is optimal.
+4. `ExactBelow`: the exact model again, for less than the best result so far.
+5. `Relocation`: the exact model for an autoscale iteration that may move running pods.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import cached_property
+from typing import Final, Protocol
 
 from kinema_core.events import Stop
 from kinema_core.model.risk import ORDINARY, restart_risk
@@ -24,7 +26,7 @@ from kinema_optimizer.columns.compiled import is_loaded
 from kinema_optimizer.exact.build import exact_instance, relocation
 from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
 from kinema_optimizer.exact.model import ExactInstance
-from kinema_optimizer.exact.solve import Below, ExactResult, solve_below, solve_exact
+from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
 from kinema_optimizer.planning.naming import Outcome, nothing, of_names, of_packing, of_solution
 from kinema_optimizer.planning.preferences import points_given_up, preferred
 from kinema_optimizer.problem.compile import Compiled, compiled
@@ -32,52 +34,343 @@ from kinema_optimizer.problem.instance import losses
 from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import NAMESPACE
+from kinema_optimizer.request.objective import ObjectiveKey
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
 from kinema_optimizer.solvers.stopping import BEGIN, KERNELS, LOAD, StopRule
 
 SOON: Final = 2000
-"""Callbacks of the solver after which a least cost is not waited for any longer."""
+"""Callbacks of the solver after which the exact model's least cost is not waited for."""
 SEARCHED: Final = 0.3
 """Part of the time for the search where the exact model goes on from what it found."""
 SEARCH: Final = "assignment bound, column generation, neighbourhood search"
 UNSEARCHED: Final = "none: the time was over"
 _DENSE: Final = 12_000
-"""Nodes and machines times classes up to which the dense form is made."""
+"""Nodes and machines times classes up to which the aggregated model is built."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a solver decided, and what is known about it."""
+class SolverResult:
+    """What a method found, and what is proven about it."""
 
     outcome: Outcome
     lower_bound: int
-    """Micro-USD per hour that no plan costs less than."""
-    proven: bool
+    """Micro-USD per hour: no plan costs less that leaves out no more pods."""
+    optimal: bool
     """Nothing costs less than the least cost found."""
     method: str
-    stops: tuple[Stop, ...]
-    shuffles: bool = False
-    """Pods change places whatever that takes: perhaps no order of the moves is possible, and none can be taken out."""
-    least: int | None = None
-    """Micro-USD per hour of the cheapest plan, where the exact model has proven it."""
     exact: tuple[ExactInstance, ExactResult] | None = None
-    """What the exact model was asked and said, where the answer is its."""
-    settled: bool = False
-    """No better answer to the wish exists: none within its limit, with moves at their price."""
-    searched: Answer | None = None
-    """The answer to the same whose moves can be taken out, where there is one too and it leaves nobody out."""
+    """The exact model's instance and result, where the outcome is from it.
+
+    Its pods change places whatever that takes: perhaps no order of the moves exists, and none can be taken out.
+    """
+
+
+class Method(Protocol):
+    """A way to solve a problem."""
+
+    def applies(self, to: Portfolio) -> bool:
+        """Return whether the method can solve the problem and may improve on the results so far."""
+
+    def solve(self, to: Portfolio) -> Iterable[SolverResult]:
+        """Return what the method found; nothing where it found no solution in time."""
+
+
+class ExactModel:
+    """Branch and bound with every rule between pods.
+
+    It counts on old copies having left, and a rolling update has to find room for the new ones before. Where requests
+    change, the order of moves shows whether it does. Workloads that only move by one are left to the other methods.
+    """
+
+    def applies(self, to: Portfolio) -> bool:
+        """See `Method`."""
+        return to.instance is not None
+
+    def solve(self, to: Portfolio) -> Iterable[SolverResult]:
+        """See `Method`."""
+        assert to.instance is not None, "the method applies"
+        return to.solve_exact(to.instance, hurried=to.problem.question.max_moves is None)
+
+
+class AggregatedModel:
+    """Branch and bound on counts of pods per class: with room for old copies beside new ones, without rules."""
+
+    def applies(self, to: Portfolio) -> bool:
+        """See `Method`."""
+        problem, limited = to.problem, to.options.max_moves is not None or to.options.move_price is not None
+        if limited or not is_dense(problem) or problem.problem.conflicts:
+            return False
+        if to.exact is not None and to.instance is not None and not problem.resizes:
+            rules = to.instance
+            if rules.near or rules.apart or rules.even:
+                return False
+        return columns_of(problem.problem, cost(problem.problem, to.dense_starts[0])) <= MAX_COLUMNS
+
+    def solve(self, to: Portfolio) -> Iterable[SolverResult]:
+        """See `Method`."""
+        problem, dense, first = to.problem, to.problem.problem, to.dense_starts[0]
+        lost = sum(first.unplaced)
+        to.report(Progress("start", cost(dense, first), 0, moves(dense, first), lambda: first, unplaced=lost))
+        reschedules = problem.question.mode == "reschedule"
+        found = solve_aggregated(dense, problem.unbound, to.dense_starts, to.stop, least_moves=reschedules)
+        best = found.solution
+        paid, lost = cost(dense, best), sum(best.unplaced)
+        to.report(Progress("end", paid, found.lower_bound, moves(dense, best), lambda: best, found.stops, lost))
+        to.stops += found.stops
+        outcome = preferred(problem, of_solution(problem, best))
+        return [SolverResult(outcome, found.lower_bound, found.proven, found.method)]
+
+
+class Search:
+    """The anytime search, for the time that the models before leave without a proof."""
+
+    def applies(self, to: Portfolio) -> bool:
+        """See `Method`."""
+        return not any(to.is_optimal(one) for one in to.results)
+
+    def solve(self, to: Portfolio) -> Iterable[SolverResult]:
+        """See `Method`."""
+        followed = to.exact is not None and to.options.max_moves is None
+        with to.stop.part(SEARCHED) if followed else nullcontext():
+            return [to.search()]
+
+
+class ExactBelow:
+    """The exact model for less than the best result: dear machines and most copies of cheap ones are not in it."""
+
+    def applies(self, to: Portfolio) -> bool:
+        """See `Method`."""
+        searched = to.results[-1].method in {SEARCH, UNSEARCHED}
+        if to.exact is None or to.instance is None or to.options.max_moves is not None or not searched:
+            return False
+        costs = to.costs_of_all_placed()
+        return bool(costs) and to.bound < min(costs) and len(to.instance.homeless) >= len(to.problem.homeless)
+
+    def solve(self, to: Portfolio) -> Iterable[SolverResult]:
+        """See `Method`."""
+        assert to.instance is not None, "the method applies"
+        least, last = min(to.costs_of_all_placed()), to.results[-1]
+        found, bound = to.solve_below(to.instance, least, to.bound)
+        if found is not None:
+            return [replace(found, lower_bound=bound)]
+        return [replace(last, lower_bound=bound, optimal=bound >= least)]
+
+
+class Relocation:
+    """The exact model in which an autoscale iteration moves running pods to make room for pending ones."""
+
+    def applies(self, to: Portfolio) -> bool:
+        """See `Method`."""
+        idle = any(not one.outcome.boots and not one.outcome.lost for one in to.results)
+        return to.relocates and not idle
+
+    def solve(self, to: Portfolio) -> Iterable[SolverResult]:
+        """See `Method`."""
+        instance = relocation(to.problem.question, to.problem.sites)
+        return [] if instance is None else to.solve_exact(instance, least_moves=True)
+
+
+METHODS: Final[tuple[Method, ...]] = (ExactModel(), AggregatedModel(), Search(), ExactBelow(), Relocation())
+
+
+class Portfolio:
+    """The methods on one problem, with what they found so far."""
+
+    def __init__(self, problem: Compiled, options: SearchOptions, stop: StopRule, report: Report) -> None:
+        self.problem = problem
+        self.options = options
+        self.stop = stop
+        self.report = report
+        self.results: list[SolverResult] = []
+        self.stops: list[Stop] = []
+        """Of all phases, also of those whose result was discarded: a replay ends them there too."""
+        self.fallback: SolverResult | None = None
+        """The cheapest result whose moves can be taken out one by one, and which places all pods that can be."""
+
+    def solve(self) -> SolverResult:
+        """Return the best result that the time allows; one that changes nothing is always found.
+
+        Of equally good ones a result whose moves can be taken out one by one is taken: they may have no order.
+        """
+        if self.stop.noted(BEGIN)(BEGIN if is_loaded() else LOAD):
+            return self._unsearched()
+        for method in METHODS:
+            if method.applies(self):
+                self.results += method.solve(self)
+        self.fallback = self._cheapest_in_any_order()
+        best = joint_bound(self.problem, self._best(), self.results)
+        if not self.relocates:
+            return best
+        # What is proven of plans that only add says nothing of those that move; no plan of this mode deletes a node.
+        return replace(best, lower_bound=sum(self.problem.sites.prices.values()), optimal=False)
+
+    def next_best(self, result: SolverResult, stuck: Sequence[str]) -> SolverResult:
+        """Return the next best result after one of the exact model; the fallback where that model knows none for less.
+
+        First spreads over nodes are to hold on the way, where such pods are stuck; then no stuck pod goes where it was
+        to go. What the first result proves holds for every plan; what is proven with moves taken out does not.
+        """
+        assert result.exact is not None, "only the exact model lets pods change places"
+        instance, found = result.exact
+        stricter = hold_spreads_in_transit(instance, stuck)
+        fewer = stricter or forbid_moves(instance, stuck, assignment=found.assignment, boots=found.boots)
+        again = None
+        if self.fallback is None:
+            again = next(iter(self.solve_exact(fewer, hurried=self.options.max_moves is None)), None)
+            if again is None or not (again.optimal or self.options.max_moves is not None):
+                with self.stop.part(SEARCHED):
+                    other = self.search()
+                self.fallback = other if again is None or self.places_all(other) else None
+        if self.fallback is not None:
+            again, _ = self.solve_below(fewer, node_cost(self.problem, self.fallback.outcome), result.lower_bound)
+        chosen = again or self.fallback
+        assert chosen is not None, "the search always finds a result"
+        return replace(chosen, lower_bound=result.lower_bound, optimal=False)
+
+    def search(self) -> SolverResult:
+        """Return the result of the search; where its moves have no order, fewer of them have."""
+        problem = self.problem
+        if not self.stop.waits(KERNELS, kernels.ready):
+            return self._unsearched()
+        found = search(problem.packing, problem.relaxed, self.options, self.stop, self.report)
+        self.stops += found.stops
+        # Where machines are few, some pods to be replaced may have no place: the dense form's first plan has them.
+        sound = not (is_dense(problem) and losses(problem.packing, found.packing.unplaced)[0])
+        outcome = of_packing(problem, found.packing) if sound else of_solution(problem, self.dense_starts[0])
+        proven = sound and found.bound.value >= found.least
+        return SolverResult(preferred(problem, outcome), found.bound.value, proven, SEARCH)
+
+    def solve_exact(
+        self, instance: ExactInstance, *, hurried: bool = False, least_moves: bool | None = None
+    ) -> list[SolverResult]:
+        """Return the exact model's result, if it finds one in time."""
+        reschedules = self.problem.question.mode == "reschedule"
+        discarded: list[Stop] = []
+        found = solve_exact(
+            instance,
+            self.stop,
+            least_moves=reschedules if least_moves is None else least_moves,
+            most_moves=self.problem.question.max_moves,
+            hurried=hurried,
+            vain=discarded,
+            report=self.report,
+        )
+        self.stops += discarded if found is None else found.stops
+        return [] if found is None else [self._named(instance, found)]
+
+    def solve_below(self, instance: ExactInstance, least: int, bound: int) -> tuple[SolverResult | None, int]:
+        """Return what the exact model finds for less than the cost of a known plan, and its bound."""
+        reschedules = self.problem.question.mode == "reschedule"
+        below = solve_below(instance, self.stop, cost=least, bound=bound, least_moves=reschedules, report=self.report)
+        self.stops += below.stops
+        return None if below.result is None else self._named(instance, below.result), below.lower_bound
+
+    @cached_property
+    def instance(self) -> ExactInstance | None:
+        """The instance of the exact model; None where it would be too large or a workload only moves by rolling."""
+        return None if self.problem.updates else exact_instance(self.problem.question, self.problem.sites)
+
+    @cached_property
+    def dense_starts(self) -> tuple[DenseSolution, ...]:
+        """First solutions of the aggregated model, best first."""
+        return starts(self.problem.problem)
 
     @property
-    def ruled(self) -> bool:
-        """Whether it is the exact model's, and pods have rules about each other."""
-        return self.exact is not None and bool(self.exact[0].near or self.exact[0].apart or self.exact[0].even)
+    def exact(self) -> SolverResult | None:
+        """The result of the exact model, where it found one."""
+        return self.results[0] if self.results and self.results[0].exact is not None else None
+
+    @property
+    def least(self) -> int | None:
+        """Micro-USD per hour of the cheapest plan, where the exact model has proven it."""
+        exact = self.exact
+        return exact.exact[1].least if exact and exact.exact and exact.optimal and not self.relocates else None
+
+    @property
+    def bound(self) -> int:
+        """The best lower bound so far."""
+        return max(one.lower_bound for one in self.results)
+
+    @property
+    def relocates(self) -> bool:
+        """Whether running pods may make room for pending ones."""
+        question = self.problem.question
+        return question.mode == "autoscale" and question.options.autoscale_moves
+
+    def places_all(self, result: SolverResult) -> bool:
+        """Return whether a result leaves out no pod but those that no node or offer can hold."""
+        return len(result.outcome.lost) <= len(self.problem.homeless)
+
+    def costs_of_all_placed(self) -> list[int]:
+        """Return the node costs of the results that place all pods."""
+        return [node_cost(self.problem, one.outcome) for one in self.results if self.places_all(one)]
+
+    def is_optimal(self, result: SolverResult) -> bool:
+        """Return whether no better result exists: it is proven for the objective and within the limit on moves."""
+        if result.exact is not None:
+            proven = result.exact[1].settled
+        else:
+            proven = result.optimal and self.options.move_price is None
+        return proven and not key_of(self.problem, result.outcome).over_limit
+
+    def _best(self) -> SolverResult:
+        """Return the best result; where moves have no price, costs within 1/SLACK of the least count as equal."""
+        keys = [key_of(self.problem, one.outcome) for one in self.results]
+        least = min(keys).cost
+        most = least + least // SLACK if self.options.move_price is None else least
+
+        def order(index: int) -> tuple[ObjectiveKey, bool]:
+            key = keys[index]
+            return key._replace(cost=max(key.cost, most)), self.results[index].exact is not None
+
+        return self.results[min(range(len(keys)), key=order)]
+
+    def _cheapest_in_any_order(self) -> SolverResult | None:
+        """Return the cheapest result with room for old copies beside new ones.
+
+        Only those of the search have it, and where requests change those of the aggregated model.
+        """
+        resizes = bool(self.problem.resizes)
+        known = [one for one in self.results if one.method == SEARCH or (resizes and one.exact is None)]
+        placing = [one for one in known if self.places_all(one)]
+        return min(placing, key=lambda one: node_cost(self.problem, one.outcome), default=None)
+
+    def _unsearched(self) -> SolverResult:
+        """Return the result that moves no pod, for a solve without the time or the kernels for a search."""
+        return SolverResult(nothing(self.problem), lower_bound=0, optimal=False, method=UNSEARCHED)
+
+    def _named(self, instance: ExactInstance, found: ExactResult) -> SolverResult:
+        """Return the exact model's result."""
+        outcome = of_names(self.problem, found)
+        return SolverResult(outcome, found.lower_bound, found.proven, found.method, (instance, found))
 
 
-def left_out(problem: Compiled, stop: StopRule) -> int | None:
-    """Pending pods of the cluster that a first plan leaves without a place; None when even replaced pods find none.
+def joint_bound(problem: Compiled, best: SolverResult, results: Sequence[SolverResult]) -> SolverResult:
+    """Return the best result with what the others prove of plans that leave out no more pods than it does.
 
-    Placeholders for room that is wished for do not count. Without compiled kernels no pod of a large cluster does.
+    A result's bound holds for plans that leave out no more pods of any class than that result: one of a result that
+    places a pod says nothing of plans without the pod, which may cost less.
+    """
+    classes = {mover.pod.key: c for c, members in enumerate(problem.draft.members) for mover in members}
+    lost = [Counter(classes[mover.pod.key] for mover in one.outcome.lost) for one in (best, *results)]
+    valid = [one for one, pods in zip(results, lost[1:], strict=True) if lost[0] <= pods]
+    bound = max(one.lower_bound for one in valid)
+    return replace(best, lower_bound=bound, optimal=any(one.optimal for one in valid))
+
+
+def least_cost(question: Question, stop: StopRule) -> int | None:
+    """Return micro-USD per hour of the cheapest plan by the exact model; None where it is not proven in time."""
+    problem = compiled(replace(question, point_price=0, move_price=None))  # of nodes alone, whatever else is priced
+    instance = None if problem.updates else exact_instance(problem.question, problem.sites)
+    found = None if instance is None else solve_exact(instance, stop, least_moves=False)
+    return found.least if found is not None and found.proven else None
+
+
+def count_unplaced(problem: Compiled, stop: StopRule) -> int | None:
+    """Return how many pending pods a first plan leaves without a place; None when even replaced pods find none.
+
+    Placeholders for headroom do not count. Without compiled kernels no pod of a large cluster does.
     """
     if is_dense(problem):
         given = starts(problem.problem)
@@ -96,283 +389,27 @@ def left_out(problem: Compiled, stop: StopRule) -> int | None:
     return sum(mover.pod.namespace != NAMESPACE for mover in waiting)
 
 
-def solved(problem: Compiled, wish: SearchOptions, stop: StopRule, report: Report) -> Answer:
-    """The best answer that the time allows; one that changes nothing is always found.
-
-    Of equally good answers one whose moves can be taken out one by one is taken: they may have no order. The search
-    uses the time that exact models leave without a proof.
-    """
-    if stop.noted(BEGIN)(BEGIN if is_loaded() else LOAD):
-        return unsearched(problem)
-    vain: list[Stop] = []
-    exact = _exactly(problem, stop, vain, report)
-    answers = [] if exact is None else [exact]
-    # The aggregated model has room for old copies beside new ones, the exact one has not: its answer may have no order.
-    ruled = exact is not None and exact.ruled and not problem.resizes
-    free = is_dense(problem) and not problem.problem.conflicts and not ruled
-    if free and wish.max_moves is None and wish.move_price is None:
-        given = starts(problem.problem)
-        if columns_of(problem.problem, cost(problem.problem, given[0])) <= MAX_COLUMNS:
-            answers.append(_aggregated(problem, given, stop, report))
-    if not any(_suffices(problem, one, wish) for one in answers):
-        answers += _searched(problem, exact, answers, wish=wish, stop=stop, report=report)
-    idle = any(not one.outcome.boots and _places_all(problem, one.outcome) for one in answers)
-    relocated = None if idle else _relocated(problem, stop, report)
-    answers += [] if relocated is None else [relocated]
-    best = _best(answers, [_rank(problem, one.outcome, wish) for one in answers], wish)
-    best = joint_bound(problem, best, answers)
-    # What is proven of plans that only add says nothing of those that move; no plan of this mode deletes a node.
-    moves = problem.question.mode == "autoscale" and problem.question.options.autoscale_moves
-    return replace(
-        best,
-        lower_bound=sum(problem.sites.prices.values()) if moves else best.lower_bound,
-        proven=not moves and best.proven,
-        least=None if moves or exact is None or exact.exact is None or not exact.proven else exact.exact[1].least,
-        stops=(*vain, *(stop for one in answers for stop in one.stops)),
-        searched=_fallback(problem, answers),
-    )
-
-
-def _places_all(problem: Compiled, outcome: Outcome) -> bool:
-    """Whether an outcome leaves out no pod but those that no node or offer can hold."""
-    return len(outcome.lost) <= len(problem.homeless)
-
-
-def joint_bound(problem: Compiled, best: Answer, answers: Sequence[Answer]) -> Answer:
-    """Return the best answer with what the others prove of plans that leave out no more pods than it does.
-
-    An answer's bound holds for plans that leave out no more pods of any class than that answer: one of an answer that
-    places a pod says nothing of plans without the pod, which may cost less.
-    """
-    classes = {mover.pod.key: c for c, members in enumerate(problem.draft.members) for mover in members}
-    lost = [Counter(classes[mover.pod.key] for mover in one.outcome.lost) for one in (best, *answers)]
-    valid = [one for one, pods in zip(answers, lost[1:], strict=True) if lost[0] <= pods]
-    return replace(best, lower_bound=max(one.lower_bound for one in valid), proven=any(one.proven for one in valid))
-
-
-def _fallback(problem: Compiled, answers: Sequence[Answer]) -> Answer | None:
-    """The cheapest that has room for old copies beside new ones; of the search, where nobody gets another size."""
-    known = [one for one in answers if one.method == SEARCH or (problem.resizes and not one.shuffles)]
-    placing = [one for one in known if _places_all(problem, one.outcome)]
-    return min(placing, key=lambda one: node_cost(problem, one.outcome), default=None)
-
-
-def _searched(
-    problem: Compiled,
-    exact: Answer | None,
-    known: Sequence[Answer],
-    *,
-    wish: SearchOptions,
-    stop: StopRule,
-    report: Report,
-) -> list[Answer]:
-    """The answer of the search, and what the exact model finds for less, or its word that nothing is.
-
-    With both ends known its model is much smaller: dear machines and most copies of the cheap ones are not in it.
-    """
-    if exact is None or exact.exact is None or wish.max_moves is not None:
-        return [plainly(problem, wish, stop, report)]
-    with stop.part(SEARCHED):
-        found = plainly(problem, wish, stop, report)
-    costs = [node_cost(problem, one.outcome) for one in (*known, found) if _places_all(problem, one.outcome)]
-    bound = max(one.lower_bound for one in (*known, found))
-    tiny = exact.exact[0]
-    if not costs or bound >= min(costs) or len(tiny.homeless) < len(problem.homeless):
-        return [found]
-    below = _below(problem, tiny, min(costs), bound=bound, stop=stop, report=report)
-    if below.result is not None:
-        return [found, replace(_named(problem, tiny, below.result), lower_bound=below.lower_bound)]
-    proven = below.lower_bound >= min(costs)
-    return [replace(found, lower_bound=below.lower_bound, proven=proven, stops=found.stops + below.stops)]
-
-
-def _relocated(problem: Compiled, stop: StopRule, report: Report) -> Answer | None:
-    """In an autoscale iteration that may move running pods, the answer in which some do."""
-    question = problem.question
-    if question.mode != "autoscale" or not question.options.autoscale_moves:
-        return None
-    tiny = relocation(question, problem.sites)
-    found = None if tiny is None else solve_exact(tiny, stop, most_moves=question.max_moves, report=report)
-    return None if tiny is None or found is None else _named(problem, tiny, found)
-
-
-def _best(answers: Sequence[Answer], ranks: Sequence[tuple[int, int, int, int, int]], wish: SearchOptions) -> Answer:
-    """The first by rank; where moves have no price, costs within 1/SLACK of the least count as equal."""
-    least = min(ranks)[2]
-    most = least + least // SLACK if wish.move_price is None else least
-
-    def order(index: int) -> tuple[int, int, int, int, int, bool]:
-        excess, lost, paid, moved, points = ranks[index]
-        return excess, lost, max(paid, most), moved, points, answers[index].shuffles
-
-    return answers[min(range(len(answers)), key=order)]
-
-
-def _suffices(problem: Compiled, answer: Answer, wish: SearchOptions) -> bool:
-    """Whether nothing better is to be had: it is proven and within the wish."""
-    proven = answer.settled if answer.exact is not None else answer.proven and wish.move_price is None
-    return proven and not _rank(problem, answer.outcome, wish)[0]
-
-
-def unsearched(problem: Compiled) -> Answer:
-    """Return the answer that moves no pod, for a solve without the time or the kernels for a search."""
-    return Answer(nothing(problem), lower_bound=0, proven=False, method=UNSEARCHED, stops=())
-
-
-def plainly(problem: Compiled, wish: SearchOptions, stop: StopRule, report: Report) -> Answer:
-    """Return the answer of the search; where its moves have no order, fewer of them have."""
-    if not stop.waits(KERNELS, kernels.ready):
-        return unsearched(problem)
-    found = search(problem.packing, problem.relaxed, wish, stop, report)
-    # Where machines are few, some pods that are to be replaced may have got none: the dense form's first plan has them.
-    sound = not (is_dense(problem) and losses(problem.packing, found.packing.unplaced)[0])
-    outcome = of_packing(problem, found.packing) if sound else of_solution(problem, starts(problem.problem)[0])
-    return Answer(
-        outcome=preferred(problem, outcome),
-        lower_bound=found.bound.value,
-        proven=sound and found.bound.value >= found.least,
-        method=SEARCH,
-        stops=found.stops,
-    )
-
-
-def _rank(problem: Compiled, outcome: Outcome, wish: SearchOptions) -> tuple[int, int, int, int, int]:
-    """Moves above the limit, pods left out, cost with moves and preferences priced, moves, points given up."""
-    cluster, paid = problem.question.cluster, node_cost(problem, outcome)
-    pods = cluster.pods_by_key
+def key_of(problem: Compiled, outcome: Outcome) -> ObjectiveKey:
+    """Return what an outcome is compared by."""
+    asked, paid = problem.question, node_cost(problem, outcome)
+    pods = asked.cluster.pods_by_key
     moving = [key for key, to in outcome.targets.items() if pods[key].node not in {None, to}]
-    moves = len(moving)
-    excess = 0 if wish.max_moves is None else max(0, moves - wish.max_moves)
-    points = points_given_up(problem, outcome) if problem.question.point_price else 0
-    paid += problem.question.point_price * points
-    if wish.move_price:
-        paid += wish.move_price * sum(restart_risk(cluster, pods[key]) for key in moving) // ORDINARY
-    return excess, len(outcome.lost), paid, moves, points
+    points = points_given_up(problem, outcome) if asked.point_price else 0
+    paid += asked.point_price * points
+    if asked.move_price:
+        paid += asked.move_price * sum(restart_risk(asked.cluster, pods[key]) for key in moving) // ORDINARY
+    over = 0 if asked.max_moves is None else max(0, len(moving) - asked.max_moves)
+    return ObjectiveKey(over, len(outcome.lost), paid, len(moving), points)
 
 
 def node_cost(problem: Compiled, outcome: Outcome) -> int:
-    """Micro-USD per hour of the nodes that are kept or booted."""
+    """Return micro-USD per hour of the nodes that are kept or booted."""
     nodes, prices = problem.question.cluster.nodes, problem.sites.prices
     kept = sum(prices[node.name] for node, keep in zip(nodes, outcome.keep, strict=True) if keep)
     return kept + sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
 
 
 def is_dense(problem: Compiled) -> bool:
-    """Whether it is small enough for the exact models."""
+    """Return whether a problem is small enough for the aggregated model."""
     sites = len(problem.question.cluster.nodes) + len(problem.offers)
     return sites * len(problem.classes) <= _DENSE
-
-
-def _exactly(problem: Compiled, stop: StopRule, vain: list[Stop], report: Report) -> Answer | None:
-    """The answer of the exact model, where it is small enough; `vain` as for `solve_exact`.
-
-    It counts on old copies having left, and a rolling update has to find room for the new ones before. Where pods get
-    another size the order of moves tells whether it does, and there are answers that are sure of it to fall back on.
-    Workloads that only move by one are left to the other models.
-    """
-    if problem.updates:
-        return None
-    tiny = exact_instance(problem.question, problem.sites)
-    found = (
-        None
-        if tiny is None
-        else _exact(problem, tiny, stop, vain, hurried=problem.question.max_moves is None, report=report)
-    )
-    return None if tiny is None or found is None else _named(problem, tiny, found)
-
-
-def _exact(
-    problem: Compiled, tiny: ExactInstance, stop: StopRule, vain: list[Stop], *, hurried: bool, report: Report
-) -> ExactResult | None:
-    question = problem.question
-    return solve_exact(
-        tiny,
-        stop,
-        least_moves=question.mode == "reschedule",
-        most_moves=question.max_moves,
-        hurried=hurried,
-        vain=vain,
-        report=report,
-    )
-
-
-def least_cost(question: Question, stop: StopRule) -> int | None:
-    """Micro-USD per hour of the cheapest plan by the exact model; None where it is too large, or not proven in time."""
-    problem = compiled(replace(question, point_price=0, move_price=None))  # of nodes alone, whatever else is priced
-    if problem.updates:
-        return None
-    tiny = exact_instance(problem.question, problem.sites)
-    found = None if tiny is None else solve_exact(tiny, stop, least_moves=False)
-    return found.least if found is not None and found.proven else None
-
-
-def _named(problem: Compiled, tiny: ExactInstance, found: ExactResult) -> Answer:
-    """Return the exact result as an answer."""
-    return Answer(
-        outcome=of_names(problem, found),
-        lower_bound=found.lower_bound,
-        proven=found.proven,
-        method=found.method,
-        stops=found.stops,
-        shuffles=True,
-        exact=(tiny, found),
-        settled=found.settled,
-    )
-
-
-def without_moves_of(
-    problem: Compiled, answer: Answer, stuck: Sequence[str], *, wish: SearchOptions, stop: StopRule, report: Report
-) -> Answer:
-    """The next best answer to one of the exact model's; that of the search, where it knows none for less.
-
-    First one in which spreads over nodes hold on the way, where such pods are stuck; then none of these pods goes where
-    it was to go. What the first answer proves holds for every plan; what is proven with moves taken out does not.
-    """
-    assert answer.exact is not None, "only the exact model lets pods change places"
-    tiny, found = answer.exact
-    stricter = hold_spreads_in_transit(tiny, stuck)
-    fewer = stricter or forbid_moves(tiny, stuck, assignment=found.assignment, boots=found.boots)
-    again, searched, stops = None, answer.searched, answer.stops
-    if searched is None:
-        vain: list[Stop] = []
-        again = _exact(problem, fewer, stop, vain, hurried=wish.max_moves is None, report=report)
-        stops += tuple(vain) if again is None else again.stops
-        if again is None or not (again.proven or wish.max_moves is not None):
-            with stop.part(SEARCHED):
-                other = plainly(problem, wish, stop, report)
-            stops += other.stops
-            searched = other if again is None or _places_all(problem, other.outcome) else None
-    if searched is not None:
-        paid = node_cost(problem, searched.outcome)
-        below = _below(problem, fewer, paid, bound=answer.lower_bound, stop=stop, report=report)
-        again, stops = below.result, stops + below.stops
-    if again is None:
-        assert searched is not None
-        return replace(searched, lower_bound=answer.lower_bound, proven=False, stops=stops)
-    return replace(
-        _named(problem, fewer, again),
-        lower_bound=answer.lower_bound,
-        proven=False,
-        settled=False,
-        stops=stops,
-        searched=searched,
-    )
-
-
-def _below(problem: Compiled, tiny: ExactInstance, cost: int, *, bound: int, stop: StopRule, report: Report) -> Below:
-    """Return what the exact model finds for less than the cost of a plan that is known."""
-    reschedules = problem.question.mode == "reschedule"
-    return solve_below(tiny, stop, cost=cost, bound=bound, least_moves=reschedules, report=report)
-
-
-def _aggregated(problem: Compiled, given: tuple[DenseSolution, ...], stop: StopRule, report: Report) -> Answer:
-    dense = problem.problem
-    lost = sum(given[0].unplaced)
-    report(Progress("start", cost(dense, given[0]), 0, moves(dense, given[0]), lambda: given[0], unplaced=lost))
-    reschedules = problem.question.mode == "reschedule"
-    found = solve_aggregated(dense, problem.unbound, given, stop, least_moves=reschedules)
-    best = found.solution
-    paid, lost = cost(dense, best), sum(best.unplaced)
-    report(Progress("end", paid, found.lower_bound, moves(dense, best), lambda: best, found.stops, lost))
-    outcome = preferred(problem, of_solution(problem, best))
-    return Answer(outcome, found.lower_bound, found.proven, found.method, found.stops)

@@ -11,7 +11,7 @@ from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.question import Question
 
 
-def with_waiting(question: Question) -> Question:
+def with_unplaceable(question: Question) -> Question:
     """The question whose options tell of them, so that evictions are held against the pods that are healthy.
 
     Those that get no place only because others do are not known yet: the order of moves looks after them.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from kinema_core.events import Solve
-from kinema_optimizer.planning.portfolio import Answer
+from kinema_core.events import Solve, Stop
 from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.solvers.stopping import StopRule
 
@@ -40,13 +39,13 @@ class Watch:
 
         return report
 
-    def solve(self, answer: Answer, recorded: Solve | None, seed: int) -> Solve:
+    def solve(self, method: str, stops: tuple[Stop, ...], recorded: Solve | None, seed: int) -> Solve:
         """The report on the solve; a replay's has the seconds of the recording."""
         seconds, feasible = round(time.perf_counter() - self._began, 3), round(self._feasible, 3)
         return Solve(
             seconds=seconds if recorded is None else recorded.seconds,
             first_feasible_seconds=feasible if recorded is None else recorded.first_feasible_seconds,
-            method=answer.method,
+            method=method,
             seed=seed,
-            stops=answer.stops,
+            stops=stops,
         )

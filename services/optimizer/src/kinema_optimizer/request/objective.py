@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from kinema_core.events import Plan, Resize, WorkloadForecast
 from kinema_core.model.schedule import Schedule
@@ -103,6 +103,20 @@ def _objective(window: Window) -> Objective:
         max_moves=window.max_moves,
         headroom=window.headroom,
     )
+
+
+class ObjectiveKey(NamedTuple):
+    """What answers and plans are compared by, most important first; less is better."""
+
+    over_limit: int
+    """Moves above the limit on moves."""
+    unplaced: int
+    """Pending pods without a place."""
+    cost: int
+    """Of nodes per hour, with moves and preferences at their price, in millionths of the objective's unit."""
+    moves: int
+    points: int = 0
+    """Weight points of preferred rules that hold now and then do not."""
 
 
 def lowers(changes: Iterable[Resize | WorkloadForecast]) -> bool:

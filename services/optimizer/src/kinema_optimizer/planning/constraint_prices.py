@@ -29,7 +29,7 @@ from kinema_core.model.vocabulary import (
 )
 from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.planning import relaxed_cluster
-from kinema_optimizer.planning.portfolio import SOON, Answer, least_cost
+from kinema_optimizer.planning.portfolio import SOON, least_cost
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import FLOOR, NAMESPACE, ROOM, USABLE
@@ -285,26 +285,27 @@ class _Singles:
         return lambda: replace(question, offers=_unlimited(question.offers, name))
 
 
-def rule_prices(problem: Compiled, answer: Answer, stop: StopRule) -> tuple[tuple[ConstraintCost, ...], Stop]:
-    """What constraints cost: by how much the bound falls without each, as many as the time allows.
+def price_constraints(problem: Compiled, least: int | None, stop: StopRule) -> tuple[tuple[ConstraintCost, ...], Stop]:
+    """Return what constraints cost: by how much the bound falls without each, as many as the time allows.
 
-    Where the exact model has proven the plan the bound is the least cost, which it knows without each constraint too.
+    Where the exact model has proven the `least` cost (micro-USD per hour), the bound is that cost with and without each
+    constraint.
     """
-    known = answer.least is not None or stop.waits(KERNELS, kernels.ready)
+    known = least is not None or stop.waits(KERNELS, kernels.ready)
     stop.begin(PRICING)
 
     def bound(question: Question) -> int | None:
-        if answer.least is None:
+        if least is None:
             return lower_bound(compiled(question).relaxed).value
         step = StepStop(SOON, stop.late)
         found = least_cost(question, step)
-        return None if step.given_up else answer.least if found is None else found
+        return None if step.given_up else least if found is None else found
 
     ended = stop.ends(0, PRICING)
     if ended is not None or not known:
         return (), Stop(reason=ended or "time-limit", phase=PRICING, iteration=0)
     relaxations = constraint_relaxations(problem.question)
-    base = answer.least
+    base = least
     if base is None:
         base = lower_bound(problem.relaxed).value if relaxations else 0
     found, looked = prices_of(relaxations, base=base, value=bound, ends=lambda n: stop.ends(n, PRICING) is not None)

@@ -1,0 +1,124 @@
+"""What is planned: the cluster restated and compiled, and the plan of it checked and read back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import msgspec
+
+from kinema_core.events import Mode, Offer, Plan, WorkloadForecast
+from kinema_core.model.checker.check import check_plan
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import mobility
+from kinema_core.model.preferences import violated_preferences
+from kinema_core.model.redundancy import redundancy_loss
+from kinema_optimizer.errors import UnsoundPlanError
+from kinema_optimizer.planning.ordering import exceeds
+from kinema_optimizer.planning.plan import with_bound
+from kinema_optimizer.planning.portfolio import count_unplaced
+from kinema_optimizer.planning.unplaceable import with_unplaceable
+from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.question import Question
+from kinema_optimizer.request.headroom import without_placeholders_in
+from kinema_optimizer.request.objective import MICRO, Objective
+from kinema_optimizer.request.restate import Frame, framed
+from kinema_optimizer.search.neighborhood import TaskPool
+from kinema_optimizer.search.search import SearchOptions
+from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import StopRule
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the planner is asked for; new requests of workloads are given to `task`."""
+
+    cluster: Cluster
+    offers: tuple[Offer, ...]
+    now: datetime
+    settings: PlanningSettings
+    mode: Mode
+    stop: StopRule
+
+    def task(self, forecasts: tuple[WorkloadForecast, ...]) -> Task:
+        """Return the request with these new requests, restated and compiled."""
+        settings = self.settings
+        objective = settings.objective(self.now)
+        frame = framed(self.cluster, self.offers, objective, limits=settings.limits, usable=settings.usable)
+        question = Question(
+            frame.cluster,
+            frame.offers,
+            self.now,
+            self.mode,
+            forecasts,
+            objective.percent,
+            settings.mobility,
+            round(settings.preference_price_usd * MICRO),
+            move_price=objective.move_price,
+            max_moves=objective.max_moves,
+        )
+        question = with_unplaceable(question)
+        if objective.max_moves == 0 and not forecasts:  # new requests may have to move pods in any case
+            movable = frozenset(mobility(frame.cluster, self.now, question.options).strategy)
+            question = replace(question, unmoved=movable, still=True)
+        return Task(frame, *_solvable(question, objective, self.stop))
+
+    def search_options(self, task: Task, task_pool: TaskPool | None) -> SearchOptions:
+        """Return what the search is to minimize, and with what."""
+        settings = self.settings
+        return SearchOptions(
+            move_price=task.objective.move_price,
+            max_moves=None if task.problem.question.still else task.objective.max_moves,
+            seed=settings.seed,
+            workers=settings.workers,
+            task_pool=task_pool,
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """The cluster as the solvers see it, compiled."""
+
+    frame: Frame
+    problem: Compiled
+    objective: Objective
+
+    def finish(self, plan: Plan, *, lower_bound: int, optimal: bool) -> Plan:
+        """Return the plan with bound and status, checked, in terms of the cluster as it is.
+
+        Raises:
+            UnsoundPlanError: the checker refuses the plan.
+        """
+        plan = with_bound(plan, lower_bound=lower_bound, optimal=optimal, objective=self.objective.text)
+        asked = self.problem.question
+        violations = check_plan(plan, asked.cluster, asked.offers, asked.now, asked.options, ordered=True)
+        violations += exceeds(self.problem, plan)
+        if violations:
+            raise UnsoundPlanError(plan, violations)
+        offers = {offer.name: offer for offer in asked.offers}
+        violated = violated_preferences(plan, asked.cluster, offers, asked.point_price)
+        loss = redundancy_loss(plan, asked.cluster)
+        return self.frame.read(msgspec.structs.replace(plan, violated_preferences=violated, redundancy_loss=loss))
+
+
+def _solvable(question: Question, objective: Objective, stop: StopRule) -> tuple[Compiled, Objective]:
+    """Return the problem, and the objective that it is solved for.
+
+    A ceiling is lifted while a pending pod waits that could be placed without it. Forecasts are dropped where machines
+    are limited and larger pods find no place; without them, keeping everything is a solution.
+    """
+    found = _with_places(question, stop)
+    if objective.percent < 100 and count_unplaced(found, stop):
+        own = replace(question, cluster=without_placeholders_in(question.cluster))  # headroom lifts no ceiling
+        freed = replace(own, percent=100)
+        if (count_unplaced(_with_places(own, stop), stop) or 0) > len(_with_places(freed, stop).homeless):
+            return _with_places(replace(question, percent=100), stop), replace(objective, percent=100)
+    return found, objective
+
+
+def _with_places(question: Question, stop: StopRule) -> Compiled:
+    """Return the problem, without forecasts where a pod that they replace finds no place."""
+    found = compiled(question)
+    if not question.forecasts or count_unplaced(found, stop) is not None:
+        return found
+    return compiled(replace(question, forecasts=()))
