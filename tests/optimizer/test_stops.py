@@ -184,15 +184,15 @@ def test_rules_are_not_priced_after_the_limit(clock: Clock) -> None:
 
 
 def test_the_limit_counts_from_when_the_command_began(clock: Clock) -> None:
-    """A command that took 4 of 10 s to read its input has 6 s left."""
+    """A command that took 4 of 10 s to read its input has 6 s left, and keeps 1 s to print."""
     clock.now = 104.0
     deadline = Deadline(10, began=100.0)
     assert deadline.left() == 6.0
     stop = ClockStop(deadline)
     stop.begin("last")
-    clock.now = 106.9
+    clock.now = 106.0
     assert stop.ends(1) is None
-    clock.now = 110.0
+    clock.now = 109.0
     assert stop.ends(2) == "time-limit"
 
 

@@ -74,6 +74,8 @@ KEPT = {PRICING: 1.5, ORDER: 1.5}
 """Seconds that a phase leaves for what comes after it, for each second of `BUILD`; see `_KEPT` for the others."""
 _KEPT: Final = 3.0
 """Likewise, for naming, ordering, checking and printing a plan: all grow as the model does, and slow down alike."""
+_END: Final = 0.25
+"""Seconds left to print and to end the process, for each second that importing and reading took."""
 LATE_SHARE: Final = 0.1
 LATE_SECONDS: Final = 2.0
 """By how much more than the time limit a plan that is at hand may be ordered and checked; no search is."""
@@ -243,7 +245,7 @@ class ClockStop(_Rule):
         """See `StopRule`."""
         super().begin(phase)
         now, kind = time.monotonic(), phase.rpartition("-")[0]
-        kept = self._built * KEPT.get(phase if phase == PRICING else kind, _KEPT)
+        kept = self._built * KEPT.get(phase if phase == PRICING else kind, _KEPT) + self._read * _END
         self._limit = self._deadline - kept
         if phase == PRICING:
             self._limit = self._until.end - kept
@@ -300,7 +302,8 @@ class ClockStop(_Rule):
     def beside(self, phase: str) -> Ends:
         """See `StopRule`: its share of the time left is its own."""
         began = time.monotonic()
-        deadline = began + max(0.0, self._deadline - self._built * _KEPT - began) * SHARES[phase]
+        kept = self._built * _KEPT + self._read * _END
+        deadline = began + max(0.0, self._deadline - kept - began) * SHARES[phase]
 
         def ends(iteration: int) -> StopReason | None:
             now = time.monotonic()
