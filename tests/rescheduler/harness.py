@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 
+from tests.rescheduler.memory_cluster import MemoryCluster, Pace
+from tests.rescheduler.memory_effects import MemoryProvider, MemoryWriter
 from tests.support.builders import NOW, offers
 
 from kinema_core.events import (
@@ -31,8 +33,6 @@ from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_rescheduler.memory.cluster import MemoryCluster, Pace
-from kinema_rescheduler.memory.effects import MemoryProvider, MemoryWriter
 from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, DISRUPTED, PLAN
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.service import Rescheduler, Ties

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 from tests.rescheduler.harness import World
+from tests.rescheduler.memory_cluster import Pace
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 from tests.support.plans import plan_for
@@ -14,7 +15,6 @@ from tests.support.plans import plan_for
 from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionCompleted, Node, StepFailed, StepStarted
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Order
-from kinema_rescheduler.memory.cluster import Pace
 from kinema_rescheduler.names import DISRUPTED
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Operation

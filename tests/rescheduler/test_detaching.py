@@ -11,6 +11,7 @@ import pytest
 from tests.rescheduler.capabilities import attachment
 from tests.rescheduler.effect_bench import Bench, bench_in
 from tests.rescheduler.harness import World
+from tests.rescheduler.memory_cluster import Pace
 from tests.support.builders import NOW, cluster, node, offers, stateful
 from tests.support.plans import plan_for
 
@@ -29,7 +30,6 @@ from kinema_kubernetes.objects import Json
 from kinema_rescheduler.errors import TransientError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.volumes import Attachments
-from kinema_rescheduler.memory.cluster import Pace
 from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.engine.kinds import PERSISTENT_VOLUME_CLAIM, POD, VOLUME_ATTACHMENT
 

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 from tests.rescheduler.harness import World
+from tests.rescheduler.memory_effects import MemoryWriter
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, two_rolls_plan
 from tests.rescheduler.test_aborts import verdicts
 from tests.rescheduler.test_rescheduler_service import intents
@@ -19,7 +20,6 @@ from kinema_core.runtime.clock import ManualClock
 from kinema_rescheduler.effects import Effects
 from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
-from kinema_rescheduler.memory.effects import MemoryWriter
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Provider
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 from msgspec.structs import replace
 from tests.rescheduler.harness import CLUSTER, World
+from tests.rescheduler.memory_effects import MemoryProvider, MemoryWriter
 from tests.rescheduler.plans_in_memory import fragmented_plan, small_plan
 from tests.support.builders import cluster, deployed, node, tiny
 
@@ -31,7 +32,6 @@ from kinema_core.runtime.loop import Tenure, _act
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.errors import TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
-from kinema_rescheduler.memory.effects import MemoryProvider, MemoryWriter
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Catalog
 from kinema_rescheduler.service import Rescheduler

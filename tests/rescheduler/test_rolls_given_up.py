@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 from tests.rescheduler.harness import World
+from tests.rescheduler.memory_cluster import Pace
 from tests.rescheduler.plans_in_memory import crowded_plan, fragmented_plan, two_rolls_plan
 from tests.rescheduler.test_crashes import at_pass, check_once
 from tests.rescheduler.test_operator_wins import WEB, once
@@ -22,7 +23,6 @@ from kinema_core.events import (
     StepStarted,
     StepSucceeded,
 )
-from kinema_rescheduler.memory.cluster import Pace
 from kinema_rescheduler.names import ROLLED
 from kinema_rescheduler.plan.limits import Limits
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
+from tests.rescheduler.memory_cluster import MemoryCluster
 
 from kinema_core.events import (
     EMPTY,
@@ -24,7 +25,6 @@ from kinema_core.model.catalog import CatalogRow, new_node_labels
 from kinema_core.model.match import parse_taints
 from kinema_rescheduler.errors import ATTACHED, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
-from kinema_rescheduler.memory.cluster import MemoryCluster
 from kinema_rescheduler.names import (
     CHEAPEST,
     CORDONED,
