@@ -191,8 +191,8 @@ def goes_on_after_its_own_verdict(history: History) -> History:
 
 @spoils("taken_back")
 def mark_left(history: History) -> History:
-    """A mark that is not taken back."""
-    return without(history, first(history, "step-succeeded", "untaint"))
+    """A taint on a node that is neither deleted nor untainted."""
+    return without(history, first(history, "step-succeeded", "delete"))
 
 
 @spoils("taken_back")

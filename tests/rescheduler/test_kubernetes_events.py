@@ -96,17 +96,16 @@ async def test_a_roll_that_is_taken_back_is_not_told_as_made(tmp_path: Path) -> 
     assert notes == {
         "Rolling": "a rolling update moves its pods; each requests cpu 200m → 150m from now on, "
         "as forecast from its usage",
-        "Reverted": "what Kinema had changed for an unfinished move is as before it; "
-        "what others have changed since stays",
-        "Rolled": "Kinema's rolling update is over; its strategy is its owner's again",
+        "Reverted": "the changes of an unfinished move were reverted; later changes by other clients stay",
+        "Rolled": "the rolling update is complete; the owner's update strategy is in force again",
     }
 
 
 @pytest.mark.parametrize(
     ("owners", "expected"),
     [
-        (None, "an unfinished move was taken back: 3 replicas again, not the 4 it had asked for"),
-        (5, "5 replicas stay, as others have set them: an unfinished move had asked for 4 instead of 3"),
+        (None, "an unfinished move was reverted: 3 replicas again instead of 4"),
+        (5, "5 replicas stay, as another client set them: an unfinished move had set 4 instead of 3"),
     ],
 )
 async def test_replicas_that_their_owner_sets_are_not_told_as_of_before(
@@ -148,7 +147,7 @@ async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:
         "name": "web",
         "uid": "u1",
     }
-    assert "2 pods for a while more (3 → 5 replicas), to move as many to n1, n2" in found["note"]
+    assert "scaled up by 2 pods (3 → 5 replicas) to move as many to n1, n2" in found["note"]
 
 
 @pytest.mark.parametrize(
@@ -203,10 +202,10 @@ async def test_an_eviction_names_pod_and_node(tmp_path: Path, crash_at: str) -> 
         await world.carry_out(emptied, crash_at=crash_at)
         told = [item for item in sim.store.sorted(EVENT) if item["reason"] == "Evicted"]
     if crash_at:
-        expected = "pod store-0 is gone from node {source}: found so when it was to be evicted"
+        expected = "pod store-0 is gone from node {source}: it left before it was evicted"
     else:
         expected = (
-            "pod store-0 was evicted from node {source}, which is given back; its successor is to come up on {to}"
+            "pod store-0 was evicted from node {source}, which will be deleted; its successor is to come up on {to}"
         )
     assert [item["note"].partition(" (iteration")[0] for item in told] == [expected.format(**evicted)]
 

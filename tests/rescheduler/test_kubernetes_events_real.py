@@ -90,7 +90,7 @@ async def test_an_owner_who_scales_in_mid_surge_reads_of_his_replicas(world: Pla
     await world.carry_out(plan, limits=LIMITS, real_seconds=200)
     await scaling
     told = dict(of_workload(world, "Deployment", "web"))
-    assert told["Reverted"].startswith("6 replicas stay, as others have set them: an unfinished move had asked for")
+    assert told["Reverted"].startswith("6 replicas stay, as another client set them: an unfinished move had set")
 
 
 async def test_evictions_and_rolls_tell_names_and_amounts(world: PlaneWorld) -> None:
@@ -108,7 +108,7 @@ async def test_evictions_and_rolls_tell_names_and_amounts(world: PlaneWorld) -> 
     end = await world.carry_out(plan, limits=LIMITS, real_seconds=200)
     assert isinstance(end, ExecutionCompleted), world.failures()
     assert left, "no pod of the StatefulSet had to go"
-    note = "was evicted from node old-2, which is given back; its successor is to come up on old-1"
+    note = "was evicted from node old-2, which will be deleted; its successor is to come up on old-1"
     assert of_workload(world, "StatefulSet", "db") == [("Evicted", f"pod {name} {note}") for name in left]
     requests = "cpu 200m → 180m, memory 64Mi → 60Mi"
     assert of_workload(world, "Deployment", "web") == [
@@ -116,5 +116,5 @@ async def test_evictions_and_rolls_tell_names_and_amounts(world: PlaneWorld) -> 
             "Rolling",
             f"a rolling update moves its pods; each requests {requests} from now on, as forecast from its usage",
         ),
-        ("Rolled", "Kinema's rolling update is over; its strategy is its owner's again"),
+        ("Rolled", "the rolling update is complete; the owner's update strategy is in force again"),
     ]

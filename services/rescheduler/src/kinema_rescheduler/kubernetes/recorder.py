@@ -135,14 +135,15 @@ def _up(done: _Done) -> _Told:
     step = done.step
     where = f" to {', '.join(step.nodes)}" if step.nodes else ""
     more = _plural(len(step.pods), "pod")
-    note = f"{more} for a while more ({step.replicas_from} → {step.replicas_to} replicas), to move as many{where}"
+    note = f"scaled up by {more} ({step.replicas_from} → {step.replicas_to} replicas) to move as many{where}"
     return _Told("Surging", "ScaleUp", note)
 
 
 def _down(done: _Done) -> _Told:
     step = done.step
     gone = _plural(step.replicas_from - step.replicas_to, "pod")
-    note = f"the new pods are Ready: {gone} on leaving nodes go ({step.replicas_from} → {step.replicas_to} replicas)"
+    replicas = f"{step.replicas_from} → {step.replicas_to} replicas"
+    note = f"the new pods are Ready: scaled down by {gone} on leaving nodes ({replicas})"
     return _Told("Surged", "ScaleDown", note)
 
 
@@ -150,8 +151,8 @@ def _evict(done: _Done) -> _Told:
     pod, node = _victim(done)
     who, where = f"pod {pod}" if pod else "a pod", f"node {node}" if node else "its node"
     if done.outcome != "done":  # by a process that died then, or by somebody else: nobody can say
-        return _Told("Evicted", "Evict", f"{who} is gone from {where}: found so when it was to be evicted")
-    leaves = ", which is given back" if _given_back(done.background.plan, node) else ""
+        return _Told("Evicted", "Evict", f"{who} is gone from {where}: it left before it was evicted")
+    leaves = ", which will be deleted" if _given_back(done.background.plan, node) else ""
     to = f"; its successor is to come up on {', '.join(done.step.nodes)}" if done.step.nodes else ""
     return _Told("Evicted", "Evict", f"{who} was evicted from {where}{leaves}{to}")
 
@@ -202,28 +203,28 @@ def _restore(done: _Done) -> _Told:
     """Replicas that others set meanwhile stay, and so does what they wrote in a template: that is not as before."""
     step, now = done.step, done.figures.get("replicas")
     if step.replicas_from == step.replicas_to or now is None:
-        note = "what Kinema had changed for an unfinished move is as before it; what others have changed since stays"
+        note = "the changes of an unfinished move were reverted; later changes by other clients stay"
     elif now == step.replicas_to:
-        note = f"an unfinished move was taken back: {now} replicas again, not the {step.replicas_from} it had asked for"
+        note = f"an unfinished move was reverted: {now} replicas again instead of {step.replicas_from}"
     else:
-        asked = f"an unfinished move had asked for {step.replicas_from} instead of {step.replicas_to}"
-        note = f"{now} replicas stay, as others have set them: {asked}"
+        asked = f"an unfinished move had set {step.replicas_from} instead of {step.replicas_to}"
+        note = f"{now} replicas stay, as another client set them: {asked}"
     return _Told("Reverted", "Restore", note)
 
 
 _DONE: Final[Mapping[StepKind, Callable[[_Done], _Told]]] = {
     "boot": lambda done: _Told("Booted", "Boot", f"was booted as {done.step.offer}"),
-    "taint": lambda _: _Told("Draining", "Mark", "is given back: its pods move away, then it is deleted"),
+    "taint": lambda _: _Told("Draining", "Mark", "will be drained and deleted"),
     "surge-up": _up,
     "surge-down": _down,
     "evict": _evict,
     "roll": _roll,
     # It ends the way back to the old template, too: what came of the update is told by what stands before it.
     "finalize-rollout": lambda _: _Told(
-        "Rolled", "Roll", "Kinema's rolling update is over; its strategy is its owner's again"
+        "Rolled", "Roll", "the rolling update is complete; the owner's update strategy is in force again"
     ),
     "revert": _restore,
-    "untaint": lambda _: _Told("Untainted", "Unmark", "carries no mark of Kinema any more"),
+    "untaint": lambda _: _Told("Untainted", "Unmark", "is open to new pods again"),
     "delete": lambda _: _Told("Deleted", "Delete", "is empty and was deleted"),
 }
 """Steps that people care about, once they are done."""
