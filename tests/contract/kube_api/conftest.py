@@ -5,6 +5,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -25,6 +26,8 @@ class Endpoint:
     url: str
     token: str
     tls: ssl.SSLContext | bool = True
+    authority: Path | None = None
+    """File of that certificate."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def real(control_plane: ControlPlane) -> Iterator[Endpoint]:
     """The real API server, with three nodes."""
     admin = control_plane.admin
     with nodes_for_a_while(admin, *(node(f"contract-{count}") for count in range(3))):
-        yield Endpoint(admin.url, admin.token, admin.tls())
+        yield Endpoint(admin.url, admin.token, admin.tls(), admin.authority)
 
 
 @pytest.fixture(params=["simulated", pytest.param("real", marks=pytest.mark.cluster)])
