@@ -53,7 +53,7 @@ class Alternative:
 
 
 def without(problem: Instance, nodes: Sequence[int]) -> Alternative:
-    """The cheaper of using free room first and of new machines alone; what leaves nobody homeless comes first."""
+    """Return the cheaper of using free room first and of new machines alone; fewer pods without a place come first."""
     shop = _Shop(problem, frozenset(nodes))
     found = [shop.placed(use_room=True), shop.placed(use_room=False)]
     return min(found, key=lambda one: (sum(n for _, n in one.homeless), one.price, len(one.boots)))
@@ -241,7 +241,7 @@ def seating(given: Compiled, node: Node) -> Seating | None:
 
 
 def _without(cluster: Cluster, node: Node, here: list[str]) -> Cluster:
-    """The cluster without the node and what goes with it; its pods wait, and nobody else does."""
+    """The cluster without the node and what goes with it; its pods wait, and no others do."""
     gone = [pod.key for pod in cluster.pods if pod.node in (None, node.name) and pod.key not in here]
     waiting = {key: msgspec.structs.replace(pod, node=None) for key in here if (pod := cluster.pod(key)) is not None}
     return changed(changed(cluster, "Node", {node.name: None}), "Pod", {**dict.fromkeys(gone), **waiting})
@@ -267,7 +267,7 @@ def _obeys(given: Compiled, outcome: Outcome) -> bool:
 
 
 def leaned_on_by(given: Compiled, node: Node) -> str:
-    """Which node that is not Ready makes plans keep this one for their zone; see `absent`, whose rule this tells."""
+    """Which node that is not Ready makes plans keep this one for their zone; see `ordering.last_beside`."""
     cluster, facts, prices = given.question.cluster, given.sites.mobility, given.sites.prices
     zone = machine_of(node)[1]
     here = [one for one in cluster.nodes if machine_of(one)[1] == zone]

@@ -174,7 +174,7 @@ def _cheaper(given: Compiled, node: Node, found: Alternative) -> Seating | None:
 
 
 def _caveat(given: Compiled, node: Node, found: Seating | Alternative) -> str:
-    """Nobody on a node that could go is held, so that `given` is what was asked of for its pods' places."""
+    """No pod on a node that could go is held, so that `given` is what was asked of for its pods' places."""
     index = given.packing.nodes.index(node.name)
     outcome = found.outcome if isinstance(found, Seating) else as_outcome(given, given.packing, index, found)
     told = (leaned_on_by(given, node), without_order(given, outcome))

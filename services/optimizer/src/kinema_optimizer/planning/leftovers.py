@@ -23,7 +23,7 @@ from kinema_core.model.mobility import MobilityOptions
 def with_leftovers(
     plan: Plan, cluster: Cluster, offers: Iterable[Offer], *, now: datetime, options: MobilityOptions
 ) -> Plan:
-    """The plan with everybody seated that still can be, by priority, then by name; the plan itself when nobody can.
+    """Return the plan with every pod placed that still can be, by priority, then by name; itself where none can.
 
     Whoever finds no room takes that of pending pods of lower priority, which are then left out unless they find other.
     """
@@ -57,7 +57,7 @@ def _precedence(pod: Pod) -> tuple[int, str]:
 
 
 def _all_seated(vacancies: FreePlaces, waiting: Sequence[Pod]) -> list[tuple[Pod, FreePlace]]:
-    """Who finds a place, tried until nobody does any more: company, or a new node, may be what others lacked."""
+    """Return the pods that find a place, tried until none does: other pods, or a new node, may be what one lacked."""
     seated: list[tuple[Pod, FreePlace]] = []
     while more := _seated(vacancies, waiting):
         seated += more

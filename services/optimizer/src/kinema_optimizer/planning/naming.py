@@ -33,7 +33,7 @@ class Outcome:
     boots: tuple[tuple[Offer, ...], ...]
     """Per new node the offers that are alike; named as `new_names` says."""
     targets: Mapping[str, str]
-    """Pod key → node, for pods that get one anew; all others stay where they are."""
+    """Pod key → node, for pods that get a new one; all others stay where they are."""
     lost: tuple[Mover, ...] = ()
     """Pending pods that get none."""
     updates: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ def _pending(compiled: Compiled) -> tuple[Mover, ...]:
 def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) -> Outcome:
     """The outcome without the moves of these pods: they stay, and so do their nodes with all that is on them.
 
-    Nobody comes to these nodes then either: pods that were to leave them might have made the room. Whoever was to come
+    No pod comes to these nodes then either: pods that were to leave them might have made the room. Whoever was to come
     stays as well, and its node, and so on.
     """
     cluster = compiled.question.cluster
@@ -97,7 +97,7 @@ def keeping(compiled: Compiled, outcome: Outcome, names: Collection[str]) -> Out
 def _left_alone(
     cluster: Cluster, outcome: Outcome, stuck: Collection[str]
 ) -> tuple[frozenset[str | None], frozenset[str]]:
-    """Nodes that nobody leaves when these pods stay, and the pods that are not to move after all, by key."""
+    """Return the nodes that no pod leaves when these pods stay, and the pods that are not to move after all, by key."""
     where = {key: pod.node if (pod := cluster.pod(key)) is not None else None for key in outcome.targets}
     ways: dict[str | None, list[str]] = {}
     for key, to in outcome.targets.items():

@@ -2,7 +2,7 @@
 
 A limit on moves is one on restarts: who makes a stop on the way restarts twice, and counts twice.
 
-Zones in which a node is not Ready: what the plan takes to run there may have to be started anew, in that zone.
+Zones in which a node is not Ready: what the plan takes to run there may have to be started again, in that zone.
 
 Pods of a node that is not Ready count as running until they are gone: most such nodes come back. But a plan that leaves
 their zone without any node that takes pods rests on nothing: their successors, a volume's users, or the next pod of a
@@ -117,7 +117,7 @@ def order_once(problem: Compiled, outcome: Outcome, over: Over = lambda _: False
 
 
 def _complete(problem: Compiled, outcome: Outcome) -> Plan:
-    """The plan with those seated whom the solver left out though they have a place, and with nodes that zones need.
+    """Return the plan with pods placed that the solver left out needlessly, and with the nodes that zones need.
 
     Where nodes that were to go are kept for them, everybody else on these stays, if that is no worse.
     """

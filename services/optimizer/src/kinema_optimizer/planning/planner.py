@@ -68,10 +68,10 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
         now: the cluster's time: protections and objectives depend on it.
         settings: time limit, windows, and what may move.
         mode: `autoscale` only adds nodes for pending pods.
-        forecasts: new requests; those that cannot be carried out are left out.
+        forecasts: new requests; those that cannot be applied are left out.
         stop: when to end the solve; by default the clock after the settings' time limit. That of a recorded solve
             also reports its seconds.
-        progress: told of the first plan and of the best one.
+        progress: called with each incumbent and bound.
         task_pool: who does the errands of the search; None: threads of this process.
 
     Raises:

@@ -57,7 +57,7 @@ class _Wish(NamedTuple):
 
 
 class Company:
-    """Who is with whom, for pods that mind."""
+    """Pods in the scope of preferences about other pods, counted per domain."""
 
     def __init__(self, world: PodLocations, names: Sequence[str], pods: Iterable[Pod]) -> None:
         """`names` are the nodes in the order of all arrays; those that `world` does not know are in no domain."""
@@ -144,7 +144,7 @@ def _unmet(wish: _Wish, others: Ints) -> Flags:
 
 
 _TRIED: Final = 32
-"""Seats that are looked at for somebody to change places with."""
+"""Places that are searched for a pod to change places with."""
 _WEIGHED: Final = 200_000
 """Pods that are asked what they would give up if nodes were kept, all tries together."""
 _ASKED: Final = 10_000
@@ -152,9 +152,9 @@ _ASKED: Final = 10_000
 
 
 def preferred(problem: Compiled, outcome: Outcome) -> Outcome:
-    """The outcome with preferences minded. Room that pods are to leave is given to nobody here.
+    """Return the outcome with preferences applied. Room that pods are to leave is given to no pod here.
 
-    Whom required rules between pods concern, and whoever is replaced by a rolling update, is left where it goes.
+    A pod that required rules between pods concern, or that a rolling update replaces, is left where it goes.
     """
     if problem.resizes or problem.updates or not (problem.with_node_preferences or problem.with_pod_preferences):
         return outcome
@@ -260,7 +260,7 @@ def _leaving(problem: Compiled, outcome: Outcome, nodes: Collection[str]) -> fro
 def _cherished(problem: Compiled, outcome: Outcome) -> tuple[list[str], list[str]]:
     """Deleted nodes that cost less than their pods give up by leaving them, and others that may, the best first.
 
-    Preferences about other pods count twice: each of the pods may be the company that somebody else minds.
+    Preferences about other pods count twice: each of the pods may be one that another's preference is about.
     """
     sites, nodes = _sites(problem, outcome), _nodes(problem)
     gone = {name for name, keep in zip(nodes, outcome.keep, strict=True) if not keep}
@@ -338,7 +338,7 @@ class _Hall:
             yield from ((c, mover.pod.key) for mover in members if mover.pod.key in self.targets)
 
     def better(self, key: str) -> None:
-        """Let the pod go where it gives up least, if there is room, or somebody to change places with."""
+        """Move the pod where it violates least, if there is room, or a pod to change places with."""
         c, at = self._class(key), self._numbers[self.targets[key]]
         liked = self._liked(key, at)
         wanted = (liked < liked[at]) & self._open
@@ -359,7 +359,7 @@ class _Hall:
                 return
 
     def _may_leave(self, at: int) -> bool:
-        """A node is booted for somebody."""
+        """A node is booted for a pod."""
         return at < len(self.outcome.keep) or self._arrivals[self._names[at]] > 1
 
     def _gains(self, key: str, other: str, at: int, to: int) -> bool:
@@ -373,7 +373,7 @@ class _Hall:
         return (self.problem.with_node_preferences.get(key) or self.problem.with_pod_preferences[key])[0]
 
     def _liked(self, key: str, at: int) -> Ints:
-        """(N,): weight points that the pod at a node gives up there, and would at each other."""
+        """(N,): weight points that the pod at a node violates there, and would at each other."""
         found = self._company.points(key, at)
         if key in self.problem.with_node_preferences:
             found += _points(self.problem, self.problem.with_node_preferences[key][1])[self._sites]

@@ -1,4 +1,4 @@
-"""A cluster without one of its rules: what a question is asked again on, to tell what the rule costs.
+"""A cluster without one of its rules: the question is asked again on it to price the rule.
 
 Each function takes a rule away and leaves everything else: what two rules hold still stays.
 """

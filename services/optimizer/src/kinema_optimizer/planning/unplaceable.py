@@ -1,4 +1,4 @@
-"""Pending pods that nothing can hold: disruption budgets wait for them in vain, and nobody is evicted meanwhile."""
+"""Pending pods that nothing can hold: disruption budgets wait for them, and no pod is evicted until then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinema_optimizer.problem.question import Question
 
 
 def with_unplaceable(question: Question) -> Question:
-    """The question whose options tell of them, so that evictions are held against the pods that are healthy.
+    """Return the question with these pods in its options: evictions then count the pods that are healthy.
 
     Those that get no place only because others do are not known yet: the order of moves looks after them.
     """
@@ -27,7 +27,7 @@ def with_unplaceable(question: Question) -> Question:
 
 
 def _concerned(question: Question) -> set[str]:
-    """Pending pods under a budget by which somebody could be evicted; there are few, or none."""
+    """Return the pending pods under a budget that covers pods which could be evicted; there are few, or none."""
     cluster = question.cluster
     if question.mode == "autoscale" and not question.options.autoscale_moves:
         return set()
