@@ -27,11 +27,10 @@ from kinema_optimizer.aggregated.problem import (
     size,
     unplaced,
 )
+from kinema_optimizer.request.objective import SLACK
 from kinema_optimizer.solvers.mip import solve
 from kinema_optimizer.solvers.stopping import StopRule
 
-SLACK = 1000
-"""Costs up to 1/SLACK above the least count as equal when moves are counted."""
 MAX_COLUMNS = 4_000
 """Above this many columns branch and bound gets nowhere in minutes: then first fit and the relaxation must do."""
 WHOLE = 0.999

@@ -39,11 +39,10 @@ from kinema_optimizer.exact.model import (
 from kinema_optimizer.exact.verify import flaws
 from kinema_optimizer.problem.progress import Progress, Report, report_nothing
 from kinema_optimizer.problem.solution import NamedSolution
+from kinema_optimizer.request.objective import SLACK
 from kinema_optimizer.solvers.mip import Outcome, solve
 from kinema_optimizer.solvers.stopping import StopRule
 
-SLACK: Final = 1000
-"""Costs up to 1/SLACK above the least count as equal when moves are counted."""
 WHOLE: Final = 0.999
 """Absolute gap at which an objective of whole units is proven."""
 

@@ -28,8 +28,8 @@ from kinema_optimizer.problem.instance import Instance, enemies_of
 from kinema_optimizer.problem.node_types import newly_fits
 from kinema_optimizer.problem.pods import stuck_updates, with_ports
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.request.objective import MICRO
 
-MICRO: Final = 1_000_000
 HOURS_PER_MONTH: Final = 730
 MOST_NAMES: Final = 20
 """Nodes that an explanation names; the rest is counted."""

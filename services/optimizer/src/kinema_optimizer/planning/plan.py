@@ -27,11 +27,7 @@ from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_optimizer.planning.naming import Outcome, new_names
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.pods import Mover
-
-MICRO: Final = 1_000_000
-_SLACK: Final = 1000
-"""A plan that costs 1/1000 more than the bound still counts as optimal: it moves fewer pods."""
-
+from kinema_optimizer.request.objective import MICRO, SLACK
 
 _UNSOLVED: Final = Solve(seconds=0.0, first_feasible_seconds=None, method="", seed=0)
 
@@ -65,7 +61,7 @@ def with_bound(plan: Plan, *, lower_bound: int, optimal: bool, objective: str) -
     after = round(plan.cost.after * MICRO)
     changed = bool(plan.moves or plan.restarts or any(node.action != "keep" for node in plan.nodes))
     bound = min(lower_bound, after)
-    best = after <= bound or (optimal and (after - bound) * _SLACK <= bound)
+    best = after <= bound or (optimal and (after - bound) * SLACK <= bound)
     return msgspec.structs.replace(
         plan,
         status="nothing-better" if not changed else "optimal" if best else "feasible",

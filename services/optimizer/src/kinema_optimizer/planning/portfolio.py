@@ -21,7 +21,7 @@ from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_optimizer.aggregated.greedy import starts
 from kinema_optimizer.aggregated.layout import columns_of
 from kinema_optimizer.aggregated.problem import DenseSolution, cost, moves
-from kinema_optimizer.aggregated.solve import MAX_COLUMNS, SLACK, solve_aggregated
+from kinema_optimizer.aggregated.solve import MAX_COLUMNS, solve_aggregated
 from kinema_optimizer.columns.compiled import is_loaded
 from kinema_optimizer.exact.build import exact_instance, relocation
 from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
@@ -34,7 +34,7 @@ from kinema_optimizer.problem.instance import losses
 from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import NAMESPACE
-from kinema_optimizer.request.objective import ObjectiveKey
+from kinema_optimizer.request.objective import SLACK, ObjectiveKey
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
 from kinema_optimizer.solvers.stopping import BEGIN, KERNELS, LOAD, StopRule

@@ -19,6 +19,8 @@ from kinema_optimizer.request.headroom import Headroom
 
 Kind: TypeAlias = Literal["cost", "energy"]
 MICRO: Final = 1_000_000
+SLACK: Final = 1000
+"""Costs up to 1/SLACK above the least count as equal when moves are counted."""
 MOST_PRICE: Final = 1e6
 """Above any price of a move that makes sense: it forbids every move."""
 
