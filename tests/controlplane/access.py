@@ -148,7 +148,7 @@ class Access:
         self.apply(f"{where}{kind.lower()}s/{full}", {"apiVersion": f"{_GROUP}/v1", "kind": kind}, rules=rules)
         reference = {"apiGroup": _GROUP, "kind": kind, "name": full}
         subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
-        body = {"apiVersion": f"{_GROUP}/v1", "kind": f"{kind}ConstraintCost"}
+        body = {"apiVersion": f"{_GROUP}/v1", "kind": f"{kind}Binding"}
         self.apply(f"{where}{kind.lower()}bindings/{full}", body, roleRef=reference, subjects=[subject])
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         answer = self.request("POST", path, {"spec": {"expirationSeconds": _TOKEN_SECONDS}})
