@@ -17,7 +17,7 @@ Found = Literal["installed", "removed", "absent"]
 
 _GROUP: Final = "admissionregistration.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta1")
-"""`v1` from Kubernetes 1.36 on; `v1beta1` on 1.34 and 1.35 where somebody has switched it on."""
+"""`v1` from Kubernetes 1.36 on; `v1beta1` on 1.34 and 1.35 where it is enabled."""
 _POLICIES: Final = "mutatingadmissionpolicies"
 _BINDINGS: Final = "mutatingadmissionpolicybindings"
 
@@ -132,11 +132,11 @@ async def was_in_use(api: Client) -> bool:
     """
     version = await _version(api)
     config_map = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps/{STEERING_NAME}"
-    return version is not None and not await _told(api, _path(version, _POLICIES)) and await _told(api, config_map)
+    return version is not None and not await _exists(api, _path(version, _POLICIES)) and await _exists(api, config_map)
 
 
-async def _told(api: Client, path: str) -> bool:
-    """Whether the server tells of such an object."""
+async def _exists(api: Client, path: str) -> bool:
+    """Return whether the server has such an object."""
     try:
         await api.get(path)
     except PermanentError:
