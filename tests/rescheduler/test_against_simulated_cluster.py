@@ -89,7 +89,7 @@ async def test_killed_after_an_effect_finds_it_made(tmp_path: Path, kind: str, e
         end = await world.carry_out(onto_one_new_node, crash_at=f"rescheduler.{kind}.effected")
         assert isinstance(end, ExecutionCompleted), world.failures()
         assert world.crashes == 1
-        prefix = {"taint": ("taint/", "optimize/")}.get(kind, (f"{kind}/",))
+        prefix = (f"{kind}/",)
         assert ends in {outcome for step, outcome in world.outcomes().items() if step.startswith(prefix)}
         assert [item["metadata"]["name"] for item in world.sim.store.sorted(NODE)] == ["kinema-1"]
         assert world.least_ready == {"Deployment/shop/api": 2, "Deployment/shop/web": 3}

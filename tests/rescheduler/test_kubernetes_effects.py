@@ -200,7 +200,7 @@ async def test_a_scale_of_the_owners_is_no_surge_of_ours(bench: Bench) -> None:
 async def test_conflicts_are_read_again(bench: Bench) -> None:
     """Somebody who writes the node in between costs another look, not the step."""
     await bench.fault(type="api", method="PATCH", path="/nodes/tiny-1", status=409, count=2)
-    made = await bench.perform("taint", "tiny-1", "optimize/tiny-1", uid=bench.uid(bench.node()))
+    made = await bench.perform("taint", "tiny-1", "taint/tiny-1", uid=bench.uid(bench.node()))
     assert (made.outcome, made.figures) == ("done", {"cordoned": 0})
 
 
@@ -219,7 +219,7 @@ async def test_answers_of_the_server_become_our_errors(
     """A missing right is final; overload, outages and lists that the server forgot half-way pass."""
     await bench.fault(type="api", method="GET", path="/nodes/tiny-1", status=status, count=9)
     with pytest.raises(error) as caught:
-        await bench.perform("taint", "tiny-1", "optimize/tiny-1", uid="x")
+        await bench.perform("taint", "tiny-1", "taint/tiny-1", uid="x")
     assert caught.value.reason == reason
 
 

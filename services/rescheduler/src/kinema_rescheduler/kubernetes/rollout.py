@@ -166,7 +166,7 @@ def _as_label(bounds: Json) -> str:
 async def restore_template(api: FencedClient, order: Order) -> bool:
     """Put the template back as it was before our update of this plan; whether anything is left for the update's end.
 
-    Our strategy stays until `roll-finish`: the way back is a rolling update too, and no pod may be missing in it.
+    The bounds stay until `finalize-rollout`: the way back is a rolling update too, and no pod may be missing in it.
     """
     if not order.step.target.startswith("Deployment/"):
         return False
