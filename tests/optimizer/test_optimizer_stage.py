@@ -28,7 +28,7 @@ from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import AtVersion, Moment, NoState
-from kinema_optimizer.planning import planner
+from kinema_optimizer.planning import task
 from kinema_optimizer.process.job import recorded_solve
 from kinema_optimizer.request.known import Refusals
 from kinema_optimizer.service import Optimizer
@@ -203,7 +203,7 @@ async def test_a_missing_price_is_said_with_the_nodes() -> None:
 async def test_a_plan_that_the_checker_refuses_is_never_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what is wrong with it is."""
     wrong = (Violation("over-capacity", "n1", "cpu: 9 wanted, room for 8"),)
-    monkeypatch.setattr(planner, "check_plan", lambda *_, **__: wrong)
+    monkeypatch.setattr(task, "check_plan", lambda *_, **__: wrong)
     found = await answered(optimizer(), forecasts(), tiny())
     assert isinstance(found, NoPlanFound)
     assert found.reason == "recheck-failed"
