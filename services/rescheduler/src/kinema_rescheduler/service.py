@@ -194,10 +194,11 @@ class Rescheduler:
         if self._catalog_reading is not None:
             self._catalog_reading.cancel()
             self._catalog_reading = None
-        for task in self._tasks.values():
+        tasks = list(self._tasks.values())
+        self._tasks.clear()  # first: the end of the lease may cancel this wait
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        self._tasks.clear()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- one turn
 
