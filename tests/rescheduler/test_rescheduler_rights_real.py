@@ -52,7 +52,8 @@ class Account:
     async def missing(self, wanted: Sequence[Rule]) -> list[str]:
         """The rights that the doctor misses, rule by rule."""
         found = await rights(self.api, {SERVICE: wanted}, accounts="", provider="kwok")
-        return [item.message.partition("missing right to ")[2].partition(";")[0] for item in found if item.level != "ok"]
+        said = [item.message for item in found if item.level != "ok"]
+        return [message.partition("missing right to ")[2].partition(";")[0] for message in said]
 
     async def until_missing(self, wanted: Sequence[Rule], said: list[str]) -> None:
         """Wait until the API server has seen the change of roles, and the doctor misses exactly these rights."""
