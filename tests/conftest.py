@@ -21,6 +21,8 @@ from xdist.scheduler import LoadScopeScheduling
 settings.register_profile("kinema", deadline=None)
 settings.load_profile("kinema")
 
+os.environ.pop("COLUMNS", None)  # xdist sets it in its processes: tables would be folded there and not elsewhere
+
 NEEDS_BROKER = ("connected", "pipeline")
 LONGEST = "tests/e2e/"
 APART = ("tests/pipeline/test_kill_services.py",)
