@@ -298,7 +298,7 @@ async def test_what_was_left_alone_did_not_fail() -> None:
     await told.say(
         intended("a"),
         StepFailed(
-            plan="e3", step="keep/n1", fencing=1, reason="off-limits", detail="somebody cordoned it", retry=False
+            plan="e3", step="keep/n1", fencing=1, reason="off-limits", detail="another client cordoned it", retry=False
         ),
         StepFailed(plan="e3", step=f"skip/{WEB}", fencing=1, reason="no-room", detail="n2 is full", retry=False),
         failed("a"),
@@ -312,7 +312,7 @@ async def test_what_was_left_alone_did_not_fail() -> None:
         console.print(status_table(status))
     text = capture.get()
     assert "1 failed, 2 skipped" in text
-    assert "skipped: n1: off-limits: somebody cordoned it" in text
+    assert "skipped: n1: off-limits: another client cordoned it" in text
     assert f"skipped: {WEB}: no-room: n2 is full" in text
     assert "failed: keep" not in text
 

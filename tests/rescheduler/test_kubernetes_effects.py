@@ -190,7 +190,7 @@ async def test_a_scale_of_the_owners_is_no_surge_of_ours(bench: Bench) -> None:
     """Who scales to the very number of our surge before it has begun keeps that: taken for ours, it would be undone."""
     victim = bench.uid(bench.pods()[0])
     await bench.api.patch("/apis/apps/v1/namespaces/shop/deployments/web/scale", {"spec": {"replicas": 4}})
-    with pytest.raises(PermanentError, match="somebody else scaled") as caught:
+    with pytest.raises(PermanentError, match="another client scaled") as caught:
         await bench.perform("surge-up", WEB, uid=bench.uid(bench.web()), pods=(victim,), replicas_from=3, replicas_to=4)
     assert caught.value.reason == "changed"
     assert bench.web()["spec"]["replicas"] == 4

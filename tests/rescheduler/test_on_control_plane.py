@@ -308,7 +308,7 @@ async def test_whoever_else_scales_wins(world: PlaneWorld) -> None:
     world.until("Deployment", "web", lambda found: found["status"].get("readyReplicas") == 7)
     assert world.get("Deployment", "web")["spec"]["replicas"] == 7
     assert watcher.least_ready[world.key("Deployment", "web")] >= 4
-    assert any("somebody scales it" in line or "changed" in line for line in world.failures())
+    assert any("another client scales it" in line or "changed" in line for line in world.failures())
     assert world.marks_left() == []
 
 

@@ -1,8 +1,8 @@
 """The claim on a cluster: of several Kinemas, each with a broker of its own, one acts there.
 
-A Lease object holds the name of that one. Any process of the same Kinema may renew it: which of those acts is settled
-by the lease on their broker. Nobody trusts another machine's clock: a holder is dead when its Lease has not changed for
-as long as it says, on the clock of whoever looks, and alive as soon as it has changed.
+A Lease object holds the name of that one. Any process of the same Kinema may renew it; the lease on their broker
+decides which of those processes acts. No process trusts another machine's clock: a holder counts as dead when its Lease
+has not changed for the time that the Lease states, on the reader's clock, and as alive as soon as it has changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ClusterClaim:
     """One Kinema's claim on a cluster, as one of its processes sees it."""
 
     def __init__(self, api: Client, holder: str, *, process: str, seconds: float = 15.0) -> None:
-        """`holder` names the Kinema (`Bus.identity`), `process` tells people where it runs; `seconds` are real ones.
+        """`holder` names the Kinema (`Bus.identity`), `process` the place where it runs; `seconds` are real seconds.
 
         The fence of `api` must not ask this claim.
         """
@@ -46,13 +46,13 @@ class ClusterClaim:
         self._process = process
         self._seconds = seconds
         self._since = -inf
-        """When it was last ours: before the request that said so."""
+        """The time just before the last request that succeeded in taking or renewing the claim."""
         self._seen: tuple[object, float] = (None, 0.0)
         """What the Lease of another holder said, and since when."""
         self._refusal: KubernetesError = _UNKNOWN
 
     def check(self) -> None:
-        """Let a write pass while the claim is ours, with a third of its time to spare.
+        """Let a write pass while this Kinema holds the claim, with a third of its time to spare.
 
         Raises:
             ClaimedError: another Kinema acts there. KubernetesError: it is not known which does.
@@ -74,7 +74,7 @@ class ClusterClaim:
             await self._turn()
 
     async def keep(self, report: Callable[[str | None], None]) -> None:
-        """Renew it for ever, and take it whenever it is free; `report` is told what is wrong, and None when nothing."""
+        """Renew the claim forever, and take it whenever it is free; `report` gets what is wrong, or None."""
         while True:
             try:
                 await self._turn()
@@ -87,12 +87,12 @@ class ClusterClaim:
             await asyncio.sleep(self._seconds / _TURNS)
 
     async def release(self) -> None:
-        """Give it up at once, if it is ours; raises KubernetesError where that cannot be said."""
+        """Release the claim if this Kinema holds it; raise KubernetesError where the API server does not answer."""
         self._since = -inf
         await self._api.modify(PATH, lambda found: {"spec": {"holderIdentity": None}} if self._is_ours(found) else None)
 
     async def _turn(self) -> None:
-        """Take or renew it where that is ours to do, and see who has it."""
+        """Take or renew the claim unless another holder may be alive, and note the holder."""
         asked = time.monotonic()
         try:
             found, _ = await self._api.modify(PATH, self._renewed)

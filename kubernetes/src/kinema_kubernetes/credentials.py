@@ -145,7 +145,7 @@ def _trust(entry: ClusterEntry, directory: Path) -> ssl.SSLContext:
 
 
 def _identify(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Use a client certificate. OpenSSL reads such from files only: a temporary one, which nobody else may read."""
+    """Use a client certificate. OpenSSL reads it from a file only: a temporary one that no other user may read."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate + b"\n" + key)
         file.flush()

@@ -1,4 +1,4 @@
-"""Telling the log with which settings a service runs, so that a replay decides under the same ones."""
+"""Publication of the settings that a service runs with, so that a replay decides under the same ones."""
 
 from __future__ import annotations
 

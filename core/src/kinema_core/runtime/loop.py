@@ -217,7 +217,7 @@ class _Age:
 
 
 class StateReader(Generic[S]):
-    """Reads the newest cluster state, and tells whether it is known, complete and recent.
+    """Reader of the newest cluster state that also reports whether that state is known, complete and recent.
 
     The age counts from the last delta, snapshot or heartbeat of this cluster's observer: other events on the stream,
     usage or those of other clusters, say nothing about what the observer sees.

@@ -9,7 +9,7 @@ from kinema_decider.settings import Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:
-    """Judge plans until told to stop."""
+    """Judge plans until the process is stopped."""
     await serve(Decider(settings), runtime.bus, runtime.clock, runtime.health)
 
 

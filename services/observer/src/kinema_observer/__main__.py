@@ -19,7 +19,7 @@ from kinema_observer.settings import Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:
-    """Put the parts together and run them until told to stop."""
+    """Put the parts together and run them until the process is stopped."""
     try:
         client = await connect(settings.kubeconfig, context=settings.context)
     except SetupError as error:

@@ -91,7 +91,7 @@ class StatePublisher:
         """Publish what leads from the published state to a full list: a first snapshot, or one delta.
 
         Raises:
-            ConflictError: somebody else writes too: restore and come again. BusError: as the bus.
+            ConflictError: another process writes too; restore, then call again. BusError: as the bus.
         """
         if self._cluster is not None:
             await self._publish_delta(delta_of_contents(self._cluster, contents()), now)
@@ -104,7 +104,7 @@ class StatePublisher:
         """Publish what changed, if anything did, and a snapshot when one is due.
 
         Raises:
-            ConflictError: somebody else writes too: restore and come again. BusError: as the bus.
+            ConflictError: another process writes too; restore, then call again. BusError: as the bus.
         """
         if self._cluster is None:
             raise RuntimeError("changes were published before the first full list")
@@ -133,11 +133,11 @@ class StatePublisher:
     async def mark(self, now: datetime) -> int:
         """Publish a delta without changes and return its version.
 
-        Usage readings come between two versions. Who folds the state up to this one has all readings until now, however
-        long the cluster has been quiet.
+        Usage readings come between two versions. A reader that folds the state up to this one has all readings until
+        now, however long the cluster has been quiet.
 
         Raises:
-            ConflictError: somebody else writes too: restore and come again. BusError: as the bus.
+            ConflictError: another process writes too; restore, then call again. BusError: as the bus.
         """
         if self._cluster is None:
             raise RuntimeError("a version was asked for before the first full list")
@@ -149,7 +149,7 @@ class StatePublisher:
         known = max(self._stream.deltas, self._stream.snapshots)
         head = await self._bus.head("STATE")
         if head < known:
-            raise ConflictError(f"the state stream ends at {head}, but {known} was published: it begins anew")
+            raise ConflictError(f"the state stream ends at {head}, but {known} was published: it was created again")
 
     async def _publish_delta(self, delta: ClusterDelta | None, now: datetime) -> None:
         if delta is None or self._cluster is None:

@@ -11,7 +11,7 @@ _DAY: Final = 86_400
 
 
 class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that the observer is told."""
+    """Settings of the observer."""
 
     runtime: RuntimeSettings
     kubeconfig: str = ""
@@ -29,7 +29,7 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     snapshot_seconds: float = 600.0
     """After which time a snapshot is stated again, if anything changed."""
     bookmark_seconds: float = 60.0
-    """Real seconds between the API server's bookmarks; after two without a sign of life a list tells whether
+    """Real seconds between the API server's bookmarks; after two such times without one, a list shows whether
     the watch is dead."""
 
     def __post_init__(self) -> None:

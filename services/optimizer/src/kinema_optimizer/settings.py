@@ -46,7 +46,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """USD per hour that each weight point of a preferred rule is worth; W for the objective `energy`. To six decimals.
 
     A preference has 1 to 100 points; a taint `PreferNoSchedule` and a spread `ScheduleAnyway` count 100. By default a
-    node full of pods (110, 100 points each) gives up a cent: preferences break ties and hardly ever pay for a node. 0:
+    node full of pods (110, 100 points each) loses a cent: preferences break ties and hardly ever pay for a node. 0:
     they are reported only.
     """
     refused_seconds: float = 3600.0

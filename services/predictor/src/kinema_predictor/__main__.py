@@ -9,7 +9,7 @@ from kinema_predictor.settings import Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:
-    """Forecast until told to stop."""
+    """Forecast until the process is stopped."""
     await serve(Predictor(settings), runtime.bus, runtime.clock, runtime.health)
 
 

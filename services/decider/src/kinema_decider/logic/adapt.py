@@ -49,7 +49,7 @@ def adapt(plan: Plan, cluster: Cluster, prices: Mapping[str, int], offer_prices:
     """Adapt a plan to `cluster`.
 
     A pod that is new since the plan's state stays where it runs. If that is a node to be deleted, or if it is pending,
-    it takes the place of a vanished pod of the same owner; pods are told to be of one owner by their generated names.
+    it takes the place of a vanished pod of the same owner. The generated names of pods show which owner they have.
 
     Args:
         plan: as proposed.

@@ -2,7 +2,7 @@
 
 An execution's end counts the nodes that were booted and deleted and does not name them. So the least that it can have
 saved is taken: the cheapest of the plan's nodes were deleted, the dearest were booted. An execution that may have
-saved nothing is not told from one that did.
+saved nothing counts as one that saved nothing.
 """
 
 from __future__ import annotations

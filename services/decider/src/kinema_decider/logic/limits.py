@@ -11,7 +11,7 @@ from kinema_core.model.schedule import Schedule
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a plan must keep to be carried out. Seconds count cluster time; shares run from 0 to 1."""
+    """Limits that an accepted plan keeps. Seconds count cluster time; shares run from 0 to 1."""
 
     min_savings_fraction: float = 0.10
     """Least saving as a share of the current cost (thesis, algorithm 7)."""
@@ -20,7 +20,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cooldown_seconds: float = 60.0
     """Rest between the end of one execution and the next reschedule plan."""
     max_cooldown_seconds: float = 3600.0
-    """The rest doubles with each execution in a row that was given up, or left workloads and saved less than half of
+    """The rest doubles with each execution in a row that was aborted, or left workloads and saved less than half of
     what it was to save, but not beyond this."""
     max_plan_age_seconds: float = 300.0
     """A proposal older than this is stale."""
@@ -39,11 +39,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_moves_fraction: float = 1.0
     """Most pods moved or restarted by one plan, as a share of all pods it places."""
     move_jobs: bool = False
-    """Pods of Jobs may be moved: as the optimizer was told."""
+    """Pods of Jobs may be moved. The optimizer needs the same value."""
     allow_spot: bool = False
-    """Pods may be put on spot capacity without asking for it: as the optimizer was told."""
+    """Pods may be put on spot capacity without asking for it. The optimizer needs the same value."""
     windows: tuple[Schedule, ...] = ()
-    """When reschedule plans may be carried out; none: at any time."""
+    """Times at which reschedule plans may be executed; none: at any time."""
 
     def __post_init__(self) -> None:
         for name, low, high in (

@@ -104,7 +104,8 @@ def remember(memory: Memory, event: Event) -> Memory:
 def _in_vain(end: ExecutionCompleted | ExecutionAborted, aim: Aim | None) -> bool:
     """Return whether the next plan would probably meet the same obstacle, such as a quota: no state shows it.
 
-    What brought its saving was not in vain, though one workload of many was left: its owner scaled it meanwhile, say.
+    An execution that brought its saving had an effect, even where it left one workload of many, for example one that
+    its owner scaled during the execution.
     """
     if isinstance(end, ExecutionAborted):
         return True

@@ -27,7 +27,7 @@ from kinema_observer.logic.drivers import Seen, identity
 from kinema_observer.logic.kubernetes import Page, read, read_page
 
 _WATCH_SECONDS: Final = (240, 300)
-"""The server is asked to end a watch after a time between these, so that watches do not all begin anew at once."""
+"""The server is asked to end a watch after a time between these, so that watches do not all begin again at once."""
 _HEALTHY_SECONDS: Final = 60.0
 _ATTEMPTS: Final = 3
 """Watches that fail one after the other before the kind is listed again."""
@@ -112,7 +112,7 @@ class Reflector:
                 await asyncio.sleep(await self._after(error))
 
     def _verify(self, silent: SilentError) -> None:
-        """Let the list that comes next tell whether the watch was dead: only while that takes long is it a problem.
+        """Let the next list show whether the watch was dead; report a problem only if that list takes long.
 
         An API server sends no bookmarks of a kind on which nothing has happened since it started.
         """

@@ -39,7 +39,7 @@ RESOURCES: Final = (
 
 
 class KubernetesSource:
-    """The cluster as the API server tells it."""
+    """The cluster as the API server reports it."""
 
     def __init__(
         self, client: Client, *, patience: Patience, chance: random.Random, resources: tuple[Resource, ...] = RESOURCES

@@ -168,7 +168,7 @@ def autoscaler_of(found: wire.Autoscaler) -> Autoscaler:
 
 
 def _metrics(specs: Sequence[wire.Metric], currents: Sequence[wire.Metric]) -> tuple[AutoscalerMetric, ...]:
-    """Each metric with its present value. Two of one name are told apart by their order, which the API keeps."""
+    """Return each metric with its present value; of two with one name, the order decides, which the API keeps."""
     left = [(_metric_name(metric), metric) for metric in currents]
     found = []
     for index, metric in enumerate(specs):

@@ -54,7 +54,7 @@ def node_of(found: wire.Node) -> Node:
 
 
 def _allocatable(status: wire.NodeStatus) -> Amounts:
-    """What pods may request; a node whose kubelet has not said so yet may hold anything, and new ones of its type too.
+    """Return what pods may request: the allocatable amounts, or the capacity where the kubelet reports no others.
 
     Raises:
         UnreadableFieldError: a quantity cannot be read, or one that every kubelet reports is missing.

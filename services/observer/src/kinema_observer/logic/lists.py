@@ -194,7 +194,7 @@ def _cut(text: bytearray, start: int, between: re.Pattern[bytes]) -> tuple[list[
 
 
 def _rest(text: bytes, opening: _Opening, passed: int) -> _Batch:
-    """The last items; only the end of the text may tell of what kind the list is."""
+    """Return the last items; in some lists the kind stands only at the end of the text."""
     try:
         part = _PARTS.decode(_TAIL + text)
     except msgspec.DecodeError as error:

@@ -68,7 +68,7 @@ class Iteration:
     operations: frozenset[str] = frozenset()
 
     def deadline(self, settings: LoopSettings) -> datetime:
-        """When it counts as given up, unless something happens."""
+        """Return the time after which the iteration counts as abandoned if no further event comes."""
         seconds = {
             "planning": settings.iteration_deadline_seconds,
             "held": settings.approval_seconds,
@@ -105,7 +105,7 @@ class LogView:
     """The last version that an iteration began on, and how many did."""
 
     def running(self, now: datetime, settings: LoopSettings) -> tuple[Iteration, ...]:
-        """Iterations that are neither ended nor given up, oldest first."""
+        """Return the iterations that have neither ended nor passed their deadline, oldest first."""
         alive = (item for item in self.iterations.values() if now < item.deadline(settings))
         return tuple(sorted(alive, key=lambda item: (item.since, item.id)))
 

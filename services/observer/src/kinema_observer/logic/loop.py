@@ -25,7 +25,7 @@ DISRUPTED: Final = "kinema.io/disrupted"
 
 @dataclass(frozen=True)
 class Memory:
-    """What one tick hands to the next: since when the cluster has been seen stable. A restart begins to count anew."""
+    """State from one tick to the next: the time since which the cluster is stable. A restart starts it again."""
 
     stable_since: datetime | None = None
 
@@ -99,7 +99,7 @@ def _iteration_id(view: LogView, version: int) -> str:
 
 
 def _told(moment: _Moment, why: Refusal) -> IterationSkipped | None:
-    """The refusal as an event; None while the same reason was told recently."""
+    """Return the refusal as an event; None while the same reason was published recently."""
     if moment.view.skipped is not None:
         reason, at = moment.view.skipped
         repeat = timedelta(seconds=moment.settings.skip_repeat_seconds)
@@ -149,7 +149,7 @@ def _deletions(moment: _Moment, nodes: tuple[Node, ...]) -> tuple[NodeDeletionRe
 def _autoscale(moment: _Moment) -> IterationStarted | None:
     """An autoscale iteration for the unschedulable pods that none covers, nor has covered a moment ago.
 
-    None while a plan is being carried out: one plan at a time is, and this one's would be refused after its solve.
+    None while a plan is being executed: Kinema executes one at a time, and the decider would refuse a second one.
     """
     waiting = derived(moment.cluster, _unschedulable)
     if not waiting or any(item.phase == "executing" for item in moment.running):
@@ -206,7 +206,7 @@ def _unschedulable(cluster: Cluster) -> tuple[str, ...]:
 
 
 def _obstacle(moment: _Moment, restless: Refusal | None, memory: Memory) -> Refusal | None:
-    """What keeps a reschedule iteration from beginning, in the order in which it is told."""
+    """Return the first obstacle to a reschedule iteration, in the order in which they are reported; None if free."""
     return _iteration_running(moment) or restless or _settling(moment, memory) or _too_soon(moment)
 
 

@@ -186,7 +186,7 @@ def _requests(text: bytes) -> Amounts:
 
 
 def _live(reported: Reported) -> Mapping[str, Amounts]:
-    """What the kubelet has allocated and set, by container; where both are told, the larger."""
+    """Return what the kubelet has allocated and set, by container; where it reports both, the larger."""
     found: dict[str, Amounts] = {}
     for index, name, allocated, actual in reported:
         try:

@@ -241,7 +241,7 @@ def _node_term(term: NodeTermIn, path: str) -> NodeTerm:
 
 
 def _preferred_nodes(found: Sequence[PreferredNodeIn]) -> tuple[PreferredNodeTerm, ...]:
-    """The owner's preferences: one with a label of ours in it led the pod to where an earlier plan had it."""
+    """Return the owner's preferences without those that Kinema added to steer the pod in an earlier plan."""
     path = f"spec.affinity.nodeAffinity.{_PREFERRED}"
     terms = (
         PreferredNodeTerm(weight=_weight(item.weight), term=_node_term(item.preference, f"{path}[{index}].preference"))

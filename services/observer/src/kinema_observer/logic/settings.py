@@ -1,4 +1,4 @@
-"""What the observer loop can be told. All times are seconds of the cluster's clock."""
+"""Settings of the observer loop. All times are seconds of the cluster's clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _YEAR: Final = 31_536_000
 
 
 class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When an iteration may begin, and when one counts as given up."""
+    """Conditions for an iteration to begin, and times after which one counts as abandoned."""
 
     stabilization_window_seconds: float = 30.0
     """How long the cluster must have been stable before a reschedule iteration; also how long pods wait whose autoscale
@@ -25,13 +25,13 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     autoscale_retry_seconds: float = 60.0
     """How long pods that an ended autoscale iteration covered wait before they are the reason for another."""
     iteration_deadline_seconds: float = 900.0
-    """An iteration without a decision after this time counts as given up."""
+    """An iteration without a decision after this time counts as abandoned."""
     approval_seconds: float = 3600.0
     """How long a plan that waits for approval keeps new iterations from beginning."""
     execution_deadline_seconds: float = 14400.0
-    """An accepted plan without an end after this time counts as given up."""
+    """An accepted plan without an end after this time counts as abandoned."""
     skip_repeat_seconds: float = 300.0
-    """How often an unchanged reason for not beginning is told again."""
+    """Time after which the observer publishes again an unchanged reason for not beginning."""
     deletion_repeat_seconds: float = 600.0
     """How often the deletion of an empty expiry node is asked for again."""
 

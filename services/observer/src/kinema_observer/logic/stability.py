@@ -42,8 +42,8 @@ def unrest(
         cluster: the state.
         running: iterations under way.
         tolerance: see `LoopSettings.autoscaler_tolerance`.
-        hopeless: keys of pods without a place for which an autoscale iteration has found none either. Nothing will come
-            of waiting for them: whoever asks for a node that nobody sells would stop all saving.
+        hopeless: keys of pods without a place for which an autoscale iteration has found none either. The loop does not
+            wait for them: a pod that fits no node on sale would otherwise stop all saving.
     """
     return _autoscaler_above(cluster, tolerance) or _replicas_missing(cluster, hopeless) or _node_operation(running)
 
@@ -82,7 +82,7 @@ def _missing(cluster: Cluster) -> tuple[int, int, int]:
 
 
 def _autoscaler_above(cluster: Cluster, tolerance: float) -> Refusal | None:
-    """A metric without a reading says nothing and disturbs nobody."""
+    """Return the refusal if an autoscaler's metric is above its target; a metric without a reading does not count."""
     above = [item for item in cluster.autoscalers if any(_above(item, tolerance))]
     if not above:
         return None

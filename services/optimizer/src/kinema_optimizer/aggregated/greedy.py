@@ -69,7 +69,7 @@ class _Draft:
 
 
 def starts(problem: DenseProblem) -> tuple[DenseSolution, ...]:
-    """Solutions to start from, best first: keep everything; keep everything, then drain node by node; begin anew.
+    """Return solutions to start from, best first: keep all nodes; keep all, then drain one by one; keep none.
 
     Best: fewest pods unplaced, then least cost, then fewest moves. Empty when running pods found no place by first
     fit, which takes pods that are replaced by larger ones and machines that are limited.

@@ -1,10 +1,9 @@
 """The placement problem in integers, and what a solution of it is.
 
 Source: the Kinema thesis, chapter 5.3.4 (algorithm 6, equations 5.1-5.7), with two changes. Pods that are alike are one
-class with a count, and pods on an existing node that is kept stay there: a plan then never needs room that
-somebody has yet to leave. Where every existing machine is also on sale without limit, that rule costs nothing,
-because deleting a node and booting its like frees its pods to go anywhere; elsewhere `unbound` tells how much it
-may cost.
+class with a count, and pods on an existing node that is kept stay there: a plan then never needs room that another
+pod has yet to leave. Where every existing machine is also on sale without limit, that rule costs nothing, because
+deleting a node and booting its like frees its pods to go anywhere; elsewhere `unbound` bounds what it may cost.
 
 Sizes: `C` pod classes, `R` resources, `E` existing nodes, `M` machines on sale, `U` workloads moved by rolling update.
 """
@@ -121,7 +120,7 @@ class DenseSolution:
 
 
 def rolled_out(problem: DenseProblem, keep: Flags) -> Flags:
-    """(U,): which workloads are rolled out anew when these nodes (E,) are kept."""
+    """Return which workloads (U,) have a rolling update when these nodes (E,) are kept."""
     return np.asarray(problem.rollouts[:, ~keep].any(axis=(1, 2)), dtype=np.bool_)
 
 
@@ -222,8 +221,8 @@ def unbound(problem: DenseProblem, *, stay_room: Ints, stay_limit: Ints) -> Dens
     )
 
 
-def anew(problem: DenseProblem) -> DenseProblem:
-    """The problem with every replaceable node gone; only for problems where staying is free.
+def without_replaceable(problem: DenseProblem) -> DenseProblem:
+    """Return the problem with every replaceable node gone; only for problems where staying is free.
 
     A replaceable node that a plan keeps can be replaced by its like at no higher price. So the best plan that keeps
     none costs no more than the best plan, and for the least cost the solver need not look at which to keep.
@@ -246,7 +245,7 @@ def anew(problem: DenseProblem) -> DenseProblem:
 
 
 def as_of(problem: DenseProblem, solution: DenseSolution) -> DenseSolution:
-    """The solution of `anew(problem)` as one of the problem."""
+    """Return the solution of `without_replaceable(problem)` as one of the problem."""
     nothing = (0,) * len(problem.requests)
     keep, rows = iter(solution.keep), iter(solution.newcomers)
     return replace(

@@ -19,13 +19,13 @@ from kinema_optimizer.aggregated.layout import Layout, Result, columns_of, exact
 from kinema_optimizer.aggregated.problem import (
     DenseProblem,
     DenseSolution,
-    anew,
     as_of,
     cost,
     flaws,
     moves,
     size,
     unplaced,
+    without_replaceable,
 )
 from kinema_optimizer.request.objective import SLACK
 from kinema_optimizer.solvers.mip import solve
@@ -93,7 +93,7 @@ class _Run:
         self.searched = False
 
     def relax(self, problem: DenseProblem) -> None:
-        """Bound the cost by the relaxation, shares of pods and nodes, and round it to a solution if it is of ours."""
+        """Bound the cost by the relaxation (shares of pods and nodes); round it where `problem` is this run's own."""
         layout = relaxed_layout(problem, lost=unplaced(self.best))
         objective = layout.price(problem.price_unit)
         if objective:
@@ -114,7 +114,7 @@ class _Run:
 
     def least_cost_anew(self) -> None:
         """Find the cheapest solution and its bound without looking at which replaceable nodes to keep."""
-        small = anew(self._problem)
+        small = without_replaceable(self._problem)
         same = [one for one in starts(small) if unplaced(one) <= unplaced(self.best)]
         if not same:  # first fit places fewer pods there than the best solution does
             self.relax(small)
@@ -130,7 +130,7 @@ class _Run:
         self.lower_bound = min(max(self.lower_bound, run.lower_bound), self.least)
 
     def least_cost(self, *, bounds: bool, budget: int | None = None) -> None:
-        """Find the cheapest solution, within a budget; `bounds` tells whether its bound holds for every plan."""
+        """Find the cheapest solution, within a budget; `bounds`: its bound holds for every plan."""
         problem = self._problem
         budget = cost(problem, self.best) if budget is None else min(budget, cost(problem, self.best))
         if columns_of(problem, budget) <= MAX_COLUMNS and budget > self.lower_bound:

@@ -108,9 +108,10 @@ def _prove(problem: Instance, known: Bound, prices: Floats) -> Bound:
 def worth_by_knapsack(
     proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints
 ) -> int:
-    """See `certificate.worth_by_room`: what surely is the most; more where there are too many fillings or kinds.
+    """Return an upper bound as `certificate.worth_by_room` does, looser where there are too many fillings or kinds.
 
-    Nodes that stay in any case may hold less than they cost: room tells that, a search above the price does not.
+    Nodes that stay in any case may hold less than they cost: the bound by room shows that, a search above the price
+    does not.
     """
     if kinds.fixed[k] or (kinds.available[k] < UNLIMITED and len(kinds.price) > _SEARCHED_TYPES):
         return worth_by_room(proof, k, pods, requests, kinds, most)

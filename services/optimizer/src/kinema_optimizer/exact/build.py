@@ -152,7 +152,7 @@ class _Rules(NamedTuple):
 
 
 class _Alike(NamedTuple):
-    """Pods that nothing tells apart."""
+    """Pods that are interchangeable in every rule and amount."""
 
     members: tuple[Mover, ...]
     requests: tuple[int, ...]
@@ -160,7 +160,7 @@ class _Alike(NamedTuple):
     """Live nodes where one may arrive and has room, other pods aside."""
     offers: frozenset[int]
     disliked: tuple[int, ...]
-    """Weight points that one gives up, by live node, then by offer; empty where all are as good."""
+    """Weight points that one loses, by live node, then by offer; empty where all are as good."""
 
     @property
     def homeless(self) -> bool:
@@ -412,7 +412,7 @@ class _Building:
 
     @cached_property
     def _machines(self) -> tuple[tuple[int, ...], ...]:
-        """Offers that nothing tells apart: neither price, room and stock, nor any pod or rule."""
+        """Return groups of offers that have the same price, room and stock, and that no pod or rule distinguishes."""
         live = len(self.sites.nodes)
         topologies = dict.fromkeys(rule.counted.key for rule in self.rules.every)
         found: dict[tuple[object, ...], list[int]] = {}
@@ -562,5 +562,5 @@ def _fits(requests: Sequence[int], room: Sequence[int | None]) -> bool:
 
 
 def _share(offer: Offer) -> str:
-    """Return what tells stocks apart: offers with the same text draw on the same one; empty for those without limit."""
+    """Return the name of an offer's stock: offers with the same name draw on the same one; empty for unlimited ones."""
     return "" if offer.available is None else offer.pool or offer.name

@@ -31,7 +31,7 @@ class ExactClass:
     homes: tuple[int, ...]
     """Per pod the live node that it runs on; empty for pending ones."""
     requests: tuple[int, ...]
-    """One pod's requests once the plan is carried out, in units of the problem's resources."""
+    """One pod's requests once the plan is executed, in units of the problem's resources."""
     nodes: frozenset[int]
     """Live nodes where one may arrive, room and rules between pods aside."""
     machines: frozenset[int]
@@ -41,7 +41,7 @@ class ExactClass:
     rollout: int | None = None
     """The rolling update that replaces these pods together with others, or none of them."""
     disliked_nodes: tuple[int, ...] = ()
-    """Weight points that one gives up on each live node; empty when they are as well on any node."""
+    """Weight points that one loses on each live node; empty when they are as well on any node."""
     disliked_machines: tuple[int, ...] = ()
     move_price: int = 0
     """Micro-USD per hour that a plan has to save for each that moves."""
@@ -182,12 +182,12 @@ class ExactInstance:
 
     @property
     def choosy(self) -> bool:
-        """Whether preferences have a say."""
+        """Whether preferences change a plan's worth."""
         return self.point_price > 0 and bool(self.preferences or any(kind.disliked_nodes for kind in self.kinds))
 
     @property
     def weighs(self) -> bool:
-        """Whether a plan's worth is more than its nodes: preferences have a say, or moves a price."""
+        """Whether a plan's worth is more than its nodes: preferences or moves have a price."""
         return self.choosy or any(kind.move_price for kind in self.kinds)
 
     @property

@@ -204,7 +204,7 @@ class _Run:
         return self.best
 
     def least_cost(self, *, hurried: bool = False) -> None:
-        """Place as many as can be, at the least cost; `hurried` gives up where no place for all was found in time."""
+        """Place as many as can be, at the least cost; `hurried` stops where no place for all was found in time."""
         guess = sufficient(self.problem)
         phase = "exact-soon" if hurried else "exact-cost"
         outcome = self._search(self._layout(guess), phase) if guess is not None else None

@@ -73,10 +73,10 @@ def _by_rule(marks: Sequence[RuleTags], what: int) -> dict[int, list[int]]:
 def build_instance(
     draft: Draft, classes: Sequence[PodClass], machines: Machines, *, fixed: Flags, bound: Flags, free: bool
 ) -> Instance:
-    """The problem with every rule, or, `free`, one that no plan of any kind can do better than.
+    """Build the problem with every rule, or, if `free`, a relaxation that no plan of any kind can beat.
 
     Rolling updates are not in it: nodes with pods that would move by one are to be among `fixed` (E,) and `bound` (E,),
-    which give nobody up. Free, only rules about nodes count, and of those between pods how many of one class a node can
+    whose pods stay. If `free`, only rules about nodes count, and of those between pods how many of one class a node can
     ever hold; and pods that are replaced leave their room to others, as they do in the end.
     """
     nodes, kinds = draft.question.cluster.nodes, len(classes)

@@ -71,7 +71,7 @@ class Compiled:
 
     @property
     def resizes(self) -> tuple[Resize, ...]:
-        """The forecasts that are carried out."""
+        """The forecasts that the plan applies."""
         return self.draft.resizes
 
     @cached_property

@@ -3,7 +3,7 @@
 What a node can be when it is forgotten which pods are on it: machines on sale, and existing nodes by kind.
 
 The relaxations look at a cluster in this way: every movable pod may go to any kind that admits it, and an existing node
-that could be replaced by its like from the market for no more money need not be told from that.
+that could be replaced by its like from the market for no more money counts as that machine.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class PodClass:
 def resizes_of(
     cluster: Cluster, facts: Mobility, forecasts: Sequence[WorkloadForecast], restricted: Container[str] = ()
 ) -> tuple[Resize, ...]:
-    """Forecasts that can be carried out: of Deployments that roll out changes and whose every pod may be replaced.
+    """Return the forecasts that can be applied: of Deployments that roll out changes and may replace every pod.
 
     A rolling update starts a second pod first, which a volume or the Deployment itself (Recreate; one replica without
     surge) may not allow; and none may restart `restricted` pods.
@@ -154,7 +154,7 @@ _CEILED: Final = ("cpu", "memory")
 
 
 def port_name(port: HostPort) -> str:
-    """The resource that stands for a host port. Addresses are not told apart: at worst a node stays unused."""
+    """Return the resource that stands for a host port, whatever its address: at worst a node stays unused."""
     return f"port:{port.protocol}/{port.port}"
 
 

@@ -14,7 +14,7 @@ from kinema_optimizer.problem.arrays import Ints
 
 
 class NodePreferences:
-    """Weight points that a pod gives up at each site: nodes, then offers. Worked out once per set of preferences."""
+    """Weight points that a pod loses at each site: nodes, then offers. Computed once per set of preferences."""
 
     def __init__(self, nodes: Sequence[Site], offers: Sequence[Site]) -> None:
         self._spots = [(site.name, Spot(site.labels, site.taints)) for site in nodes]

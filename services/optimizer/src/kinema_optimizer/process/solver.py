@@ -37,7 +37,7 @@ register("solver-after-incumbent", "solver-before-answer")
 
 
 class _Reporter:
-    """Tells the parent of incumbents and of life, each at most every second; the first incumbent at once."""
+    """Reporter of incumbents and signs of life to the parent, each at most every second; the first one at once."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out

@@ -334,7 +334,7 @@ class WorkStop(_Rule):
 
 
 class StepStop(WorkStop):
-    """The same for a solve that is one step of another one's phase, and is given up when that is late."""
+    """Rule for a solve that is one step of another one's phase, and that stops when that phase is late."""
 
     def __init__(self, iterations: int, late: Callable[[], bool]) -> None:
         super().__init__(iterations)

@@ -100,7 +100,7 @@ def _forecast(
 
 
 def _below(ceiling: int | None, amount: int) -> int:
-    """At most the ceiling: more than its limit no container may ask for, and rolled in vain it would be each time."""
+    """Return at most the ceiling: the API server refuses requests above the limit, and each rolling update to them."""
     return amount if ceiling is None else min(amount, ceiling)
 
 

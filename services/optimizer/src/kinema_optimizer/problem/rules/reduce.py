@@ -85,8 +85,8 @@ def kept_in_place(
 ) -> Kept:
     """Choose the pods to keep.
 
-    Pods that others count on leave a node only when it is deleted, so that rules whose domains are nodes (`single`
-    tells) bind newcomers only, but for pods that a rolling update may replace wherever they are (`rolls`).
+    Pods that others count on leave a node only when it is deleted, so that rules whose domains are single nodes
+    (`single`) bind newcomers only, but for pods that a rolling update may replace wherever they are (`rolls`).
     """
     kept = Kept({}, {})
     for near in between.near:
