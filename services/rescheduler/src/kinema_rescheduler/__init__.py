@@ -1,1 +1,1 @@
-"""Carries out an accepted plan without taking a service down."""
+"""Execution of an accepted plan without an outage of any service."""

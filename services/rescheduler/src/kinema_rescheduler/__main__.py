@@ -22,7 +22,7 @@ from kinema_rescheduler.settings import Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:
-    """Carry out accepted plans until told to stop."""
+    """Execute accepted plans until the process is stopped."""
     async with AsyncExitStack() as stack:
         process = f"{NAME}-{gethostname()}-{getpid()}"
         try:

@@ -35,7 +35,7 @@ class Effects:
     def __init__(
         self, *, writer: ClusterWriter, provider: Provider, clock: Clock, report: Callable[[str | None], None]
     ) -> None:
-        """`report` is told when the other side cannot be reached, and None when it can again."""
+        """`report` gets the reason when the other side cannot be reached, and None when it can be again."""
         self._writer = writer
         self._provider = provider
         self._clock = clock

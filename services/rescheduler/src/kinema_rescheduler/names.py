@@ -10,9 +10,9 @@ from kinema_core.events import SKIPPED
 from kinema_core.model import vocabulary
 
 DISRUPTED: Final = "kinema.io/disrupted"
-"""Label and NoSchedule taint of nodes that shall go; its value is the iteration."""
+"""Label and NoSchedule taint of nodes that are to go; its value is the iteration."""
 PLAN: Final = "kinema.io/plan"
-"""Annotation of whatever carries a mark of ours: id of the plan's proposal."""
+"""Annotation of each object that Kinema marks: id of the plan's proposal."""
 FENCING: Final = "kinema.io/fencing"
 """Annotation beside it: lease revision of the process that set the mark; who has a lower one writes nothing there."""
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
@@ -68,7 +68,7 @@ def unit_id(kind: str, workload: str, number: int) -> str:
 
 
 ABORT: Final = "abort"
-"""Verdict: the plan is given up."""
+"""Verdict: the plan is aborted."""
 
 
 def skip_id(workload: str) -> str:
@@ -82,5 +82,5 @@ def keep_id(node: str) -> str:
 
 
 def is_verdict(step_id: str) -> bool:
-    """Whether a `step-failed` is a decision of ours and not the outcome of an effect."""
+    """Return whether a `step-failed` is a decision of the rescheduler, not the outcome of an effect."""
     return step_id == ABORT or step_id.startswith((SKIPPED, "keep/"))

@@ -68,14 +68,14 @@ class Claim(Protocol):
     """The right of this Kinema to act on the cluster; held while a process leads."""
 
     async def keep(self, report: Callable[[str | None], None]) -> None:
-        """Hold it for ever, or try to; `report` is told what is wrong, and None when nothing."""
+        """Hold the claim forever, or try to; `report` gets what is wrong, or None."""
 
     async def release(self) -> None:
         """Give it up at once; raises KubernetesError where that cannot be said."""
 
 
 class _Undisputed:
-    """Nobody else acts here."""
+    """Claim for a cluster on which no other Kinema acts."""
 
     async def keep(self, report: Callable[[str | None], None]) -> None:
         """There is nothing to hold."""
@@ -93,13 +93,13 @@ class Ties:
     claim: Claim = field(default_factory=_Undisputed)
     """Kept while a lease is held, so that no other Kinema acts on the cluster."""
     tell: Tell = nobody
-    """Is told each event of ours."""
+    """Receives each event that this service publishes."""
     fault: Callable[[str], None] = faultpoint
-    """Is told the name of each fault point that is passed."""
+    """Receives the name of each fault point that is passed."""
 
 
 class Rescheduler:
-    """Carries out accepted plans while it holds the lease, one plan at a time."""
+    """Executor of accepted plans, one plan at a time, while it holds the lease."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Rescheduler:
         self._catalog_reading: asyncio.Task[Catalog] | None = None
 
     async def run(self) -> None:
-        """Carry out plans whenever this process holds the lease, forever; when canceled, let running effects end."""
+        """Execute plans whenever this process holds the lease, forever; when canceled, let running effects end."""
         await lead(
             self._bus,
             NAME,
@@ -206,7 +206,7 @@ class Rescheduler:
         """Read what is new, decide, publish, and start the effects that were intended.
 
         Raises:
-            LeaseLostError: somebody with a higher lease revision has acted. BusUnavailableError.
+            LeaseLostError: a process with a higher lease revision has acted. BusUnavailableError.
         """
         self._reap()
         async with self._writing:
@@ -237,7 +237,7 @@ class Rescheduler:
             raise LeaseLostError(f"revision {self._reading.journal.fencing} has acted after our {lease.revision}")
 
     def _reap(self) -> None:
-        """Forget ended effects; a bug in one of them is ours to die of."""
+        """Forget ended effects; a bug in one of them ends this service."""
         for key, task in list(self._tasks.items()):
             if task.done():
                 del self._tasks[key]
@@ -253,7 +253,7 @@ class Rescheduler:
         return True
 
     async def _publish(self, events: tuple[Event, ...], lease: Lease, cluster: Cluster) -> None:
-        """Write decisions down. Intents only while nobody else has written one since we last read."""
+        """Publish decisions; intents only while no other process has published one since the last read."""
         active = self._reading.journal.active
         background = Background(active.plan if active is not None else None, cluster)
         for event in events:
@@ -266,7 +266,7 @@ class Rescheduler:
                 else:
                     await self._bus.publish(event)
             except ConflictError:
-                _LOG.warning("somebody else has written an intent", event_id=event.id)
+                _LOG.warning("another process has published an intent", event_id=event.id)
                 return
             log_event(event)
             self._tell(event, None, background)
@@ -312,7 +312,7 @@ class Rescheduler:
                 self._tasks[key] = asyncio.create_task(self._effect(lease, execution, progress, known))
 
     async def _effect(self, lease: Lease, execution: Execution, progress: Progress, known: tuple[Cluster, int]) -> None:
-        """Make one effect and tell what came of it."""
+        """Make one effect and publish what came of it."""
         kind, (cluster, version) = progress.step.kind, known
         self._fault(f"rescheduler.{kind}.intended")
         if lease.left() <= 0:

@@ -16,7 +16,7 @@ class SimSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     url: str = "http://127.0.0.1:8001"
     """Where it listens."""
     token_file: str = ""
-    """File that holds the bearer token; settings are told to the log, so the token itself has no place in them."""
+    """File that holds the bearer token. Settings are published in the log, so the token must not stand in them."""
 
 
 class KwokSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="kwok"):
@@ -49,14 +49,14 @@ class StaticSettings(
     command_seconds: float = 60.0
     """Real seconds that a command may take."""
     reservation_seconds: float = 1800.0
-    """Cluster seconds after which a machine that was chosen and is still off may be chosen anew."""
+    """Cluster seconds after which a machine that was chosen and is still off may be chosen again."""
 
 
 ProviderSettings: TypeAlias = SimSettings | KwokSettings | DelegateSettings | StaticSettings
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that the rescheduler is told."""
+    """Settings of the rescheduler."""
 
     runtime: RuntimeSettings
     limits: Limits = Limits()
@@ -75,11 +75,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cluster_lease_duration_seconds: float = 15.0
     """Real seconds after which a Kinema that is dead is taken for it by another one on the same cluster."""
     instance_name: str = ""
-    """What another Kinema on the same cluster is told of where this one runs; empty: host and process."""
+    """Where this Kinema runs, as another Kinema on the same cluster reports it; empty: host and process."""
     tick_seconds: float = 0.2
     """Real seconds between two looks at the streams."""
     grace_seconds: float = 5.0
-    """Real seconds that running effects have to end when the service is told to stop."""
+    """Real seconds that running effects have to end when the service stops."""
     max_state_age_seconds: float = 60.0
     """Cluster seconds without an observation after which nothing is decided. The observer of a quiet cluster publishes
     a heartbeat every 15 seconds, so that three may be lost."""

@@ -79,7 +79,7 @@ def outcome_name(step_id: str, attempt: int, body: StepSucceeded | StepFailed) -
 
 
 def is_decision(body: AnyBody) -> bool:
-    """Whether an event was decided, and not told of an effect."""
+    """Return whether an event is a decision, not the outcome of an effect."""
     if isinstance(body, StepFailed):
         return is_verdict(body.step)
     return isinstance(body, StepStarted | ExecutionCompleted | ExecutionAborted)

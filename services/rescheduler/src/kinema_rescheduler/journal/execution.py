@@ -92,7 +92,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Execution:
-    """One plan being carried out."""
+    """One plan under execution."""
 
     cause: Event
     """The acceptance, or the request to delete one node: ids of all our events derive from it."""

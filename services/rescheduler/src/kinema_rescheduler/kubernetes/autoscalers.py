@@ -1,8 +1,8 @@
-"""Keeping a horizontal pod autoscaler from taking a surge back before its pods are Ready.
+"""Limits of a horizontal pod autoscaler during a surge, so that it does not revert the surge before its pods are Ready.
 
 An autoscaler looks every 15 seconds and sees replicas that its metrics do not ask for. Pods that start slower than
-that would never become Ready: each surge would be in vain. So its limits are raised for the time of the surge. Where
-we may not do that, the surge is tried all the same: taken back, it does no harm and is tried again.
+that would never become Ready, and each surge would fail. So Kinema raises the limits for the time of the surge. Where
+it has no right to do that, it tries the surge all the same: if the autoscaler reverts it, no harm is done.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def raise_floor(api: FencedClient, order: Order) -> None:
 
 
 async def lower_floor(api: FencedClient, step: Step) -> bool:
-    """Give the autoscaler its own limits back, and say whether we had raised them; what somebody else set stays."""
+    """Restore the autoscaler's limits; return whether Kinema had raised them. Values that others set stay."""
 
     def change(scaler: Json) -> Json | None:
         before = _before(scaler)

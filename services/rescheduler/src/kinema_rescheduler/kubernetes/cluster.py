@@ -20,7 +20,7 @@ class Order:
 
     step: Step
     plan: str
-    """Id of the plan's proposal: it marks what is ours."""
+    """Id of the plan's proposal; the value of Kinema's marks."""
     iteration: str
     attempt: int = 1
 

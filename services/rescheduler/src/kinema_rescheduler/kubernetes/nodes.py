@@ -80,12 +80,12 @@ async def unmark(api: FencedClient, order: Order) -> Made:
 
 
 async def check_deletable(api: FencedClient, attachments: Attachments, order: Order) -> bool:
-    """Whether a node is there to be deleted: still ours, nothing on it but what goes with it, volumes detached.
+    """Return whether the node exists; raise unless it has Kinema's marks, only pods that go with it, and no volumes.
 
     Raises:
         TransientError: `not-empty`; `attached`, a volume of a pod that has left is still attached to it; `not-ready`, a
-            node that was given up before it was seen has come up since.
-        PermanentError: `changed`, somebody took our marks off or made another node of that name.
+            node whose boot was aborted before it was seen has come up since.
+        PermanentError: `changed`, another client removed Kinema's marks or created another node of that name.
     """
     step = order.step
     try:

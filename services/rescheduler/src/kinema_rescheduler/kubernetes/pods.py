@@ -45,8 +45,8 @@ async def surge_up(api: FencedClient, order: Order) -> Made:
         if not victims:
             return Made("void")
         if replicas == step.replicas_to:
-            if not all(_is_cheap(victim, order.plan) for victim in victims):  # a try of ours marks them all first
-                raise PermanentError("changed", f"somebody else scaled {step.target} to {replicas} replicas")
+            if not all(_is_cheap(victim, order.plan) for victim in victims):  # Kinema marks them all first
+                raise PermanentError("changed", f"another client scaled {step.target} to {replicas} replicas")
             return Made("adopted", FrozenMap(generation=generation(workload)))
         if len(victims) != len(step.pods):
             raise PermanentError("changed", f"{len(step.pods) - len(victims)} pods that should leave are gone already")
@@ -75,7 +75,7 @@ async def surge_down(api: FencedClient, order: Order) -> Made:
         victims = _chosen(pods, step)
         substitutes = await _substitutes(api, order, pods, step.replicas_from - step.replicas_to - len(victims))
         if any(annotations_of(pod).get(DELETION_COST) != CHEAPEST for pod in (*victims, *substitutes)):
-            raise PermanentError("changed", f"somebody changed the deletion cost of pods of {step.target}")
+            raise PermanentError("changed", f"another client changed the deletion cost of pods of {step.target}")
         leaving = {*step.pods, *map(uid, substitutes)}
         staying = sum(1 for pod in pods if pod_ready(pod) and uid(pod) not in leaving)
         ready = _serving(workload)
@@ -166,7 +166,7 @@ async def restore(api: FencedClient, order: Order) -> Made:
 
 
 async def _take_back(api: FencedClient, order: Order) -> bool:
-    """Scale back, the new pods first; whether it was done. Replicas that somebody else set stay."""
+    """Scale back, the new pods first; return whether that was done. Replicas that another client set stay."""
     step = order.step
     for _ in range(_SCALE_TRIES):
         workload = await _workload(api, step)
@@ -223,7 +223,7 @@ def _chosen(pods: Iterable[Json], step: Step) -> list[Json]:
 
 
 async def _scale(api: FencedClient, step: Step, replicas: int, *, version: str = "") -> bool:
-    """Set the replicas, unless somebody wrote in between."""
+    """Set the replicas, unless another client wrote in between."""
     path = f"{workload_path(step.target)}/scale"
     if not version:
         scale = await api.get(path)
@@ -245,7 +245,7 @@ def _serving(workload: Json) -> int:
 
 
 async def _disown(api: FencedClient, step: Step) -> None:
-    """Leave the replicas to their owner. Nobody applies ReplicationControllers, and we may not write them."""
+    """Leave the replicas to their owner, except those of ReplicationControllers, which Kinema may not write."""
     if not step.target.startswith("ReplicationController/"):
         await api.disown(workload_path(step.target))
 
@@ -272,7 +272,7 @@ def _is_cheap(pod: Json, plan: str) -> bool:
 
 
 async def _clear_costs(api: FencedClient, order: Order, pods: Iterable[Json]) -> bool:
-    """Take our deletion costs off pods; whether there were any. What somebody else wrote since stays."""
+    """Remove Kinema's deletion costs from pods; return whether there were any. Costs that others wrote stay."""
     marked = [pod for pod in pods if COST_BEFORE in annotations_of(pod) and not terminating(pod)]
 
     def change(fresh: Json) -> Json | None:

@@ -1,9 +1,9 @@
-"""Telling people what was decided or came of it: one line in the service's own log, and whoever else wants to hear.
+"""Reports to people: a line in the service's log for each event of an execution, and Kubernetes Events.
 
-Kubernetes Events on nodes, workloads and pending pods: what is done about them and why, where people look for it.
+Kubernetes Events on nodes, workloads and pending pods say what Kinema does about them and why.
 
-Each is named after what it tells, so that a restart or another try tells nothing twice. One that cannot be written is
-only logged: it is for people, and the log of the pipeline has everything.
+The name of an Event derives from its content, so that a restart or another try writes none twice. An Event that cannot
+be written is only logged: it is for people, and the event log has everything.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Background:
     """What people want to read of beside an event: names, and what was before."""
 
     plan: Plan | None = None
-    """The plan that is carried out."""
+    """The plan that is being executed."""
     cluster: Cluster | None = None
     """The state on which the step was begun."""
 
@@ -66,15 +66,15 @@ class Background:
 
 
 Tell: TypeAlias = Callable[[Event, Step | None, Background], None]
-"""Tells people of an event of ours, and of the step whose outcome it is."""
+"""Reports an event of the rescheduler, and the step whose outcome it is, to people."""
 
 
 def nobody(event: Event, step: Step | None, background: Background) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def log_event(event: Event) -> None:
-    """Tell of an event of an execution."""
+    """Log an event of an execution."""
     body = event.body
     about: dict[str, str | int] = {"event_id": event.id, "kind": event.type, "state": event.state}
     match body:
@@ -97,9 +97,9 @@ _NODE_NAMESPACE: Final = "default"
 _NOTE: Final = 1024
 """Bytes that the API server takes, not characters."""
 _MOST_OPEN: Final = 100
-"""Tellings under way at the same time: a server that answers slowly must not fill our memory."""
+"""Reports under way at the same time: a server that answers slowly must not fill the process's memory."""
 _MOST_OBJECTS: Final = 100
-"""Objects that are told of one step: with more pods that wait for one node, the first ones by name."""
+"""Objects that get an Event of one step: of more pods that wait for one node, the first ones by name."""
 _GROUPS: Final = {"ReplicationController": "v1"}
 _NONE: Final = Background()
 _LOG = structlog.get_logger()
@@ -114,7 +114,7 @@ class _Told:
     note: str
     type: Literal["Normal", "Warning"] = "Normal"
     code: str = ""
-    """A failure's reason: tried again and failed for the same one, it is not told again."""
+    """A failure's reason: a step that fails again for the same reason writes no second Event."""
 
 
 def _plural(count: int, what: str) -> str:
@@ -200,7 +200,7 @@ def _change(name: str, before: int | None, after: int) -> str:
 
 
 def _restore(done: _Done) -> _Told:
-    """Replicas that others set meanwhile stay, and so does what they wrote in a template: that is not as before."""
+    """Describe what was reverted. Replicas that others set since then stay, and so do their changes of a template."""
     step, now = done.step, done.figures.get("replicas")
     if step.replicas_from == step.replicas_to or now is None:
         note = "the changes of an unfinished move were reverted; later changes by other clients stay"
@@ -219,7 +219,7 @@ _DONE: Final[Mapping[StepKind, Callable[[_Done], _Told]]] = {
     "surge-down": _down,
     "evict": _evict,
     "roll": _roll,
-    # It ends the way back to the old template, too: what came of the update is told by what stands before it.
+    # It ends the way back to the old template, too; the Event before it says what came of the update.
     "finalize-rollout": lambda _: _Told(
         "Rolled", "Roll", "the rolling update is complete; the owner's update strategy is in force again"
     ),
@@ -231,7 +231,7 @@ _DONE: Final[Mapping[StepKind, Callable[[_Done], _Told]]] = {
 
 
 class KubernetesEvents:
-    """Tells the cluster's people of one execution after the other."""
+    """Writer of Kubernetes Events about one execution after the other."""
 
     def __init__(self, api: FencedClient, instance: str) -> None:
         """`instance` names the process that reports."""
@@ -240,14 +240,14 @@ class KubernetesEvents:
         self._open: set[asyncio.Task[None]] = set()
 
     def tell(self, event: Event, step: Step | None, background: Background = _NONE) -> None:
-        """Write what an event means for a node or workload, and for pods that wait for it; nobody waits for that."""
+        """Begin to write what an event means for a node or workload, and for pods that wait for it."""
         found = _meant(event, step, background)
         told = [_written(event, about, what, self._instance) for about, what in found[:_MOST_OBJECTS]]
         if not told:
             return
         about = told[0]["regarding"]["name"]
         if len(found) > len(told):
-            detail = f"only the first {_MOST_OBJECTS} are told"
+            detail = f"only the first {_MOST_OBJECTS} objects get an Event"
             _LOG.warning("no Kubernetes Event", about=about, reason="many", detail=detail, left=len(found) - len(told))
         if len(self._open) >= _MOST_OPEN:
             _LOG.warning("no Kubernetes Event", about=about, reason="busy", detail="too many are under way")
@@ -257,7 +257,7 @@ class KubernetesEvents:
         task.add_done_callback(self._open.discard)
 
     async def close(self) -> None:
-        """Give up what is still under way."""
+        """Cancel what is still under way."""
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)

@@ -15,7 +15,7 @@ _UNSTEERED: Final = "new pods go where the scheduler puts them"
 
 
 def _kept(purpose: str, resource: str, name: str, *, group: str = "", without: str = "") -> tuple[Rule, ...]:
-    """Making, reading and changing one object of ours; a right to create cannot be bound to its name."""
+    """Return the rights to create, read and change one object of Kinema's; RBAC cannot bind `create` to a name."""
     return tuple(
         Rule(
             purpose=purpose,
@@ -76,24 +76,24 @@ RULES: Final = (
         without="autoscalers may take a surge back, which is then tried again",
     ),
     Rule(
-        purpose="waits until a node has let go of its volumes before it is deleted",
+        purpose="waits until a node's volumes are detached before it is deleted",
         group="storage.k8s.io",
         resources=("volumeattachments",),
         verbs=("list",),
     ),
     Rule(
-        purpose="tells volumes of pods that go with their node from those it must let go of",
+        purpose="distinguishes volumes of pods that go with their node from those to be detached first",
         resources=("persistentvolumeclaims",),
         verbs=("get",),
     ),
-    *_kept("says where new pods shall go", "configmaps", STEERING_NAME, without=_UNSTEERED),
+    *_kept("states which nodes new pods prefer", "configmaps", STEERING_NAME, without=_UNSTEERED),
     *_kept("keeps two Kinemas from acting on one cluster", "leases", CLAIM_NAME, group="coordination.k8s.io"),
     Rule(
-        purpose="tells on nodes, workloads and pending pods what is done and why",
+        purpose="reports on nodes, workloads and pending pods what Kinema does and why",
         group="events.k8s.io",
         resources=("events",),
         verbs=("create",),
-        without="only the log tells",
+        without="only the log reports it",
     ),
 )
 """Whoever provides the nodes."""

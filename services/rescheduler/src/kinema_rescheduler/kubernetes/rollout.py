@@ -133,7 +133,7 @@ def _written(resource: str, amount: int) -> str:
 
 
 def before_of(workload: Json) -> Before | None:
-    """What a workload was before our rolling update; None where none of ours goes on."""
+    """Return what a workload was before Kinema's rolling update; None where no such update goes on."""
     text = annotations_of(workload).get(ROLLED)
     return msgspec.json.decode(text, type=Before) if text else None
 

@@ -1,7 +1,7 @@
-"""Whether a node has let go of its volumes.
+"""Volumes that are still attached to a node.
 
 A pod that has ended leaves its volumes attached for as long as the driver takes to detach them. Where the machine is
-gone by then nobody confirms that, and Kubernetes keeps the volume from every other node for six minutes.
+gone by then, no kubelet confirms that, and Kubernetes keeps the volume from every other node for six minutes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def check_detached(attachments: Attachments, node: str, staying: Iterable[
     theirs = {await _volume(attachments.api, claim) for pod in staying for claim in _claims(pod)}
     left = sorted(_name(item) for item in found if _name(item) not in theirs)
     if left:
-        raise TransientError(ATTACHED, f"node {node} has yet to let go of {', '.join(left[:5])}")
+        raise TransientError(ATTACHED, f"node {node} still has {', '.join(left[:5])} attached")
 
 
 def _name(attachment: Json) -> str:

@@ -137,9 +137,9 @@ def rolled(ctx: ExecutionContext, workload: str) -> bool:
 
 
 def unrolled(ctx: ExecutionContext, workload: str, back: Progress) -> Turn:
-    """Give the strategy back once the way back to the old template (`back`) has ended or gets no further.
+    """Restore the strategy once the way back to the old template (`back`) has ended or gets no further.
 
-    A paused Deployment replaces no pod until its owner says so, and by then it shall have its owner's strategy.
+    A paused Deployment replaces no pod until its owner resumes it, and it must have its owner's strategy by then.
     """
     finish = ctx.unit("finalize-rollout", workload, 1)
     if finish is not None:

@@ -42,9 +42,9 @@ class Room:
         reserved: Container[str] = (),
         promised: Mapping[str, Amounts] = MappingProxyType({}),
     ) -> None:
-        """`open_nodes` may take pods; the order given breaks ties. `reserved` ones take nobody but who prefers them.
+        """`open_nodes` may take pods; the order given breaks ties. `reserved` ones take only pods that prefer them.
 
-        `promised` is what pods that have yet to come will use, by node: nobody who prefers another node gets it.
+        `promised` is what pods that have yet to come will use, by node: no pod that prefers another node gets it.
         """
         free = free_room(cluster)
         self._cluster = cluster

@@ -40,8 +40,8 @@ class Moves:
 def advance(ctx: ExecutionContext) -> Moves:
     """Go on with every move, then begin as many as there is room for, of the wave that is under way.
 
-    A wave begins when all moves of earlier ones have ended or were given up: the states on the way are those that were
-    checked with the plan.
+    A wave begins when all moves of earlier waves have ended or were abandoned: the states on the way are those that
+    were checked with the plan.
     """
     turns: list[Turn] = []
     running: list[WorkloadMoves] = []
@@ -137,7 +137,7 @@ def _unwanted(ctx: ExecutionContext, pod: Pod, *, surges: bool) -> str | None:
 def _begin(
     ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[WorkloadMoves], *, later: bool
 ) -> list[Turn]:
-    """Begin moves, larger pods first, until slots or room are used up; `later` tells of waves still to come.
+    """Begin moves, larger pods first, until slots or room are used up; `later`: more waves are to come.
 
     Rolling updates come last: their pods go where the scheduler puts them, not where the plan says, and would take the
     room of those that are steered.
@@ -229,7 +229,7 @@ def _begin_one(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later:
         last = vain[-1]
         if len(vain) >= ctx.limits.rounds:
             reason = last.result if last.state == "failed" else "taken-back"
-            return fail(ctx, item, reason, f"{len(vain)} moves were in vain, the last: {last.detail or reason}")
+            return fail(ctx, item, reason, f"{len(vain)} moves had no effect, the last: {last.detail or reason}")
         if last.state == "failed" and not ctx.passed(last.ended, ctx.limits.pause_seconds(len(vain))):
             return WAIT
     if not item.healthy:
@@ -289,16 +289,17 @@ def _halfway(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> str | No
 
 
 def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later: bool) -> Turn:
-    """Victims with one planned target move together, as many as there is room for; evictions go one by one.
+    """Begin to move the victims of one planned target together, as many as there is room for; evict one at a time.
 
-    While later waves count on what is free, or pods are leaving the planned node, nobody goes elsewhere.
+    While later waves count on what is free, or pods are leaving the planned node, no pod goes elsewhere.
     """
     target = min((item.targets[pod.uid] for pod in item.victims if pod.uid in item.targets), default="")
     if target in ctx.route.temporary and target not in ctx.mobility.open_nodes:
         node = ctx.cluster.node(target)
         if node is None or not node.ready:
             return WAIT  # it is being booted
-        return blocked(ctx, item, "no-room", f"temporary node {target} takes no pods: somebody closed it")
+        detail = f"temporary node {target} admits no pods: it is cordoned, unreadable or being deleted"
+        return blocked(ctx, item, "no-room", detail)
     group = [pod for pod in item.victims if item.targets.get(pod.uid, "") == target]
     if item.strategy == "evict":
         group = group[:1]
@@ -339,7 +340,7 @@ def restored(ctx: ExecutionContext, key: str) -> Turn:
 
 
 def surges_left(ctx: ExecutionContext) -> tuple[str, ...]:
-    """Workloads with a deletion cost of ours on a living pod, or with a surge that never came to its end, sorted."""
+    """Return workloads with Kinema's deletion cost on a living pod, or with a surge that never ended, sorted."""
     costs = {
         progress.step.target
         for progress in ctx.execution.steps.values()

@@ -75,7 +75,7 @@ def _seen(workload: Workload, progress: Progress) -> bool:
 def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
     ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, up: Progress
 ) -> Turn:
-    """The surplus was asked for: wait for it, or see that somebody took it back."""
+    """Wait for the surplus that was asked for, or notice that another client took it back."""
     if workload.replicas != up.step.replicas_to:
         if autoscaled(ctx.cluster, workload):
             return OVER  # its autoscaler took the surplus back or wants more by now: a new move sees what is left to do
@@ -83,10 +83,10 @@ def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
             ctx,
             movers,
             "changed",
-            f"replicas are {workload.replicas}, not the {up.step.replicas_to} that were set: somebody scales it",
+            f"replicas are {workload.replicas}, not the {up.step.replicas_to} that were set: another client scales it",
         )
     if _template_changed(workload, up):
-        return skip(ctx, movers, "changed", "somebody changed it while its pods moved")
+        return skip(ctx, movers, "changed", "another client changed it while its pods moved")
     if refused(ctx, workload, up):
         return skip(ctx, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     others = sum(1 for pod in movers.pods if pod.ready and pod.uid not in up.step.pods)
@@ -174,7 +174,7 @@ def unfinished(ctx: ExecutionContext, workload: str, number: int) -> bool:
 
 
 def restoring(ctx: ExecutionContext, key: str, pods: tuple[Pod, ...]) -> Step:
-    """Take back what the last surge left: the newest pods are the surplus, and nobody keeps a deletion cost of ours."""
+    """Revert what the last surge left: the newest pods are the surplus, and no pod keeps Kinema's deletion cost."""
     number = ctx.units[key]
     up = ctx.unit("surge-up", key, number)
     workload = ctx.cluster.workload(key)

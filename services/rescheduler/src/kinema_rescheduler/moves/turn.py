@@ -66,7 +66,7 @@ def fail(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str)
 def steering(
     ctx: ExecutionContext, movers: WorkloadMoves, number: int, pods: tuple[str, ...], nodes: tuple[str, ...]
 ) -> Turn:
-    """Begin the `number`th move of a workload: say where its new pods shall go."""
+    """Begin the `number`th move of a workload: publish which nodes its new pods prefer."""
     owner = next(pod.owner for pod in movers.victims if pod.uid in pods)
     step = Step(
         id=unit_id("prefer-nodes", movers.key, number),

@@ -1,6 +1,6 @@
-"""Pods that wait because of us: only our taint keeps them off a node, or nothing is bought for them before our end.
+"""Pods that wait because of Kinema: its taint keeps them off a node, or its plan keeps a node from being bought.
 
-Room that nobody will free: waiting for it is no use, and as long as a plan waits, no other one is carried out.
+Waiting for room that no move will free has no use, and as long as a plan waits, no other plan is executed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _reason(ctx: ExecutionContext, pod: Pod, closed: Sequence[tuple[Node, dateti
     if pod.created < ctx.execution.cause.time - _CUT_OFF:
         return ""
     offer = next((offer for offer in ctx.offers if _would_run_on(ctx, offer, pod)), None)
-    return f"needs a new node, {offer.name} say, and none is bought while a plan is carried out" if offer else ""
+    return f"needs a new node, for example {offer.name}, and none is bought during an execution" if offer else ""
 
 
 def _would_run_on(ctx: ExecutionContext, offer: Offer, pod: Pod) -> bool:
@@ -80,7 +80,7 @@ def _closed(ctx: ExecutionContext) -> Iterator[tuple[Node, datetime]]:
 
 
 def _waiting(ctx: ExecutionContext) -> Iterator[Pod]:
-    """Pods for which kube-scheduler has found no node for long, but for those that a move of ours has asked for."""
+    """Yield pods for which kube-scheduler has long found no node, except those that a move of Kinema's needs."""
     planned = {place.uid for place in ctx.plan.placements}
     for pod in ctx.alive.values():
         if pod.node is not None or not pod.unschedulable or pod.rules.gated or pod.rules.unmodelled:
@@ -112,10 +112,10 @@ def _would_take(ctx: ExecutionContext, node: Node, pod: Pod) -> bool:
 
 
 def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], turns: list[Turn]) -> list[Turn]:
-    """Give up the first of the moves that are due where all of them wait for room that nothing under way would free.
+    """Abandon the first of the moves that are due where all of them wait for room that nothing under way would free.
 
-    One at a time: what was promised to its pods may be what the next one needs. Only steps of ours begin the wait
-    anew, so that where that does not help, the next one follows at once.
+    One at a time: what was promised to its pods may be what the next one needs. Only Kinema's steps begin the wait
+    again, so that where that does not help, the next one follows at once.
 
     Args:
         ctx: with no move in progress.

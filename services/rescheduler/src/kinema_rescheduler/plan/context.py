@@ -28,7 +28,7 @@ from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.route import Leg, Route, route_of
 
 Decision: TypeAlias = StepStarted | StepFailed | ExecutionCompleted | ExecutionAborted
-"""What the rescheduler decides; outcomes of effects are told by those who tried them."""
+"""What the rescheduler decides; the outcome of an effect is published by the code that tried it."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class ExecutionContext:
     def stopovers(self) -> Mapping[tuple[str, str], Leg]:
         """Where pods go on to that make a stop, by workload and node of the stop, as far as they were sent there.
 
-        The pod that came up at the stop is not the one that the plan knows: it is told by its workload, of which the
-        plan sends only one to any stop.
+        The pod that came up at the stop is not the one that the plan knows: its workload identifies it, of which the
+        plan sends only one pod to any stop.
         """
         found: dict[tuple[str, str], Leg] = {}
         for progress in self.execution.steps.values():
@@ -107,7 +107,7 @@ class ExecutionContext:
 
     @cached_property
     def expiring(self) -> frozenset[str]:
-        """Nodes to delete that were marked so, are still there and were not given up."""
+        """Nodes to delete that were marked so, are still there and whose deletion was not abandoned."""
         return frozenset(
             name
             for name in self.deletes
@@ -144,11 +144,11 @@ class ExecutionContext:
         return progress is not None and progress.lost
 
     def kept(self, node: str) -> bool:
-        """Whether the deletion of a node was given up."""
+        """Return whether the deletion of a node was abandoned."""
         return keep_id(node) in self.execution.verdicts
 
     def skipped(self, workload: str) -> bool:
-        """Whether the move of a workload was given up."""
+        """Return whether the move of a workload was abandoned."""
         return skip_id(workload) in self.execution.verdicts
 
     def unit(self, kind: str, workload: str, number: int) -> Progress | None:
@@ -165,7 +165,7 @@ class ExecutionContext:
 
     @cached_property
     def last_event(self) -> datetime:
-        """When something last began, ended or was given up: waiting is counted from here."""
+        """Time at which something last began, ended or was abandoned: waiting is counted from here."""
         return max([self.last_step, *(verdict.time for verdict in self.execution.verdicts.values())])
 
     def passed(self, since: datetime | None, seconds: float) -> bool:

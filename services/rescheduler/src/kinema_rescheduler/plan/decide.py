@@ -123,7 +123,7 @@ def blocked(journal: Journal, cluster: Cluster, now: datetime) -> tuple[Blocked,
 
 
 def _stale(ctx: ExecutionContext) -> ExecutionAborted | None:
-    """A plan that nobody began in time was made for another cluster."""
+    """Abort a plan whose execution did not begin in time: it was made for another cluster state."""
     cause = ctx.execution.cause.time
     if not ctx.passed(cause, ctx.limits.start_seconds):
         return None
@@ -167,7 +167,7 @@ def _first_of_each(verdicts: Sequence[StepFailed]) -> tuple[StepFailed, ...]:
 def _end(ctx: ExecutionContext) -> ExecutionCompleted | ExecutionAborted:
     left = leftovers(ctx)
     if left:
-        detail = "the plan was carried out, but not everything of ours could be taken back"
+        detail = "the plan was executed, but not all of Kinema's changes could be reverted"
         return _aborted(ctx.execution, ctx.fencing, "leftovers", detail, left, _figures(ctx))
     return ExecutionCompleted(plan=ctx.execution.plan_id, fencing=ctx.fencing, figures=_figures(ctx))
 

@@ -24,8 +24,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long a controller may complain that it may create no pods: what passes, as two writers at one quota, is over
     by then."""
     unschedulable_seconds: float = 60.0
-    """How long a pod that came meanwhile may wait where only our taint keeps it off a node with room, or a node on sale
-    would take it: then the plan is given up."""
+    """How long a new pod may wait where only Kinema's taint keeps it off a node with room, or a node on sale would
+    take it: then the plan is aborted."""
     roll_seconds: float = 3600.0
     """How long a rolling update may take that gets on."""
     evict_seconds: float = 900.0
@@ -40,21 +40,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     terminating_seconds: float = 600.0
     """How long a node waits for terminating pods."""
     observed_seconds: float = 60.0
-    """After this long, what we did must be visible in the cluster state."""
+    """After this long, Kinema's changes must be visible in the cluster state."""
     steer_seconds: float = 2.0
-    """How long the admission policy takes to see where new pods shall go."""
+    """How long the admission policy takes to see which nodes new pods prefer."""
     retry_seconds: float = 5.0
     """First pause before a step is tried again; it doubles up to a minute."""
     attempts: int = 3
     """How often a step is tried."""
     rounds: int = 5
-    """How many moves of one workload may be in vain (its autoscaler took the new pods back, say)."""
+    """How many moves of one workload may have no effect, for example because its autoscaler removed the new pods."""
     max_parallel_moves: int = 32
     """How many workloads move at the same time."""
     max_parallel_marks: int = 32
     """How many nodes are marked at the same time."""
     move_jobs: bool = False
-    """Pods of Jobs may be moved: as the optimizer was told."""
+    """Pods of Jobs may be moved. The optimizer needs the same value."""
 
     def __post_init__(self) -> None:
         """Refuse what would stop every plan."""

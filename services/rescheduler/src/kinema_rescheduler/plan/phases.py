@@ -30,7 +30,7 @@ def boot(ctx: ExecutionContext) -> Phase:
 
 
 def await_ready(ctx: ExecutionContext) -> Phase:
-    """Wait until every booted node is Ready, admits whom the plan puts there and can hold them.
+    """Wait until every booted node is Ready, admits the pods that the plan puts there and can hold them.
 
     Once any other step has begun this phase is over: what happens to a node later shows in the moves.
     """
@@ -53,10 +53,10 @@ def await_ready(ctx: ExecutionContext) -> Phase:
 
 
 def _refusal(ctx: ExecutionContext, node: Node) -> str:
-    """Which planned pod the node does not admit, and why; empty if all.
+    """Return which planned pod the node does not admit, and why; empty if it admits all.
 
     A node that has just become Ready has the taint `not-ready` for a moment more, or one that an agent of its own takes
-    off: pods that came now would go elsewhere. A cordon is somebody's wish, and not waited for.
+    off: pods that came now would go elsewhere. Kinema does not wait for the end of a cordon: an operator set it.
     """
     if node.unschedulable:
         return ""
@@ -109,7 +109,7 @@ def _mark(ctx: ExecutionContext, name: str) -> Step | None:
 def delete(ctx: ExecutionContext, *, moved: bool) -> Phase:
     """Delete each marked node as soon as nothing is left on it but what goes with it.
 
-    `moved` tells that all moves have ended: what is still there then, stays, and so does its node.
+    `moved`: all moves have ended; a pod that is still there stays, and so does its node.
     """
     bodies: list[Decision] = []
     over = True
@@ -159,20 +159,20 @@ def off_limits(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
 
 
 def _off_limits(ctx: ExecutionContext, node: Node) -> str | None:
-    """Somebody else's word on a node that we marked: a rule against deletion, a cordon, or our marks taken off.
+    """Return why a marked node must stay: a rule against deletion, a cordon, or marks that another client removed.
 
-    One that was cordoned when it was marked may go: the plan knew that.
+    A node that was cordoned when it was marked may go: the plan knew that.
     """
     reason = ctx.mobility.deletable.get(node.name)
     if reason is not None:
         return reason
     marked = ctx.progress(taint_id(node.name))
     if marked is not None and node.unschedulable and DISRUPTED in node.labels and marked.figures.get(CORDONED) == 0:
-        return "somebody cordoned it"
+        return "another client cordoned it"
     if marked is None or not ctx.passed(marked.ended, ctx.limits.observed_seconds):
         return None
     if DISRUPTED not in node.labels or node.annotations.get(PLAN) != ctx.execution.plan_id:
-        return "somebody took our marks off"
+        return "another client removed Kinema's marks"
     return None
 
 

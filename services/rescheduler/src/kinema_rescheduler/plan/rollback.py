@@ -1,4 +1,4 @@
-"""Giving a plan up: everything of ours is taken back, and what was booted for nothing goes again.
+"""Rollback of an aborted plan: Kinema reverts its marks, and deletes the nodes that it booted and no pod uses.
 
 Pods that have moved stay where they are: they run, and moving them back would disturb them again.
 """
@@ -13,11 +13,11 @@ from kinema_rescheduler.plan.context import Decision, ExecutionContext
 from kinema_rescheduler.plan.phases import Phase, clean, reopen
 
 _NEVER_MADE = frozenset({"stock-out", "quota", "permission", "denied", "invalid", "conflict", CLAIMED})
-"""Refusals of a provider that mean that we made no node; with `conflict`, one of that name is somebody else's."""
+"""Refusals of a provider that mean that Kinema made no node; `conflict`: another client has a node of that name."""
 
 
 def reason_to_abort(ctx: ExecutionContext) -> Verdict | None:
-    """Why the plan is given up: the first cause in time; None while it goes on."""
+    """Return why the plan is aborted: the first cause in time; None while it goes on."""
     execution, limits = ctx.execution, ctx.limits
     causes = [execution.verdicts[ABORT]] if ABORT in execution.verdicts else []
     if execution.abort is not None:
@@ -95,7 +95,7 @@ def _node(ctx: ExecutionContext, name: str, booted: Progress) -> tuple[tuple[Dec
 
 
 def _wanted(ctx: ExecutionContext, node: Node) -> bool:
-    """Whether somebody has a word on a node of ours: a cordon, a rule against deletion, another autoscaler's mark."""
+    """Return whether others want a booted node: a cordon, a rule against deletion, another autoscaler's mark."""
     return node.unschedulable or ctx.mobility.deletable.get(node.name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Temporary nodes: booted when their wave has come, deleted when nobody is left on them."""
+"""Temporary nodes: booted when their wave has come, deleted when no pod is left on them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def _read(path: Path) -> Catalog:
 def catalog_event(
     catalog: Catalog, cluster: Cluster, *, before: Event | None, cluster_name: str, now: datetime
 ) -> Event | None:
-    """The event that tells of a catalog; None when the last one says the same.
+    """Return the event that publishes a catalog; None when the last one says the same.
 
     What a live node of a type has for pods is known better than any formula, so offers depend on the cluster too.
     """

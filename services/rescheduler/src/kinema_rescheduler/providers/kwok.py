@@ -1,7 +1,7 @@
 """Fake nodes in a real API server, run by KWOK: boot is the node object after a while, delete is its end.
 
-An order stands in the ledger until its node is there: whoever takes over finds it and goes on with it. A node tells by
-an annotation of which offer it is.
+An order stands in the ledger until its node is there: a process that takes over finds it and goes on with it. An
+annotation of a node names its offer.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class KwokProvider:
         order = (await self._ledger.read(_Order)).get(name)
         if order is None:
             if name not in await self._there():
-                raise PermanentError("not-found", f"nobody ordered node {name}, or its order was taken back")
+                raise PermanentError("not-found", f"there is no order for node {name}")
             return Operation(_BOOT + name, name, "done")
         if self._clock.now() < order.due:
             return Operation(_BOOT + name, name, "running")
@@ -116,7 +116,7 @@ class KwokProvider:
             found = annotations_of(await self._api.get(node_path(name))).get(OFFER)
             if found != order.offer:
                 await self._ledger.drop(name)
-                detail = f"somebody else made a node {name} meanwhile"
+                detail = f"another client created a node {name}"
                 return Operation(_BOOT + name, name, "failed", "conflict", detail)
         except PermanentError:
             await self._ledger.drop(name)

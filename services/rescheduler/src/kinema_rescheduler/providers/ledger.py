@@ -32,7 +32,7 @@ class Ledger:
         """Every entry, by name.
 
         Raises:
-            PermanentError: `invalid`, somebody wrote something else there.
+            PermanentError: `invalid`, another client wrote something else there.
         """
         try:
             data = (await self._api.get(self._path)).get("data") or {}
