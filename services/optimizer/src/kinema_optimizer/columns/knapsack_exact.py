@@ -20,7 +20,7 @@ from kinema_optimizer.problem.arrays import Ints
 UNIT: Final = 2**16
 """Denominator of the prices here, in micro-USD per hour: 64 bits hold the price of any node."""
 BRANCHES: Final = 500_000
-"""Branches after which a search is given up: a hundredth of a second."""
+"""Branches after which a search stops: a hundredth of a second."""
 _FINE: Final = 48
 """Bits behind the point of what a unit of a resource is worth."""
 _MOST: Final = 2**61

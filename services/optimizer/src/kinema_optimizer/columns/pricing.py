@@ -68,9 +68,9 @@ def _bar_enemies(arrays, mine, new, counts, worth, allowed):  # type: ignore[no-
 
 @kernel
 def price_bin(arrays, values, place, left, fresh, width, floor, shadow):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, PLR0913, PLR0917 - compiled: numba infers types, and takes no keywords
-    """((n,) pods, their worth): a nearly best filling of a place. Nothing, of worth 0, where none is worth more.
+    """Return a nearly best filling of a place: (n,) pods and their worth; no pods and 0 where none is worth more.
 
-    Classes that may not meet: the one that is worth less there is left out, and the filling made anew.
+    Classes that may not meet: the one that is worth less there is left out, and the filling made again.
 
     Args:
         arrays: the task.

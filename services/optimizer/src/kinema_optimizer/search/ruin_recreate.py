@@ -1,9 +1,9 @@
 """Ruin and recreate: the quick way to improve a neighborhood, and the end of the other one. Compiled.
 
-Some nodes are emptied, the others filled anew from their own pods and from those that lost their node, and what is left
-over goes to new nodes. One try takes a millisecond where column generation takes a second, which pays where hardly two
-pods are alike and a master program has a row for each of them. All of it is compiled (`recreate`) and leaves the
-interpreter to others meanwhile.
+Some nodes are emptied, the others filled again from their own pods and from those that lost their node, and what is
+left over goes to new nodes. One try takes a millisecond where column generation takes a second, which pays where hardly
+two pods are alike and a master program has a row for each of them. All of it is compiled (`recreate`) and releases the
+interpreter's lock while it runs.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _place_rest(arrays, values, made, held, used, size, pool, market, state):  #
 
 @kernel
 def _attempt(arrays, places, counts, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
-    """(whether all pods found a place, places, counts): nodes emptied, others filled anew, new ones for the rest."""
+    """Empty nodes, refill the others, take new ones for the rest; return (all pods have a place, places, counts)."""
     nodes, n = counts.shape
     values, market, counts = _disturb_prices(arrays, state), _market(arrays, places), counts.copy()
     again, back = _bring_back(arrays, places, counts, market, state)
