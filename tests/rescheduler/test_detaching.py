@@ -1,4 +1,4 @@
-"""A node is deleted when it has let go of its volumes: without it nobody would confirm that to other nodes."""
+"""A node is deleted when its volumes are detached: without it no kubelet would confirm that to other nodes."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_volumes_of_daemons_go_with_their_node(bench: Bench) -> None:
         claim = {"metadata": {"name": name, "namespace": "shop"}, "spec": {"volumeName": f"pv-{name}"}}
         store.create(PERSISTENT_VOLUME_CLAIM, claim)
         store.create(VOLUME_ATTACHMENT, attachment(f"pv-{name}", "spare"))
-    with pytest.raises(TransientError, match="let go of pv-logs-data, pv-own") as caught:
+    with pytest.raises(TransientError, match="still has pv-logs-data, pv-own attached") as caught:
         await bench.writer.check_deletable(order)
     assert caught.value.reason == "attached"
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "d", "controller": True}
