@@ -99,7 +99,7 @@ class MemoryWriter:
         if left:
             raise TransientError("not-empty", f"{node.name} runs {left[0].key}")
         if self._cluster.attached[node.name]:
-            raise TransientError(ATTACHED, f"{node.name} has yet to let go of volumes")
+            raise TransientError(ATTACHED, f"{node.name} still has volumes attached")
         return True
 
     # --- nodes
@@ -142,7 +142,7 @@ class MemoryWriter:
             return Made("void")
         if workload.replicas == step.replicas_to:
             if any(pod.annotations.get(PLAN) != order.plan for pod in victims):
-                raise PermanentError("changed", "somebody else scaled it")
+                raise PermanentError("changed", "another client scaled it")
             return Made("adopted", _generation(workload))
         if len(victims) != len(step.pods):
             raise PermanentError("changed", "pods that should leave are gone already")
@@ -163,7 +163,7 @@ class MemoryWriter:
         if len(ready) < step.replicas_from or len(staying) < step.replicas_to:
             raise TransientError("not-ready", f"{len(staying)} staying pods are Ready")
         if any(pod.annotations.get(DELETION_COST) != CHEAPEST for pod in self._victims(step)):
-            raise PermanentError("changed", "somebody changed a deletion cost")
+            raise PermanentError("changed", "another client changed a deletion cost")
         self._cluster.set_replicas(workload.key, step.replicas_to)
         return Made("done", _generation(self._cluster.workloads[workload.key]))
 

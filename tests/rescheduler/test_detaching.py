@@ -148,5 +148,5 @@ async def test_volumes_of_daemons_go_with_their_node(bench: Bench) -> None:
     inline = attachment("csi-1", "spare")
     inline["spec"]["source"] = {"inlineVolumeSpec": {}}
     store.create(VOLUME_ATTACHMENT, inline)
-    with pytest.raises(TransientError, match="let go of csi-1"):
+    with pytest.raises(TransientError, match="still has csi-1 attached"):
         await bench.writer.check_deletable(order)

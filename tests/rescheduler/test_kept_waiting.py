@@ -79,7 +79,7 @@ async def test_a_plan_is_given_up_for_a_pod_that_needs_a_new_node() -> None:
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()
     assert end.reason == "pod-waits"
-    assert end.detail.startswith(f"{STRANGER} needs a new node, m4/a/on-demand say")
+    assert end.detail.startswith(f"{STRANGER} needs a new node, for example m4/a/on-demand")
     came = world.memory.pods[STRANGER].created
     assert came is not None
     given_up = next(one.time for one in world.log() if isinstance(one.body, StepFailed) and one.body.step == ABORT)
