@@ -58,7 +58,7 @@ def assemble(
         rolled=np.zeros_like(counts),
         cap=_ints([one.cap for one in classes]),
         conflicts=_ints([], (0, 2)),
-        disruption=np.full(len(classes), 1000, dtype=np.int64),
+        disruption_cost=np.full(len(classes), 1000, dtype=np.int64),
         pods=np.ones(len(classes), dtype=np.int64),
         releasable=np.ones(len(classes), dtype=bool),
         admits=np.array([[admitted(one, *kind) for one in classes] for kind in kinds], dtype=np.bool_),

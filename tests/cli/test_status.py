@@ -208,7 +208,7 @@ async def test_skip_is_shown_until_an_iteration_starts() -> None:
     assert (await told.status()).skipped is None
 
 
-OCCUPIED = IterationSkipped(version=8, reason="expiry-node-occupied", figures=FrozenMap({"node": "node-0"}))
+OCCUPIED = IterationSkipped(version=8, reason="disrupted-node-occupied", figures=FrozenMap({"node": "node-0"}))
 RUNNING = IterationSkipped(version=8, reason="iteration-running", figures=FrozenMap({"phase": "planning"}))
 
 
@@ -233,7 +233,7 @@ async def test_what_holds_back_the_next_iteration_is_shown_with_its_age() -> Non
     console = Console(width=120)
     with console.capture() as capture:
         console.print(status_table(found))
-    assert "expiry-node-occupied (node node-0); reported 5min ago" in capture.get()
+    assert "disrupted-node-occupied (node node-0); reported 5min ago" in capture.get()
 
 
 async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:

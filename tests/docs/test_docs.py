@@ -10,11 +10,11 @@ import pytest
 from kinema_core.model.strategy import CHOICES
 from kinema_core.model.vocabulary import (
     DELETION_COST,
+    DISRUPTION_COST,
     DO_NOT_DISRUPT,
     DO_NOT_MOVE,
     PREFER_NO_EVICTION,
     PRICE,
-    RESTART_RISK,
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
     SPOT,
@@ -58,7 +58,7 @@ def test_every_annotation_that_controls_moves_is_listed() -> None:
         DO_NOT_MOVE,
         PREFER_NO_EVICTION,
         PRICE,
-        RESTART_RISK,
+        DISRUPTION_COST,
         SAFE_TO_EVICT,
         SCALE_DOWN_DISABLED,
         SPOT,

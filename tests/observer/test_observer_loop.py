@@ -28,7 +28,7 @@ from kinema_observer.logic.loop import DISRUPTED, Decision, Memory, tick
 from kinema_observer.logic.settings import LoopSettings
 
 SETTLED = Memory(stable_since=at(-3600))
-EXPIRING = {DISRUPTED: "it-1"}
+DISRUPTED_LABELS = {DISRUPTED: "it-1"}
 
 
 def decide(
@@ -123,7 +123,7 @@ def test_ready_replicas_without_their_pods_are_not_believed() -> None:
 
 def test_ready_pods_without_their_nodes_are_not_believed() -> None:
     """Pods run on nodes that the list of nodes lacks: nothing begins, and no node is asked to be deleted."""
-    decision = decide(cluster(deployed("web", ["n1", "n2"]), node("n2"), node("n3", labels=EXPIRING)))
+    decision = decide(cluster(deployed("web", ["n1", "n2"]), node("n2"), node("n3", labels=DISRUPTED_LABELS)))
     assert refusal(decision) == "nodes-missing"
     assert decision.skip is not None
     assert decision.skip.figures == {"nodes": 2, "missing": 1}
@@ -325,60 +325,60 @@ def test_pods_that_a_new_node_would_not_help_do_not_count() -> None:
     assert decision.start.mode == "reschedule"
 
 
-# --- expiry nodes
+# --- disrupted nodes
 
 
-def test_an_empty_expiry_node_is_asked_to_go() -> None:
+def test_an_empty_disrupted_node_is_asked_to_go() -> None:
     """Daemon set and mirror pods go with their node and do not keep it; the loop goes on besides."""
-    nodes = [node("n1"), node("n2", labels=EXPIRING)]
+    nodes = [node("n1"), node("n2", labels=DISRUPTED_LABELS)]
     empty = cluster(nodes, on_every_node("logger", ["n1", "n2"]), mirror("proxy", node="n2"), deployed("web", ["n1"]))
     decision = decide(empty)
     assert [(item.node, item.uid, item.version) for item in decision.deletions] == [("n2", "uid-node-n2", 1)]
     assert decision.start is not None
 
 
-def test_while_an_expiry_node_holds_a_workload_nothing_begins() -> None:
+def test_while_a_disrupted_node_holds_a_workload_nothing_begins() -> None:
     """Neither reschedule nor autoscale; terminating pods still run and count."""
-    busy = cluster(node("n1"), node("n2", labels=EXPIRING), deployed("web", ["n1", "n2", "n2"]), pod("waits"))
+    busy = cluster(node("n1"), node("n2", labels=DISRUPTED_LABELS), deployed("web", ["n1", "n2", "n2"]), pod("waits"))
     decision = decide(busy)
-    assert refusal(decision) == "expiry-node-occupied"
+    assert refusal(decision) == "disrupted-node-occupied"
     assert decision.skip is not None
     assert decision.skip.figures == {"node": "n2", "pods": 2, "nodes": 1}
     assert decision.deletions == ()
-    going = cluster(node("n2", labels=EXPIRING), pod("web-0", node="n2", terminating=True))
-    assert refusal(decide(going)) == "expiry-node-occupied"
+    going = cluster(node("n2", labels=DISRUPTED_LABELS), pod("web-0", node="n2", terminating=True))
+    assert refusal(decide(going)) == "disrupted-node-occupied"
 
 
-def test_an_unreadable_pod_keeps_its_expiry_node() -> None:
+def test_an_unreadable_pod_keeps_its_disrupted_node() -> None:
     """What could not be read may be a workload."""
-    odd = cluster(node("n2", labels=EXPIRING), unreadable("Pod shop/odd", node="n2"))
+    odd = cluster(node("n2", labels=DISRUPTED_LABELS), unreadable("Pod shop/odd", node="n2"))
     decision = decide(odd)
-    assert (refusal(decision), decision.deletions) == ("expiry-node-occupied", ())
+    assert (refusal(decision), decision.deletions) == ("disrupted-node-occupied", ())
 
 
-def test_a_pod_that_may_run_anywhere_keeps_every_expiry_node() -> None:
+def test_a_pod_that_may_run_anywhere_keeps_every_disrupted_node() -> None:
     """Neither its node nor its namespace could be read: the node that is asked to go may be its own."""
-    odd = cluster(node("n1"), node("n2", labels=EXPIRING), unreadable("Pod unnamed-1", namespace=""))
+    odd = cluster(node("n1"), node("n2", labels=DISRUPTED_LABELS), unreadable("Pod unnamed-1", namespace=""))
     decision = decide(odd)
-    assert (refusal(decision), decision.deletions) == ("expiry-node-occupied", ())
+    assert (refusal(decision), decision.deletions) == ("disrupted-node-occupied", ())
 
 
-def test_one_empty_expiry_node_is_asked_for_beside_an_occupied_one() -> None:
+def test_one_empty_disrupted_node_is_asked_for_beside_an_occupied_one() -> None:
     """Each node is judged alone."""
-    nodes = [node("n1", labels=EXPIRING), node("n2", labels=EXPIRING)]
+    nodes = [node("n1", labels=DISRUPTED_LABELS), node("n2", labels=DISRUPTED_LABELS)]
     decision = decide(cluster(nodes, deployed("web", ["n1"])))
     assert [item.node for item in decision.deletions] == ["n2"]
-    assert refusal(decision) == "expiry-node-occupied"
+    assert refusal(decision) == "disrupted-node-occupied"
 
 
 def test_a_deletion_is_asked_for_once_and_again_after_a_while() -> None:
     """The log remembers; a node of the same name with another uid is another node."""
-    empty = cluster(node("n2", labels=EXPIRING))
+    empty = cluster(node("n2", labels=DISRUPTED_LABELS))
     (asked,) = decide(empty).deletions
     remembered = view((0.0, "", asked))
     assert decide(empty, remembered, now=at(599)).deletions == ()
     assert decide(empty, remembered, now=at(600)).deletions == (asked,)
-    renewed = cluster(msgspec.structs.replace(node("n2", labels=EXPIRING), uid="uid-other"))
+    renewed = cluster(msgspec.structs.replace(node("n2", labels=DISRUPTED_LABELS), uid="uid-other"))
     assert len(decide(renewed, remembered, now=at(1)).deletions) == 1
 
 
@@ -404,7 +404,7 @@ def test_after_a_start_the_next_refusal_is_told_anew() -> None:
 
 def test_nothing_is_decided_on_a_state_that_may_be_out_of_date() -> None:
     """No start, no deletion; stability begins to count anew."""
-    empty = cluster(node("n2", labels=EXPIRING), pod("waits"))
+    empty = cluster(node("n2", labels=DISRUPTED_LABELS), pod("waits"))
     decision = decide(empty, blind=("Pod: no answer",))
     assert refusal(decision) == "state-unknown"
     assert decision.skip is not None

@@ -18,10 +18,10 @@ from kinema_core.events import Node, NodeTerm, Offer, Pod
 from kinema_core.model.catalog import machine_of, new_node_labels, node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests, residents_of
+from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.match import HOSTNAME, node_admits, node_term_matches, parse_taints, ports_clash
 from kinema_core.model.mobility import listed, mobility, spot_allowed
 from kinema_core.model.resources import limited
-from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_core.model.strategy import strategy_of
 
 MOST_STEPS = 40_000
@@ -249,7 +249,7 @@ class Brute:
                 self.booted[spot.offer] += 1
             spot.seats.append((pod, not stays))
             gone = int(pod.node is not None and spot.name != pod.node)
-            price += gone * self.move_price * restart_risk(self.cluster, pod) // ORDINARY
+            price += gone * self.move_price * disruption_cost(self.cluster, pod) // ORDINARY
             self._place(order, at + 1, lost=lost, paid=paid + price, moved=moved + gone)
             spot.seats.pop()
             if new:

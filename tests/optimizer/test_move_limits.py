@@ -16,7 +16,7 @@ from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
 from kinema_core.events import Node, PlacementRules, Plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.risk import ORDINARY, restart_risk
+from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_optimizer.exact.build import exact_instance
 from kinema_optimizer.exact.solve import solve_exact
 from kinema_optimizer.planning.ordering import exceeds
@@ -111,7 +111,7 @@ def test_the_exact_model_with_a_price_of_moves_equals_brute_force(price: int) ->
         assert free is not None, seed
         pods = instance.cluster.pods_by_key
         moved = [key for key, to in found.assignment.items() if to and pods[key].node not in (None, to)]
-        paid = sum(price * restart_risk(instance.cluster, pods[key]) // ORDINARY for key in moved)
+        paid = sum(price * disruption_cost(instance.cluster, pods[key]) // ORDINARY for key in moved)
         answer = value(instance.cluster, found)
         assert (answer.lost, found.cost + paid) == (best.lost, best.cost), seed
         assert found.settled, seed

@@ -21,8 +21,8 @@ from kinema_kubernetes.errors import KubernetesError, NotFoundError
 from kinema_kubernetes.objects import Json, pod_ready, uid
 from kinema_rescheduler.errors import PermanentError, TransientError, effect_error
 from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.kubernetes.events import KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import FencedClient
-from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
 from kinema_rescheduler.kubernetes.volumes import Attachments, check_detached
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.names import FLOOR_BEFORE, STEERING_NAME, STEERING_NAMESPACE

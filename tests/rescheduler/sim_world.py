@@ -34,8 +34,8 @@ from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_kubernetes.claim import ClusterClaim
 from kinema_observer.logic.kubernetes import decode_object
+from kinema_rescheduler.kubernetes.events import KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
-from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.plan.limits import Limits

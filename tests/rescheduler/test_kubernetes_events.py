@@ -32,8 +32,8 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
+from kinema_rescheduler.kubernetes.events import Background, KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import connect
-from kinema_rescheduler.kubernetes.recorder import Background, KubernetesEvents
 from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import DEPLOYMENT, EVENT

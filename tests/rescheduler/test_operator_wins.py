@@ -154,7 +154,7 @@ async def test_do_not_move_set_in_the_middle_is_obeyed(marked: bool) -> None:
 
 
 async def test_mark_taken_off_keeps_the_node() -> None:
-    """Whoever takes our expiry label off a node keeps it."""
+    """Whoever takes our label `kinema.io/disrupted` off a node keeps it."""
     before, plan = fragmented_plan()
     world = World(before, limits=Limits(observed_seconds=1))
 

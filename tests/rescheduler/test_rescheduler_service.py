@@ -368,8 +368,8 @@ async def leftover(world: World, name: str, *, uid: str | None = None) -> None:
     await world.publish(request, f"deletion-{name}", iteration="")
 
 
-async def test_leftover_expiry_node_is_deleted_on_request() -> None:
-    """An empty node with the expiry label and no plan behind it is deleted when the observer asks."""
+async def test_leftover_disrupted_node_is_deleted_on_request() -> None:
+    """An empty node with the label `kinema.io/disrupted` and no plan behind it is deleted when the observer asks."""
     before = cluster(node("n1"), node("n2", labels={"kinema.io/disrupted": "old"}), deployed("web", ["n1"]))
     world = World(before)
     await world.observe()

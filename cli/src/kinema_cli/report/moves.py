@@ -10,7 +10,7 @@ from kinema_cli.output import listed
 from kinema_cli.report.data import MachineRow, MoveRow
 from kinema_core.events import Placement, Plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.risk import ORDINARY, restart_risk
+from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 
 Fate: TypeAlias = Literal["stay", "move", "restart", "schedule", "system"]
 
@@ -58,9 +58,9 @@ def moves_of(plan: Plan, cluster: Cluster) -> tuple[MoveRow, ...]:
 
 def _disruption_cost(cluster: Cluster, placements: Iterable[Placement]) -> str:
     pods = [pod for one in placements if one.source is not None and (pod := cluster.pod(one.pod)) is not None]
-    risks = sorted({restart_risk(cluster, pod) for pod in pods})
-    shown = [f"{risk / ORDINARY:g}" for risk in (*risks[:1], *risks[1:][-1:])]
-    return "" if risks == [ORDINARY] else " to ".join(shown)
+    costs = sorted({disruption_cost(cluster, pod) for pod in pods})
+    shown = [f"{cost / ORDINARY:g}" for cost in (*costs[:1], *costs[1:][-1:])]
+    return "" if costs == [ORDINARY] else " to ".join(shown)
 
 
 def _workload(cluster: Cluster, key: str) -> str:

@@ -12,10 +12,10 @@ from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
+from kinema_core.model.disruption_cost import disruption_cost_doubt
 from kinema_core.model.health import standings
 from kinema_core.model.neighbours import required
 from kinema_core.model.quarantine import Quarantine, quarantine_of
-from kinema_core.model.risk import risk_doubt
 from kinema_core.model.strategy import (
     CHOICES,
     KNOWN_CONTROLLERS,
@@ -200,7 +200,7 @@ def _strategy_rule(facts: Facts, pod: Pod) -> Verdict | None:
 
 
 def _risk(facts: Facts, pod: Pod) -> Verdict | None:
-    doubt = risk_doubt(facts.cluster, pod)
+    doubt = disruption_cost_doubt(facts.cluster, pod)
     return None if doubt is None else ("invalid-disruption-cost", doubt)
 
 

@@ -12,8 +12,8 @@ from kinema_kubernetes.claim import ClusterClaim
 from kinema_kubernetes.errors import SetupError
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.journal.decisions import NAME
+from kinema_rescheduler.kubernetes.events import KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import connect
-from kinema_rescheduler.kubernetes.recorder import KubernetesEvents
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.open import open_provider

@@ -40,7 +40,7 @@ from kinema_rescheduler.journal.decisions import NAME, decided, event_of, outcom
 from kinema_rescheduler.journal.execution import Execution, Progress
 from kinema_rescheduler.journal.reading import LogReader, fold_state
 from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Order
-from kinema_rescheduler.kubernetes.recorder import Background, Tell, log_event, nobody
+from kinema_rescheduler.kubernetes.events import Background, Tell, log_event, nobody
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.base import Catalog, Provider
 from kinema_rescheduler.providers.catalog import catalog_event

@@ -10,8 +10,8 @@ from functools import cached_property
 from kinema_core.events import Plan
 from kinema_core.model.catalog import machine_of, node_prices
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.power import micro_watts, watts_by_type
-from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_decider.logic.adapt import Adapted, adapt
 from kinema_decider.logic.limits import Limits
 from kinema_decider.logic.memory import Memory
@@ -92,13 +92,13 @@ class DecisionInput:
         return len(moved) - len(set(moved))
 
     @cached_property
-    def restart_risk(self) -> Fraction:
+    def disruption_cost(self) -> Fraction:
         """Return what the restarts of the plan count, in ordinary ones; an intermediate stop is an ordinary one."""
         pods = self.cluster.pods_by_uid
         restarted = [one.uid for one in self.plan.placements if one.source is not None and one.strategy != "stay"]
         gone = sum(uid not in pods for uid in restarted)
-        risk = sum(restart_risk(self.cluster, pods[uid]) for uid in restarted if uid in pods)
-        return Fraction(risk, ORDINARY) + gone + self.stops
+        cost = sum(disruption_cost(self.cluster, pods[uid]) for uid in restarted if uid in pods)
+        return Fraction(cost, ORDINARY) + gone + self.stops
 
     @cached_property
     def cost_now(self) -> int:

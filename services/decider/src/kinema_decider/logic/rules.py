@@ -232,11 +232,11 @@ def payback(case: DecisionInput) -> Rejection | None:
     if not case.saves:
         return None
     limits, plan = case.limits, case.plan
-    risk = case.restart_risk
+    cost = case.disruption_cost
     hourly = case.freed if case.only_resizes else case.cost_now - case.cost_new
     saved = hourly * share(limits.expected_plan_lifetime_seconds) / 3600
     double_run = (case.booted + case.rented) * share(limits.transition_seconds) / 3600
-    restarts = risk * share(limits.restart_watt_hours if case.energy else limits.restart_price_usd) * MICRO
+    restarts = cost * share(limits.restart_watt_hours if case.energy else limits.restart_price_usd) * MICRO
     price = double_run + restarts
     if saved >= price:
         return None
@@ -251,7 +251,7 @@ def payback(case: DecisionInput) -> Rejection | None:
             f"restarts_{per}": whole(restarts),
         },
         restarts=plan.moves + plan.restarts + case.stops,
-        restart_risk=float(risk),
+        restart_risk=float(cost),
         expected_plan_lifetime_seconds=limits.expected_plan_lifetime_seconds,
     )
 

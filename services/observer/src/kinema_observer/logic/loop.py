@@ -79,7 +79,7 @@ def _decide(moment: _Moment, memory: Memory) -> Decision:
     cluster, view, settings, now = moment.cluster, moment.view, moment.settings, moment.now
     restless = unrest(cluster, moment.running, settings.autoscaler_tolerance, _hopeless(moment))
     memory = Memory() if restless is not None else Memory(memory.stable_since or now)
-    empty, occupied = _expiry_nodes(cluster)
+    empty, occupied = _disrupted_nodes(cluster)
     deletions = _deletions(moment, empty)
     if occupied is not None:
         return Decision(memory, deletions, skip=_told(moment, occupied))
@@ -108,13 +108,13 @@ def _told(moment: _Moment, why: Refusal) -> IterationSkipped | None:
     return IterationSkipped(version=moment.cluster.version, reason=why.reason, figures=why.figures)
 
 
-# --- expiry nodes
+# --- disrupted nodes
 
 
-def _expiry_nodes(cluster: Cluster) -> tuple[tuple[Node, ...], Refusal | None]:
-    """Expiry nodes without evictable workload; and, where there is one with, the refusal that it causes.
+def _disrupted_nodes(cluster: Cluster) -> tuple[tuple[Node, ...], Refusal | None]:
+    """Return the disrupted nodes without evictable pods, and the refusal that one with such pods causes.
 
-    Terminating pods count: they still run. So does a pod that could not be read, on any node where its own is untold.
+    Terminating pods count: they still run. A pod that could not be read counts on its node, or on every node.
     """
     marked = [node for node in cluster.nodes if DISRUPTED in node.labels]
     if not marked:
@@ -130,7 +130,7 @@ def _expiry_nodes(cluster: Cluster) -> tuple[tuple[Node, ...], Refusal | None]:
     if not occupied:
         return empty, None
     first = occupied[0].name
-    return empty, refusal("expiry-node-occupied", node=first, pods=left[first], nodes=len(occupied))
+    return empty, refusal("disrupted-node-occupied", node=first, pods=left[first], nodes=len(occupied))
 
 
 def _deletions(moment: _Moment, nodes: tuple[Node, ...]) -> tuple[NodeDeletionRequested, ...]:

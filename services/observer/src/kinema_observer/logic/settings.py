@@ -33,7 +33,7 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     skip_repeat_seconds: float = 300.0
     """Time after which the observer publishes again an unchanged reason for not beginning."""
     deletion_repeat_seconds: float = 600.0
-    """How often the deletion of an empty expiry node is asked for again."""
+    """How often the deletion of an empty disrupted node is asked for again."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""

@@ -22,11 +22,11 @@ import numpy as np
 from kinema_core.events import Amounts, HostPort, Node, Offer, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports
+from kinema_core.model.disruption_cost import ORDINARY
 from kinema_core.model.match import ports_clash
 from kinema_core.model.mobility import Mobility
 from kinema_core.model.neighbours import selects
 from kinema_core.model.resources import limited
-from kinema_core.model.risk import ORDINARY
 from kinema_core.model.volumes import attachments
 from kinema_optimizer.exact import model
 from kinema_optimizer.exact.model import (
@@ -367,7 +367,7 @@ class _Building:
 
     def _move_price(self, mover: Mover) -> int:
         price = self.question.move_price
-        return 0 if mover.role == "pending" or not price else price * mover.risk // ORDINARY
+        return 0 if mover.role == "pending" or not price else price * mover.disruption_cost // ORDINARY
 
     @cached_property
     def _classes(self) -> tuple[_Alike, ...]:

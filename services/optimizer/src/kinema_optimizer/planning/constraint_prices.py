@@ -19,10 +19,10 @@ from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, mobility
 from kinema_core.model.vocabulary import (
+    DISRUPTION_COST,
     DO_NOT_DISRUPT,
     DO_NOT_MOVE,
     PREFER_NO_EVICTION,
-    RESTART_RISK,
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
     STRATEGY,
@@ -63,7 +63,7 @@ _HOLDING: Final[Mapping[str, tuple[str, _Change]]] = {
     "strategy-none": _unannotated(STRATEGY),
     "strategy-unknown": _unannotated(STRATEGY),
     "strategy-recreate": _unannotated(STRATEGY),
-    "invalid-disruption-cost": _unannotated(RESTART_RISK),
+    "invalid-disruption-cost": _unannotated(DISRUPTION_COST),
     "bare-pod": ("pods without a controller", relaxed_cluster.replaceable),
     "unknown-controller": ("controllers that Kinema does not know", relaxed_cluster.replaceable),
     "single-replica": ("single replicas", relaxed_cluster.replaceable),

@@ -20,7 +20,7 @@ import msgspec
 from kinema_core.events import FrozenMap, Node, Plan
 from kinema_core.model.checker.view import Violation
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.risk import ORDINARY, restart_risk
+from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.sequencing.waves import order_transition, with_steps
 from kinema_optimizer.planning.leftovers import with_leftovers
 from kinema_optimizer.planning.naming import Outcome, keeping, nothing, without_moves
@@ -39,7 +39,7 @@ def key_of_plan(problem: Compiled, plan: Plan) -> ObjectiveKey:
     paid = round(plan.cost.after * MICRO)
     if asked.move_price:
         pods = asked.cluster.pods_by_key
-        risk = sum(restart_risk(asked.cluster, pods[key]) * times for key, times in moved.items())
+        risk = sum(disruption_cost(asked.cluster, pods[key]) * times for key, times in moved.items())
         paid += asked.move_price * risk // ORDINARY
     return ObjectiveKey(_excess(problem, plan), len(plan.unplaced), paid, sum(moved.values()))
 

@@ -22,8 +22,8 @@ from kinema_core.events import (
     Unplaced,
 )
 from kinema_core.model.catalog import machine_of
+from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.pod_rules import listed_by_key
-from kinema_core.model.risk import ORDINARY, restart_risk
 from kinema_optimizer.planning.naming import Outcome, new_names
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.pods import Mover
@@ -83,10 +83,10 @@ def _cost(before: int, after: int, bound: int) -> Cost:
 def _figures(compiled: Compiled, placements: Sequence[Placement]) -> FrozenMap[float]:
     asked, cluster = compiled.question, compiled.question.cluster
     restarted = [one.pod for one in placements if one.source is not None and one.strategy != "stay"]
-    risk = sum(restart_risk(cluster, cluster.pods_by_key[key]) for key in restarted)
+    cost = sum(disruption_cost(cluster, cluster.pods_by_key[key]) for key in restarted)
     return FrozenMap(
         {
-            "restart_risk": risk / ORDINARY,
+            "restart_risk": cost / ORDINARY,
             "classes": float(len(compiled.classes)),
             "existing_nodes": float(len(compiled.question.cluster.nodes)),
             "machines": float(len(compiled.offers)),

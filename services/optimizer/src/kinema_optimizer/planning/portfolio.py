@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from kinema_core.events import Stop
-from kinema_core.model.risk import ORDINARY, restart_risk
+from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_optimizer.aggregated.greedy import starts
 from kinema_optimizer.aggregated.layout import columns_of
 from kinema_optimizer.aggregated.problem import DenseSolution, cost, moves
@@ -397,7 +397,7 @@ def key_of(problem: Compiled, outcome: Outcome) -> ObjectiveKey:
     points = points_given_up(problem, outcome) if asked.point_price else 0
     paid += asked.point_price * points
     if asked.move_price:
-        paid += asked.move_price * sum(restart_risk(asked.cluster, pods[key]) for key in moving) // ORDINARY
+        paid += asked.move_price * sum(disruption_cost(asked.cluster, pods[key]) for key in moving) // ORDINARY
     over = 0 if asked.max_moves is None else max(0, len(moving) - asked.max_moves)
     return ObjectiveKey(over, len(outcome.lost), paid, len(moving), points)
 

@@ -91,7 +91,7 @@ def build_instance(
         rolled=frozen([len(one.rolled) for one in classes], (kinds,)),
         cap=true_caps(draft.marks, _crowds(stays, kinds)) if free else caps(draft.marks, draft.sites.ties.most),
         conflicts=conflict_pairs(draft, classes) if not free else frozen([], (0, 2)),
-        disruption=draft.risks,
+        disruption_cost=draft.disruption_costs,
         pods=frozen([1 + len(members[0].others) if members else 1 for members in draft.members], (kinds,)),
         # Those who need company of it, and a spread that is even because every node has some, count on where it is.
         releasable=np.array([not (one.leaned_on or one.counted) for one in draft.marks], dtype=bool),

@@ -40,7 +40,7 @@ class Draft:
     """(C,): which admission."""
     marks: tuple[RuleTags, ...]
     """Per class."""
-    risks: Ints
+    disruption_costs: Ints
     """(C,): what the restart of one pod counts, in thousandths of an ordinary one."""
     admits: Flags
     """(K, S): where pods of a kind may newly be, by every rule but limits and bans on single nodes."""
@@ -66,7 +66,13 @@ class Draft:
             key = mover.pod.key
             kind = kinds.setdefault((admission.row(mover.pod), ties.needs.get(key, NO_DEMAND)), len(kinds))
             rank = mover.pod.priority if ranked else 0
-            alike = (vector(mover.requests, resources), kind, ties.marks.get(key, UNTAGGED), rank, mover.risk)
+            alike = (
+                vector(mover.requests, resources),
+                kind,
+                ties.marks.get(key, UNTAGGED),
+                rank,
+                mover.disruption_cost,
+            )
             found.setdefault(alike, []).append(mover)
         most = {name: sum(mover.requests.get(name, 0) for mover in movers) for name in resources}
         could = np.array([admission.vector(row) for row, _ in kinds], dtype=bool)
@@ -80,7 +86,7 @@ class Draft:
             requests=frozen([alike[0] for alike in found], (len(found), len(resources))),
             kinds=frozen([alike[1] for alike in found], (len(found),)),
             marks=tuple(alike[2] for alike in found),
-            risks=frozen([alike[4] for alike in found], (len(found),)),
+            disruption_costs=frozen([alike[4] for alike in found], (len(found),)),
             admits=_admitted(could, [need for _, need in kinds], sites),
             could=could,
             node_room=_rooms(sites.nodes, resources, most),
@@ -100,11 +106,11 @@ class Draft:
             rows = tuple(sorted(set(self.kinds[mine].tolist())))
             kind = kinds.setdefault((rows, _need_of(self.sites.ties, group)), len(kinds))
             marks = _marks_of([self.marks[c] for c in mine])
-            requests, risk = self.requests[mine].sum(axis=0), int(self.risks[mine].sum())
-            alike = (requests.tobytes(), kind, marks, risk)
+            requests, disruption_cost = self.requests[mine].sum(axis=0), int(self.disruption_costs[mine].sum())
+            alike = (requests.tobytes(), kind, marks, disruption_cost)
             if alike not in found:
-                classes.append((requests, len(self.admits) + kind, marks, risk))
-            found.setdefault(alike, []).append(_as_one([mover for _, mover in pods], risk))
+                classes.append((requests, len(self.admits) + kind, marks, disruption_cost))
+            found.setdefault(alike, []).append(_as_one([mover for _, mover in pods], disruption_cost))
         could = np.array([self.could[list(rows)].all(axis=0) for rows, _ in kinds], dtype=bool)
         admits = _admitted(could, [need for _, need in kinds], self.sites)
         alone = tuple(tuple(one for one in members if one.pod.key not in grouped) for members in self.members)
@@ -114,7 +120,7 @@ class Draft:
             requests=np.concatenate([self.requests, [one[0] for one in classes]]),
             kinds=np.concatenate([self.kinds, [one[1] for one in classes]]),
             marks=(*self.marks, *(one[2] for one in classes)),
-            risks=np.concatenate([self.risks, [one[3] for one in classes]]),
+            disruption_costs=np.concatenate([self.disruption_costs, [one[3] for one in classes]]),
             admits=np.concatenate([self.admits, admits]),
             could=np.concatenate([self.could, could]),
         )
@@ -204,10 +210,16 @@ def _marks_of(marks: Sequence[RuleTags]) -> RuleTags:
     )
 
 
-def _as_one(movers: Sequence[Mover], risk: int) -> Mover:
+def _as_one(movers: Sequence[Mover], disruption_cost: int) -> Mover:
     """The first of the movers with the others in its train."""
     requests, takes = (total(one) for one in ([mover.requests for mover in movers], [mover.takes for mover in movers]))
-    return replace(movers[0], requests=requests, takes=takes, risk=risk, others=tuple(one.pod for one in movers[1:]))
+    return replace(
+        movers[0],
+        requests=requests,
+        takes=takes,
+        disruption_cost=disruption_cost,
+        others=tuple(one.pod for one in movers[1:]),
+    )
 
 
 def _ranks(movers: Sequence[Mover]) -> bool:

@@ -89,7 +89,7 @@ class Instance:
     """(C,): most pods of the class on a node that takes newcomers of it; `UNLIMITED` where no rule limits them."""
     conflicts: Ints
     """(P, 2): pairs of different classes that no node may newly bring together; smaller class first, sorted."""
-    disruption: Ints
+    disruption_cost: Ints
     """(C,): what moving one pod of the class counts, in thousandths of an ordinary move."""
     pods: Ints
     """(C,): how many pods one of the class is: more than one where pods move only together."""

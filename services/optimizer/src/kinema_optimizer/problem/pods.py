@@ -13,9 +13,9 @@ from typing import Final, Literal, TypeAlias
 from kinema_core.events import Amounts, FrozenMap, HostPort, Mode, Node, Pod, Resize, WorkloadForecast
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident, resident_requests
+from kinema_core.model.disruption_cost import disruption_cost
 from kinema_core.model.mobility import Mobility, listed
 from kinema_core.model.resources import limited, subtract, total
-from kinema_core.model.risk import restart_risk
 from kinema_core.model.strategy import no_second_copy
 from kinema_core.model.volumes import attachments
 
@@ -38,10 +38,10 @@ class Mover:
     """Key of its workload, empty when it has none."""
     takes: Amounts
     """What it takes of its node now, likewise."""
-    risk: int
+    disruption_cost: int
     """What its restart counts, in thousandths of an ordinary one."""
     others: tuple[Pod, ...] = ()
-    """Pods that go wherever it goes, after it: requests, room and risk are those of all together."""
+    """Pods that go wherever it goes, after it: requests, room and disruption cost are those of all together."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def movers_of(
         if role == "updated" and key in stuck:
             continue
         takes = with_ports(pod.requests, pod, cluster)
-        risk = restart_risk(cluster, pod)
+        cost = disruption_cost(cluster, pod)
         later = with_ports(FrozenMap({**pod.requests, **after[key]}), pod, cluster) if key in after else takes
-        found.append(Mover(pod, later, "stays" if pod.key in restricted else role, key, takes, risk))
+        found.append(Mover(pod, later, "stays" if pod.key in restricted else role, key, takes, cost))
     return tuple(found)
 
 

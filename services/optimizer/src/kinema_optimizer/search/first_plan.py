@@ -440,7 +440,7 @@ def _swap_pairs(problem: Instance, boots: Sequence[NodeLoad], reusable: Flags) -
             mine = entry[first[c] : first[c + 1]]
             mine = mine[fits[stays.node_of[mine]]][:most]
             pairs.append(b * len(problem.nodes) + stays.node_of[mine])
-            saved.append(np.minimum(stays.counts[mine], count) * problem.disruption[c])
+            saved.append(np.minimum(stays.counts[mine], count) * problem.disruption_cost[c])
     found, index = np.unique(np.concatenate(pairs), return_inverse=True)
     total = np.bincount(index, weights=np.concatenate(saved), minlength=len(found)).astype(np.int64)
     return found // max(1, len(problem.nodes)), found % max(1, len(problem.nodes)), total
@@ -498,7 +498,7 @@ class FirstPlans:
             ends: whether no time is left after so many plans, the `last` one or not.
         """
         problem = self.problem
-        weights, lost = problem.disruption / 1000.0, losses(problem, self.now.unplaced)
+        weights, lost = problem.disruption_cost / 1000.0, losses(problem, self.now.unplaced)
         found, saved = [self.now, swap_in_existing(problem, self.fresh)], 0.0
         for turn, (share, extra) in enumerate(product(_CAP_SHARES, _EXTRA_PRICES), start=1):
             kept = self.retention.solve(weights * (price + extra * mean), int(most * share))

@@ -276,5 +276,5 @@ class _Search:
 
     def _price_moves(self, price: float) -> SearchContext:
         """Return the first context with moves at this price, micro-USD per hour for an ordinary one."""
-        weights = self.problem.disruption.astype(np.float64)
+        weights = self.problem.disruption_cost.astype(np.float64)
         return replace(self.context, move_price=weights * (price / 1000.0))

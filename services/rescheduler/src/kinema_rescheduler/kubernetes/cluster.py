@@ -1,7 +1,7 @@
 """Writing to a cluster: what the rescheduler needs of it, for any implementation.
 
 Every effect reads afresh what it depends on (uid, replicas, readiness) and is refused when that is not as the step
-says. Made twice, it is made once: the second time it is found made.
+says. Effects are idempotent: a repeated one reports `adopted`.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _movers(
         strategy="rolling" if rolling else _strategy(ctx, key, victims, places),
         pods=tuple(sorted(pods, key=lambda pod: pod.key)),
         victims=tuple(sorted(victims, key=lambda pod: pod.key)),
-        targets={uid: leg.to for uid, leg in legs.items() if leg.to not in ctx.expiring},
+        targets={uid: leg.to for uid, leg in legs.items() if leg.to not in ctx.disrupted},
         waves={pod.uid: legs[pod.uid].wave if pod.uid in legs else ctx.route.last for pod in victims},
         requests=requests,
     )
@@ -104,7 +104,7 @@ def _leaves(ctx: ExecutionContext, key: str, pod: Pod, place: Placement | None) 
     """
     if pod.node is None:
         return False
-    if pod.node in ctx.expiring or (place is None and (key, pod.node) in ctx.stopovers):
+    if pod.node in ctx.disrupted or (place is None and (key, pod.node) in ctx.stopovers):
         return True
     if place is None or place.source is None or place.to in {place.source, pod.node}:
         return False

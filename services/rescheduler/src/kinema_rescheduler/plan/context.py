@@ -106,8 +106,8 @@ class ExecutionContext:
         return found
 
     @cached_property
-    def expiring(self) -> frozenset[str]:
-        """Nodes to delete that were marked so, are still there and whose deletion was not abandoned."""
+    def disrupted(self) -> frozenset[str]:
+        """Return the nodes to delete that carry the taint, still exist and whose deletion was not abandoned."""
         return frozenset(
             name
             for name in self.deletes

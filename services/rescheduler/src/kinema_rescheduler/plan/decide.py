@@ -53,7 +53,7 @@ def current(journal: Journal, cluster: Cluster) -> Execution | None:
 
 
 def _still_right(event: Event, cluster: Cluster) -> bool:
-    """The node is the one that was meant, still carries the expiry label, and nothing runs on it or may run there."""
+    """Return whether the node is the one meant, is still labelled as disrupted, and runs no pod that would be lost."""
     request = event.body
     assert isinstance(request, NodeDeletionRequested)
     node = cluster.node(request.node)

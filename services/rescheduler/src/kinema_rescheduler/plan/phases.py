@@ -150,7 +150,7 @@ def _delete(ctx: ExecutionContext, name: str, *, moved: bool) -> tuple[tuple[Dec
 def off_limits(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
     """Give up nodes that must not be deleted any more, before anything else is moved off them."""
     bodies: list[StepFailed] = []
-    for name in sorted(ctx.expiring):
+    for name in sorted(ctx.disrupted):
         node, deletion = ctx.cluster.node(name), ctx.progress(f"delete/{name}")
         reason = _off_limits(ctx, node) if node is not None and deletion is None else None
         if reason is not None:
