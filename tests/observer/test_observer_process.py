@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -178,7 +179,13 @@ async def test_an_api_server_that_is_away_leaves_the_observer_not_ready(tmp_path
         async def told() -> bool:
             status, problems = await ready(port)
             kubernetes = problems.get("kubernetes", "")
-            return status == 503 and "Node: /api/v1/nodes: cannot reach http://127.0.0.1:" in kubernetes
+            return (
+                status == 503
+                and re.match(
+                    r"Node: GET /api/v1/nodes: cannot reach http://127.0.0.1:\d+: connection refused;", kubernetes
+                )
+                is not None
+            )
 
         await eventually(told)
         process.send_signal(signal.SIGTERM)

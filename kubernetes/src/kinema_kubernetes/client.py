@@ -7,6 +7,7 @@ here, and refuse whole answers over one odd field.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
@@ -368,6 +369,12 @@ async def connect(
 
 
 def _reason(error: Exception) -> str:
+    """Return what failed, without the objects in memory that aiohttp's own text shows."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        if isinstance(cause, ConnectionError) and cause.errno:
+            return os.strerror(cause.errno).lower()
+        return cause.strerror or str(cause) or type(cause).__name__
     return str(error) or type(error).__name__
 
 
