@@ -79,7 +79,7 @@ def value(cluster: Cluster, found: ExactResult) -> Best:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_exact_model_equals_brute_force(chunk: int) -> None:
-    """On 1,000 instances: as few pods left out at each priority, the least cost proven, and as few moves at it.
+    """On 300 instances: as few pods left out at each priority, the least cost proven, and as few moves at it.
 
     The independent checker accepts every answer.
     """
