@@ -276,7 +276,7 @@ def test_the_instance_of_a_few_pending_pods_grows_with_the_cluster_and_not_with_
     assert more < 6 * few
     found = exact_instance(large, sites_of(large))
     assert found is not None
-    assert len(found.apart) == 1
+    assert len(found.anti_affinities) == 1
     made = plan_for(large.cluster, on_sale, now=NOW, settings=PlanningSettings(), mode="autoscale", stop=WorkStop(100))
     assert made.cost.gap == 0
     assert not made.unplaced

@@ -145,7 +145,7 @@ def test_spreads_that_hold_on_the_way_too_equal_brute_force() -> None:
     compared, dearer, seed = 0, 0, 0
     while compared < 3 * CHUNK:
         problem, seed = problem_of(rule_instance(seed)), seed + 1
-        found = tried(seed - 1) if problem.even else None
+        found = tried(seed - 1) if problem.spreads else None
         if found is None:
             continue
         (instance, free), compared = found, compared + 1
@@ -192,9 +192,9 @@ def test_every_kind_of_rule_between_pods_decides_some_instance() -> None:
     problems = [problem_of(rule_instance(seed)) for seed in range(120)]
     best = [solved(problem, least_moves=False).least for problem in problems]
     without = {
-        "affinity": [replace(problem, near=()) for problem in problems],
-        "anti-affinity": [replace(problem, apart=()) for problem in problems],
-        "spread": [replace(problem, even=()) for problem in problems],
+        "affinity": [replace(problem, affinities=()) for problem in problems],
+        "anti-affinity": [replace(problem, anti_affinities=()) for problem in problems],
+        "spread": [replace(problem, spreads=()) for problem in problems],
         "limits": [
             replace(problem, machines=tuple(replace(one, limit=None) for one in problem.machines), pools=())
             for problem in problems

@@ -164,7 +164,7 @@ def check_wave_rules(view: PlanView, itinerary: Itinerary) -> Iterator[Violation
         legs = {leg.key: leg for leg in itinerary.legs[wave]}
         replay.begin(list(legs.values()))
         for rule in replay.rules:
-            detail = _broken(replay, rule, wave, legs)
+            detail = _flaw(replay, rule, wave, legs)
             if detail is not None:
                 yield Violation(f"wave-{rule.kind}", rule.holder.key, f"wave {wave}: {detail}")
         replay.end(list(legs.values()))
@@ -179,22 +179,22 @@ def _rules(view: PlanView, pod: Pod) -> Iterator[_Rule]:
         yield _Rule("spread", pod, spread_scope(pod, spread), spread.topology_key, spread)
 
 
-def _broken(replay: _Replay, rule: _Rule, wave: int, legs: Mapping[str, Leg]) -> str | None:
+def _flaw(replay: _Replay, rule: _Rule, wave: int, legs: Mapping[str, Leg]) -> str | None:
     leg = legs.get(rule.holder.key)
     tally = replay.tallies[rule.scope, rule.topology_key]
     if (leg is None and not (tally.came or tally.gone)) or (leg is not None and leg.rolled):
         return None
     match rule.kind:
         case "anti-affinity":
-            return _crowded(replay, rule, leg)
+            return _anti_affinity_flaw(replay, rule, leg)
         case "affinity":
-            return _lonely(replay, rule, leg)
+            return _affinity_flaw(replay, rule, leg)
         case _:
-            return None if leg is None else _skewed(replay, rule, leg, wave)
+            return None if leg is None else _spread_flaw(replay, rule, leg, wave)
 
 
-def _crowded(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
-    """Return whether a pod comes that this one keeps away, or this one comes to such a pod."""
+def _anti_affinity_flaw(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
+    """Return a flaw when a pod arrives that this one keeps away, or this one arrives beside such a pod."""
     key, tally = rule.topology_key, replay.tallies[rule.scope, rule.topology_key]
     for node in (replay.where.get(rule.holder.key), leg.to if leg is not None else None):
         place = replay.domain(node, key)
@@ -207,10 +207,10 @@ def _crowded(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
     return None
 
 
-def _lonely(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
-    """The pod comes where no pod it needs is sure to be, or the last of those leaves it.
+def _affinity_flaw(replay: _Replay, rule: _Rule, leg: Leg | None) -> str | None:
+    """Return a flaw when the pod arrives where no pod it needs is sure to be, or the last of those leaves it.
 
-    Who stays is not left by those that are evicted and come back: kube-scheduler asks no pod again that runs.
+    Pods that are evicted and come back still count for a pod that stays: kube-scheduler asks no running pod again.
     """
     key, tally, pod = rule.topology_key, replay.tallies[rule.scope, rule.topology_key], rule.holder.key
     if leg is not None:
@@ -243,8 +243,8 @@ def _first(replay: _Replay, tally: _Tally, leg: Leg, key: str) -> bool:
     return copies == own
 
 
-def _skewed(replay: _Replay, rule: _Rule, leg: Leg, wave: int) -> str | None:
-    """The pod comes to a domain that has too many already. The old copy of a surge is where it was until then."""
+def _spread_flaw(replay: _Replay, rule: _Rule, leg: Leg, wave: int) -> str | None:
+    """Return a flaw when the pod arrives in a domain that has too many; the old copy of a surge counts until then."""
     assert rule.spread is not None
     key, tally = rule.topology_key, replay.tallies[rule.scope, rule.topology_key]
     place = replay.domain(leg.to, key)

@@ -35,7 +35,7 @@ class EligibleDomains:
 
 
 @dataclass
-class SpreadRule:
+class SpreadArrivals:
     """Spread constraints that count alike: new copies arrive only where kube-scheduler would let them."""
 
     max_skew: int
@@ -88,7 +88,7 @@ class DomainCounts:
         """New copies of the wave that need one in the domain that they come to."""
         self.bootstraps: Counter[int] = Counter()
         """Copies that there may be in this wave, for pods that come because no pod is there that they could need."""
-        self.spreads: list[SpreadRule] = []
+        self.spreads: list[SpreadArrivals] = []
         self.version = 0
         """Another one after each wave that changed anything."""
         self._labels = labels
@@ -173,7 +173,7 @@ class _Own(NamedTuple):
     """Whether it is in scope itself."""
     needs: tuple[tuple[DomainCounts, bool, bool], ...]
     """Whether it is in scope itself, and whether it is alone before or after the plan anyway."""
-    spreads: tuple[tuple[DomainCounts, SpreadRule], ...]
+    spreads: tuple[tuple[DomainCounts, SpreadArrivals], ...]
 
 
 _NO_RULES = _Own((), (), ())
@@ -226,7 +226,7 @@ class PodRules:
         self._remaining: frozenset[str] = frozenset()
         self._ledgers: dict[tuple[Scope, str], DomainCounts] = {}
         self._eligible: dict[tuple[str, PlacementRules, bool], _Eligible] = {}
-        self._spreads: dict[tuple[object, ...], SpreadRule] = {}
+        self._spreads: dict[tuple[object, ...], SpreadArrivals] = {}
         self._own: dict[str, _Own] = {}
         self._selected: dict[str, list[DomainCounts]] = {}
         self._ledgers_of: dict[str, tuple[DomainCounts, ...]] = {}
@@ -336,7 +336,7 @@ class PodRules:
         )
         return _Own(tuple(anti), tuple(needs), spreads)
 
-    def _spread(self, pod: Pod, spread: Spread) -> SpreadRule:
+    def _spread(self, pod: Pod, spread: Spread) -> SpreadArrivals:
         """The rule that this constraint is, shared by all that count alike."""
         rules, honored = pod.rules, spread.node_affinity_policy == "Honor"
         honors_taints = spread.node_taints_policy == "Honor"
@@ -349,7 +349,7 @@ class PodRules:
         name = (scope, key, wanted, honors_taints, spread.max_skew, spread.min_domains)
         if name not in self._spreads:
             tally = self._ledgers[scope, key]
-            rule = SpreadRule(spread.max_skew, spread.min_domains, self._places(key, wanted, honors_taints))
+            rule = SpreadArrivals(spread.max_skew, spread.min_domains, self._places(key, wanted, honors_taints))
             tally.spreads.append(rule)
             self._spreads[name] = rule
         return self._spreads[name]

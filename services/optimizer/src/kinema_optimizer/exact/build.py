@@ -36,7 +36,7 @@ from kinema_optimizer.exact.model import (
     ExactInstance,
     ExactMachine,
     ExactNode,
-    PodPreference,
+    ExactPreference,
     Topology,
     columns_of,
 )
@@ -138,9 +138,9 @@ def _instance(
 class _Rules(NamedTuple):
     """The rules between pods that a move, a boot or a deletion can break, and what pods prefer."""
 
-    near: tuple[PodAffinity, ...]
-    apart: tuple[PodAntiAffinity, ...]
-    even: tuple[TopologySpread, ...]
+    affinities: tuple[PodAffinity, ...]
+    anti_affinities: tuple[PodAntiAffinity, ...]
+    spreads: tuple[TopologySpread, ...]
     preferred: tuple[Preferred, ...]
     closed: frozenset[str]
     """Offers of which a new node would break a spread among pods that all stay; that spread is not in `even`."""
@@ -148,7 +148,7 @@ class _Rules(NamedTuple):
     @property
     def every(self) -> tuple[Rule, ...]:
         """All of them."""
-        return (*self.near, *self.apart, *self.even, *self.preferred)
+        return (*self.affinities, *self.anti_affinities, *self.spreads, *self.preferred)
 
 
 class _Alike(NamedTuple):
@@ -182,11 +182,11 @@ class _Building:
         rules = self.rules
         return replace(
             self.unruled,
-            near=tuple(self._near(rule) for rule in rules.near),
-            apart=(*(self._apart(rule) for rule in rules.apart), *self._port_rules()),
-            even=tuple(self._even(rule) for rule in rules.even),
+            affinities=tuple(self._affinity(rule) for rule in rules.affinities),
+            anti_affinities=(*(self._anti_affinity(rule) for rule in rules.anti_affinities), *self._port_rules()),
+            spreads=tuple(self._topology_spread(rule) for rule in rules.spreads),
             preferences=tuple(
-                PodPreference(self._counted(rule.counted), owners, rule.weight, rule.near)
+                ExactPreference(self._counted(rule.counted), owners, rule.weight, rule.near)
                 for rule in rules.preferred
                 if (owners := self._owners(rule))
             ),
@@ -221,9 +221,9 @@ class _Building:
                 if share and len(members) > 1
             ),
             rollouts=self._workloads,
-            near=(),
-            apart=(),
-            even=(),
+            affinities=(),
+            anti_affinities=(),
+            spreads=(),
             homeless=tuple(sorted(mover.pod.key for one in self._groups if one.homeless for mover in one.members)),
             point_price=self.question.point_price,
             priced=self.question.move_price is not None,
@@ -425,7 +425,7 @@ class _Building:
                     _share(offer),
                     admitted,
                     tuple(site.labels.get(topology) for topology in topologies),
-                    tuple(rule.admits(site) for rule in self.rules.even),
+                    tuple(rule.admits(site) for rule in self.rules.spreads),
                     tuple(one.disliked[live + o] for one in self._classes if one.disliked),
                 )
                 found.setdefault(key, []).append(o)
@@ -442,12 +442,12 @@ class _Building:
         """The rules that concern movers, or nodes that may go with their daemon sets' pods; others never change."""
         between, loose = read_rules(self.question.cluster), not all(self._fixed)
         movers = [mover.pod for mover in self.movers]
-        even = tuple(rule for rule in between.even if loose or self._concerns(rule))
-        rest = tuple(rule for rule in between.even if not loose and not self._concerns(rule))
+        spreads = tuple(rule for rule in between.spreads if loose or self._concerns(rule))
+        rest = tuple(rule for rule in between.spreads if not loose and not self._concerns(rule))
         return _Rules(
-            near=tuple(rule for rule in between.near if loose or self._concerns(rule)),
-            apart=tuple(rule for rule in between.apart if self._concerns(rule)),
-            even=even,
+            affinities=tuple(rule for rule in between.affinities if loose or self._concerns(rule)),
+            anti_affinities=tuple(rule for rule in between.anti_affinities if self._concerns(rule)),
+            spreads=spreads,
             preferred=preferred(self.question.cluster, movers) if self.question.point_price else (),
             closed=closed_by_spread(rest, self._census, self.sites.offers),
         )
@@ -488,7 +488,7 @@ class _Building:
     def _owners(self, rule: Rule) -> frozenset[int]:
         return frozenset(self._class_of[pod.key] for pod in rule.owners if pod.key in self._class_of)
 
-    def _near(self, rule: PodAffinity) -> model.PodAffinity:
+    def _affinity(self, rule: PodAffinity) -> model.ExactAffinity:
         owners: dict[int, set[int]] = {}
         others: list[tuple[int, bool]] = []
         for pod in rule.owners:
@@ -499,13 +499,13 @@ class _Building:
                 homes |= {node} if node is not None and obeys else set()
             elif node is not None and obeys:
                 others.append((node, selects(rule.counted.scope, pod)))
-        return model.PodAffinity(
+        return model.ExactAffinity(
             census=self._counted(rule.counted),
             owners=tuple((kind, frozenset(homes)) for kind, homes in owners.items()),
             others=tuple(others),
         )
 
-    def _apart(self, rule: PodAntiAffinity) -> model.PodAntiAffinity:
+    def _anti_affinity(self, rule: PodAntiAffinity) -> model.ExactAntiAffinity:
         others = {self._node(pod) for pod in rule.owners if pod.key not in self._class_of}
         topology = self._topology(rule.counted.key)
         broken = {
@@ -514,14 +514,14 @@ class _Building:
             if pod.key in self._class_of and (node := self._node(pod)) is not None
             if self._census.company(pod, rule.counted) > 0
         }
-        return model.PodAntiAffinity(
+        return model.ExactAntiAffinity(
             census=self._counted(rule.counted),
             owners=self._owners(rule),
             others=tuple(sorted(node for node in others if node is not None)),
             broken=frozenset(broken),
         )
 
-    def _port_rules(self) -> Iterable[model.PodAntiAffinity]:
+    def _port_rules(self) -> Iterable[model.ExactAntiAffinity]:
         """Return a rule for each set of host ports, which are had once per node; those of others are in admission."""
         ports = {kind: one.members[0].pod.rules.host_ports for kind, one in enumerate(self._classes)}
         topology = Topology(tuple(range(len(self.sites.nodes))), (ALONE,) * len(self._machines))
@@ -541,10 +541,10 @@ class _Building:
                 if (node := self._node(mover.pod)) is not None and now[node] > int(kind in clashing)
             }
             census = model.PodCount(topology, clashing, (0,) * len(self.sites.nodes))
-            yield model.PodAntiAffinity(census, owners, (), frozenset(broken))
+            yield model.ExactAntiAffinity(census, owners, (), frozenset(broken))
 
-    def _even(self, rule: TopologySpread) -> model.TopologySpread:
-        return model.TopologySpread(
+    def _topology_spread(self, rule: TopologySpread) -> model.ExactSpread:
+        return model.ExactSpread(
             census=self._counted(rule.counted),
             nodes=frozenset(e for e, site in enumerate(self.sites.nodes) if rule.admits(site)),
             machines=frozenset(

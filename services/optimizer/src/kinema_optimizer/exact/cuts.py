@@ -13,19 +13,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kinema_optimizer.exact.model import (
+    ExactAffinity,
+    ExactAntiAffinity,
     ExactClass,
     ExactInstance,
-    PodAffinity,
-    PodAntiAffinity,
+    ExactPreference,
+    ExactSpread,
     PodCount,
-    PodPreference,
-    TopologySpread,
 )
 
 
 def hold_spreads_in_transit(problem: ExactInstance, stuck: Iterable[str]) -> ExactInstance | None:
     """The problem in which spreads over nodes hold on the way; None where they do already, or no stuck pod has one."""
-    spread = frozenset[int]().union(*(rule.owners for rule in problem.even if rule.doubles))
+    spread = frozenset[int]().union(*(rule.owners for rule in problem.spreads if rule.doubles))
     waiting = {key for kind in spread for key in problem.kinds[kind].pods}
     return None if problem.doubled or waiting.isdisjoint(stuck) else replace(problem, doubled=True)
 
@@ -66,9 +66,9 @@ def _without(problem: ExactInstance, index: int, key: str, *, to: str, offers: t
     return replace(
         problem,
         kinds=(*problem.kinds[:index], _part(kind, rest), *problem.kinds[index + 1 :], fewer),
-        near=tuple(_near(rule, index, twin) for rule in problem.near),
-        apart=tuple(_apart(rule, index, twin) for rule in problem.apart),
-        even=tuple(_even(rule, index, twin) for rule in problem.even),
+        affinities=tuple(_split_affinity(rule, index, twin) for rule in problem.affinities),
+        anti_affinities=tuple(_split_anti_affinity(rule, index, twin) for rule in problem.anti_affinities),
+        spreads=tuple(_split_topology_spread(rule, index, twin) for rule in problem.spreads),
         preferences=tuple(_preference(rule, index, twin) for rule in problem.preferences),
     )
 
@@ -91,18 +91,18 @@ def _joined(kinds: frozenset[int], index: int, twin: int) -> frozenset[int]:
     return kinds | {twin} if index in kinds else kinds
 
 
-def _near(rule: PodAffinity, index: int, twin: int) -> PodAffinity:
+def _split_affinity(rule: ExactAffinity, index: int, twin: int) -> ExactAffinity:
     more = tuple((twin, homes) for kind, homes in rule.owners if kind == index)
     return replace(rule, census=_census(rule.census, index, twin), owners=(*rule.owners, *more))
 
 
-def _apart(rule: PodAntiAffinity, index: int, twin: int) -> PodAntiAffinity:
+def _split_anti_affinity(rule: ExactAntiAffinity, index: int, twin: int) -> ExactAntiAffinity:
     return replace(rule, census=_census(rule.census, index, twin), owners=_joined(rule.owners, index, twin))
 
 
-def _even(rule: TopologySpread, index: int, twin: int) -> TopologySpread:
+def _split_topology_spread(rule: ExactSpread, index: int, twin: int) -> ExactSpread:
     return replace(rule, census=_census(rule.census, index, twin), owners=_joined(rule.owners, index, twin))
 
 
-def _preference(rule: PodPreference, index: int, twin: int) -> PodPreference:
+def _preference(rule: ExactPreference, index: int, twin: int) -> ExactPreference:
     return replace(rule, census=_census(rule.census, index, twin), owners=_joined(rule.owners, index, twin))

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from kinema_optimizer.exact.model import (
     ALONE,
     NOWHERE,
+    ExactAffinity,
+    ExactAntiAffinity,
     ExactClass,
     ExactInstance,
+    ExactPreference,
     ExactSolution,
-    PodAffinity,
-    PodAntiAffinity,
+    ExactSpread,
     PodCount,
-    PodPreference,
     Topology,
-    TopologySpread,
     affordable,
 )
 from kinema_optimizer.solvers.mip import Model
@@ -336,12 +336,12 @@ Pods: TypeAlias = Callable[[int, int], Sum]
 
 def add_rules(layout: ExactLayout) -> None:
     """Add the rows of every rule."""
-    for near in layout.problem.near:
-        _near(layout, near)
-    for apart in layout.problem.apart:
-        _apart(layout, apart)
-    for even in layout.problem.even:
-        _even(layout, even)
+    for affinity in layout.problem.affinities:
+        _add_affinity(layout, affinity)
+    for anti_affinity in layout.problem.anti_affinities:
+        _add_anti_affinity(layout, anti_affinity)
+    for spread in layout.problem.spreads:
+        _add_topology_spread(layout, spread)
 
 
 def _big_m(layout: ExactLayout, census: PodCount) -> float:
@@ -361,7 +361,7 @@ def _staying(layout: ExactLayout, kind: int, sites: Sequence[int]) -> Sum:
 # --- affinity
 
 
-def _near(layout: ExactLayout, rule: PodAffinity) -> None:
+def _add_affinity(layout: ExactLayout, rule: ExactAffinity) -> None:
     """Let a pod that must obey share its domain with a counted pod besides itself, or be the only one counted."""
     domains = layout.domains(rule.census.topology)
     counted = [layout.counted(rule.census, sites) for sites in domains]
@@ -376,7 +376,7 @@ def _near(layout: ExactLayout, rule: PodAffinity) -> None:
             bound = _arriving(layout, frozenset({kind}), sites)
             bound.add(_staying(layout, kind, [site for site in sites if site in homes]))
             if bound.terms or bound.constant:
-                _in_company(layout, bound, count, only, kind=kind if kind in rule.census.kinds else None)
+                _demand_company(layout, bound, count, only, kind=kind if kind in rule.census.kinds else None)
         for node, own in rule.others:
             if node in sites:
                 held = layout.used(node)
@@ -384,7 +384,7 @@ def _near(layout: ExactLayout, rule: PodAffinity) -> None:
                 layout.row(needs.add(only) if own else needs, lower=0.0)
 
 
-def _in_company(layout: ExactLayout, bound: Sum, count: Sum, only: Sum, *, kind: int | None) -> None:
+def _demand_company(layout: ExactLayout, bound: Sum, count: Sum, only: Sum, *, kind: int | None) -> None:
     """Where `bound` pods must obey, demand a counted pod; if they count themselves, another one, or `only` them."""
     if kind is None:
         most = bound.constant + sum(layout.model.uppers[c] * max(0.0, value) for c, value in bound.terms.items())
@@ -398,7 +398,7 @@ def _in_company(layout: ExactLayout, bound: Sum, count: Sum, only: Sum, *, kind:
 # --- anti-affinity and host ports
 
 
-def _apart(layout: ExactLayout, rule: PodAntiAffinity) -> None:
+def _add_anti_affinity(layout: ExactLayout, rule: ExactAntiAffinity) -> None:
     """Let no pod with the rule share its domain with a counted pod, unless both are there and stay."""
     most = _big_m(layout, rule.census)
     for sites in layout.domains(rule.census.topology):
@@ -411,13 +411,20 @@ def _apart(layout: ExactLayout, rule: PodAntiAffinity) -> None:
         broken = any(rule.census.topology.nodes[site] in rule.broken for site in live)
         for kind in sorted(rule.owners):
             if broken:
-                _no_worse(layout, rule, kind, sites, most=most)
+                _keep_from_worsening(layout, rule, kind, sites, most=most)
             else:
-                _alone(layout, rule, kind, layout.pods, sites=sites, count=count, most=most)
+                _forbid_company(layout, rule, kind, layout.pods, sites=sites, count=count, most=most)
 
 
-def _alone(
-    layout: ExactLayout, rule: PodAntiAffinity, kind: int, which: Pods, *, sites: Sequence[int], count: Sum, most: float
+def _forbid_company(
+    layout: ExactLayout,
+    rule: ExactAntiAffinity,
+    kind: int,
+    which: Pods,
+    *,
+    sites: Sequence[int],
+    count: Sum,
+    most: float,
 ) -> None:
     """Where pods of the class are (`which` of them), allow no other counted pods."""
     here = total(which(kind, site) for site in sites)
@@ -429,10 +436,12 @@ def _alone(
     layout.row(Sum().add(count).add(there, most - own), upper=most)
 
 
-def _no_worse(layout: ExactLayout, rule: PodAntiAffinity, kind: int, sites: Sequence[int], *, most: float) -> None:
+def _keep_from_worsening(
+    layout: ExactLayout, rule: ExactAntiAffinity, kind: int, sites: Sequence[int], *, most: float
+) -> None:
     """In a domain where the rule is broken now, let arriving pods obey it, and let none join those that stay."""
     count = layout.counted(rule.census, sites)
-    _alone(layout, rule, kind, layout.arrivals, sites=sites, count=count, most=most)
+    _forbid_company(layout, rule, kind, layout.arrivals, sites=sites, count=count, most=most)
     staying = _staying(layout, kind, sites)
     arriving = _arriving(layout, rule.census.kinds, sites)
     if arriving.terms and (staying.terms or staying.constant):
@@ -453,7 +462,7 @@ class _Domain:
     count: Sum
 
 
-def _even(layout: ExactLayout, rule: TopologySpread) -> None:
+def _add_topology_spread(layout: ExactLayout, rule: ExactSpread) -> None:
     """Limit the skew over the domains that count to what is allowed, and where a pod arrives, to what is wanted."""
     domains = [
         (sites, counting)
@@ -469,16 +478,16 @@ def _even(layout: ExactLayout, rule: TopologySpread) -> None:
         skew = Sum().add(one.count).add(fewest, -1.0)
         layout.row(skew.add(one.exists, most), upper=most + rule.allowed)
     if rule.allowed > rule.max_skew:
-        _land_evenly(layout, rule, after, fewest)
+        _limit_skew_at_arrivals(layout, rule, after, fewest)
     if layout.problem.doubled and rule.doubles:
         in_transit = [
             _Domain(sites, _existed(layout, counting), layout.doubled(rule.census, sites))
             for sites, counting in domains
         ]
-        _land_evenly(layout, rule, in_transit, _fewest(layout, rule, in_transit))
+        _limit_skew_at_arrivals(layout, rule, in_transit, _fewest(layout, rule, in_transit))
 
 
-def _fewest(layout: ExactLayout, rule: TopologySpread, domains: Sequence[_Domain]) -> Sum:
+def _fewest(layout: ExactLayout, rule: ExactSpread, domains: Sequence[_Domain]) -> Sum:
     """A new column: no more than the fewest pods of any domain; none where there are too few domains."""
     most = 2 * _big_m(layout, rule.census)
     fewest = column(layout.model.column(most))
@@ -491,7 +500,7 @@ def _fewest(layout: ExactLayout, rule: TopologySpread, domains: Sequence[_Domain
     return fewest
 
 
-def _land_evenly(layout: ExactLayout, rule: TopologySpread, domains: Sequence[_Domain], fewest: Sum) -> None:
+def _limit_skew_at_arrivals(layout: ExactLayout, rule: ExactSpread, domains: Sequence[_Domain], fewest: Sum) -> None:
     """Where a pod with the rule arrives, allow at most `max_skew` more than the fewest."""
     most = 2 * _big_m(layout, rule.census)
     for one in domains:
@@ -510,7 +519,7 @@ def _existed(layout: ExactLayout, sites: Sequence[int]) -> Sum:
     return Sum(constant=1.0) if alive else _exists(layout, sites)
 
 
-def _is_eligible(layout: ExactLayout, rule: TopologySpread, site: int) -> bool:
+def _is_eligible(layout: ExactLayout, rule: ExactSpread, site: int) -> bool:
     one = layout.sites[site]
     return one.node in rule.nodes if one.node is not None else one.machine in rule.machines
 
@@ -556,7 +565,7 @@ def _disliked(layout: ExactLayout) -> Sum:
     return found
 
 
-def _lost_points(layout: ExactLayout, preference: PodPreference) -> Sum:
+def _lost_points(layout: ExactLayout, preference: ExactPreference) -> Sum:
     """Return the points that pods lose by the pods that they share a domain with, or do not."""
     found = Sum()
     for sites in layout.domains(preference.census.topology):
@@ -568,7 +577,7 @@ def _lost_points(layout: ExactLayout, preference: PodPreference) -> Sum:
     return found
 
 
-def _nowhere(layout: ExactLayout, preference: PodPreference) -> Sequence[int]:
+def _nowhere(layout: ExactLayout, preference: ExactPreference) -> Sequence[int]:
     topology = preference.census.topology
     return [
         number
@@ -577,7 +586,7 @@ def _nowhere(layout: ExactLayout, preference: PodPreference) -> Sequence[int]:
     ]
 
 
-def _unmet(layout: ExactLayout, preference: PodPreference, kind: int, sites: Sequence[int]) -> Sum:
+def _unmet(layout: ExactLayout, preference: ExactPreference, kind: int, sites: Sequence[int]) -> Sum:
     """Return how many of the class's pods in the domain the preference does not hold for: all of them or none."""
     here = total(layout.pods(kind, site) for site in sites)
     if not here.terms and not here.constant:

@@ -103,7 +103,7 @@ class PodCount:
 
 
 @dataclass(frozen=True)
-class PodAffinity:
+class ExactAffinity:
     """Required affinity: a pod with the rule shares the domain of a counted one, or is the only one counted of all."""
 
     census: PodCount
@@ -114,7 +114,7 @@ class PodAffinity:
 
 
 @dataclass(frozen=True)
-class PodAntiAffinity:
+class ExactAntiAffinity:
     """Required anti-affinity, or host ports: a pod with the rule shares its domain with no other counted pod."""
 
     census: PodCount
@@ -126,7 +126,7 @@ class PodAntiAffinity:
 
 
 @dataclass(frozen=True)
-class TopologySpread:
+class ExactSpread:
     """An enforced topology spread."""
 
     census: PodCount
@@ -146,7 +146,7 @@ class TopologySpread:
 
 
 @dataclass(frozen=True)
-class PodPreference:
+class ExactPreference:
     """A preferred affinity term (`near`), or a preferred anti-affinity term."""
 
     census: PodCount
@@ -167,14 +167,14 @@ class ExactInstance:
     """Machines that share a limit, and the limit."""
     rollouts: tuple[str, ...]
     """Workloads that move by rolling update."""
-    near: tuple[PodAffinity, ...]
-    apart: tuple[PodAntiAffinity, ...]
-    even: tuple[TopologySpread, ...]
+    affinities: tuple[ExactAffinity, ...]
+    anti_affinities: tuple[ExactAntiAffinity, ...]
+    spreads: tuple[ExactSpread, ...]
     homeless: tuple[str, ...]
     """Pending pods that no node and no machine on sale could hold even alone."""
     point_price: int = 0
     """Micro-USD per hour of a weight point of a preference."""
-    preferences: tuple[PodPreference, ...] = ()
+    preferences: tuple[ExactPreference, ...] = ()
     priced: bool = False
     """Moves have a price, be it 0: plans that cost nearly as little do not count as equal."""
     doubled: bool = False
@@ -249,7 +249,7 @@ def points(problem: ExactInstance, solution: ExactSolution) -> int:
     return found + sum(_unmet(problem, solution, preference) * preference.weight for preference in problem.preferences)
 
 
-def _unmet(problem: ExactInstance, solution: ExactSolution, preference: PodPreference) -> int:
+def _unmet(problem: ExactInstance, solution: ExactSolution, preference: ExactPreference) -> int:
     """Pods that hold the wish and for which it does not hold."""
     topology, live = preference.census.topology, len(problem.places)
     domains = [*topology.nodes, *(topology.machines[machine] for machine in solution.boots)]

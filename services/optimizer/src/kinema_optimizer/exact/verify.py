@@ -9,13 +9,13 @@ from typing import NamedTuple
 from kinema_optimizer.exact.model import (
     ALONE,
     NOWHERE,
+    ExactAffinity,
+    ExactAntiAffinity,
     ExactInstance,
     ExactSolution,
-    PodAffinity,
-    PodAntiAffinity,
+    ExactSpread,
     PodCount,
     Topology,
-    TopologySpread,
 )
 
 
@@ -26,9 +26,9 @@ def flaws(problem: ExactInstance, solution: ExactSolution) -> tuple[str, ...]:
     if found:
         return tuple(found)
     found += [*_rooms(problem, solution), *_limits(problem, solution)]
-    found += [flaw for near in problem.near for flaw in _near(world, near)]
-    found += [flaw for apart in problem.apart for flaw in _apart(world, apart)]
-    found += [flaw for even in problem.even for flaw in _even(world, even)]
+    found += [flaw for rule in problem.affinities for flaw in _affinity_flaws(world, rule)]
+    found += [flaw for rule in problem.anti_affinities for flaw in _anti_affinity_flaws(world, rule)]
+    found += [flaw for rule in problem.spreads for flaw in _topology_spread_flaws(world, rule)]
     return tuple(found)
 
 
@@ -73,7 +73,7 @@ class _World(NamedTuple):
         del found[NOWHERE]
         return found
 
-    def domains(self, rule: TopologySpread, sites: Iterable[int]) -> set[int]:
+    def domains(self, rule: ExactSpread, sites: Iterable[int]) -> set[int]:
         """The domains that count for a spread, by these sites."""
         live, boots = len(self.solution.keep), self.solution.boots
         counting = (
@@ -138,7 +138,7 @@ def _limits(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
         yield "more machines are booted than there are"
 
 
-def _near(world: _World, rule: PodAffinity) -> Iterator[str]:
+def _affinity_flaws(world: _World, rule: ExactAffinity) -> Iterator[str]:
     counts = world.counts(rule.census)
 
     def alone(site: int, *, itself: bool) -> bool:
@@ -158,7 +158,7 @@ def _near(world: _World, rule: PodAffinity) -> Iterator[str]:
             yield "a pod that may not move is left without those that it needs"
 
 
-def _apart(world: _World, rule: PodAntiAffinity) -> Iterator[str]:
+def _anti_affinity_flaws(world: _World, rule: ExactAntiAffinity) -> Iterator[str]:
     topology, counts, arriving = rule.census.topology, world.counts(rule.census), Counter[int]()
     for kind in rule.census.kinds:
         for site, count in world.solution.arrive[kind].items():
@@ -176,7 +176,7 @@ def _apart(world: _World, rule: PodAntiAffinity) -> Iterator[str]:
         yield "a pod arrives where one that may not move keeps it away"
 
 
-def _even(world: _World, rule: TopologySpread) -> Iterator[str]:
+def _topology_spread_flaws(world: _World, rule: ExactSpread) -> Iterator[str]:
     counts, domains = world.counts(rule.census), world.domains(rule, world.sites)
     if domains and max(counts[place] for place in domains) - _fewest(rule, counts, domains) > rule.allowed:
         yield "pods are spread less evenly than a rule allows"
@@ -188,11 +188,11 @@ def _even(world: _World, rule: TopologySpread) -> Iterator[str]:
         yield "a pod arrives where there are too many already until the old copies have gone"
 
 
-def _fewest(rule: TopologySpread, counts: Counter[int], domains: set[int]) -> int:
+def _fewest(rule: ExactSpread, counts: Counter[int], domains: set[int]) -> int:
     return 0 if len(domains) < rule.min_domains else min(counts[place] for place in domains)
 
 
-def _crowded(world: _World, rule: TopologySpread, counts: Counter[int], domains: set[int]) -> bool:
+def _crowded(world: _World, rule: ExactSpread, counts: Counter[int], domains: set[int]) -> bool:
     """Whether a pod that holds the rule arrives where it would be above the skew."""
     if not domains:
         return False

@@ -103,7 +103,7 @@ class AggregatedModel:
             return False
         if to.exact is not None and to.instance is not None and not problem.resizes:
             rules = to.instance
-            if rules.near or rules.apart or rules.even:
+            if rules.affinities or rules.anti_affinities or rules.spreads:
                 return False
         return columns_of(problem.problem, cost(problem.problem, to.dense_starts[0])) <= MAX_COLUMNS
 

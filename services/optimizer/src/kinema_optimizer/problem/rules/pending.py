@@ -49,10 +49,10 @@ class SitesOnOffer(NamedTuple):
     rolling: frozenset[str]
     """Pods that may be replaced, for the same reason, by key."""
 
-    def fresh(self, even: TopologySpread) -> frozenset[str]:
+    def fresh(self, spread: TopologySpread) -> frozenset[str]:
         """Domains that new nodes could be in and that would count for a spread constraint."""
-        offers = (site for site in self.sites[self.live :] if site.name not in self.closed and even.admits(site))
-        return frozenset(site.labels[even.counted.key] for site in offers)
+        offers = (site for site in self.sites[self.live :] if site.name not in self.closed and spread.admits(site))
+        return frozenset(site.labels[spread.counted.key] for site in offers)
 
 
 class _Part(NamedTuple):
@@ -104,8 +104,10 @@ class PendingPlacer:
         """By pod key, the rules that concern it; anti-affinity and spread over nodes need no domain."""
         keys = {pod.key for pod in pods}
         found: dict[str, _Parts] = {}
-        rules: list[Rule] = [*self.between.near]
-        rules += [rule for rule in (*self.between.apart, *self.between.even) if not self.single(rule.counted.key)]
+        rules: list[Rule] = [*self.between.affinities]
+        rules += [
+            rule for rule in (*self.between.anti_affinities, *self.between.spreads) if not self.single(rule.counted.key)
+        ]
         for rule in rules if keys else ():
             owners = {pod.key for pod in rule.owners} & keys
             selected = {pod.key for pod in self.census.pods(rule.counted.scope)} & keys
@@ -169,15 +171,15 @@ class PendingPlacer:
     def _allows(self, rule: Rule, part: _Part, domains: Domains) -> bool:
         place = domains[rule.counted.key]
         if isinstance(rule, PodAffinity):
-            return self._near(rule, part, place)
+            return self._allows_affinity(rule, part, place)
         if isinstance(rule, TopologySpread):
-            return self._even(rule, part, place)
+            return self._allows_spread(rule, part, place)
         if place is None:
             return True
         met = part.carries and self._pods(self._most, rule.counted)[place] > 0
         return not met and not (part.selected and self._keeping(rule)[place] > 0)
 
-    def _near(self, rule: PodAffinity, part: _Part, place: str | None) -> bool:
+    def _allows_affinity(self, rule: PodAffinity, part: _Part, place: str | None) -> bool:
         if rule not in self._firsts:
             self._note_first(rule)
         first = self._firsts.get(rule)
@@ -206,7 +208,7 @@ class PendingPlacer:
             self._places[rule] = self.census.domains(rule) | self.market.fresh(rule)
         return self._places[rule]
 
-    def _even(self, rule: TopologySpread, part: _Part, place: str | None) -> bool:
+    def _allows_spread(self, rule: TopologySpread, part: _Part, place: str | None) -> bool:
         if place is None or not (part.selected or part.carries):
             return not part.carries
         universe = self._universe(rule)

@@ -70,34 +70,34 @@ class Preferred(Rule):
 class PodRules:
     """All rules between pods that are not terminating; each list in the order of the first pod that has the rule."""
 
-    near: tuple[PodAffinity, ...]
-    apart: tuple[PodAntiAffinity, ...]
-    even: tuple[TopologySpread, ...]
+    affinities: tuple[PodAffinity, ...]
+    anti_affinities: tuple[PodAntiAffinity, ...]
+    spreads: tuple[TopologySpread, ...]
 
     def __bool__(self) -> bool:
-        return bool(self.near or self.apart or self.even)
+        return bool(self.affinities or self.anti_affinities or self.spreads)
 
 
 def read_rules(cluster: Cluster) -> PodRules:
     """The rules of the pods, pending ones and those that go with their node among them."""
-    near: dict[Counted, list[Pod]] = {}
-    apart: dict[Counted, list[Pod]] = {}
-    even: dict[tuple[object, ...], tuple[Spread, list[Pod]]] = {}
+    affinities: dict[Counted, list[Pod]] = {}
+    anti_affinities: dict[Counted, list[Pod]] = {}
+    spreads: dict[tuple[object, ...], tuple[Spread, list[Pod]]] = {}
     for pod in cluster.pods:
         rules = pod.rules
         if pod.terminating or not (rules.affinity or rules.anti_affinity or rules.spread):
             continue
-        for found, terms in ((near, rules.affinity), (apart, rules.anti_affinity)):
+        for found, terms in ((affinities, rules.affinity), (anti_affinities, rules.anti_affinity)):
             for term in required(terms):
                 counted = Counted(term_scope(cluster, pod, term), term.topology_key)
                 found.setdefault(counted, []).append(pod)
         for spread in enforced(rules.spread):
             alike = (Counted(spread_scope(pod, spread), spread.topology_key), spread, eligibility(rules, spread))
-            even.setdefault(alike, (spread, []))[1].append(pod)
+            spreads.setdefault(alike, (spread, []))[1].append(pod)
     return PodRules(
-        near=tuple(PodAffinity(counted, tuple(pods)) for counted, pods in near.items()),
-        apart=tuple(PodAntiAffinity(counted, tuple(pods)) for counted, pods in apart.items()),
-        even=tuple(_even(spread, pods) for spread, pods in even.values()),
+        affinities=tuple(PodAffinity(counted, tuple(pods)) for counted, pods in affinities.items()),
+        anti_affinities=tuple(PodAntiAffinity(counted, tuple(pods)) for counted, pods in anti_affinities.items()),
+        spreads=tuple(_topology_spread(spread, pods) for spread, pods in spreads.values()),
     )
 
 
@@ -113,7 +113,7 @@ def preferred(cluster: Cluster, pods: Iterable[Pod]) -> tuple[Preferred, ...]:
     return tuple(Preferred(counted, tuple(have), weight, near) for (counted, weight, near), have in found.items())
 
 
-def _even(spread: Spread, pods: Sequence[Pod]) -> TopologySpread:
+def _topology_spread(spread: Spread, pods: Sequence[Pod]) -> TopologySpread:
     return TopologySpread(
         counted=Counted(spread_scope(pods[0], spread), spread.topology_key),
         owners=tuple(pods),
@@ -169,33 +169,33 @@ class Census:
             self._counts[counted] = Counter(place for place in found if place is not None)
         return self._counts[counted]
 
-    def domains(self, even: TopologySpread) -> frozenset[str]:
+    def domains(self, spread: TopologySpread) -> frozenset[str]:
         """Domains of the nodes that count for a spread constraint."""
-        alike = (even.counted.key, even.eligible, even.taints)
+        alike = (spread.counted.key, spread.eligible, spread.taints)
         if alike not in self._domains:
-            key = even.counted.key
-            self._domains[alike] = frozenset(node.labels[key] for node in self.nodes if even.admits(node))
+            key = spread.counted.key
+            self._domains[alike] = frozenset(node.labels[key] for node in self.nodes if spread.admits(node))
         return self._domains[alike]
 
-    def fewest(self, even: TopologySpread) -> int:
+    def fewest(self, spread: TopologySpread) -> int:
         """Fewest pods in any of its domains; too few domains count as an empty one more."""
-        return 0 if len(self.domains(even)) < even.min_domains else self._range(even)[0]
+        return 0 if len(self.domains(spread)) < spread.min_domains else self._range(spread)[0]
 
-    def most(self, even: TopologySpread) -> int:
+    def most(self, spread: TopologySpread) -> int:
         """Most pods in any of its domains."""
-        return self._range(even)[1]
+        return self._range(spread)[1]
 
-    def _range(self, even: TopologySpread) -> tuple[int, int]:
-        if even not in self._ranges:
-            domains = self.domains(even)
-            there = [count for place, count in self.counts(even.counted).items() if place in domains]
+    def _range(self, spread: TopologySpread) -> tuple[int, int]:
+        if spread not in self._ranges:
+            domains = self.domains(spread)
+            there = [count for place, count in self.counts(spread.counted).items() if place in domains]
             empty = len(there) < len(domains)
-            self._ranges[even] = (0 if empty else min(there, default=0), max(there, default=0))
-        return self._ranges[even]
+            self._ranges[spread] = (0 if empty else min(there, default=0), max(there, default=0))
+        return self._ranges[spread]
 
-    def skew(self, even: TopologySpread) -> int:
+    def skew(self, spread: TopologySpread) -> int:
         """Most pods in a domain less fewest."""
-        return self.most(even) - self.fewest(even)
+        return self.most(spread) - self.fewest(spread)
 
     def company(self, pod: Pod, counted: Counted) -> int:
         """Pods in scope that share the pod's domain, itself aside."""

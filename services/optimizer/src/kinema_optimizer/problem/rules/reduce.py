@@ -59,16 +59,16 @@ from kinema_optimizer.problem.rules.reduced import (
 def closed_by_spread(rules: Iterable[TopologySpread], census: Census, offers: Iterable[Site]) -> frozenset[str]:
     """Names of the offers whose new nodes would break a spread constraint that holds now, or worsen a broken one."""
     sites = tuple(offers)
-    return frozenset(name for even in rules for name in _closed(even, census, sites))
+    return frozenset(name for spread in rules for name in _closed(spread, census, sites))
 
 
-def _closed(even: TopologySpread, census: Census, offers: tuple[Site, ...]) -> Iterable[str]:
-    counts, key, domains = census.counts(even.counted), even.counted.key, census.domains(even)
-    fresh = [site for site in offers if site.labels.get(key) not in domains and even.admits(site)]
+def _closed(spread: TopologySpread, census: Census, offers: tuple[Site, ...]) -> Iterable[str]:
+    counts, key, domains = census.counts(spread.counted), spread.counted.key, census.domains(spread)
+    fresh = [site for site in offers if site.labels.get(key) not in domains and spread.admits(site)]
     # Pods on nodes that do not count are in a domain that a new node would make count.
-    most = max([census.most(even), *(counts[site.labels[key]] for site in fresh)])
-    fewest = census.fewest(even)
-    allowed = max(even.max_skew, census.skew(even))
+    most = max([census.most(spread), *(counts[site.labels[key]] for site in fresh)])
+    fewest = census.fewest(spread)
+    allowed = max(spread.max_skew, census.skew(spread))
     return [site.name for site in fresh if most - min(fewest, counts[site.labels[key]]) > allowed]
 
 
@@ -89,114 +89,114 @@ def kept_in_place(
     (`single`) bind newcomers only, but for pods that a rolling update may replace wherever they are (`rolls`).
     """
     kept = Kept({}, {})
-    for near in between.near:
-        _keep_unmet(kept, near, census)
-        if single(near.counted.key):
-            _keep_company(kept, near, census, rolls)
+    for affinity in between.affinities:
+        _keep_unmet(kept, affinity, census)
+        if single(affinity.counted.key):
+            _keep_company(kept, affinity, census, rolls)
         else:
-            _keep_leaned_on(kept, near, census)
-    for apart in between.apart:
-        if not single(apart.counted.key):
-            _keep_met(kept, apart, census)
-    for even in between.even:
-        if single(even.counted.key):
-            _keep_crowded(kept, even, census, rolls)
+            _keep_leaned_on(kept, affinity, census)
+    for anti_affinity in between.anti_affinities:
+        if not single(anti_affinity.counted.key):
+            _keep_met(kept, anti_affinity, census)
+    for spread in between.spreads:
+        if single(spread.counted.key):
+            _keep_crowded(kept, spread, census, rolls)
         else:
-            _keep_uneven(kept, even, census)
-            _keep_counted_residents(kept, even, census)
-        if even.min_domains > 1 and census.most(even) > max(even.max_skew, census.skew(even)):
-            _keep_domains(kept, even, census)
+            _keep_uneven(kept, spread, census)
+            _keep_counted_residents(kept, spread, census)
+        if spread.min_domains > 1 and census.most(spread) > max(spread.max_skew, census.skew(spread)):
+            _keep_domains(kept, spread, census)
     return kept
 
 
-def _keep_unmet(kept: Kept, near: PodAffinity, census: Census) -> None:
+def _keep_unmet(kept: Kept, affinity: PodAffinity, census: Census) -> None:
     """Pods that miss the company that they ask for: no other place is known to be better."""
-    obeying = {pod.key for pod in _obeying(near, census)}
-    for pod in near.owners:
+    obeying = {pod.key for pod in _obeying(affinity, census)}
+    for pod in affinity.owners:
         if census.known(pod) and pod.key not in obeying:
             _keep(kept, pod, "affinity-unmet", "no pod that its required affinity asks for is near it")
 
 
-def _keep_met(kept: Kept, apart: PodAntiAffinity, census: Census) -> None:
+def _keep_met(kept: Kept, anti_affinity: PodAntiAffinity, census: Census) -> None:
     """Pods that share a domain with one that keeps them away: they would not be let in where they are pinned to."""
-    key = apart.counted.key
-    clashes = {census.domain(pod, key) for pod in apart.owners if census.company(pod, apart.counted)}
-    for pod in (*apart.owners, *census.pods(apart.counted.scope)) if clashes else ():
+    key = anti_affinity.counted.key
+    clashes = {census.domain(pod, key) for pod in anti_affinity.owners if census.company(pod, anti_affinity.counted)}
+    for pod in (*anti_affinity.owners, *census.pods(anti_affinity.counted.scope)) if clashes else ():
         place = census.domain(pod, key)
         if place is not None and place in clashes:
             _keep(kept, pod, "anti-affinity-met", f"pods that a required anti-affinity keeps apart share its {key}")
 
 
-def _keep_uneven(kept: Kept, even: TopologySpread, census: Census) -> None:
+def _keep_uneven(kept: Kept, spread: TopologySpread, census: Census) -> None:
     """Pods that a spread would not let into their own domain again, or that are in none."""
-    counts, fewest = census.counts(even.counted), census.fewest(even)
-    for pod in even.owners:
-        place = census.domain(pod, even.counted.key)
-        if census.known(pod) and (place is None or counts[place] - fewest > even.max_skew):
+    counts, fewest = census.counts(spread.counted), census.fewest(spread)
+    for pod in spread.owners:
+        place = census.domain(pod, spread.counted.key)
+        if census.known(pod) and (place is None or counts[place] - fewest > spread.max_skew):
             _keep(kept, pod, "spread-uneven", "its topology spread would not let it into its domain again")
 
 
-def _obeying(near: PodAffinity, census: Census) -> Iterator[Pod]:
+def _obeying(affinity: PodAffinity, census: Census) -> Iterator[Pod]:
     """Bound pods that have the term and obey it now."""
-    for pod in near.owners:
-        if census.known(pod) and (census.company(pod, near.counted) or census.first(pod, near.counted)):
+    for pod in affinity.owners:
+        if census.known(pod) and (census.company(pod, affinity.counted) or census.first(pod, affinity.counted)):
             yield pod
 
 
-def _keep_company(kept: Kept, near: PodAffinity, census: Census, rolls: Callable[[Pod], bool]) -> None:
+def _keep_company(kept: Kept, affinity: PodAffinity, census: Census, rolls: Callable[[Pod], bool]) -> None:
     """Pods that others must share a node with, where a rolling update could take them away."""
     homes: dict[str | None, str] = {}
-    waits = any(pod.node is None for pod in census.pods(near.counted.scope))
-    for pod in _obeying(near, census):
+    waits = any(pod.node is None for pod in census.pods(affinity.counted.scope))
+    for pod in _obeying(affinity, census):
         homes[pod.node] = pod.key
-        if waits and census.first(pod, near.counted):
+        if waits and census.first(pod, affinity.counted):
             _keep(kept, pod, "affinity-node", "pending pods of its kind have to share its node")
-    for other in census.pods(near.counted.scope) if homes else ():
+    for other in census.pods(affinity.counted.scope) if homes else ():
         if other.node in homes and rolls(other):
             _keep(kept, other, "affinity-peer", f"the required affinity of pod {homes[other.node]} asks for it there")
 
 
-def _keep_leaned_on(kept: Kept, near: PodAffinity, census: Census) -> None:
+def _keep_leaned_on(kept: Kept, affinity: PodAffinity, census: Census) -> None:
     """A node whose daemon sets' pods are all the company that some pod has in its domain."""
     residents: dict[str | None, Pod] = {}
     others: Counter[str | None] = Counter()
-    for other in census.pods(near.counted.scope):
-        place = census.domain(other, near.counted.key)
+    for other in census.pods(affinity.counted.scope):
+        place = census.domain(other, affinity.counted.key)
         if is_resident(census.cluster, other):
             residents.setdefault(place, other)
         else:
             others[place] += 1
-    for pod in _obeying(near, census) if residents else ():
-        place = census.domain(pod, near.counted.key)
-        itself = selects(near.counted.scope, pod) and not is_resident(census.cluster, pod)
+    for pod in _obeying(affinity, census) if residents else ():
+        place = census.domain(pod, affinity.counted.key)
+        itself = selects(affinity.counted.scope, pod) and not is_resident(census.cluster, pod)
         if place in residents and others[place] == int(itself):
             kept.nodes.setdefault(residents[place].node or "", f"the required affinity of pod {pod.key} leans on it")
 
 
-def _keep_crowded(kept: Kept, even: TopologySpread, census: Census, rolls: Callable[[Pod], bool]) -> None:
+def _keep_crowded(kept: Kept, spread: TopologySpread, census: Census, rolls: Callable[[Pod], bool]) -> None:
     """Pods that a spread over nodes counts where it is even only because every node has some of them."""
-    if census.most(even) > even.max_skew and census.fewest(even):
-        for pod in census.pods(even.counted.scope):
+    if census.most(spread) > spread.max_skew and census.fewest(spread):
+        for pod in census.pods(spread.counted.scope):
             if census.known(pod) and rolls(pod):
                 _keep(kept, pod, "spread-tight", "its topology spread is even only as long as no node loses a pod")
 
 
-def _keep_counted_residents(kept: Kept, even: TopologySpread, census: Census) -> None:
+def _keep_counted_residents(kept: Kept, spread: TopologySpread, census: Census) -> None:
     """Nodes whose daemon sets' pods a spread over larger domains counts: they would go with the node."""
-    for pod in census.pods(even.counted.scope):
+    for pod in census.pods(spread.counted.scope):
         if census.known(pod) and is_resident(census.cluster, pod):
             kept.nodes.setdefault(
-                pod.node or "", f"the topology spread of pod {even.owners[0].key} counts pod {pod.key}"
+                pod.node or "", f"the topology spread of pod {spread.owners[0].key} counts pod {pod.key}"
             )
 
 
-def _keep_domains(kept: Kept, even: TopologySpread, census: Census) -> None:
+def _keep_domains(kept: Kept, spread: TopologySpread, census: Census) -> None:
     """A node in every domain, where one domain fewer would be too few."""
     seen: set[str] = set()
     for node in census.nodes:
-        if even.admits(node) and node.labels[even.counted.key] not in seen:
-            seen.add(node.labels[even.counted.key])
-            kept.nodes.setdefault(node.name, f"the topology spread of pod {even.owners[0].key} needs its domain")
+        if spread.admits(node) and node.labels[spread.counted.key] not in seen:
+            seen.add(node.labels[spread.counted.key])
+            kept.nodes.setdefault(node.name, f"the topology spread of pod {spread.owners[0].key} needs its domain")
 
 
 def _keep(kept: Kept, pod: Pod, code: str, reason: str) -> None:
@@ -225,16 +225,16 @@ def asking(
         homes: nodes with company that stays, for a rule.
     """
     found: dict[str, Ask] = {}
-    for near in between.near:
-        if not single(near.counted.key):
+    for affinity in between.affinities:
+        if not single(affinity.counted.key):
             continue
         here: dict[str, list[str]] = {}
-        for pod in census.pods(near.counted.scope):
+        for pod in census.pods(affinity.counted.scope):
             here.setdefault(pod.node or "", []).append(pod.key)
         company = {node: tuple(keys) for node, keys in here.items()}
-        for pod in near.owners:
-            if census.known(pod) and not census.first(pod, near.counted):
-                node, stays = pod.node or "", homes(near)
+        for pod in affinity.owners:
+            if census.known(pod) and not census.first(pod, affinity.counted):
+                node, stays = pod.node or "", homes(affinity)
                 known = found.get(pod.key, Ask(node, (), stays))
                 found[pod.key] = Ask(node, (*known.company, company.get(node, ())), known.homes & stays)
     return found
@@ -306,8 +306,8 @@ def _follow(joined: dict[str, list[str]], asks: Mapping[str, Ask]) -> None:
             merged: list[str] = []
             for keys in asks[key].company:
                 if not any(other in merged for other in keys):
-                    near = (joined[other] for other in keys if other in joined)
-                    smallest = min(near, key=lambda one: (len(one), one))
+                    groups = (joined[other] for other in keys if other in joined)
+                    smallest = min(groups, key=lambda one: (len(one), one))
                     merged += smallest
             merged.append(key)
             joined |= dict.fromkeys(merged, merged)
@@ -361,13 +361,13 @@ def reduce_rules(scene: Scene) -> ReducedRules:
     census = Census(scene.cluster, scene.nodes)
     single = by_node(scene.nodes, scene.offers)
     kept = kept_in_place(between, census, single, lambda pod: _rolls(scene, pod))
-    closed = closed_by_spread(between.even, census, scene.offers)
+    closed = closed_by_spread(between.spreads, census, scene.offers)
     marking = _marking(between, census, single)
     pending = [pod for pod in listed(scene.cluster) if pod.node is None and pod.key not in scene.facts.held]
     waiting = PendingPlacer(census, between, single, scene.market._replace(closed=closed))
     seats = waiting.seats(pending)
     asks = asking(between, census, single, waiting.homes)
-    lonely = _lonely(scene, [near for near in between.near if single(near.counted.key)], census)
+    lonely = _lonely(scene, [affinity for affinity in between.affinities if single(affinity.counted.key)], census)
     united = together(asks, _able(scene, {**lonely, **kept.pods}, kept.nodes), marking.marks)
     stays = {**lonely, **united.stuck, **kept.pods}
     return ReducedRules(
@@ -388,28 +388,28 @@ class _Marking:
 
     marks: dict[str, RuleTags]
     most: dict[int, int]
-    apart: dict[Counted, int]
-    even: dict[Counted, int]
+    anti_affinities: dict[Counted, int]
+    spreads: dict[Counted, int]
 
 
 def _marking(between: PodRules, census: Census, single: Callable[[str], bool]) -> _Marking:
     found: dict[str, tuple[set[int], set[int], set[int]]] = {}
-    apart: dict[Counted, int] = {}
-    even: dict[Counted, int] = {}
+    anti_affinities: dict[Counted, int] = {}
+    spreads: dict[Counted, int] = {}
     most: dict[int, int] = {}
 
     def add(pods: Iterable[Pod], what: int, rule: int) -> None:
         for pod in pods:
             found.setdefault(pod.key, (set(), set(), set()))[what].add(rule)
 
-    for keeping in between.apart:
+    for keeping in between.anti_affinities:
         if single(keeping.counted.key):
-            rule = apart.setdefault(keeping.counted, len(apart))
+            rule = anti_affinities.setdefault(keeping.counted, len(anti_affinities))
             add(keeping.owners, 0, rule)
             add(census.pods(keeping.counted.scope), 1, rule)
-    for spread in between.even:
+    for spread in between.spreads:
         if single(spread.counted.key):
-            rule = even.setdefault(spread.counted, len(even))
+            rule = spreads.setdefault(spread.counted, len(spreads))
             # Where every node has some, new nodes are closed and no node's pods get fewer: more may be on each.
             crowded = census.most(spread) > spread.max_skew
             limit = spread.max_skew + (census.fewest(spread) if crowded else 0)
@@ -417,17 +417,17 @@ def _marking(between: PodRules, census: Census, single: Callable[[str], bool]) -
             add(census.pods(spread.counted.scope), 2, rule)
             outside = [pod for pod in spread.owners if not selects(spread.counted.scope, pod)]
             if outside:  # owners that the rule does not count keep away from counted pods, to be sure of few of those
-                rule = apart.setdefault(spread.counted, len(apart))
+                rule = anti_affinities.setdefault(spread.counted, len(anti_affinities))
                 add(outside, 0, rule)
                 add(census.pods(spread.counted.scope), 1, rule)
-    company = [near.counted.scope for near in between.near if single(near.counted.key)]
+    company = [affinity.counted.scope for affinity in between.affinities if single(affinity.counted.key)]
     leaned_on = {pod.key for scope in company for pod in census.pods(scope)}
     for key in sorted(leaned_on):
         found.setdefault(key, (set(), set(), set()))
     marks = {
         key: RuleTags(frozenset(a), frozenset(b), frozenset(c), key in leaned_on) for key, (a, b, c) in found.items()
     }
-    return _Marking(marks, most, apart, even)
+    return _Marking(marks, most, anti_affinities, spreads)
 
 
 def _rolls(scene: Scene, pod: Pod) -> bool:
@@ -437,7 +437,7 @@ def _rolls(scene: Scene, pod: Pod) -> bool:
     return resized or scene.facts.strategy.get(pod.key) == "rolling"
 
 
-def _lonely(scene: Scene, nears: Iterable[PodAffinity], census: Census) -> dict[str, Held]:
+def _lonely(scene: Scene, affinities: Iterable[PodAffinity], census: Census) -> dict[str, Held]:
     """Pods that ask for their own kind and are the only ones of it, where a new copy comes before the old one goes.
 
     Of rules whose domains are nodes.
@@ -445,9 +445,9 @@ def _lonely(scene: Scene, nears: Iterable[PodAffinity], census: Census) -> dict[
     why = "its required affinity lets a new copy in only beside the old one; one that is evicted first could go"
     return {
         pod.key: Held(pod=pod.key, code="affinity-first", reason=why)
-        for near in nears
-        for pod in near.owners
-        if scene.facts.strategy.get(pod.key) == "surge" and census.known(pod) and census.first(pod, near.counted)
+        for affinity in affinities
+        for pod in affinity.owners
+        if scene.facts.strategy.get(pod.key) == "surge" and census.known(pod) and census.first(pod, affinity.counted)
     }
 
 
@@ -492,16 +492,16 @@ def _needs(waiting: PendingPlacer, asks: Mapping[str, Ask]) -> dict[str, Topolog
 
 def _concerned(between: PodRules, census: Census, single: Callable[[str], bool]) -> Iterator[tuple[Pod, str]]:
     """Pods and the topology keys by which a rule counts on where they are, or they depend on it."""
-    for rule in (*between.apart, *between.even):
+    for rule in (*between.anti_affinities, *between.spreads):
         key = rule.counted.key
         if not single(key):
             yield from ((pod, key) for pod in (*rule.owners, *census.pods(rule.counted.scope)))
-    for near in between.near:
-        key = near.counted.key
+    for affinity in between.affinities:
+        key = affinity.counted.key
         if not single(key):
-            places = {census.domain(pod, key) for pod in near.owners}
-            yield from ((pod, key) for pod in near.owners)
-            yield from ((pod, key) for pod in census.pods(near.counted.scope) if census.domain(pod, key) in places)
+            places = {census.domain(pod, key) for pod in affinity.owners}
+            yield from ((pod, key) for pod in affinity.owners)
+            yield from ((pod, key) for pod in census.pods(affinity.counted.scope) if census.domain(pod, key) in places)
 
 
 def _restricted(scene: Scene, kept: Mapping[str, Held]) -> dict[str, Held]:
@@ -573,7 +573,7 @@ def _ghost_marks(scene: Scene, key: str, marking: _Marking) -> RuleTags:
     terms = required(ghost.rules.anti_affinity)
     mine = {Counted(term_scope(scene.cluster, ghost, term), term.topology_key) for term in terms}
     return RuleTags(
-        keeps_away=frozenset(rule for counted, rule in marking.apart.items() if counted in mine),
-        kept_away=frozenset(rule for counted, rule in marking.apart.items() if selects(counted.scope, ghost)),
-        counted=frozenset(rule for counted, rule in marking.even.items() if selects(counted.scope, ghost)),
+        keeps_away=frozenset(rule for counted, rule in marking.anti_affinities.items() if counted in mine),
+        kept_away=frozenset(rule for counted, rule in marking.anti_affinities.items() if selects(counted.scope, ghost)),
+        counted=frozenset(rule for counted, rule in marking.spreads.items() if selects(counted.scope, ghost)),
     )
