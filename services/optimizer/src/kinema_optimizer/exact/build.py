@@ -22,7 +22,6 @@ import numpy as np
 from kinema_core.events import Amounts, HostPort, Node, Offer, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports
-from kinema_core.model.disruption_cost import ORDINARY
 from kinema_core.model.match import ports_clash
 from kinema_core.model.mobility import Mobility
 from kinema_core.model.neighbours import selects
@@ -56,6 +55,7 @@ from kinema_optimizer.problem.rules.read import (
     read_rules,
 )
 from kinema_optimizer.problem.rules.reduce import closed_by_spread
+from kinema_optimizer.request.objective import price_of_moves
 
 MOST_PODS: Final = 40
 """Movable and pending pods of the largest instance that is solved exactly."""
@@ -366,8 +366,9 @@ class _Building:
         return () if points is None else tuple(points.tolist())
 
     def _move_price(self, mover: Mover) -> int:
-        price = self.question.move_price
-        return 0 if mover.role == "pending" or not price else price * mover.disruption_cost // ORDINARY
+        """Return the price of moving one pod, rounded down by pod: a sum over pods may be less than that of a plan."""
+        cost = 0 if mover.role == "pending" else mover.disruption_cost
+        return price_of_moves(self.question.move_price, cost)
 
     @cached_property
     def _classes(self) -> tuple[_Alike, ...]:

@@ -20,13 +20,13 @@ import msgspec
 from kinema_core.events import FrozenMap, Node, Plan
 from kinema_core.model.checker.view import Violation
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
+from kinema_core.model.disruption_cost import disruption_cost
 from kinema_core.model.sequencing.waves import order_transition, with_steps
 from kinema_optimizer.planning.leftovers import with_leftovers
 from kinema_optimizer.planning.naming import Outcome, keeping, nothing, without_moves
 from kinema_optimizer.planning.plan import build_plan
 from kinema_optimizer.problem.compile import Compiled
-from kinema_optimizer.request.objective import MICRO, ObjectiveKey
+from kinema_optimizer.request.objective import MICRO, ObjectiveKey, price_of_moves
 from kinema_optimizer.solvers.stopping import ORDER, WAVE, Over, StopRule
 
 ATTEMPTS: Final = 8
@@ -39,8 +39,8 @@ def key_of_plan(problem: Compiled, plan: Plan) -> ObjectiveKey:
     paid = round(plan.cost.after * MICRO)
     if asked.move_price:
         pods = asked.cluster.pods_by_key
-        risk = sum(disruption_cost(asked.cluster, pods[key]) * times for key, times in moved.items())
-        paid += asked.move_price * risk // ORDINARY
+        cost = sum(disruption_cost(asked.cluster, pods[key]) * times for key, times in moved.items())
+        paid += price_of_moves(asked.move_price, cost)
     return ObjectiveKey(_excess(problem, plan), len(plan.unplaced), paid, sum(moved.values()))
 
 

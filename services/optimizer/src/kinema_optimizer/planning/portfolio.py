@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from kinema_core.events import Stop
-from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
+from kinema_core.model.disruption_cost import disruption_cost
 from kinema_optimizer.aggregated.greedy import starts
 from kinema_optimizer.aggregated.layout import columns_of
 from kinema_optimizer.aggregated.problem import DenseSolution, cost, moves
@@ -34,7 +34,7 @@ from kinema_optimizer.problem.instance import losses
 from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import NAMESPACE
-from kinema_optimizer.request.objective import SLACK, ObjectiveKey
+from kinema_optimizer.request.objective import SLACK, ObjectiveKey, price_of_moves
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
 from kinema_optimizer.solvers.stopping import BEGIN, KERNELS, LOAD, StopRule
@@ -397,7 +397,7 @@ def key_of(problem: Compiled, outcome: Outcome) -> ObjectiveKey:
     points = points_given_up(problem, outcome) if asked.point_price else 0
     paid += asked.point_price * points
     if asked.move_price:
-        paid += asked.move_price * sum(disruption_cost(asked.cluster, pods[key]) for key in moving) // ORDINARY
+        paid += price_of_moves(asked.move_price, sum(disruption_cost(asked.cluster, pods[key]) for key in moving))
     over = 0 if asked.max_moves is None else max(0, len(moving) - asked.max_moves)
     return ObjectiveKey(over, len(outcome.lost), paid, len(moving), points)
 

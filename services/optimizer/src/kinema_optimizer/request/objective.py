@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from kinema_core.events import Plan, Resize, WorkloadForecast
+from kinema_core.model.disruption_cost import ORDINARY
 from kinema_core.model.schedule import Schedule
 from kinema_optimizer.request.headroom import Headroom
 
@@ -105,6 +106,11 @@ def _objective(window: Window) -> Objective:
         max_moves=window.max_moves,
         headroom=window.headroom,
     )
+
+
+def price_of_moves(price: int | None, disruption_cost: int) -> int:
+    """Return what moves cost at the price of an ordinary one (None: nothing), rounded down; see `disruption_cost`."""
+    return (price or 0) * disruption_cost // ORDINARY
 
 
 class ObjectiveKey(NamedTuple):

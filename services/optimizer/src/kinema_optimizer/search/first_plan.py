@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_core.events import Stop
+from kinema_core.model.disruption_cost import ORDINARY
 from kinema_optimizer.bounds.assignment_lp import AssignmentSolution, solve_assignment_lp
 from kinema_optimizer.columns.generation import (
     Bin,
@@ -498,7 +499,7 @@ class FirstPlans:
             ends: whether no time is left after so many plans, the `last` one or not.
         """
         problem = self.problem
-        weights, lost = problem.disruption_cost / 1000.0, losses(problem, self.now.unplaced)
+        weights, lost = problem.disruption_cost / ORDINARY, losses(problem, self.now.unplaced)
         found, saved = [self.now, swap_in_existing(problem, self.fresh)], 0.0
         for turn, (share, extra) in enumerate(product(_CAP_SHARES, _EXTRA_PRICES), start=1):
             kept = self.retention.solve(weights * (price + extra * mean), int(most * share))

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from kinema_core.events import Stop
+from kinema_core.model.disruption_cost import ORDINARY
 from kinema_optimizer.bounds.assignment_lp import AssignmentSolution, solve_assignment_lp
 from kinema_optimizer.bounds.background import WHOLE_CLUSTER_CLASSES, BackgroundBound
 from kinema_optimizer.bounds.certificate import Bound
@@ -275,6 +276,9 @@ class _Search:
         return state
 
     def _price_moves(self, price: float) -> SearchContext:
-        """Return the first context with moves at this price, micro-USD per hour for an ordinary one."""
+        """Return the first context with moves at this price, micro-USD per hour for an ordinary one.
+
+        Unlike `price_of_moves` in floats: the price is scaled to steer the search, and no plan is compared by it.
+        """
         weights = self.problem.disruption_cost.astype(np.float64)
-        return replace(self.context, move_price=weights * (price / 1000.0))
+        return replace(self.context, move_price=weights * (price / ORDINARY))
