@@ -1,1 +1,1 @@
-"""What `kinema explain` shows."""
+"""The command `kinema explain` and its table."""

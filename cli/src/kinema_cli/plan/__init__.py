@@ -1,1 +1,1 @@
-"""What `kinema plan` shows."""
+"""The command `kinema plan`: its table, its progress and what a catalog leaves open."""

@@ -1,1 +1,1 @@
-"""What `kinema status` and `kinema plans` show."""
+"""The commands `kinema status` and `kinema plans`: the pipeline's state by its streams."""

@@ -1,4 +1,7 @@
-"""Places that a plan leaves free, for pods that it leaves out, also by the rules between pods."""
+"""Places that a plan leaves free for pods that it leaves out.
+
+`FreePlaces` finds them by room, `ArrivalRules` by the rules between pods.
+"""
 
 from __future__ import annotations
 

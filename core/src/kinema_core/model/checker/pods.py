@@ -1,7 +1,4 @@
-"""Checks of a plan's lists of pods: each once, described as it is, moved only as it may be.
-
-And of pods that are left out: none of which a pod of lower priority has the place.
-"""
+"""Checks of a plan's pods: each listed once and as it is, moved only as it may be, left out only by priority."""
 
 from __future__ import annotations
 

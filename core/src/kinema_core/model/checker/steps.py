@@ -1,9 +1,8 @@
-"""What disruption budgets allow while a plan is executed, counted by the checks themselves.
+"""Check of a plan's steps, replayed wave by wave in integers: each state on the way fits and keeps floors and rules.
 
-The plan's steps replayed wave by wave, in integers: every state on the way fits, and floors and rules hold in it.
-
-Within a wave any order is taken to be possible: a node has to hold all pods that are there when the wave begins
-and all that come in it.
+`check_waves` is the entry point. Within a wave any order is possible: a node has to hold all pods that are there when
+the wave begins and all that come in it. `overdrawn` counts what disruption budgets allow, independently of the
+optimizer; `steps_rules` checks the rules between pods.
 """
 
 from __future__ import annotations

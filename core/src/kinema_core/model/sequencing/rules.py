@@ -1,11 +1,12 @@
-"""Pods in one selector's scope, counted by domain, while a wave of moves goes on.
+"""Rules between pods while they move: what kube-scheduler asks of each new copy, in any order of a wave's moves.
 
-Rules between pods while they move: what kube-scheduler asks of every new copy, in every order of a wave's moves.
+`PodRules` answers whether a move may join a wave; `DomainCounts` counts the pods in one selector's scope by domain, and
+`SpreadArrivals` the new copies under one topology spread.
 
-A new copy meets all pods that are there at that moment: those that have not left yet, those that have come, and
-its own old copy unless it was evicted first. kube-scheduler admits none because things were no better before. Pods
-that stay keep the company that they need, unless they have none before or after the plan either; whoever is evicted and
-comes back to their domain is still company, as kube-scheduler asks no pod again that runs.
+A new copy meets all pods that are there at that moment: those that have not left yet, those that have come, and its own
+old copy unless it was evicted first. kube-scheduler admits none because things were no better before. Pods that stay
+keep the company that they need, unless they have none before or after the plan either; a pod that is evicted and comes
+back to their domain is still company, as kube-scheduler asks no running pod again.
 """
 
 from __future__ import annotations

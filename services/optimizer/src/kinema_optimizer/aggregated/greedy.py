@@ -1,10 +1,8 @@
-"""First solutions by first fit: found at once, and where the solver starts from.
+"""First solutions of the aggregated model, where branch and bound starts: `starts` by first fit, `rounded` from an LP.
 
-From the relaxation's shares to whole machines and pods.
-
-The relaxation knows which machines to mix, which first fit does not; it only cuts pods and machines into parts. So as
-many whole machines of each kind are opened as it uses, each gets its part of every class in turn, rounded so that the
-parts add up, and first fit finishes the rest.
+The relaxation knows which machines to mix, which first fit does not; it only cuts pods and machines into parts. So
+`rounded` opens as many whole machines of each kind as the relaxation uses, gives each its part of every class in turn,
+rounded so that the parts add up, and lets first fit finish the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Columns and rows of the class-aggregated model, and the way between its values and a `DenseSolution`.
-
-What a solve of the placement problem comes to.
-"""
+"""Columns and rows of the class-aggregated model, the way from its values to a `DenseSolution`, and its `Result`."""
 
 from __future__ import annotations
 

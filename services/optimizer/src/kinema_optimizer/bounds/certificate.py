@@ -1,15 +1,15 @@
-"""A lower bound on the cost of every plan, with a certificate that is checked in exact integer arithmetic.
+"""Lower bound on the cost of every plan, with a certificate that is checked in exact integer arithmetic.
 
-Weak duality of the assignment LP (`bounds.assignment_lp`). A certificate is a price per pod of each class and,
-for each kind of node, a price per unit of each resource. A node of kind k then carries at most
+`lower_bound` solves the relaxation and returns the checked bound; `prove_bound` makes a bound of given prices.
+
+The proof is weak duality of the assignment LP (`bounds.assignment_lp`). A certificate is a price per pod of each class
+and, for each kind of node, a price per unit of each resource. A node of kind k then carries at most
 
     worth(k) = sum over resources of price x room + sum over classes of fits x max(0, pod price - priced request)
 
 of pods, whatever is put on it. Where worth(k) is no more than what the node costs, all pods together cost no less than
 the sum of their prices. Kinds that are limited may be worth more: each of them then lowers the bound by its excess.
 Nothing here trusts how the prices were found: any certificate gives a true bound, good prices give a good one.
-
-The lower bound of a packing problem: relaxation, certificate, check in integers.
 """
 
 from __future__ import annotations

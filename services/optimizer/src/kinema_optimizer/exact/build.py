@@ -1,11 +1,12 @@
-"""The exact instance of a small question: pods that are alike, places for them, and the rules that concern them.
+"""Building of exact instances: `exact_instance` of a small question, `relocation` of a part of an autoscale question.
 
-Classes, admission, rooms and rules between pods come from where the reduced instance has them too (`problem`); host
-ports keep their addresses here, and pods that a reduction would pin move like all others.
+Both hold the pods that are alike, places for them, and the rules that concern them. Classes, admission, rooms and rules
+between pods come from `problem`, as for the reduced instance; host ports keep their addresses here, and pods that a
+reduction would pin move like all others.
 
-In an autoscale iteration that may move running pods, a pending pod that fits nowhere may fit where others leave for
-room elsewhere, and a few moves may be cheaper than a node. `relocation` makes the instance that decides that: of the
-pods that wait, and of those of the nodes with most free room, where least has to leave. Nodes are only added.
+In an autoscale iteration that may move running pods, a pending pod without a place may get one where other pods leave
+for room elsewhere, and a few moves may be cheaper than a node. `relocation` takes the pending pods and those of the
+nodes with most free room, where least has to leave. Nodes are only added.
 """
 
 from __future__ import annotations

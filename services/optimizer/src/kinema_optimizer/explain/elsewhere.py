@@ -1,15 +1,11 @@
-"""Where the pods of some nodes would go if those nodes were deleted, and what that would cost at least roughly.
+"""Places elsewhere for the pods of nodes that would be deleted, what those cost, and why such a plan may fail.
 
-By first fit, largest pods first: into the room that other nodes have free, then onto new machines. It obeys every rule,
-so what it finds can be done; a search may find something cheaper.
-
-Places for the pods of a node that goes, by the rules themselves: where the reduction of rules sees none.
-
-What a node is held against by itself is stricter than a spread: it may leave no room where the rule would. So the pods
-are tried one after another as if they waited, without the node: on nodes that are there, else on the cheapest new ones.
-What comes out is an answer only if the checker finds that everybody else keeps what his rules ask for.
-
-What may keep a node though its pods find a place elsewhere: the zone that it serves, moves without an order.
+`without` answers at the level of sums: first fit, largest pods first, into the free room of other nodes, then onto new
+machines. `seating` tries the pods of one node one after another by the rules themselves, as if they were pending: on
+existing nodes, else on the cheapest new ones. The reduction holds a node against its pods more strictly than a spread
+does, so it may see no room where the rules leave some. Both obey every rule, so what they find is feasible; a search
+may find something cheaper. `leaned_on_by` and `without_order` name what may keep the node all the same: the zone that
+it serves, and moves without an order.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Planning."""
+"""Making of a checked plan from a question, by a portfolio of methods. Entry point: `planner.plan_for`."""

@@ -1,9 +1,10 @@
 """Places for pending pods that a solution left out although something could hold them.
 
-The reduction of rules is cautious: it may see no place for a pod where the rules themselves allow one, as beside a pod
-that is placed in the same plan, say. So when everybody else is seated, who is left is tried by the rules themselves,
-one after another: on the nodes that remain, else on the cheapest of new nodes and those that were to be deleted. Who
-left a node that remains after all may still go where he was to go: its room may be what the other lacked.
+The reduction of rules is cautious: it may see no place for a pod where the rules themselves allow one, for instance
+beside a pod that is placed in the same plan. So once all others have a seat, each pod that is left is tried by the
+rules themselves, one after another: on the nodes that remain, else on the cheapest of new nodes and those that were to
+be deleted. A pod that left a node that remains after all may still go to its target: its room may be what the other
+pod lacked.
 """
 
 from __future__ import annotations

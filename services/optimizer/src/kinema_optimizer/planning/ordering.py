@@ -1,12 +1,11 @@
-"""From what a solver decided to a plan whose moves have an order, and which of two such plans is better.
+"""Ordering of a solution's moves into a plan, and the comparison of such plans: `order_plan` and `key_of_plan`.
 
-A limit on moves is one on restarts: who makes a stop on the way restarts twice, and counts twice.
+A limit on moves is one on restarts: a pod with an intermediate stop restarts twice, and counts twice.
 
-Zones in which a node is not Ready: what the plan takes to run there may have to be started again, in that zone.
-
-Pods of a node that is not Ready count as running until they are gone: most such nodes come back. But a plan that leaves
-their zone without any node that takes pods rests on nothing: their successors, a volume's users, or the next pod of a
-spread would find no place there. So one node that takes pods stays in such a zone, the cheapest, if it has any now.
+`zone_keepers`: pods of a node that is not Ready count as running until they are gone, as most such nodes come back. But
+a plan that leaves their zone without any node that takes pods depends on nothing: their successors, a volume's users,
+or the next pod of a spread would find no place there. So one node that takes pods stays in such a zone, the cheapest,
+if it has any now.
 """
 
 from __future__ import annotations

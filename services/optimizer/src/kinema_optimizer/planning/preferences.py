@@ -1,12 +1,13 @@
-"""What pods give up of their preferences about other pods: at each node, while seats change.
+"""Preferences in a plan of the search: what they decide where the cost leaves a choice, and what they cost.
 
-Preferences in a plan of the search: what they decide where the cost leaves a choice, and what they cost.
+`preferred` chooses seats by them, `points_given_up` counts what pods lose, and `Company` follows preferences about
+other pods at each node while seats change.
 
-The search decides how many pods of a class go where, at the least cost; its classes know nothing of preferences, so
-that only pods that have some cost any time. Who of a class takes which seat and who takes room that is left over costs
-nothing: preferences about nodes and about other pods decide that. Which of equal offers a new node is of is up to those
-about nodes; and a node that was to be deleted stays when that spares its pods more than it costs. No node is bought for
-a preference: the search would have to know of preferences from the beginning.
+The search decides how many pods of a class go where, at the least cost. Its classes know nothing of preferences, so
+that only pods with preferences cost any time. Which pod of a class takes which seat, and which pod takes room that is
+left over, costs nothing: preferences about nodes and other pods decide that. Those about nodes also choose among equal
+offers for a new node; and a node that was to be deleted stays when that spares its pods more than it costs. No node is
+bought for a preference: the search would have to know of preferences from the beginning.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Which nodes and offers admit a pod by its rules, and why none does.
+"""Admission of pods by nodes and offers: where the placement rules of a pod let it run, and why nowhere.
 
-Placement rules over many sites at once: per rule, a truth value for each site.
-
-A rule looks at one label, one field or the taints. Sites are indexed by the values of each key that a rule mentions, so
-that it costs a few operations on arrays, and not an evaluation for each of thousands of nodes.
+`Admission` answers for one pod and one site, `SiteIndex` for one rule and all sites at once. A rule looks at one label,
+one field or the taints. Sites are indexed by the values of each key that a rule mentions, so that a rule costs a few
+operations on arrays instead of an evaluation for each of thousands of nodes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""From marks to limits: how many pods of a class one node takes, and which classes it does not bring together.
+"""Assembly of the sparse instance from the members of its classes: `build_instance`.
 
-The sparse form of the problem, straight from the members of its classes.
+Marks of rules become limits: how many pods of a class one node takes (`caps`), and which classes it does not bring
+together (`conflicts`).
 """
 
 from __future__ import annotations

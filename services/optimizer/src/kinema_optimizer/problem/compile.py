@@ -1,13 +1,12 @@
-"""From a cluster and what is on sale to a problem in integers, and what the problem's indices stand for.
+"""Compilation of a cluster and its offers to a problem in integers, and the meaning of the problem's indices.
 
-Pods are one class when they request the same, the same nodes and offers admit them, and the same rules between pods
-concern them. Offers are one machine when price, room and admitted classes are equal, so that a zone that no pod
-asks for does not multiply the instance.
+`compiled` is the entry point. Pods are one class when they request the same, the same nodes and offers admit them, and
+the same rules between pods concern them. Offers are one machine when price, room and admitted classes are equal, so
+that a zone that no pod asks for does not multiply the instance.
 
-Which of the nodes that must stay may give pods up: those where it makes room for a pod that waits.
-
-Others keep what they have: to move pods between nodes none of which can go saves nothing by itself, and a search that
-may do so finds less in the same time (a quarter of a percent of the cost where every twelfth node must stay).
+`may_release`: of the nodes that have to stay, those whose pods may move, because that makes room for a pending pod.
+Others keep their pods: moves between nodes of which none can go save nothing by themselves, and a search that may make
+them finds less in the same time (a quarter of a percent of the cost where every twelfth node has to stay).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Offers that are alike as one machine, and how many of each a plan can possibly use.
+"""Types of nodes: equal offers as one machine, and existing nodes by kind, without regard to the pods on them.
 
-What a node can be when it is forgotten which pods are on it: machines on sale, and existing nodes by kind.
-
-The relaxations look at a cluster in this way: every movable pod may go to any kind that admits it, and an existing node
-that could be replaced by its like from the market for no more money counts as that machine.
+`machines_of` merges offers that are alike and limits how many of each a plan can use. `node_types` gives the
+relaxations their view: every movable pod may go to any kind that admits it, and an existing node that could be replaced
+by an equal one from the market for no more money counts as that machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Which pods a problem is about: those that need a place, those that may move, and those that change their size.
+"""Pods that a problem places, what they request, and the room that nodes have left for them.
 
-What nodes have left, and requests as vectors of integers. A host port is a resource of which a node has one.
+`movers_of` finds pods that need a place, that may move, or whose requests change. `vector` and `node_room` state
+requests and room as integers over the same resources; a host port is a resource of which a node has one.
 """
 
 from __future__ import annotations

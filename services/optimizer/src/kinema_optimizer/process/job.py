@@ -1,11 +1,9 @@
-"""One question to the solver, and its answer; the same in the service's process and in a child's.
+"""Job of the solver and its answer, in the service's process or in a child's: `solve`, and `salvage` after a failure.
 
-The answer when the solver's process dies, hangs or takes too much memory, and how a record shows that.
-
-Such a failure comes from outside, like the time: a replay does not repeat it but takes reason and figures from the
-record. The plan made of the incumbent it makes again, from the same report of the same solve.
-
-Why no plan is proposed, with the figures behind it; and how a recorded solve went.
+A solver's process may die, hang or take too much memory. Such a failure comes from outside, like the time: a replay
+does not repeat it but takes reason and figures from the record (`mark_failure`, `recorded_failure`). It does make the
+plan of the incumbent again, from the same report of the same solve. `refusal` states why no plan is proposed, with the
+figures behind it; `recorded_solve` reads how a recorded solve went.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A task_pool of processes that take tasks from a work queue, on this machine or on others.
+"""Remote pool: processes on this machine or others that take tasks from a work queue.
 
-Answers are put in the order of their tasks, and a task without a sound answer in time is done here. So what comes
+Answers are put in the order of their tasks, and a task without a sound answer in time is computed here. So what comes
 out of a round does not depend on which process was faster or died: a lost task costs its time and nothing else.
 """
 

@@ -1,9 +1,8 @@
-"""Problems, neighborhoods and replacements as bytes, for processes on other machines: MessagePack, arrays bit by bit.
+"""Wire format of problems, neighborhoods and replacements between processes: MessagePack, arrays bit by bit.
 
-What comes in was written by another process of this service, perhaps of another version: whatever does not have the
-expected form is refused, and nothing in it is ever executed.
-
-A replacement by another process is checked in integers before it is applied: same pods, every rule obeyed.
+What comes in was written by another process of this service, perhaps of another version: the readers (`…_in`) refuse
+whatever does not have the expected form, and nothing in it is ever executed. `find_faults` checks a replacement in
+integers before it is applied: same pods, every rule obeyed.
 """
 
 from __future__ import annotations

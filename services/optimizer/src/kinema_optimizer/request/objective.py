@@ -1,8 +1,9 @@
-"""The objective by time of the week: money or energy, each with ceilings, room kept free, and a price on moves.
+"""Objective by time of the week: money or energy, with ceilings, room kept free, and a price on moves.
+
+`objective_at` reads it from an operator's windows; `ObjectiveKey` is what plans are compared by, `price_of_moves` its
+price of moves. `lowers`, `raised`, `rising` and `worth` decide whether requests that only fall stay as they are.
 
 Source: the thesis, chapter 5.1 (a CPU threshold by day, cost alone by night).
-
-Requests that only fall: a plan may leave them as they are.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""A problem restated so that a solver that knows only nodes, pods and prices solves it, and its plan read back.
+"""Restatement of a question in nodes, pods and prices alone, and of its plan in the terms of the question.
 
-Energy is a price in another currency; room kept free, and nodes that are to remain, are pods that do not run yet. What
-the solver sees and what the checker checks is the restated cluster; what leaves the service names neither.
-
-Watts in place of money: the same problem with every node's price replaced by what it draws.
-
-A plan for the least energy is a plan for the least cost of a cluster in which a node costs its watts. So nothing
-downstream knows of watts: a cluster is restated before the plan is made, and the plan is restated afterwards.
+`framed` turns room that is kept free and nodes that have to remain into placeholder pods. `in_watts` puts the watts of
+a node in place of its price, because a plan for the least energy is one for the least cost of a cluster in which a node
+costs its watts; `in_usd` puts prices back into the plan. The solver and the checker see the restated cluster; what
+leaves the service names neither placeholders nor restated prices.
 """
 
 from __future__ import annotations

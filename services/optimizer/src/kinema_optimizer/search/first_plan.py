@@ -1,15 +1,18 @@
-"""First plans: the cluster as it is, one built from nothing, and those that keep the nodes of the retention LP.
+"""First plans of the search: the cluster as it is, one built from nothing, and plans that follow the retention LP.
+
+`construct_as_is`, `construct_fresh` and `construct_keeping` build one each; `FirstPlans` builds several and returns the
+best.
 
 New nodes come from the assignment LP. Each type is opened as often as it says, in whole nodes, and its share of every
 class is distributed evenly, so that all nodes of a type have the mix that fits them best. Pods without room go to the
 tightest open nodes, the rest to new nodes, each time of the type that its most valuable filling pays best for.
 
-A deleted node with the room of a new one for no more money takes its place: the pods on both need not move. Pairs that
-save most moves come first.
+A deleted node with the room of a new one for no more money takes its place (`swap_in_existing`): the pods on both need
+not move. Pairs that save most moves come first.
 
 What fits by sums may not fit by pods: the retention LP at a limit on moves may lead to a worse plan than one that is
-held to fewer moves, or whose moves have a price. So several plans are constructed, each in a fraction of a round of
-improvement, and the best is improved.
+held to fewer moves, or whose moves have a price. So `FirstPlans` constructs several plans, each in a fraction of a
+round of improvement, and the search improves the best.
 """
 
 from __future__ import annotations

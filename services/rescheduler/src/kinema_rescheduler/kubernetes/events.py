@@ -1,9 +1,8 @@
-"""Reports to people: a line in the service's log for each event of an execution, and Kubernetes Events.
+"""Kubernetes Events about an execution, on nodes, workloads and pending pods: what is done about them and why.
 
-Kubernetes Events on nodes, workloads and pending pods say what Kinema does about them and why.
-
-The name of an Event derives from its content, so that a restart or another try writes none twice. An Event that cannot
-be written is only logged: it is for people, and the event log has everything.
+`KubernetesEvents` writes them; `log_event` writes one line per event to the service's own log. Each Event is named
+after its content, so that a restart or another attempt repeats none. An Event that cannot be written is only logged: it
+is for people, and the streams have everything.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Providers."""
+"""Providers that boot and delete nodes. Entry point: `open.open_provider`."""

@@ -1,6 +1,7 @@
-"""Price lists of providers that have none of their own: a CSV file, read afresh at every look.
+"""Catalogs of prices: a CSV file for providers without prices of their own, and the event that publishes a catalog.
 
-The provider's catalog as an event, published when it is not the one that was published last.
+`read_prices` reads the file afresh at every look. `catalog_event` returns an event when the catalog is not the one that
+was published last.
 """
 
 from __future__ import annotations

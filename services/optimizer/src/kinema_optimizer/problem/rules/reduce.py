@@ -1,21 +1,17 @@
-"""Which offers an enforced topology spread closes.
+"""Reduction of the rules between pods to limits on nodes and classes: `reduce_rules` makes the `ReducedRules`.
 
-Pods that a spread over zones counts stay in their zone. But a new node can be a new domain, in which none of them runs,
-and then the fewest pods of any domain are none: what was even before breaks the rule.
+`closed_by_spread`: offers that an enforced topology spread closes. Pods that a spread over zones counts stay in their
+zone, but a new node can be a new domain without any of them: the fewest pods of a domain are then none, and counts that
+differed little before break the rule.
 
-What the reduction of rules keeps in place: pods whose rule a move could break, and nodes that rules lean on.
+`kept_in_place`: pods whose rule a move could break, and nodes that rules depend on.
 
-Pods that leave their node together or not at all: those that ask for company there, and that company.
-
-A required affinity whose domains are nodes lets a pod in only beside a pod that it asks for. Pods can follow such
+`together`: pods that leave their node together or not at all, which are those that ask for company and that company. A
+required affinity whose domains are nodes lets a pod in only beside a pod that it asks for. Pods can follow such
 company: one that asks for none goes first, or to a node where company stays, and the others come in later waves, each
-when the pods that it asks for are there. So a group goes anywhere like one pod that requests what all of them do.
-
-Where each of them asks for another, as replicas that ask for each other, none can go first: kube-scheduler lets the
-new copy of the first one in only beside the others, and these are all where it has been. It would let in the first of a
-kind anywhere, but only once no other copy exists: all of them would have to be gone before one is back.
-
-`reduce_rules` makes the `ReducedRules` of a cluster from all of these.
+when the pods that it asks for are there. So a group goes anywhere like one pod that requests what all of them do. Where
+each of them asks for another, as replicas do that ask for each other, none can go first: kube-scheduler admits the
+first of a kind anywhere, but only once no other copy exists, and all of them would have to be gone before one is back.
 """
 
 from __future__ import annotations
