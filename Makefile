@@ -40,7 +40,7 @@ test: .venv/.ready controlplane ## every test that this machine can run; says wh
 e2e: .venv/.ready controlplane ## all services on a real control plane, audited from outside; leaves out/e2e/result.json
 	.venv/bin/python -m pytest -q tests/e2e/test_e2e.py
 
-faults: .venv/.ready controlplane ## what may happen meanwhile, and every way to move, on a real control plane; minutes for each case
+faults: .venv/.ready controlplane ## failures of every kind, and every way to move, on a real control plane; minutes for each case
 	.venv/bin/python -m pytest -q -m "faults or long"
 
 random-plans: .venv/.ready controlplane ## 2,000 random plans on the simulated cluster and 300 on a real control plane; an hour on two idle processors

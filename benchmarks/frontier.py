@@ -1,4 +1,4 @@
-"""Cost over moves: plans held to a number of moves, beside neighbouring tools from the same running cluster.
+"""Cost over moves: plans held to a number of moves, beside neighboring tools from the same running cluster.
 
     python -m benchmarks.frontier --instance deployments-0 [--traces DIR] [--seconds 10] [--out DIR]
 
@@ -64,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Rival:
-    """What a neighbouring tool makes of the same cluster. USD per hour."""
+    """What a neighboring tool makes of the same cluster. USD per hour."""
 
     name: str
     moves: int

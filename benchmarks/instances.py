@@ -107,7 +107,7 @@ def openb(pods_csv: Path, nodes_csv: Path, *, gpu: bool = False, running: bool =
 def openb_scene(pods_csv: Path, nodes_csv: Path, *, gpu: bool = False, running: bool = False, seed: int = 0) -> Scene:
     """The pods of an Alibaba GPU cluster: on n2 types without their GPUs, or with them on the trace's kinds of nodes.
 
-    GPUs are summed per node: that two halves must be of one device is not modelled. Pods that no machine could hold
+    GPUs are summed per node: that two halves must be of one device is not modeled. Pods that no machine could hold
     (one with a GPU selector) are left out. Running: spread over about 1,700 n2 nodes, of whose CPU 61 % is requested;
     with GPUs over the trace's own nodes and what else they need.
     """

@@ -1,4 +1,4 @@
-"""Plans beside those of neighbouring tools, on clusters after a peak and on one full of rules.
+"""Plans beside those of neighboring tools, on clusters after a peak and on one full of rules.
 
     python -m benchmarks.rivals [--seconds 10] [--only NAME …] [--pods 12000] [--out FILE]
 

@@ -20,7 +20,7 @@ from typing import Final, Literal, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-# As a script this file finds its neighbours, in a test it is part of a package.
+# As a script this file finds its neighbors, in a test it is part of a package.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.event_catalogue import structs, write_or_check

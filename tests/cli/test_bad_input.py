@@ -309,7 +309,7 @@ def test_volume_of_a_kind_that_nobody_knows_holds_its_pod(bench: Bench) -> None:
     odd = pod("odd", "n1")
     odd["spec"]["volumes"] = [{"name": "fast", "rackDisk": {"rack": "7"}}]
     (held,) = planned(bench, [*spread(), odd])["held"]
-    assert (held["pod"], held["code"]) == ("shop/odd", "unmodelled-field")
+    assert (held["pod"], held["code"]) == ("shop/odd", "unmodeled-field")
     assert "spec.volumes.rackDisk" in held["reason"]
 
 

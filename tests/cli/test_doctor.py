@@ -274,7 +274,7 @@ async def test_price_lists_that_are_old_or_damaged(world: World) -> None:
         ),
     ],
 )
-def test_neighbours(node: Node, who: str) -> None:
+def test_neighbors(node: Node, who: str) -> None:
     """Another autoscaler's marks are told, unless it is the one that boots and deletes for us."""
     from kinema_cli.doctor.prices import other_autoscalers  # noqa: PLC0415 - the name is a check's here
 

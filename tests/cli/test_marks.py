@@ -35,12 +35,12 @@ NODES = next(resource for resource in RESOURCES if resource.kind == "Node")
 
 @dataclass
 class HalfDone:
-    """A cluster in which a plan has closed a node and labelled another one."""
+    """A cluster in which a plan has closed a node and labeled another one."""
 
     world: SimWorld
     kubeconfig: Path
     closed: str
-    labelled: str
+    labeled: str
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ async def test_up_that_ends_after_a_plan_names_only_what_is_left(half_done: Half
     assert said.startswith(f"ended; node {half_done.closed} stays tainted")
     api = await connect(str(half_done.kubeconfig))
     clean = {"labels": {DISRUPTED: None}, "annotations": {PLAN: None}}
-    for name in (half_done.closed, half_done.labelled):
+    for name in (half_done.closed, half_done.labeled):
         await api.patch(node_path(name), {"metadata": clean, "spec": {"taints": []}})
     await api.close()
     said = await _last_words(pipeline, steers=True)
@@ -161,7 +161,7 @@ async def test_who_takes_kinema_out_is_told_of_nodes_that_stay_marked(half_done:
     (said,) = off.stderr.splitlines()
     assert said.startswith(
         f"error: node {half_done.closed} stays tainted against new pods (kinema.io/disrupted:NoSchedule); "
-        f"node {half_done.labelled} carries labels or annotations of a plan (kinema.io/…): start that Kinema again"
+        f"node {half_done.labeled} carries labels or annotations of a plan (kinema.io/…): start that Kinema again"
     )
     assert f"`kubectl taint nodes {half_done.closed} kinema.io/disrupted:NoSchedule- && kubectl label nodes" in said
 
@@ -185,7 +185,7 @@ async def test_the_doctor_tells_marks_that_nobody_will_take_off(half_done: HalfD
     await claim.release()
     (free,) = await leftovers(api, nodes)
     assert (held.level, dead.level, free.level) == ("ok", "warn", "warn")
-    others = [node for node in nodes if node.name not in {half_done.closed, half_done.labelled}]
+    others = [node for node in nodes if node.name not in {half_done.closed, half_done.labeled}]
     assert await leftovers(api, others) == []
     await writing.close()
     await api.close()

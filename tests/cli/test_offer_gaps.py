@@ -40,13 +40,13 @@ def test_a_label_that_pods_ask_for_and_the_offer_has_not_is_told(bench: Bench) -
     objects = spread()
     for one in objects:
         if one["kind"] == "Node":
-            one["metadata"]["labels"] |= {"pool": "a", "colour": "red"}
+            one["metadata"]["labels"] |= {"pool": "a", "color": "red"}
         if one["kind"] == "Pod":
             one["spec"]["nodeSelector"] = {"pool": "a"}
     bench.snapshot.write_bytes(text(objects))
     said = bench.run().stderr
     assert "have the label pool=a (required by pods or daemon sets), but its offer does not;" in said
-    assert "colour" not in said
+    assert "color" not in said
     assert "hostname" not in said
 
 

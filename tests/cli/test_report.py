@@ -114,8 +114,8 @@ def test_audit_has_a_row_for_each_workload(html: str) -> None:
     assert "teastore/db" in table
 
 
-def test_colours_are_names_of_the_style_sheet(html: str) -> None:
-    """No stand-in colour is left in the pictures, and every name used has a light and a dark value."""
+def test_colors_are_names_of_the_style_sheet(html: str) -> None:
+    """No stand-in color is left in the pictures, and every name used has a light and a dark value."""
     assert not re.search(r"#0[12]0[23]", html)
     names = set(re.findall(r"var\((--\w+)\)", html))
     light, dark = html[html.index(":root") :].split("@media (prefers-color-scheme: dark)")[:2]

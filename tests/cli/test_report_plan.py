@@ -186,7 +186,7 @@ def test_a_saving_beside_waiting_pods_is_told_with_what_the_bill_does(tmp_path: 
 
 
 def test_the_legend_lists_daemon_sets_where_some_are_drawn() -> None:
-    """A colour that is nowhere in the picture is looked for in vain."""
+    """A color that is nowhere in the picture is looked for in vain."""
     plan, state = large(2)
     before, _ = boxes_of(plan, state, ())
     assert legend(before, {"web": "red"}) == [("red", "web")]

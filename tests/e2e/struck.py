@@ -1,4 +1,4 @@
-"""A small cluster that all services optimise while something happens to it or to them, and what holds afterwards."""
+"""A small cluster that all services optimize while something happens to it or to them, and what holds afterwards."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def struck(
     goal: bool = True,
     extra: Sequence[Placed] = (),
 ) -> Outcome:
-    """Let the services optimise a small cluster while a case happens to them.
+    """Let the services optimize a small cluster while a case happens to them.
 
     Args:
         plane: a control plane without nodes.

@@ -27,7 +27,7 @@ from kinema_core.model.checker.free_places import ArrivalRules
 from kinema_core.model.checker.view import view_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
-from kinema_core.model.neighbours import PodIndex, pod_index
+from kinema_core.model.neighbors import PodIndex, pod_index
 from kinema_core.model.pod_locations import PodLocations
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -131,10 +131,10 @@ def test_the_gap_over_a_bound_of_nothing() -> None:
     assert codes(cost(plan, gap=float("inf")), on) == {"cost-gap"}
 
 
-def test_a_pending_pod_with_rules_that_are_not_modelled_is_not_placed() -> None:
+def test_a_pending_pod_with_rules_that_are_not_modeled_is_not_placed() -> None:
     """It may be left out with its code, and may not be placed blindly."""
     on = cluster(node("n1"), deployed("web", [None], rules=PlacementRules(claims=("data",))))
-    assert codes(plan_for(on, offers(), unplaced={"shop/web-0": "unmodelled-volume"}), on) == set()
+    assert codes(plan_for(on, offers(), unplaced={"shop/web-0": "unmodeled-volume"}), on) == set()
     assert codes(plan_for(on, offers(), to={"shop/web-0": "n1"}), on) == {"held-placed"}
 
 

@@ -202,14 +202,14 @@ def test_a_skew_that_is_too_large_now_never_grows() -> None:
     ],
 )
 def test_which_nodes_count_is_the_constraints_word(policies: dict[str, Any], expected: set[str]) -> None:
-    """A zone of tainted nodes is an empty domain, so that the skew is 2 already, unless taints are honoured."""
+    """A zone of tainted nodes is an empty domain, so that the skew is 2 already, unless taints are honored."""
     tainted = node("n4", zone="c", taints=["gpu:NoSchedule"])
     on = three(tainted, deployed("web", ["n1", "n1", "n3"], rules=even("web", **policies)))
     assert broken(on, {"shop/web-2": "n4"}) == expected
 
 
 def test_a_zone_whose_taint_the_pods_tolerate_counts() -> None:
-    """Honouring taints leaves out only nodes that the pods could not use."""
+    """Honoring taints leaves out only nodes that the pods could not use."""
     rules = msgspec.structs.replace(even("web", node_taints_policy="Honor"), tolerations=(toleration("gpu"),))
     on = three(node("n4", zone="c", taints=["gpu:NoSchedule"]), deployed("web", ["n1", "n3", "n4"], rules=rules))
     assert broken(on, {"shop/web-2": "n1"}) == {"spread-broken"}

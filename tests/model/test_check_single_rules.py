@@ -36,7 +36,7 @@ def nodes(*more: ClusterObject) -> list[ClusterObject]:
     ]
 
 
-def labelled(app: str, where: list[str | None], hash_: str, **more: Any) -> tuple[ClusterObject, ...]:
+def labeled(app: str, where: list[str | None], hash_: str, **more: Any) -> tuple[ClusterObject, ...]:
     """A Deployment with a pod template hash."""
     return deployed(app, where, labels={"app": app, "hash": hash_}, **more)
 
@@ -98,8 +98,8 @@ CASES: dict[str, Case] = {
     ),
     "anti-affinity within one revision": (
         [
-            labelled("web", ["n1"], "1", rules=PlacementRules(anti_affinity=(SAME_HASH,))),
-            labelled("old", ["n2"], "0"),
+            labeled("web", ["n1"], "1", rules=PlacementRules(anti_affinity=(SAME_HASH,))),
+            labeled("old", ["n2"], "0"),
             deployed("young", ["n3"], labels={"app": "web", "hash": "1"}),
         ],
         {"shop/old-0": "n1"},
@@ -175,8 +175,8 @@ CASES: dict[str, Case] = {
     ),
     "spread within one revision": (
         [
-            labelled("web", ["n1", "n2"], "1", rules=PlacementRules(spread=(HASHED,))),
-            labelled("more", ["n1", "n1"], "0"),
+            labeled("web", ["n1", "n2"], "1", rules=PlacementRules(spread=(HASHED,))),
+            labeled("more", ["n1", "n1"], "0"),
         ],
         {"shop/more-0": "n2"},
         {"shop/web-1": "n1"},

@@ -1,4 +1,4 @@
-"""Who is held by disruption budgets, by rules that are not modelled, by volumes, and by what could not be read."""
+"""Who is held by disruption budgets, by rules that are not modeled, by volumes, and by what could not be read."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def test_a_stateful_set_cannot_go_around_its_budget() -> None:
     assert code("shop/db-0", objects, budget("db", max_unavailable="0")) == "pdb-never"
 
 
-# --- rules that are not modelled
+# --- rules that are not modeled
 
 
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        (PlacementRules(scheduler="volcano"), "unmodelled-scheduler"),
-        (PlacementRules(unmodelled=("spec.resourceClaims",)), "unmodelled-field"),
+        (PlacementRules(scheduler="volcano"), "unmodeled-scheduler"),
+        (PlacementRules(unmodeled=("spec.resourceClaims",)), "unmodeled-field"),
         (PlacementRules(affinity=(PodTerm(topology_key=ZONE),)), None),
         (PlacementRules(anti_affinity=(PodTerm(topology_key=ZONE),)), None),
         (PlacementRules(affinity=(PodTerm(topology_key=ZONE, weight=5),)), None),
@@ -136,8 +136,8 @@ def test_a_stateful_set_cannot_go_around_its_budget() -> None:
         (PlacementRules(node_selector=labels({"zone": "a"})), None),
     ],
 )
-def test_rules_that_are_not_modelled_hold(rules: PlacementRules, expected: str | None) -> None:
-    """What must hold and is not modelled is never broken by a move; preferences and modelled rules hold nobody."""
+def test_rules_that_are_not_modeled_hold(rules: PlacementRules, expected: str | None) -> None:
+    """What must hold and is not modeled is never broken by a move; preferences and modeled rules hold nobody."""
     assert code("shop/web-0", deployed("web", ["n1"], rules=rules)) == expected
     assert code("shop/web-0", deployed("web", [None], rules=rules)) == expected
 
@@ -148,7 +148,7 @@ def test_an_affinity_over_unknown_namespaces_holds(known: bool) -> None:
     term = PodTerm(topology_key=ZONE, selector=selector(app="db"), namespace_selector=selector(tier="back"))
     spaces = [namespace("shop", labels={"tier": "back"})] if known else []
     near, apart = PlacementRules(affinity=(term,)), PlacementRules(anti_affinity=(term,))
-    expected = None if known else "unmodelled-namespaces"
+    expected = None if known else "unmodeled-namespaces"
     assert code("shop/web-0", deployed("web", ["n1"], rules=near), spaces) == expected
     assert code("shop/web-0", deployed("web", ["n1"], rules=apart), spaces) is None
 

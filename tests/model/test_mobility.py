@@ -234,7 +234,7 @@ def test_the_pods_own_annotation_is_nearest() -> None:
     ],
 )
 def test_annotations_of_pods(annotations: dict[str, str], expected: str | None) -> None:
-    """Every neighbour's annotation is honoured; durations count from the pod's start, and what is unreadable holds."""
+    """Every neighbor's annotation is honored; durations count from the pod's start, and what is unreadable holds."""
     assert code("shop/web-0", deployed("web", ["n1"], pod_annotations=annotations, started=HOUR_AGO)) == expected
 
 

@@ -30,7 +30,7 @@ _RULES = [
     PlacementRules(),
     PlacementRules(claims=("data",)),
     PlacementRules(scheduler="other"),
-    PlacementRules(unmodelled=("spec.os",)),
+    PlacementRules(unmodeled=("spec.os",)),
     PlacementRules(gated=True),
 ]
 

@@ -147,7 +147,7 @@ DIFFERENT = {
     "set of host ports": PlacementRules(host_ports=(HostPort(port=80),)),
     "set of volume claims": PlacementRules(claims=("data",)),
     "scheduler": PlacementRules(scheduler="mine"),
-    "field that this version does not model": PlacementRules(unmodelled=("spec.resourceClaims",)),
+    "field that this version does not model": PlacementRules(unmodeled=("spec.resourceClaims",)),
 }
 
 
@@ -215,7 +215,7 @@ def test_a_rule_that_only_the_template_has_holds_the_pod(what: str) -> None:
         ),
         (PlacementRules(claims=("-scratch",)), PlacementRules(claims=("web-0-scratch",))),
         (PlacementRules(gated=True), NO_RULES),
-        (PlacementRules(unmodelled=("spec.runtimeClassName",)), PlacementRules(node_selector=labels({"vm": "yes"}))),
+        (PlacementRules(unmodeled=("spec.runtimeClassName",)), PlacementRules(node_selector=labels({"vm": "yes"}))),
     ],
     ids=[
         "node selector of a namespace",

@@ -198,11 +198,11 @@ def test_a_replication_controller_selects_by_equal_labels() -> None:
 def test_what_cannot_be_known_of_a_template_is_named() -> None:
     """A runtime class adds rules to pods at admission, which a template does not show; a later field may be one."""
     spec = {"containers": [container()], "runtimeClassName": "gvisor"}
-    assert workload("DaemonSet", spec={"template": {"spec": spec}}).template_rules.unmodelled == (
+    assert workload("DaemonSet", spec={"template": {"spec": spec}}).template_rules.unmodeled == (
         "spec.runtimeClassName",
     )
     later = {"template": {"spec": {"containers": [container()], "rackPolicy": "Same"}}}
-    assert workload("Deployment", spec=later).template_rules.unmodelled == ("spec.rackPolicy",)
+    assert workload("Deployment", spec=later).template_rules.unmodeled == ("spec.rackPolicy",)
 
 
 def test_an_unreadable_workload_freezes_its_namespace() -> None:

@@ -120,7 +120,7 @@ def test_null_where_a_list_or_a_number_belongs_says_nothing() -> None:
     )
     assert found.owner is None
     assert not found.ready
-    assert found.rules.unmodelled == ()
+    assert found.rules.unmodeled == ()
 
 
 def test_equal_rules_and_labels_are_one_value() -> None:
@@ -179,7 +179,7 @@ def test_pod_affinity_keeps_required_and_preferred_terms_apart() -> None:
 
 
 def test_spread_constraints_take_kubernetes_defaults() -> None:
-    """One domain at least, node affinity honoured, taints ignored, unless the pod says otherwise."""
+    """One domain at least, node affinity honored, taints ignored, unless the pod says otherwise."""
     plain = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     given = {**plain, "minDomains": 3, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}
     first, second = read(topologySpreadConstraints=[plain, given]).rules.spread
@@ -254,9 +254,9 @@ def test_a_rule_that_cannot_be_understood_quarantines_the_pod(spec: dict[str, An
         ),
     ],
 )
-def test_rules_that_are_not_modelled_are_named_and_never_ignored(spec: dict[str, Any], path: str) -> None:
+def test_rules_that_are_not_modeled_are_named_and_never_ignored(spec: dict[str, Any], path: str) -> None:
     """Such a pod is readable but does not move: the path of what we do not model is part of its rules."""
-    assert read(**spec).rules.unmodelled == (path,)
+    assert read(**spec).rules.unmodeled == (path,)
 
 
 def test_unknown_fields_that_say_nothing_restrict_nothing() -> None:
@@ -265,7 +265,7 @@ def test_unknown_fields_that_say_nothing_restrict_nothing() -> None:
     affinity: dict[str, Any] = {"cellAffinity": {}, "podAffinity": None}
     later: dict[str, Any] = {"rackPolicy": None, "sameRack": False, "rackNames": []}
     found = read(affinity=affinity, os={"name": "linux"}, schedulingGroup={}, volumes=volumes, **later)
-    assert found.rules.unmodelled == ()
+    assert found.rules.unmodeled == ()
 
 
 def test_host_ports_of_containers_and_sidecars_are_taken_on_the_node() -> None:

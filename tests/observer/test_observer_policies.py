@@ -18,7 +18,7 @@ from kinema_core.events import (
 
 
 def test_an_autoscaler_compares_each_metric_in_its_targets_unit() -> None:
-    """Utilisation in per mille, amounts in thousandths; a metric without a reading has none."""
+    """Utilization in per mille, amounts in thousandths; a metric without a reading has none."""
     specs = [
         {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}},
         {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},

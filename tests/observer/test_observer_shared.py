@@ -23,8 +23,8 @@ def test_node_and_claims_are_the_pods_own() -> None:
     one, other = read(name="web-0"), read(name="web-1", node="n2", volumes=claim)
     assert (one.node, one.rules.claims) == ("n1", ())
     assert (other.node, other.rules.claims) == ("n2", ("data-1",))
-    assert read(volumes=[{"name": "disk", "rbd": {"image": "a"}}]).rules.unmodelled == ("spec.volumes.rbd",)
-    assert read(rackPolicy="Same").rules.unmodelled == ("spec.rackPolicy",)
+    assert read(volumes=[{"name": "disk", "rbd": {"image": "a"}}]).rules.unmodeled == ("spec.volumes.rbd",)
+    assert read(rackPolicy="Same").rules.unmodeled == ("spec.rackPolicy",)
     assert read().rules == one.rules
 
 

@@ -166,8 +166,8 @@ def _daemons(making: _Making, names: list[str]) -> None:
             for one in made
             if not (isinstance(one, Pod) and making.chance(0.3))
         ]
-    labelled = {"labels": FrozenMap({"app": "logger"})}
-    making.objects += [msgspec.structs.replace(one, **labelled) if isinstance(one, Pod) else one for one in made]
+    labeled = {"labels": FrozenMap({"app": "logger"})}
+    making.objects += [msgspec.structs.replace(one, **labeled) if isinstance(one, Pod) else one for one in made]
 
 
 def _workload(making: _Making, name: str, replicas: int, free: dict[str, list[int]]) -> None:

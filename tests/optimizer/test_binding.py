@@ -140,7 +140,7 @@ def test_every_code_of_a_held_pod_has_a_price_or_a_reason() -> None:
     codes = set(re.findall(r'\(?"([a-z]+(?:-[a-z]+)*)", (?:f?"|why|protected|fixed|unsafe|doubt|missing)', source))
     codes -= {"namespaces", "scheduler", "field", "surge"}
     assert codes > {"bare-pod", "gated", "invalid-disruption-cost", "frozen-namespace", "volume-shared", "pdb-never"}
-    codes |= {"unmodelled-namespaces", "unmodelled-scheduler", "unmodelled-field"}
+    codes |= {"unmodeled-namespaces", "unmodeled-scheduler", "unmodeled-field"}
     assert {code for code in codes if class_of(code) == code} <= set(UNPRICED)
 
 
@@ -195,7 +195,7 @@ RULES = {
         spread=(Spread(topology_key=HOST, max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(app="db")),)
     ),
     "volumes": PlacementRules(claims=("data",)),
-    "rules that are not modelled": PlacementRules(scheduler="other"),
+    "rules that are not modeled": PlacementRules(scheduler="other"),
 }
 
 
@@ -215,13 +215,13 @@ def test_taints_limits_ceilings_and_spot_are_looked_at() -> None:
     spot = offer("m2", spot=True, price=30_000)
     question = asked(state, (offer("m4", available=2), spot), percent=60)
     assert names(question) == [
-        "ceiling 60 %",
+        "ceiling 60%",
         "limit *",
         "spot only where it is asked for",
         "taints",
         "limit m4/a/on-demand",
     ]
-    assert without(question, "ceiling 60 %").percent == 100
+    assert without(question, "ceiling 60%").percent == 100
     assert {one.available for one in without(question, "limit *").offers} == {None}
     assert without(question, "spot only where it is asked for").options.allow_spot
 
@@ -269,7 +269,7 @@ def test_released_pods_may_move_whatever_held_them() -> None:
     ]
     state = held_cluster(*objects)
     free = released(state, ["shop/lone", "shop/db-0"])
-    assert held(asked(free)) == {"shop/db-1": "unmodelled-scheduler"}
+    assert held(asked(free)) == {"shop/db-1": "unmodeled-scheduler"}
 
 
 def test_what_a_rule_of_a_small_cluster_costs_is_what_could_be_saved_without_it() -> None:

@@ -100,8 +100,8 @@ def test_room_that_cannot_be_had_is_counted_not_hidden() -> None:
 def test_room_that_no_node_has_under_a_ceiling_does_not_lift_it() -> None:
     """A ceiling gives way to pods that wait, not to room that is wished for; that is kept above it, on another node."""
     room = {"requests": {"cpu": "3"}}
-    made = plan(three(), (m2(), m4()), during(headroom=[room], max_utilisation_percent=50))
-    assert "utilisation at most 50 %" in made.objective
+    made = plan(three(), (m2(), m4()), during(headroom=[room], max_utilization_percent=50))
+    assert "utilization at most 50%" in made.objective
     assert made.figures["placeholders_missing"] == 0.0
     taken = {name: sum(one.requests["cpu"] for one in made.placements if one.to == name) for name in ("n0", "n1", "n2")}
     assert after(made) == ["m4", "m4"]
@@ -227,5 +227,5 @@ def test_window_wins_over_settings_for_all_times() -> None:
     assert own == Objective(move_price=250_000, max_moves=0)
     energy = msgspec.structs.replace(settings, windows=(Window(objective="energy"),)).objective(NOW)
     assert energy == Objective(kind="energy", max_moves=7)
-    assert replace(own, percent=60).text == "cost, utilisation at most 60 %, 0.25 USD/h per move, at most 0 moves"
+    assert replace(own, percent=60).text == "cost, utilization at most 60%, 0.25 USD/h per move, at most 0 moves"
     assert replace(own, max_moves=1).text == "cost, 0.25 USD/h per move, at most 1 move"

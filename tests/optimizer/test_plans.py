@@ -124,7 +124,7 @@ def test_a_plan_that_may_move_nothing_deletes_empty_nodes_and_seats_who_waits(si
     assert found.held == ()
     assert found.figures["bound_without_moves"] == 1.0
     assert found.figures["kept_in_place_without_an_order"] == 0.0
-    assert {stop.phase for stop in found.solve.stops}.isdisjoint({"search", "columns", "near", "neighbourhoods"})
+    assert {stop.phase for stop in found.solve.stops}.isdisjoint({"search", "columns", "near"})
     assert plan(state, planning=PlanningSettings(max_moves=1)).cost.lower_bound < found.cost.lower_bound
 
 
@@ -194,11 +194,11 @@ def test_a_sold_out_offer_leaves_pods_unplaced() -> None:
     assert placement(found, "shop/high-0").to.startswith("kinema-")
 
 
-def test_rules_that_are_not_modelled_leave_a_pending_pod_unplaced() -> None:
+def test_rules_that_are_not_modeled_leave_a_pending_pod_unplaced() -> None:
     """It is named with the rule, not silently ignored."""
     state = cluster(node("n1"), deployed("odd", [None], rules=PlacementRules(scheduler="volcano")))
     (lost,) = plan(state).unplaced
-    assert lost.code == "unmodelled-scheduler"
+    assert lost.code == "unmodeled-scheduler"
 
 
 def test_the_only_node_of_a_pending_pod_is_kept_for_it() -> None:
@@ -262,21 +262,21 @@ def test_spot_is_only_for_those_who_ask() -> None:
 
 
 def test_a_ceiling_leaves_room_on_every_node() -> None:
-    """At 60 % utilisation nine pods of 400m need two m4 by day, one by night."""
-    office = Window(start=time(8), end=time(20), max_utilisation_percent=60)
+    """At 60% utilization nine pods of 400m need two m4 by day, one by night."""
+    office = Window(start=time(8), end=time(20), max_utilization_percent=60)
     planning = PlanningSettings(windows=(office,))
     state = cluster(node("n1", cpu=8000, machine="m8", price="0.5"), deployed("web", ["n1"] * 9, cpu=400))
     day = plan(state, (offer("m4"),), planning=planning, now=datetime(2026, 3, 2, 12, tzinfo=UTC))
     night = plan(state, (offer("m4"),), planning=planning, now=datetime(2026, 3, 2, 22, tzinfo=UTC))
     assert (len(day.nodes), len(night.nodes)) == (3, 2)
-    assert day.objective == "cost, utilisation at most 60 %"
+    assert day.objective == "cost, utilization at most 60%"
     for name in {one.to for one in day.placements}:
         assert sum(one.requests["cpu"] for one in day.placements if one.to == name) <= 2400
 
 
 def test_a_ceiling_that_leaves_no_place_is_lifted() -> None:
     """A pending pod larger than 60 % of every machine is placed all the same."""
-    planning = PlanningSettings(windows=(Window(max_utilisation_percent=60),))
+    planning = PlanningSettings(windows=(Window(max_utilization_percent=60),))
     found = plan(cluster(node("n1", cpu=100), deployed("big", [None], cpu=3000)), (offer("m4"),), planning=planning)
     assert (found.unplaced, found.objective) == ((), "cost")
 
@@ -358,7 +358,7 @@ def test_every_plan_passes_the_checker(seed: int, limited: bool, mode: Mode, per
         for one in state.workloads
         if shrink and one.type == "Deployment"
     )
-    planning = PlanningSettings(windows=(Window(max_utilisation_percent=percent),))
+    planning = PlanningSettings(windows=(Window(max_utilization_percent=percent),))
     found = plan(state, on_sale, mode=mode, forecasts=changed, planning=planning)
     assert check_plan(found, state, on_sale, NOW) == ()  # also wave by wave
     if found.moves:

@@ -265,7 +265,7 @@ def test_what_is_not_ready_is_waited_for_only_for_a_part_of_the_time(monkeypatch
 
 
 def test_a_cancelled_solve_ends_at_its_next_callback(hard: Compiled) -> None:
-    """Cancelled before it begins, every phase ends at its first callback."""
+    """Canceled before it begins, every phase ends at its first callback."""
     stop = ClockStop(3600)
     stop.cancel()
     result = solved(hard, stop)

@@ -22,7 +22,7 @@ from kinema_optimizer.solvers.stopping import ClockStop, RecordedStop, StopRule
 CLUSTER, OFFERS = boutique(6, seed=5, nodes=6)
 SEARCHED = PlanningSettings(windows=(Window(move_price_usd=0.0),), time_limit_seconds=10, workers=1)
 """With a price of moves the search answers, besides the exact model."""
-FILLED = PlanningSettings(windows=(Window(max_utilisation_percent=60),), time_limit_seconds=10, workers=1)
+FILLED = PlanningSettings(windows=(Window(max_utilization_percent=60),), time_limit_seconds=10, workers=1)
 EXACT = PlanningSettings(time_limit_seconds=10, workers=1)
 
 

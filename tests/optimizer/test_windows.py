@@ -14,7 +14,7 @@ OFFICE = Window(
     start=time(8),
     end=time(20),
     time_zone="Europe/Berlin",
-    max_utilisation_percent=60,
+    max_utilization_percent=60,
 )
 
 
@@ -36,7 +36,7 @@ def test_a_window_holds_from_its_start_to_before_its_end_in_local_time(now: date
 
 def test_a_window_over_midnight_belongs_to_the_day_it_begins_on() -> None:
     """Friday 22:00 to 06:00 holds on Saturday at 05:59, not on Friday at 05:59."""
-    window = Window(days=("fri",), start=time(22), end=time(6), max_utilisation_percent=50)
+    window = Window(days=("fri",), start=time(22), end=time(6), max_utilization_percent=50)
     assert objective_at([window], datetime(2026, 3, 7, 5, 59, tzinfo=UTC)).percent == 50
     assert objective_at([window], datetime(2026, 3, 6, 5, 59, tzinfo=UTC)).percent == 100
     assert objective_at([window], datetime(2026, 3, 6, 22, 0, tzinfo=UTC)).percent == 50
@@ -44,21 +44,21 @@ def test_a_window_over_midnight_belongs_to_the_day_it_begins_on() -> None:
 
 def test_the_first_window_that_contains_the_moment_counts() -> None:
     """Special hours stand before general ones; equal start and end mean the whole day."""
-    always = Window(max_utilisation_percent=80)
+    always = Window(max_utilization_percent=80)
     assert objective_at([OFFICE, always], datetime(2026, 3, 2, 12, tzinfo=UTC)).percent == 60
     assert objective_at([OFFICE, always], datetime(2026, 3, 1, 12, tzinfo=UTC)).percent == 80
     assert objective_at([], datetime(2026, 3, 1, 12, tzinfo=UTC)) == Objective()
 
 
 def test_objectives_are_named() -> None:
-    """Plans say what was optimised."""
+    """Plans say what was optimized."""
     assert Objective().text == "cost"
-    assert Objective(60).text == "cost, utilisation at most 60 %"
+    assert Objective(60).text == "cost, utilization at most 60%"
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("time_zone", "Mars/Base"), ("max_utilisation_percent", 0), ("days", ["monday"]), ("start", "25:00:00")],
+    [("time_zone", "Mars/Base"), ("max_utilization_percent", 0), ("days", ["monday"]), ("start", "25:00:00")],
 )
 def test_windows_that_make_no_sense_are_refused_by_name(field: str, value: object) -> None:
     """The error names the field."""

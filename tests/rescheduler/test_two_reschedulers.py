@@ -132,7 +132,7 @@ class Scene:
                 await asyncio.sleep(0.2)
 
     async def accept(self) -> None:
-        """Have the second and third node emptied and deleted, in favour of a new one."""
+        """Have the second and third node emptied and deleted, in favor of a new one."""
         published = await self.see(lambda event: isinstance(event.body, CatalogPublished))
         assert isinstance(published.body, CatalogPublished)
         offers = published.body.offers

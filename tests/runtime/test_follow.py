@@ -263,7 +263,7 @@ async def test_a_version_still_to_come_is_not_made_up(bus: MemoryBus, observer: 
 
 @pytest.mark.parametrize("longer", [False, True])
 async def test_another_stream_is_folded_anew(bus: MemoryBus, observer: Observer, longer: bool) -> None:
-    """A stream that was lost and begun again is recognised, be it shorter or longer than what was folded."""
+    """A stream that was lost and begun again is recognized, be it shorter or longer than what was folded."""
     await observer.snapshot(1)
     await observer.delta(2)
     follower = following(bus)

@@ -62,7 +62,7 @@ def test_tracebacks_are_one_field() -> None:
 
 
 def test_console_lines_are_for_people() -> None:
-    """The console format is no JSON and has no colours outside a terminal."""
+    """The console format is no JSON and has no colors outside a terminal."""
     out = run("configure('d', 'c', 'console')\nstructlog.get_logger().info('handled', seq=7)")
     assert "handled" in out
     assert "seq=7" in out

@@ -71,7 +71,7 @@ async def test_a_wiped_stream_begins_again() -> None:
 
 
 async def test_cancelling_a_wait_for_deliveries_always_works() -> None:
-    """A wait that is cancelled together with an event's arrival ends; it does not go on waiting."""
+    """A wait that is canceled together with an event's arrival ends; it does not go on waiting."""
     for _ in range(50):
         bus = MemoryBus()
         waiting = asyncio.ensure_future(anext(bus.deliveries("predictor")))

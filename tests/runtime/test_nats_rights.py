@@ -204,7 +204,7 @@ class TestOnBroker:
         gc.collect()  # or another test would be told of that socket
 
     async def test_what_was_closed_stops_reconnecting(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Even if the client overlooks that it is cancelled: else the process could not end."""
+        """Even if the client overlooks that it is canceled: else the process could not end."""
         assert isinstance(broker.server, NatsServer)
         before = asyncio.all_tasks()
         connection = Connection("predictor")

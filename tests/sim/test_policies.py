@@ -1,4 +1,4 @@
-"""Baselines: what neighbouring tools would do, on examples worked out by hand."""
+"""Baselines: what neighboring tools would do, on examples worked out by hand."""
 
 from __future__ import annotations
 

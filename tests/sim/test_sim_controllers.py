@@ -101,7 +101,7 @@ def _pod(name: str, **facts: object) -> Obj:
 def test_surplus_pods_go_in_upstreams_order(first: dict[str, object], second: dict[str, object]) -> None:
     """Each rule of the deletion order decides when all earlier rules are even, and beats all later ones."""
     goes, stays = _pod("z-first", **first), _pod("a-second", **second)
-    crowd = [_pod("neighbour", node="crowded")]
+    crowd = [_pod("neighbor", node="crowded")]
     ranked = deletion_order([stays, goes], [goes, stays, *crowd], NOW)
     assert [name_of(pod) for pod in ranked] == ["z-first", "a-second"]
 

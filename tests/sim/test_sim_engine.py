@@ -75,9 +75,9 @@ def test_the_generation_moves_with_the_spec_only() -> None:
     """A change of labels leaves the generation, a change of the spec raises it by one."""
     store = a_store()
     store.create(DEPLOYMENT, {"metadata": {"name": "d", "namespace": "shop"}, "spec": {"replicas": 1}})
-    labelled = store.edit(DEPLOYMENT, ("shop", "d"), lambda draft: draft["metadata"].update(labels={"a": "b"}))
-    assert labelled is not None
-    assert labelled["metadata"]["generation"] == 1
+    labeled = store.edit(DEPLOYMENT, ("shop", "d"), lambda draft: draft["metadata"].update(labels={"a": "b"}))
+    assert labeled is not None
+    assert labeled["metadata"]["generation"] == 1
     scaled = store.edit(DEPLOYMENT, ("shop", "d"), lambda draft: draft["spec"].update(replicas=2))
     assert scaled is not None
     assert scaled["metadata"]["generation"] == 2

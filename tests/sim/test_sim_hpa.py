@@ -60,7 +60,7 @@ def _status(cluster: Cluster) -> Obj:
 
 
 def test_it_grows_with_the_load_and_shows_the_figures() -> None:
-    """More use per pod than the target adds pods until the target is met, and the status tells the utilisation."""
+    """More use per pod than the target adds pods until the target is met, and the status tells the utilization."""
     cluster, box = _scaled_cluster()
     assert _replicas(cluster) == 2
     box["cpu_m"] = 300

@@ -28,12 +28,12 @@ class NodeMarkers:
 
     closed: tuple[str, ...] = ()
     """Nodes with a taint against new pods."""
-    labelled: tuple[str, ...] = ()
+    labeled: tuple[str, ...] = ()
     """Nodes with only a label or an annotation."""
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
-        return bool(self.closed or self.labelled)
+        return bool(self.closed or self.labeled)
 
     @property
     def told(self) -> str:
@@ -42,16 +42,16 @@ class NodeMarkers:
         parts = (
             [f"{_names(self.closed)} {stay} tainted against new pods ({DISRUPTED}:NoSchedule)"] if self.closed else []
         )
-        carry = "carries" if len(self.labelled) == 1 else "carry"
+        carry = "carries" if len(self.labeled) == 1 else "carry"
         parts += (
-            [f"{_names(self.labelled)} {carry} labels or annotations of a plan (kinema.io/…)"] if self.labelled else []
+            [f"{_names(self.labeled)} {carry} labels or annotations of a plan (kinema.io/…)"] if self.labeled else []
         )
         return "; ".join(parts)
 
     @property
     def by_hand(self) -> str:
         """The command that removes them where no Kinema can."""
-        every = " ".join((*self.closed, *self.labelled))
+        every = " ".join((*self.closed, *self.labeled))
         untaint = f"kubectl taint nodes {' '.join(self.closed)} {DISRUPTED}:NoSchedule- && " if self.closed else ""
         labels = f"kubectl label nodes {every} {DISRUPTED}-"
         command = f"{untaint}{labels} && kubectl annotate nodes {every} {PLAN}- {FENCING}-"
@@ -90,5 +90,5 @@ def _taints(node: Json) -> set[str]:
 def _marks(nodes: Iterable[tuple[str, set[str], set[str]]]) -> NodeMarkers:
     every = sorted(nodes, key=lambda node: node[0])
     closed = tuple(name for name, _, taints in every if DISRUPTED in taints)
-    labelled = tuple(name for name, keys, taints in every if DISRUPTED not in taints and keys & {DISRUPTED, PLAN})
-    return NodeMarkers(closed, labelled)
+    labeled = tuple(name for name, keys, taints in every if DISRUPTED not in taints and keys & {DISRUPTED, PLAN})
+    return NodeMarkers(closed, labeled)

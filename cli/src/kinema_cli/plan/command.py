@@ -218,7 +218,7 @@ def _window(options: PlanOptions) -> Window:
     try:
         return Window(
             objective="energy" if energy else "cost",
-            max_utilisation_percent=options.max_utilization,
+            max_utilization_percent=options.max_utilization,
             move_price_usd=None if energy else options.move_price,
             move_price_watts=options.move_price if energy else None,
             max_moves=options.max_moves,

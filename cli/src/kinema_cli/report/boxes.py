@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kinema_cli.report.colours import series
+from kinema_cli.report.colors import series
 from kinema_cli.report.data import NodeBox, PodBox
 from kinema_cli.report.svg import CHARACTER, drawing, element, fitting, text, titled
 
@@ -25,8 +25,8 @@ MOST_NODES: Final = 60
 _NAMED: Final = 7
 
 
-def app_colours(boxes: Sequence[NodeBox]) -> Mapping[str, str]:
-    """Return a colour for each of the apps that take the most CPU; the rest share the last one."""
+def app_colors(boxes: Sequence[NodeBox]) -> Mapping[str, str]:
+    """Return a color for each of the apps that take the most CPU; the rest share the last one."""
     weight: dict[str, int] = {}
     for box in boxes:
         for pod in box.pods:
@@ -36,19 +36,19 @@ def app_colours(boxes: Sequence[NodeBox]) -> Mapping[str, str]:
     return {app: series(min(index, _NAMED)) for index, app in enumerate(ordered)}
 
 
-def legend(boxes: Sequence[NodeBox], colours: Mapping[str, str]) -> list[tuple[str, str]]:
+def legend(boxes: Sequence[NodeBox], colors: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return (color, app) for the apps with a color of their own, and one entry each for all others and daemon sets."""
-    named = list(colours.items())[:_NAMED]
-    others = [(series(_NAMED), "other apps")] if len(colours) > _NAMED else []
+    named = list(colors.items())[:_NAMED]
+    others = [(series(_NAMED), "other apps")] if len(colors) > _NAMED else []
     drawn = any(pod.fate == "system" and pod.cpu for box in boxes for pod in box.pods)
     system = [("var(--system)", "daemon sets")] if drawn else []
-    return [(colour, app) for app, colour in named] + others + system
+    return [(color, app) for app, color in named] + others + system
 
 
-def boxes_picture(boxes: Sequence[NodeBox], colours: Mapping[str, str], *, longest: int, label: str) -> str:
+def boxes_picture(boxes: Sequence[NodeBox], colors: Mapping[str, str], *, longest: int, label: str) -> str:
     """Draw nodes below each other; `longest` is the CPU of a bar as wide as the picture (millicores)."""
     shown = boxes[:MOST_NODES]
-    parts = [_row(box, colours, index * _ROW, longest) for index, box in enumerate(shown)]
+    parts = [_row(box, colors, index * _ROW, longest) for index, box in enumerate(shown)]
     height = len(shown) * _ROW
     if len(boxes) > len(shown):
         height += 20
@@ -57,7 +57,7 @@ def boxes_picture(boxes: Sequence[NodeBox], colours: Mapping[str, str], *, longe
     return drawing(parts, width=WIDTH, height=max(height, 1), label=label)
 
 
-def _row(box: NodeBox, colours: Mapping[str, str], top: float, longest: int) -> str:
+def _row(box: NodeBox, colors: Mapping[str, str], top: float, longest: int) -> str:
     scale = WIDTH / max(1, longest)
     width = box.cpu * scale
     bar = top + _LABEL + 4
@@ -74,14 +74,14 @@ def _row(box: NodeBox, colours: Mapping[str, str], top: float, longest: int) -> 
     left = 1.5
     for pod in sorted(box.pods, key=lambda pod: (pod.fate == "system", pod.app, pod.pod)):
         share = min(pod.cpu * scale, max(0.0, width - 1.5 - left))
-        parts.append(_pod(pod, colours, left=left, top=bar + 1.5, width=share))
+        parts.append(_pod(pod, colors, left=left, top=bar + 1.5, width=share))
         left += share
     parts.append(_memory(box, where, width, bar + _BAR + 2))
     return "".join(parts)
 
 
-def _pod(pod: PodBox, colours: Mapping[str, str], *, left: float, top: float, width: float) -> str:
-    fill = "var(--system)" if pod.fate == "system" else colours.get(pod.app, series(_NAMED))
+def _pod(pod: PodBox, colors: Mapping[str, str], *, left: float, top: float, width: float) -> str:
+    fill = "var(--system)" if pod.fate == "system" else colors.get(pod.app, series(_NAMED))
     drawn = max(0.0, width - 1)
     about = f"{pod.pod}: {pod.cpu} millicores, {pod.memory / 1024**2:.0f} MiB{_FATES[pod.fate]}"
     parts = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from kinema_cli.output import HOURS_PER_MONTH, hourly, monthly, percent, unit_price
-from kinema_cli.report.boxes import app_colours, boxes_picture, legend
+from kinema_cli.report.boxes import app_colors, boxes_picture, legend
 from kinema_cli.report.data import WAITED, Headline, NodeBox, ReportData
 from kinema_cli.report.plots import cost_plot, load_plot, minutes, nodes_plot, ready_plot
 from kinema_cli.report.timeline import timeline
@@ -49,15 +49,15 @@ def build_report(data: ReportData, out: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    colours = app_colours((*data.before, *data.after))
+    colors = app_colors((*data.before, *data.after))
     longest = max((box.cpu for box in (*data.before, *data.after)), default=1)
     html = environment.get_template("report.html.j2").render(
         data=data,
         css=environment.get_template("report.css").render(),
         tiles=_tiles(data),
-        before=_boxes(data.before, colours, longest, "Nodes and pods before the plan"),
-        after=_boxes(data.after, colours, longest, "Nodes and pods after the plan"),
-        apps=legend((*data.before, *data.after), colours),
+        before=_boxes(data.before, colors, longest, "Nodes and pods before the plan"),
+        after=_boxes(data.after, colors, longest, "Nodes and pods after the plan"),
+        apps=legend((*data.before, *data.after), colors),
         plots=_plots(data),
         timeline=_moves(data),
         hourly=hourly,
@@ -72,8 +72,8 @@ def build_report(data: ReportData, out: Path) -> Path:
     return out
 
 
-def _boxes(boxes: Sequence[NodeBox], colours: Mapping[str, str], longest: int, label: str) -> str:
-    return boxes_picture(boxes, colours, longest=longest, label=label) if boxes else ""
+def _boxes(boxes: Sequence[NodeBox], colors: Mapping[str, str], longest: int, label: str) -> str:
+    return boxes_picture(boxes, colors, longest=longest, label=label) if boxes else ""
 
 
 def _tiles(data: ReportData) -> list[Tile]:

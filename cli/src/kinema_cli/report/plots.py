@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from matplotlib.typing import RcKeyType
 
-from kinema_cli.report.colours import BAD, GRID, INK, MUTED, SURFACE, WINDOW, stand_in, themed
+from kinema_cli.report.colors import BAD, GRID, INK, MUTED, SURFACE, WINDOW, stand_in, themed
 from kinema_cli.report.data import Load, Sample
 
 WIDTH: Final = 9.4
@@ -131,12 +131,12 @@ def ready_plot(samples: Sequence[Sample], window: tuple[float, float] | None, na
         for row, name in enumerate(names):
             # Calm first: what happened for a moment only must stay visible above it.
             for begin, until, slack in sorted(_slack_runs(samples, name, end), key=lambda run: abs(run[2])):
-                colour = GRID if slack == 0 else stand_in(0) if slack > 0 else BAD
+                color = GRID if slack == 0 else stand_in(0) if slack > 0 else BAD
                 axes.broken_barh(
                     [(begin, until - begin)],
                     (row - 0.34, 0.68),
-                    facecolor=colour,
-                    edgecolor=colour,
+                    facecolor=color,
+                    edgecolor=color,
                     linewidth=0.0 if slack == 0 else 0.8,
                 )
         axes.set_yticks(range(len(names)), [_short(name) for name in names])

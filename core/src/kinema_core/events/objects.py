@@ -119,7 +119,7 @@ class PlacementRules(Wire, frozen=True, kw_only=True):
     scheduler: str = "default-scheduler"
     gated: bool = False
     """Held back by a scheduling gate: it is not scheduled yet."""
-    unmodelled: tuple[str, ...] = ()
+    unmodeled: tuple[str, ...] = ()
     """Paths of fields that restrict placement in a way this version does not model: such a pod does not move."""
 
 
@@ -269,7 +269,7 @@ class Workload(_Namespaced, frozen=True, kw_only=True, tag="Workload", tag_field
 
     @property
     def never_surges(self) -> bool:
-        """Whether an update runs no pod beside the wanted ones (`Recreate`, or a `maxSurge` of 0 or 0 %)."""
+        """Whether an update runs no pod beside the wanted ones (`Recreate`, or a `maxSurge` of 0 or 0%)."""
         return not self.max_surge.removesuffix("%").strip("0")
 
 

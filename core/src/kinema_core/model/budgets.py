@@ -9,7 +9,7 @@ from typing import Final
 from kinema_core.events import DisruptionBudget, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
-from kinema_core.model.neighbours import Scope, pod_index
+from kinema_core.model.neighbors import Scope, pod_index
 
 _AMOUNT: Final = re.compile(r"([0-9]{1,10})(%?)")
 

@@ -62,9 +62,9 @@ class PriceError(ValueError):
 def gke_allocatable(vcpus: Decimal | Fraction | int | str, memory_bytes: int) -> tuple[int, int]:
     """Millicores and bytes that GKE leaves to pods on a machine, rounded down.
 
-    Source: GKE's documentation of node allocatable. CPU: 6 % of the first core, 1 % of the second, 0.5 % of the next
-    two, 0.25 % of the rest is kept. Memory: 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the
-    next 112, 2 % of the rest (255 MiB below 1 GiB), and 100 MiB as eviction threshold.
+    Source: GKE's documentation of node allocatable. CPU: 6% of the first core, 1% of the second, 0.5% of the next
+    two, 0.25% of the rest is kept. Memory: 25% of the first 4 GiB, 20% of the next 4, 10% of the next 8, 6% of the
+    next 112, 2% of the rest (255 MiB below 1 GiB), and 100 MiB as eviction threshold.
     """
     cores = Fraction(vcpus)
     memory = Fraction(memory_bytes)

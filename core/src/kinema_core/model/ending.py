@@ -13,7 +13,7 @@ from typing import TypeAlias
 from kinema_core.events import Labels, Pod, PodTerm
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
-from kinema_core.model.neighbours import PodIndex, Scope, domain, required, selects, term_scope
+from kinema_core.model.neighbors import PodIndex, Scope, domain, required, selects, term_scope
 
 Barred: TypeAlias = tuple[tuple[str, str], ...]
 """Labels with their values: a pod may not arrive on a node that has one of them."""

@@ -55,7 +55,7 @@ class Mobility:
     """Who may move, by pod key and node name.
 
     `held`: bound pods that may not move, and pending pods that may not be placed because their rules are not
-    modelled. `deletable`: every node, with the reason why it may not be deleted or None. `open_nodes`: nodes that may
+    modeled. `deletable`: every node, with the reason why it may not be deleted or None. `open_nodes`: nodes that may
     take pods. `strategy`: how each movable bound pod moves. Pods that go with their node and terminating ones appear
     nowhere.
     """

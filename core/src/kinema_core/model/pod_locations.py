@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kinema_core.events import EMPTY, Labels, NodeTerm, PlacementRules, Pod, Spread, Taint, Toleration
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import HOSTNAME, node_admits
-from kinema_core.model.neighbours import Scope, domain, pod_index, selects, spread_scope
+from kinema_core.model.neighbors import Scope, domain, pod_index, selects, spread_scope
 
 
 class Spot(NamedTuple):

@@ -14,7 +14,7 @@ from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
 from kinema_core.model.disruption_cost import disruption_cost_doubt
 from kinema_core.model.health import standings
-from kinema_core.model.neighbours import required
+from kinema_core.model.neighbors import required
 from kinema_core.model.quarantine import Quarantine, quarantine_of
 from kinema_core.model.strategy import (
     CHOICES,
@@ -142,7 +142,7 @@ def judged_by_owner(facts: Facts, key: str, pod: Pod) -> bool:
         pod.owner is not None
         and not (pod.annotations or pod.host_path)
         and not (rules.affinity or rules.anti_affinity or rules.spread or rules.claims or rules.host_ports)
-        and not (rules.unmodelled or rules.gated or rules.scheduler != _SCHEDULER)
+        and not (rules.unmodeled or rules.gated or rules.scheduler != _SCHEDULER)
         and not facts.quarantine.nodes
         and facts.cluster.node(pod.node or "") is not None
         and (not budgets or (len(budgets) == 1 and budgets[0].key not in blocking_budgets(facts.cluster)))
@@ -288,7 +288,7 @@ def _budgeted(facts: Facts, pod: Pod) -> Verdict | None:
     return None
 
 
-def _unmodelled(facts: Facts, pod: Pod) -> Verdict | None:
+def _unmodeled(facts: Facts, pod: Pod) -> Verdict | None:
     rules = pod.rules
     if rules == NO_RULES:  # most pods: spares them the words below
         return None
@@ -296,11 +296,11 @@ def _unmodelled(facts: Facts, pod: Pod) -> Verdict | None:
     found = (
         ("namespaces", "namespaces by label, and the state has none of them", blind),
         ("scheduler", f"scheduler {rules.scheduler}, which Kinema does not model", rules.scheduler != _SCHEDULER),
-        ("field", f"{', '.join(rules.unmodelled)}, which this version does not model", bool(rules.unmodelled)),
+        ("field", f"{', '.join(rules.unmodeled)}, which this version does not model", bool(rules.unmodeled)),
     )
     for code, what, present in found:
         if present:
-            return f"unmodelled-{code}", f"its placement depends on {what}"
+            return f"unmodeled-{code}", f"its placement depends on {what}"
     return None
 
 
@@ -317,7 +317,7 @@ def _gated(facts: Facts, pod: Pod) -> Verdict | None:
     return ("gated", "a scheduling gate holds it back") if pod.rules.gated else None
 
 
-_PLACEMENT_RULES: Final[tuple[Rule, ...]] = (_gated, _unmodelled, _volumes)
+_PLACEMENT_RULES: Final[tuple[Rule, ...]] = (_gated, _unmodeled, _volumes)
 """For pending pods: to place one disturbs no other."""
 
 _RULES: Final[tuple[Rule, ...]] = (
@@ -331,7 +331,7 @@ _RULES: Final[tuple[Rule, ...]] = (
     _host_path,
     _single,
     _budgeted,
-    _unmodelled,
+    _unmodeled,
     _volumes,
     _templated,
 )

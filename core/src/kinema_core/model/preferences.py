@@ -27,7 +27,7 @@ from kinema_core.model.catalog import new_node_labels
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_term_matches, parse_taints, taint_text, tolerates
 from kinema_core.model.mobility import listed_by_key
-from kinema_core.model.neighbours import selects, term_scope
+from kinema_core.model.neighbors import selects, term_scope
 from kinema_core.model.pod_locations import PodLocations, Spot, fewest_of, group_of
 
 UNWEIGHTED: Final = 100

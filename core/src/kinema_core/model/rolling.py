@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from kinema_core.events import Labels, Pod, Spread, Taint
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.neighbours import domain, enforced, pod_index, required, selects, spread_scope, term_scope
+from kinema_core.model.neighbors import domain, enforced, pod_index, required, selects, spread_scope, term_scope
 from kinema_core.model.pod_locations import eligible_of
 
 HASH: Final = "pod-template-hash"

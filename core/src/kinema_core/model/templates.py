@@ -207,8 +207,8 @@ def _same_scheduler(stated: PlacementRules, pod: Pod) -> bool:
     return stated.scheduler in (NO_RULES.scheduler, pod.rules.scheduler)
 
 
-def _same_unmodelled(stated: PlacementRules, pod: Pod) -> bool:
-    return all(path in pod.rules.unmodelled for path in stated.unmodelled if path != RUNTIME_CLASS)
+def _same_unmodeled(stated: PlacementRules, pod: Pod) -> bool:
+    return all(path in pod.rules.unmodeled for path in stated.unmodeled if path != RUNTIME_CLASS)
 
 
 _RULES: Final[tuple[tuple[str, Callable[[PlacementRules, Pod], bool]], ...]] = (
@@ -221,5 +221,5 @@ _RULES: Final[tuple[tuple[str, Callable[[PlacementRules, Pod], bool]], ...]] = (
     ("set of host ports", _same_ports),
     ("set of volume claims", _same_claims),
     ("scheduler", _same_scheduler),
-    ("field that this version does not model", _same_unmodelled),
+    ("field that this version does not model", _same_unmodeled),
 )

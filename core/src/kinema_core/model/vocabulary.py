@@ -1,4 +1,4 @@
-"""Annotations, labels and taints with which people and neighbouring tools speak to us, and how to read them."""
+"""Annotations, labels and taints with which people and neighboring tools speak to us, and how to read them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROLLED: Final = "kinema.io/rolled"
 RESIZED_AT_ADMISSION: Final = "vpaUpdates"
 """A vertical autoscaler writes it on pods of which it set the requests at their creation."""
 RUNTIME_CLASS: Final = "spec.runtimeClassName"
-"""Path in a template of what is not modelled there: only a pod has its runtime class's node selector."""
+"""Path in a template of what is not modeled there: only a pod has its runtime class's node selector."""
 PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 

@@ -251,7 +251,7 @@ class Connection:
 
     async def _on_error(self, error: Exception) -> None:
         if self._closing not in {None, asyncio.current_task()}:
-            # The client's reconnecting may overlook that it is cancelled (`wait_for` did before Python 3.12), and would
+            # The client's reconnecting may overlook that it is canceled (`wait_for` did before Python 3.12), and would
             # go on for ever: a process could not end.
             raise asyncio.CancelledError
         text = str(error) or type(error).__name__

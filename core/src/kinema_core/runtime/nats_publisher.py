@@ -52,7 +52,7 @@ class _Ack(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Message:
-    """A message on its way, and how it will be recognised when read back."""
+    """A message on its way, and how it will be recognized when read back."""
 
     stream: str
     subject: str

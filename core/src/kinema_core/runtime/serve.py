@@ -45,7 +45,7 @@ _LOG = structlog.get_logger()
 
 
 async def serve(stage: Stage[S], bus: Bus, clock: Clock, health: Health) -> None:
-    """Run a stage until cancelled, or until the bus is closed.
+    """Run a stage until canceled, or until the bus is closed.
 
     Raises:
         BusDeniedError, BusSetupError: a person must act. An unreachable broker is waited for.
@@ -245,7 +245,7 @@ def _id_of(item: Stored | Damaged) -> str:
 
 
 async def _beat(delivery: Delivery) -> None:
-    """Report to the broker that the delivery is being handled, until cancelled."""
+    """Report to the broker that the delivery is being handled, until canceled."""
     while True:
         await asyncio.sleep(_BEAT_SECONDS)
         try:
@@ -255,7 +255,7 @@ async def _beat(delivery: Delivery) -> None:
 
 
 async def _confirm(settle: Callable[[], Awaitable[None]]) -> None:
-    """Settle a delivery, once: if the broker misses it, it delivers again, and that is recognised."""
+    """Settle a delivery, once: if the broker misses it, it delivers again, and that is recognized."""
     try:
         await settle()
     except BusUnavailableError as error:

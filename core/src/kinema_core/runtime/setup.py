@@ -47,7 +47,7 @@ _MEBIBYTE: Final = 1024 * 1024
 class Layout:
     """What is to exist on the broker.
 
-    The sum of the sizes must fit the broker's `max_file_store`; keep it under 80 % of the volume.
+    The sum of the sizes must fit the broker's `max_file_store`; keep it under 80% of the volume.
     """
 
     clusters: tuple[str, ...]

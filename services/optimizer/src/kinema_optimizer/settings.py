@@ -88,7 +88,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         )
 
     def objective(self, now: datetime) -> Objective:
-        """What is optimised at a moment: its window, and for what that leaves open the settings for all times."""
+        """What is optimized at a moment: its window, and for what that leaves open the settings for all times."""
         found = objective_at(self.windows, now)
         price = found.move_price
         if price is None and found.kind == "cost":

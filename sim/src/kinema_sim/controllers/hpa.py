@@ -134,8 +134,8 @@ class Autoscaler:
     def _settle(self, found: Obj, advice: list[tuple[int, int]], *, current: int, wanted: int) -> int:
         """Apply stabilisation, the pace of growth and the bounds."""
         spec, now = found["spec"], self.store.loop.now_ms
-        behaviour: Obj = (spec.get("behavior") or {}).get("scaleDown") or {}
-        window = int(behaviour.get("stabilizationWindowSeconds", _STABILISATION_SECONDS)) * 1000
+        behavior: Obj = (spec.get("behavior") or {}).get("scaleDown") or {}
+        window = int(behavior.get("stabilizationWindowSeconds", _STABILISATION_SECONDS)) * 1000
         advice[:] = [entry for entry in advice if entry[0] > now - window]
         advice.append((now, wanted))
         steady = max(value for _, value in advice) if wanted < current else wanted

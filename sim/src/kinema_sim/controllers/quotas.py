@@ -1,4 +1,4 @@
-"""Resource quotas: how many pods a namespace may hold. Of all that a quota can limit, only `pods` is modelled."""
+"""Resource quotas: how many pods a namespace may hold. Of all that a quota can limit, only `pods` is modeled."""
 
 from kinema_sim.api.errors import ApiError, about
 from kinema_sim.controllers.queue import Turn, WorkQueue

@@ -74,10 +74,10 @@ class ReplicaSetController:
         ready = [pod for pod in pods if is_ready(pod)]
         available = [pod for pod in ready if is_available(pod, wait, self.store.loop.now_ms)]
         wanted = (found["spec"]["template"].get("metadata") or {}).get("labels") or {}
-        labelled = [pod for pod in pods if wanted.items() <= labels_of(pod).items()]
+        labeled = [pod for pod in pods if wanted.items() <= labels_of(pod).items()]
         status: Obj = {
             "replicas": len(pods),
-            "fullyLabeledReplicas": len(labelled),
+            "fullyLabeledReplicas": len(labeled),
             "readyReplicas": len(ready),
             "availableReplicas": len(available),
             "observedGeneration": found["metadata"].get("generation", 1),

@@ -33,7 +33,7 @@ class Driver:
         self._loop.run_until(self._virtual_start + int(passed * 1000 * self.speed))
 
     async def run(self) -> None:
-        """Keep catching up until cancelled."""
+        """Keep catching up until canceled."""
         while True:
             self.catch_up()
             await asyncio.sleep(TICK_SECONDS)

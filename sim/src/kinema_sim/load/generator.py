@@ -30,7 +30,7 @@ class LoadGenerator:
 
     Args:
         store: where the pods are.
-        apps: applications whose pods are recognised by namespace and `app` label.
+        apps: applications whose pods are recognized by namespace and `app` label.
     """
 
     def __init__(self, store: Store, apps: tuple[Application, ...] = ()) -> None:

@@ -28,7 +28,7 @@ def balanced(sizes: Sequence[int], most: Sequence[int | None], new: int) -> tupl
 
 
 def similar(a: Offer, b: Offer, *, free_a: Amounts, free_b: Amounts) -> bool:
-    """Whether two offers are groups of one kind: all but zone and host name alike, allocatable and free within 5 %."""
+    """Whether two offers are groups of one kind: all but zone and host name alike, allocatable and free within 5%."""
     return (
         a.capacity == b.capacity
         and a.capacity_type == b.capacity_type

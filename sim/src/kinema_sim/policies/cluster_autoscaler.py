@@ -1,6 +1,6 @@
 """The Cluster Autoscaler: scale-up by one group at a time, scale-down of underused nodes.
 
-Reproduced from its documented behaviour: one machine type in one zone is a node group. Left out: time (every node has
+Reproduced from its documented behavior: one machine type in one zone is a node group. Left out: time (every node has
 been unneeded for long enough, every new node comes), node-group failures, limits of the whole cluster.
 """
 

@@ -1,6 +1,6 @@
 """Karpenter: provisioning, and consolidation by emptiness, of several nodes at once, and of single nodes.
 
-Reproduced from its documented behaviour (1.14 and later). Left out: time (batching, validation), budgets of node pools
+Reproduced from its documented behavior (1.14 and later). Left out: time (batching, validation), budgets of node pools
 (nothing is disrupted at once with anything else), drift and expiry, the Balanced policy, and preferences.
 """
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kinema_core.events import Labels, Pod, Spread
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import HOSTNAME
-from kinema_core.model.neighbours import Scope, enforced, pod_index, required, spread_scope, term_scope
+from kinema_core.model.neighbors import Scope, enforced, pod_index, required, spread_scope, term_scope
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]

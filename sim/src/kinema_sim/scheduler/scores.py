@@ -138,7 +138,7 @@ def _rounded(score: float) -> int:
     return math.floor(score + 0.5)
 
 
-def neighbours(pod: PodInfo, nodes: Sequence[NodeInfo], books: Books) -> list[int]:
+def neighbors(pod: PodInfo, nodes: Sequence[NodeInfo], books: Books) -> list[int]:
     """Add up preferred pod affinity: the pod's own wishes, and those of the pods that run already."""
     weights: dict[tuple[str, str], int] = {}
     if pod.liked:
@@ -183,7 +183,7 @@ SCORERS: tuple[tuple[Scorer, int], ...] = (
     (soft_taints, 3),
     (node_preference, 2),
     (spread, 2),
-    (neighbours, 2),
+    (neighbors, 2),
     (least_allocated, 1),
     (balanced, 1),
 )

@@ -19,7 +19,7 @@ from kinema_core.model.daemons import unlisted
 from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, ports_clash
 from kinema_core.model.mobility import spot_allowed
-from kinema_core.model.neighbours import Scope, enforced, required, selects, term_scope
+from kinema_core.model.neighbors import Scope, enforced, required, selects, term_scope
 from kinema_core.model.pod_locations import Group, PodLocations, Spot, group_of, skew_of
 from kinema_core.model.resources import add, fits, subtract, total
 from kinema_core.model.volumes import volume_refuses, with_attachments

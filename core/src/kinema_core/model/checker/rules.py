@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kinema_core.events import Pod
 from kinema_core.model.checker.view import PlanView, Violation
 from kinema_core.model.daemons import is_resident
-from kinema_core.model.neighbours import Scope, enforced, required, selects, term_scope
+from kinema_core.model.neighbors import Scope, enforced, required, selects, term_scope
 from kinema_core.model.pod_locations import Group, PodLocations, Spot, fewest_of, group_of, skew_of
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kinema_core.events import Pod, Spread
 from kinema_core.model.checker.itinerary import Itinerary, Leg
 from kinema_core.model.checker.view import PlanView, Violation
-from kinema_core.model.neighbours import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
+from kinema_core.model.neighbors import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
 from kinema_core.model.pod_locations import Eligible, Spot, eligible_of
 
 

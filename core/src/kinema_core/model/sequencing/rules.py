@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from kinema_core.events import Labels, PlacementRules, Pod, Spread
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_admits
-from kinema_core.model.neighbours import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
+from kinema_core.model.neighbors import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
 from kinema_core.model.sequencing.capacity import NodeSpec
 from kinema_core.model.sequencing.movers import Mover
 

@@ -205,7 +205,7 @@ def _metric_name(metric: wire.Metric) -> str:
 
 
 def _goal(target: wire.MetricValue, path: str) -> tuple[int, str]:
-    """The target's amount and the field that it is in: per mille for a utilisation, else milli."""
+    """The target's amount and the field that it is in: per mille for a utilization, else milli."""
     for unit in ("average_utilization", "average_value", "value"):
         amount = _value(target, unit, path)
         if amount is not None:

@@ -69,14 +69,14 @@ class Template(NamedTuple):
 class _Volumes(NamedTuple):
     claims: tuple[str, ...] = ()
     host_path: bool = False
-    unmodelled: tuple[str, ...] = ()
+    unmodeled: tuple[str, ...] = ()
 
 
 _NO_VOLUMES: Final = _Volumes()
 
 
 def odd_pod_of(raw: bytes | msgspec.Raw) -> tuple[wire.Pod, Pod | None]:
-    """A pod that cannot be read as a `KnownPod`: what its spec has of a later Kubernetes is named, and not modelled.
+    """A pod that cannot be read as a `KnownPod`: what its spec has of a later Kubernetes is named, and not modeled.
 
     Raises:
         msgspec.DecodeError, UnreadableFieldError: it cannot be read at all.
@@ -86,7 +86,7 @@ def odd_pod_of(raw: bytes | msgspec.Raw) -> tuple[wire.Pod, Pod | None]:
 
 
 def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
-    """The pod; None when it has finished: then it is no part of the state. `later`: paths of fields not modelled.
+    """The pod; None when it has finished: then it is no part of the state. `later`: paths of fields not modeled.
 
     Raises:
         UnreadableFieldError: a part cannot be read.
@@ -104,7 +104,7 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
     labels = labels_of(meta.labels)
     own = structs.replace(spec, node_name=None, hostname=NOTHING, volumes=NOTHING)
     requests, containers, rules = _shared(_ENCODER.encode(own), reported_of(statuses))
-    if volumes.claims or volumes.unmodelled or later:
+    if volumes.claims or volumes.unmodeled or later:
         rules = _rules(spec, volumes, later)
     return Pod(
         name=name,
@@ -144,8 +144,8 @@ def _shared(text: bytes, reported: Reported) -> tuple[Amounts, tuple[ContainerRe
 
 
 def _rules(spec: wire.PodSpec, volumes: _Volumes, later: tuple[str, ...] = ()) -> PlacementRules:
-    unmodelled = (*volumes.unmodelled, *_unmodelled(spec), *later)
-    return rules_of(spec, host_ports=_host_ports(spec), claims=volumes.claims, unmodelled=unmodelled)
+    unmodeled = (*volumes.unmodeled, *_unmodeled(spec), *later)
+    return rules_of(spec, host_ports=_host_ports(spec), claims=volumes.claims, unmodeled=unmodeled)
 
 
 def template_of(found: wire.Template | None) -> Template:
@@ -247,7 +247,7 @@ def _host_ports(spec: wire.PodSpec) -> tuple[HostPort, ...]:
 
 
 def _volumes(text: bytes, pod: str) -> _Volumes:
-    """Claims and host paths; any other volume that may bind a pod to a place is not modelled, whether known or not."""
+    """Claims and host paths; any other volume that may bind a pod to a place is not modeled, whether known or not."""
     if not text:
         return _NO_VOLUMES
     try:
@@ -265,8 +265,8 @@ def _volumes(text: bytes, pod: str) -> _Volumes:
                 claims.append(_claim(volume, source, pod=pod, path=f"spec.volumes[{index}]"))
             else:
                 others.add(source)
-    unmodelled = tuple(f"spec.volumes.{name}" for name in sorted(others - {"hostPath"}))
-    return _Volumes(tuple(claims), host_path="hostPath" in others, unmodelled=unmodelled)
+    unmodeled = tuple(f"spec.volumes.{name}" for name in sorted(others - {"hostPath"}))
+    return _Volumes(tuple(claims), host_path="hostPath" in others, unmodeled=unmodeled)
 
 
 def _claim(volume: Mapping[str, msgspec.Raw], source: str, *, pod: str, path: str) -> str:
@@ -280,7 +280,7 @@ def _claim(volume: Mapping[str, msgspec.Raw], source: str, *, pod: str, path: st
         raise fault_of(error).under(f"{path}.{field}") from error
 
 
-def _unmodelled(spec: wire.PodSpec) -> tuple[str, ...]:
+def _unmodeled(spec: wire.PodSpec) -> tuple[str, ...]:
     """Fields that restrict placement beyond what we model."""
     found = []
     if spec.resource_claims:

@@ -84,7 +84,7 @@ def labels_of(raw: msgspec.Raw, path: str = "metadata.labels") -> Labels:
 
 
 def annotations_of(raw: msgspec.Raw) -> tuple[Labels, bool]:
-    """The annotations that we honour, and whether the object is the mirror of a static pod.
+    """The annotations that we honor, and whether the object is the mirror of a static pod.
 
     Raises:
         UnreadableFieldError: a value is no text.

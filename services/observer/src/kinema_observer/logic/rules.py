@@ -1,7 +1,7 @@
 """Where a pod may be: from the text of a pod's spec to `PlacementRules`.
 
 Rules repeat over all pods of a workload, so they are kept by their text. What restricts placement in a way that we do
-not model is named in `unmodelled`; what cannot be understood at all makes the object unreadable.
+not model is named in `unmodeled`; what cannot be understood at all makes the object unreadable.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ _POLICIES: Final = ("Honor", "Ignore")
 
 
 def rules_of(
-    spec: PodSpec, *, host_ports: tuple[HostPort, ...], claims: tuple[str, ...], unmodelled: tuple[str, ...]
+    spec: PodSpec, *, host_ports: tuple[HostPort, ...], claims: tuple[str, ...], unmodeled: tuple[str, ...]
 ) -> PlacementRules:
     """The placement rules of a pod or a template; pods with equal text share one value.
 
@@ -155,7 +155,7 @@ def rules_of(
         ),
         host_ports,
         claims,
-        unmodelled,
+        unmodeled,
         spec.scheduler_name or NO_RULES.scheduler,
         bool(spec.scheduling_gates),
     )
@@ -166,7 +166,7 @@ def _rules(
     texts: tuple[bytes, bytes, bytes, bytes],
     host_ports: tuple[HostPort, ...],
     claims: tuple[str, ...],
-    unmodelled: tuple[str, ...],
+    unmodeled: tuple[str, ...],
     scheduler: str,
     gated: bool,  # noqa: FBT001 - positional arguments make the cheapest cache key
 ) -> PlacementRules:
@@ -186,7 +186,7 @@ def _rules(
         claims=claims,
         scheduler=scheduler,
         gated=gated,
-        unmodelled=tuple(sorted({*unmodelled, *_strange_affinity(affinity_text, affinity), *strange})),
+        unmodeled=tuple(sorted({*unmodeled, *_strange_affinity(affinity_text, affinity), *strange})),
     )
 
 
@@ -204,7 +204,7 @@ def _read_affinity(text: bytes) -> AffinityIn:
 
 
 def _strange_affinity(text: bytes, affinity: AffinityIn) -> tuple[str, ...]:
-    """Paths of rules that we cannot honour: fields of a later Kubernetes, and label keys that must differ.
+    """Paths of rules that we cannot honor: fields of a later Kubernetes, and label keys that must differ.
 
     `mismatchLabelKeys` is merged into the selector of a pod when it is created, but stays unmerged in a template.
     """

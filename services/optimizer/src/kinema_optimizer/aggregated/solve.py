@@ -4,7 +4,7 @@ Existing nodes have a binary each (kept or not) and counts of newcomers; each ki
 copy k+1 never before copy k, no more of them than the best cost known would pay for. Phases, each starting from the
 best solution so far: `relaxation` (a bound, whatever follows), `unplaced` (only when not every pending pod found a
 place), `cost`, `bound` (only where the rule that pods on kept nodes stay might cost something), `moves` (fewest,
-within 0.1 % of the cost found), `size` (equation 5.1 among those).
+within 0.1% of the cost found), `size` (equation 5.1 among those).
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class _Run:
         measure: Measure,
         budget: int | None = None,
     ) -> float:
-        """Minimise and adopt what is found if it is sound and better; return the bound in units of the objective."""
+        """Minimize and adopt what is found if it is sound and better; return the bound in units of the objective."""
         self.searched = True
         affordable = budget is None or cost(self._problem, self.best) <= budget
         start = layout.start_of(self.best) if affordable else None

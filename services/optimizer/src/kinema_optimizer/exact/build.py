@@ -25,7 +25,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports
 from kinema_core.model.match import ports_clash
 from kinema_core.model.mobility import Mobility
-from kinema_core.model.neighbours import selects
+from kinema_core.model.neighbors import selects
 from kinema_core.model.resources import limited
 from kinema_core.model.volumes import attachments
 from kinema_optimizer.exact import model
@@ -340,7 +340,7 @@ class _Building:
         if home is not None and nodes[home].spot:  # its replacement may come back whether or not it asks for spot
             found[home] = admission.forbids(pod, replace(nodes[home], spot=False)) is None
         for key in topologies:
-            found &= ~admission.index.labelled(key, None)
+            found &= ~admission.index.labeled(key, None)
         for index in np.flatnonzero(found).tolist() if pod.rules.host_ports else ():
             found[index] = ports_clash(pod.rules.host_ports, self._ports_at(index)) is None
         on_sale = [offer.available != 0 and offer.name not in self.rules.closed for offer in self.question.offers]

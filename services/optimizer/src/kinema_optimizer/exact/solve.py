@@ -253,7 +253,7 @@ class _Run:
         return layout
 
     def _search(self, layout: ExactLayout, phase: str) -> Outcome:
-        """Minimise the cost and keep the bound."""
+        """Minimize the cost and keep the bound."""
         outcome = self._minimise(layout, Sum(layout.price()), phase, _lost_and_cost)
         if outcome.values is not None and math.isfinite(outcome.bound) and self.certain:
             bound = self.problem.fixed_price + math.ceil(outcome.bound) * self.problem.price_unit

@@ -188,7 +188,7 @@ def _listed_on(given: Compiled, node: Node) -> tuple[Pod, ...]:
 
 
 def _held_on(given: Compiled, node: Node) -> tuple[Held, ...]:
-    """Pods that keep the node: by what people and Kubernetes say, and by how moves and rules are modelled."""
+    """Pods that keep the node: by what people and Kubernetes say, and by how moves and rules are modeled."""
     cluster, facts = given.question.cluster, given.sites.mobility
     stuck = stuck_updates(cluster, facts)
     found = []

@@ -79,9 +79,9 @@ _HOLDING: Final[Mapping[str, tuple[str, _Change]]] = {
 _JOBS: Final = "pods of jobs"
 _BY_RULES: Final = {
     "job": _JOBS,
-    "unmodelled-field": "rules that are not modelled",
-    "unmodelled-namespaces": "pod affinity",
-    "unmodelled-scheduler": "rules that are not modelled",
+    "unmodeled-field": "rules that are not modeled",
+    "unmodeled-namespaces": "pod affinity",
+    "unmodeled-scheduler": "rules that are not modeled",
     "volume-shared": "volumes",
     "volume-unknown": "volumes",
 }
@@ -99,7 +99,7 @@ _PARTS: Final[Mapping[str, Callable[[PlacementRules], PlacementRules]]] = {
     "node selectors and node affinity": relaxed_cluster.no_node_rules,
     "pod affinity": relaxed_cluster.no_affinity,
     "pod anti-affinity": relaxed_cluster.no_anti_affinity,
-    "rules that are not modelled": relaxed_cluster.no_unmodelled,
+    "rules that are not modeled": relaxed_cluster.no_unmodeled,
     "topology spread": relaxed_cluster.no_spread,
     "volumes": relaxed_cluster.no_volumes,
 }
@@ -210,7 +210,7 @@ def _limits(question: Question) -> Iterator[Relaxation]:
     if any(offer.available is not None for offer in question.offers):
         yield Relaxation("limit *", lambda: replace(question, offers=_unlimited(question.offers)))
     if question.percent < 100:
-        yield Relaxation(f"ceiling {question.percent} %", lambda: replace(question, percent=100))
+        yield Relaxation(f"ceiling {question.percent}%", lambda: replace(question, percent=100))
     if not question.options.allow_spot and any(offer.capacity_type == "spot" for offer in question.offers):
         options = replace(question.options, allow_spot=True)
         yield Relaxation("spot only where it is asked for", lambda: replace(question, options=options))

@@ -166,7 +166,7 @@ def _placements(compiled: Compiled, outcome: Outcome) -> tuple[Placement, ...]:
 
 
 def _unplaced(compiled: Compiled, lost: Sequence[Mover]) -> tuple[Unplaced, ...]:
-    """Pending pods without a place, by key: rules that are not modelled, nothing that holds them, or sold out."""
+    """Pending pods without a place, by key: rules that are not modeled, nothing that holds them, or sold out."""
     held, pods = compiled.sites.mobility.held, listed_by_key(compiled.question.cluster)
     found = [
         Unplaced(pod=key, uid=pod.uid, code=held[key].code, reason=held[key].reason)

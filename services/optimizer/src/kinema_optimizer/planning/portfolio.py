@@ -43,7 +43,7 @@ SOON: Final = 2000
 """Callbacks of the solver after which the exact model's least cost is not waited for."""
 SEARCHED: Final = 0.3
 """Part of the time for the search where the exact model goes on from what it found."""
-SEARCH: Final = "assignment bound, column generation, neighbourhood search"
+SEARCH: Final = "assignment bound, column generation, neighborhood search"
 UNSEARCHED: Final = "none: the time was over"
 _DENSE: Final = 12_000
 """Nodes and machines times classes up to which the aggregated model is built."""

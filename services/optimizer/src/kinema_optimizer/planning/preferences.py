@@ -23,7 +23,7 @@ import numpy as np
 from kinema_core.events import Offer, PlacementRules, Pod
 from kinema_core.model.catalog import new_node_labels
 from kinema_core.model.match import parse_taints
-from kinema_core.model.neighbours import Scope, domain, pod_index, selects, term_scope
+from kinema_core.model.neighbors import Scope, domain, pod_index, selects, term_scope
 from kinema_core.model.pod_locations import Group, PodLocations, Spot, group_of
 from kinema_core.model.preferences import UNWEIGHTED, unmet
 from kinema_optimizer.planning.naming import Outcome, new_names, without_moves

@@ -141,14 +141,14 @@ def _with_pods(cluster: Cluster, keys: Iterable[str], change: Callable[[Pod], Po
 def released(cluster: Cluster, keys: Collection[str]) -> Cluster:
     """The cluster with these pods free to move: no rule about whether they may holds for them any more.
 
-    Their rules about where they may be stay, as far as they are modelled.
+    Their rules about where they may be stay, as far as they are modeled.
     """
     over = {budget.key for key in keys for budget in budgets_by_pod(cluster).get(key, ())}
     return _with_pods(without_budgets(cluster, over), sorted(keys), _released)
 
 
 def _released(pod: Pod) -> Pod:
-    rules = replace(pod.rules, unmodelled=(), scheduler=_FREE.scheduler, gated=False)
+    rules = replace(pod.rules, unmodeled=(), scheduler=_FREE.scheduler, gated=False)
     owner = Owner(kind="ReplicaSet", name=RELEASED, uid=f"{RELEASED}/{pod.key}")
     return replace(pod, owner=owner, annotations=FrozenMap({STRATEGY: "evict"}), host_path=False, rules=rules)
 
@@ -193,8 +193,8 @@ def no_taints(rules: PlacementRules) -> PlacementRules:
     return rules if _ANYWHERE in rules.tolerations else replace(rules, tolerations=(*rules.tolerations, _ANYWHERE))
 
 
-def no_unmodelled(rules: PlacementRules) -> PlacementRules:
-    """Without what is not modelled: other schedulers, and fields that this version does not know."""
-    if not rules.unmodelled and rules.scheduler == _FREE.scheduler:
+def no_unmodeled(rules: PlacementRules) -> PlacementRules:
+    """Without what is not modeled: other schedulers, and fields that this version does not know."""
+    if not rules.unmodeled and rules.scheduler == _FREE.scheduler:
         return rules
-    return replace(rules, unmodelled=(), scheduler=_FREE.scheduler)
+    return replace(rules, unmodeled=(), scheduler=_FREE.scheduler)

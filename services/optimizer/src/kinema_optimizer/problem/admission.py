@@ -70,7 +70,7 @@ def node_site(
 def offer_site(offer: Offer, cluster: Cluster, *, percent: int) -> Site:
     """What an offer would be as a node of this cluster: its daemon sets' and mirror pods' room is taken.
 
-    `percent` is the ceiling on its utilisation.
+    `percent` is the ceiling on its utilization.
     """
     labels = new_node_labels(offer, NEW_NODE)
     taints = parse_taints(offer.taints)
@@ -159,7 +159,7 @@ class Admission:
             if terms is not None:
                 found = found & self._index.with_any(terms)
         for label, value in rules.barred:
-            found = found & ~self._index.labelled(label, value)
+            found = found & ~self._index.labeled(label, value)
         for taints, allowed in zip(self._spot_taints, rules.spot, strict=True):
             if not allowed:
                 found = found & ~self._spot[taints]
@@ -236,10 +236,10 @@ class SiteIndex:
         """Sites that have all of these labels."""
         found = self.everywhere()
         for key in sorted(wanted):
-            found &= self.labelled(key, wanted[key])
+            found &= self.labeled(key, wanted[key])
         return found
 
-    def labelled(self, key: str, value: str | None) -> Flags:
+    def labeled(self, key: str, value: str | None) -> Flags:
         """Sites with this value of a label, or without the label for None."""
         found = np.zeros(self._size, dtype=bool)
         values = self._values(key, field=False)

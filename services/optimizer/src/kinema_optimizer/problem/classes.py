@@ -237,7 +237,7 @@ def _admitted(could: Flags, needs: Sequence[TopologyDemand], sites: Sites) -> Fl
     for row, need in enumerate(needs):
         for pin in need.pins:
             if pin not in pinned:
-                pinned[pin] = index.labelled(*pin)
+                pinned[pin] = index.labeled(*pin)
             found[row] &= pinned[pin]
         if need.nodes is not None:
             live = len(sites.nodes)

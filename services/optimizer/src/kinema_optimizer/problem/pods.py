@@ -151,7 +151,7 @@ def class_of(members: Sequence[Mover], *, placeable: bool) -> PodClass:
 
 
 _CEILED: Final = ("cpu", "memory")
-"""Resources whose utilisation a ceiling limits."""
+"""Resources whose utilization a ceiling limits."""
 
 
 def port_name(port: HostPort) -> str:

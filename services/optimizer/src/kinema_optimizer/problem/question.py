@@ -23,7 +23,7 @@ class Question:
     mode: Mode
     forecasts: tuple[WorkloadForecast, ...] = ()
     percent: int = 100
-    """Ceiling on every node's CPU and memory utilisation: nothing new is placed above it."""
+    """Ceiling on every node's CPU and memory utilization: nothing new is placed above it."""
     options: MobilityOptions = field(default_factory=MobilityOptions)
     point_price: int = 0
     """What a weight point of a preferred rule is worth, in millionths of the objective's unit."""

@@ -33,7 +33,7 @@ class Solver(Protocol):
     """Makes plans."""
 
     async def answer(self, job: Job) -> Plan | NoPlanFound:
-        """The answer to a job. When cancelled, the solve ends."""
+        """The answer to a job. When canceled, the solve ends."""
 
 
 class InThread:

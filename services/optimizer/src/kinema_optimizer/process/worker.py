@@ -48,7 +48,7 @@ class Worker:
         self._contexts: OrderedDict[str, SearchContext] = OrderedDict()
 
     async def run(self) -> None:
-        """Take one item after the other until cancelled."""
+        """Take one item after the other until canceled."""
         items = self._work.items()
         async with AsyncExitStack() as stack:
             if isinstance(items, AsyncGenerator):

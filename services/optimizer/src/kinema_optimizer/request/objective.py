@@ -32,7 +32,7 @@ class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     objective: Kind = "cost"
     """What is made small: USD per hour, or watts; energy needs the catalog's `watts` of every machine type in use."""
-    max_utilisation_percent: int = 100
+    max_utilization_percent: int = 100
     """Ceiling on every node's CPU and memory, requests over allocatable: nothing new is placed above it."""
     move_price_usd: float | None = None
     """USD per hour that a plan has to save for each pod that it moves; for the objective `cost`."""
@@ -46,8 +46,8 @@ class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse what no type can."""
         super().__post_init__()
-        if not 1 <= self.max_utilisation_percent <= 100:
-            message = f"max_utilisation_percent is {self.max_utilisation_percent}: use 1 to 100"
+        if not 1 <= self.max_utilization_percent <= 100:
+            message = f"max_utilization_percent is {self.max_utilization_percent}: use 1 to 100"
             raise ValueError(message)
         if self.max_moves is not None and self.max_moves < 0:
             message = f"max_moves is {self.max_moves}: use 0 or more"
@@ -68,13 +68,13 @@ class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Objective:
-    """What is optimised at a moment, and within which limits. A plan costs its nodes, and each move its price."""
+    """What is optimized at a moment, and within which limits. A plan costs its nodes, and each move its price."""
 
     percent: int = 100
-    """Ceiling on every node's CPU and memory utilisation."""
+    """Ceiling on every node's CPU and memory utilization."""
     kind: Kind = "cost"
     move_price: int | None = None
-    """Millionths of the objective's unit per move; None: among plans within 0.1 % of the least cost, fewest moves."""
+    """Millionths of the objective's unit per move; None: among plans within 0.1% of the least cost, fewest moves."""
     max_moves: int | None = None
     headroom: tuple[Headroom, ...] = ()
 
@@ -83,7 +83,7 @@ class Objective:
         """As plans name it."""
         parts: list[str] = [self.kind]
         if self.percent < 100:
-            parts.append(f"utilisation at most {self.percent} %")
+            parts.append(f"utilization at most {self.percent}%")
         if self.move_price is not None:
             unit = "USD/h" if self.kind == "cost" else "W"
             parts.append(f"{self.move_price / MICRO:g} {unit} per move")
@@ -101,7 +101,7 @@ def objective_at(windows: Sequence[Window], now: datetime) -> Objective:
 def _objective(window: Window) -> Objective:
     price = window.move_price_usd if window.objective == "cost" else window.move_price_watts
     return Objective(
-        percent=window.max_utilisation_percent,
+        percent=window.max_utilization_percent,
         kind=window.objective,
         move_price=None if price is None else round(price * MICRO),
         max_moves=window.max_moves,

@@ -29,7 +29,7 @@ class LpSolution:
 
 
 class LinearProgram:
-    """Minimise; rows and columns may be added between solves.
+    """Minimize; rows and columns may be added between solves.
 
     `unit` is about what the dearest column costs: HiGHS fails on costs in the millions, so it sees multiples of this.
     """

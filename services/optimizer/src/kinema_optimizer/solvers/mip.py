@@ -81,7 +81,7 @@ class Model:
         self.row_upper.append(upper)
 
     def program(self, objective: dict[int, float]) -> highspy.HighsLp:
-        """The program that minimises `objective` (column → coefficient)."""
+        """The program that minimizes `objective` (column → coefficient)."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.uppers), len(self.row_lower)
         costs = np.zeros(len(self.uppers))
@@ -107,7 +107,7 @@ def solve(
     gap: float,
     start: NDArray[np.float64] | None = None,
 ) -> Outcome:
-    """Minimise until proven within `gap` (absolute) or until `stop` ends it, from `start` if given.
+    """Minimize until proven within `gap` (absolute) or until `stop` ends it, from `start` if given.
 
     Raises:
         SolverError: HiGHS reports a status that cannot come from such a model.

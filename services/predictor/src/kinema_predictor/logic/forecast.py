@@ -100,7 +100,7 @@ def _forecast(
 
 
 def _below(ceiling: int | None, amount: int) -> int:
-    """Return at most the ceiling: the API server refuses requests above the limit, and each rolling update to them."""
+    """Return at most the ceiling: the API server refuses requests above the limit, so a rolling update would fail."""
     return amount if ceiling is None else min(amount, ceiling)
 
 

@@ -83,7 +83,7 @@ def _waiting(ctx: ExecutionContext) -> Iterator[Pod]:
     """Yield pods for which kube-scheduler has long found no node, except those that a move of Kinema's needs."""
     planned = {place.uid for place in ctx.plan.placements}
     for pod in ctx.alive.values():
-        if pod.node is not None or not pod.unschedulable or pod.rules.gated or pod.rules.unmodelled:
+        if pod.node is not None or not pod.unschedulable or pod.rules.gated or pod.rules.unmodeled:
             continue
         late = ctx.passed(pod.created, ctx.limits.unschedulable_seconds)
         if late and pod.uid not in planned and not _asked_for(ctx, ctx.cluster.workload_key_of(pod)):

@@ -53,7 +53,7 @@ def current(journal: Journal, cluster: Cluster) -> Execution | None:
 
 
 def _still_right(event: Event, cluster: Cluster) -> bool:
-    """Return whether the node is the one meant, is still labelled as disrupted, and runs no pod that would be lost."""
+    """Return whether the node is the one meant, is still labeled as disrupted, and runs no pod that would be lost."""
     request = event.body
     assert isinstance(request, NodeDeletionRequested)
     node = cluster.node(request.node)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kinema_core.events import Labels, PlacementRules, Pod, Spread
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import HOSTNAME, node_admits
-from kinema_core.model.neighbours import Scope, enforced, pod_index, required, selects, spread_scope, term_scope
+from kinema_core.model.neighbors import Scope, enforced, pod_index, required, selects, spread_scope, term_scope
 from kinema_optimizer.problem.admission import NEW_NODE, Site
 
 
@@ -126,10 +126,10 @@ def _topology_spread(spread: Spread, pods: Sequence[Pod]) -> TopologySpread:
 
 def eligibility(rules: PlacementRules, spread: Spread) -> PlacementRules:
     """What decides whether a node counts for the constraint."""
-    honoured = spread.node_affinity_policy == "Honor"
+    honored = spread.node_affinity_policy == "Honor"
     return PlacementRules(
-        node_selector=rules.node_selector if honoured else PlacementRules().node_selector,
-        node_terms=rules.node_terms if honoured else None,
+        node_selector=rules.node_selector if honored else PlacementRules().node_selector,
+        node_terms=rules.node_terms if honored else None,
         tolerations=rules.tolerations if spread.node_taints_policy == "Honor" else (),
     )
 

@@ -28,7 +28,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident, residents_of
 from kinema_core.model.match import HOSTNAME, node_admits
 from kinema_core.model.mobility import Mobility, listed
-from kinema_core.model.neighbours import required, selects, term_scope
+from kinema_core.model.neighbors import required, selects, term_scope
 from kinema_optimizer.problem.admission import Site
 from kinema_optimizer.problem.pods import stuck_updates
 from kinema_optimizer.problem.rules.pending import PendingPlacer, SitesOnOffer

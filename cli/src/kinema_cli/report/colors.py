@@ -1,6 +1,6 @@
-"""Colours of the report: names that the page's style sheet gives their light and dark values.
+"""Colors of the report: names that the page's style sheet gives their light and dark values.
 
-Matplotlib wants real colours. It gets stand-ins that occur nowhere else, and `themed` swaps them for the names in
+Matplotlib wants real colors. It gets stand-ins that occur nowhere else, and `themed` swaps them for the names in
 the finished SVG, so that one picture is readable on a light and on a dark page.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 SERIES: Final = tuple(f"var(--s{number})" for number in range(1, 9))
-"""Eight hues in an order whose neighbours stay apart for colour-blind eyes too."""
+"""Eight hues in an order whose neighbors stay apart for color-blind eyes too."""
 
 INK: Final = "#010203"
 MUTED: Final = "#010204"
@@ -41,6 +41,6 @@ def series(index: int) -> str:
 
 def themed(svg: str) -> str:
     """Return the SVG with the style sheet's names in place of the stand-ins."""
-    for colour, name in _NAMES.items():
-        svg = svg.replace(colour, name)
+    for color, name in _NAMES.items():
+        svg = svg.replace(color, name)
     return svg
