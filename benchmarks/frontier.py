@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.catalogue import NoTraceError, scenes
+from benchmarks.catalog import NoTraceError, scenes
 from benchmarks.chart import Point, frontier_chart
 from benchmarks.clusters import NOW
 from benchmarks.least_cost import LeastCost

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.catalogue import NoTraceError, scenes
+from benchmarks.catalog import NoTraceError, scenes
 from benchmarks.machine import TRACES, describe, peak_rss_mib
 
 BUDGETS: Final = (1.0, 2.0, 10.0, 60.0)

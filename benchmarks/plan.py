@@ -144,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(instances()), help="instances; by default all")
     parser.add_argument("--time-limit", type=float, default=TIME_LIMIT, help="seconds for the solver")
-    parser.add_argument("--keep", type=Path, help="leave snapshots, catalogues and plans in this directory")
+    parser.add_argument("--keep", type=Path, help="leave snapshots, catalogs and plans in this directory")
     parser.add_argument("--out", type=Path, default=Path("out/bench/plan.json"))
     given = parser.parse_args()
     if given.keep is not None:

@@ -101,7 +101,7 @@ def _after(peak: Peak) -> Start:
 
 
 def e2_catalog() -> str:
-    """The e2 types of the thesis' catalogue, as a file."""
+    """The e2 types of the thesis' catalog, as a file."""
     return resources.files("kinema_sim").joinpath("data/gke-e2-europe-west3.csv").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Writes an instance as a snapshot and a catalogue, so that `kinema plan --snapshot … --catalog …` can be run on it.
+"""Writes an instance as a snapshot and a catalog, so that `kinema plan --snapshot … --catalog …` can be run on it.
 
     python -m benchmarks.traces openb --pods pods.csv --nodes nodes.csv -o snapshot.json.zst --catalog catalog.csv
 
@@ -54,7 +54,7 @@ def write(scene: Scene, snapshot: Path, catalog: Path) -> tuple[int, int]:
 
 
 def write_catalog(offers: Sequence[Offer], catalog: Path) -> None:
-    """Write the offers as a catalogue, in their order."""
+    """Write the offers as a catalog, in their order."""
     with catalog.open("w", newline="") as lines:
         rows = csv.writer(lines, lineterminator="\n")
         rows.writerow(COLUMNS)
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--running", action="store_true", help="pods run, spread over nodes; else all are pending")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, required=True, help="the snapshot, .json or .json.zst")
-    parser.add_argument("--catalog", type=Path, required=True, help="the catalogue (CSV)")
+    parser.add_argument("--catalog", type=Path, required=True, help="the catalog (CSV)")
     given = parser.parse_args(arguments)
     if given.instance == "openb":
         for option, path in (("--pods", given.pods), ("--nodes", given.nodes)):

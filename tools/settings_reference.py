@@ -23,7 +23,7 @@ from msgspec.structs import FieldInfo
 # As a script this file finds its neighbors, in a test it is part of a package.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.event_catalogue import structs, write_or_check
+from tools.event_catalog import structs, write_or_check
 
 from kinema_core.runtime.settings import RuntimeSettings
 

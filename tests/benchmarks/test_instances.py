@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.catalogue import NoTraceError, scenes
+from benchmarks.catalog import NoTraceError, scenes
 from benchmarks.chart import Point, frontier_chart
 from benchmarks.clusters import NOW
 from benchmarks.frontier import run
@@ -161,7 +161,7 @@ def test_a_benchmark_without_its_trace_is_skipped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--running"], ["--gpu", "--running"]])
 def test_files_say_the_same_as_the_cluster(trace: tuple[Path, Path], tmp_path: Path, options: list[str]) -> None:
-    """Snapshot and catalogue, read as `kinema plan` reads them, give the pods, nodes and offers of the instance."""
+    """Snapshot and catalog, read as `kinema plan` reads them, give the pods, nodes and offers of the instance."""
     snapshot, catalog = tmp_path / "s.json.zst", tmp_path / "c.csv"
     files = ["--pods", str(trace[0]), "--nodes", str(trace[1]), "-o", str(snapshot), "--catalog", str(catalog)]
     write_trace(["openb", *files, *options])

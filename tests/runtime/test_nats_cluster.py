@@ -46,7 +46,7 @@ async def leader(broker: Broker, stream: str) -> NatsServer:
     return broker.server.servers[int(name.removeprefix("n"))]
 
 
-async def test_publishes_and_recognises_repetitions(broker: Broker) -> None:
+async def test_publishes_and_recognizes_repetitions(broker: Broker) -> None:
     """A repeated event is answered `duplicate` here, also with an expected sequence, and counts as success."""
     bus = await broker.bus()
     first = await bus.publish(iteration(1), expected_last=0)

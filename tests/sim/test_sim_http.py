@@ -140,7 +140,7 @@ async def test_forgotten_history_answers_410(client: Client) -> None:
 
 
 async def test_offers_and_nodes(client: Client) -> None:
-    """The catalogue names source, date and currency, and the nodes of the scenario are the cloud's."""
+    """The catalog names source, date and currency, and the nodes of the scenario are the cloud's."""
     _, offers = await client.call("GET", "/cloud/v1/offers")
     assert (offers["currency"], offers["date"], len(offers["offers"])) == ("USD", "2024-06-01", 30)
     assert offers["offers"][0] == {

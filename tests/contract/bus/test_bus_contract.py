@@ -81,7 +81,7 @@ class TestPublish:
         assert await bus.publish(iteration(1, CLUSTER)) == first
         assert await bus.head("LOG") == 2
 
-    async def test_the_same_id_is_recognised_when_the_broker_has_forgotten_it(self, pipeline: Pipeline) -> None:
+    async def test_the_same_id_is_recognized_when_the_broker_has_forgotten_it(self, pipeline: Pipeline) -> None:
         """Beyond the duplicate window the newest event of a kind is still not stored again."""
         first = await (await pipeline.open()).publish(iteration(1, CLUSTER))
         await pipeline.forget_ids()

@@ -54,7 +54,7 @@ def test_every_type_and_version_has_its_sample() -> None:
     assert {stem(path) for path in SAMPLES} == CURRENT.keys() | UPCASTERS.keys()
 
 
-def test_the_union_of_bodies_is_the_catalogue() -> None:
+def test_the_union_of_bodies_is_the_catalog() -> None:
     """What may stand in an event and what is published are the same types, each with a tag of its own."""
     assert set(get_args(AnyBody)) == set(BODIES)
     assert len(CURRENT) == len(BODIES)

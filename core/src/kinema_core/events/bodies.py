@@ -292,7 +292,7 @@ BODIES: tuple[type[Body] | type[Plan], ...] = (
     AbortRequested,
     DeadLetter,
 )
-"""Every body that is published, in the order of the catalogue."""
+"""Every body that is published, in the order of the catalog."""
 
 AnyBody: TypeAlias = (
     ClusterSnapshot

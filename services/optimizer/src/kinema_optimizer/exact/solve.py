@@ -233,7 +233,7 @@ class _Run:
         levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
         for rank, level in enumerate(levels, start=1):
             layout = self._layout(None, lost=True, fixed=fixed)
-            outcome = self._minimise(layout, _lost(layout, level), f"exact-lost-{rank}", lost_by_priority)
+            outcome = self._minimize(layout, _lost(layout, level), f"exact-lost-{rank}", lost_by_priority)
             self.certain = self.certain and outcome.stop.reason == "optimal"
             if self.best is None:
                 return
@@ -254,7 +254,7 @@ class _Run:
 
     def _search(self, layout: ExactLayout, phase: str) -> Outcome:
         """Minimize the cost and keep the bound."""
-        outcome = self._minimise(layout, Sum(layout.price()), phase, _lost_and_cost)
+        outcome = self._minimize(layout, Sum(layout.price()), phase, _lost_and_cost)
         if outcome.values is not None and math.isfinite(outcome.bound) and self.certain:
             bound = self.problem.fixed_price + math.ceil(outcome.bound) * self.problem.price_unit
             self.lower_bound = max(self.lower_bound, bound)
@@ -263,7 +263,7 @@ class _Run:
     def least_worth(self) -> bool:
         """Pay for preferences and moves what they are worth, with no more pods left out; whether that is proven."""
         layout, objective = self._no_worse(worth(self.problem, self.found))
-        outcome = self._minimise(layout, objective, "exact-preferences", _lost_and_worth)
+        outcome = self._minimize(layout, objective, "exact-preferences", _lost_and_worth)
         return outcome.stop.reason == "optimal"
 
     def fewest_moves(self, least: int) -> None:
@@ -280,7 +280,7 @@ class _Run:
         pods = float(problem.pods + 1)
         objective = Sum().add(layout.gone(), pods * (spare + 1))
         objective.add(value, pods if spare else 0.0).add(_restarted(layout))
-        self._minimise(layout, objective, "exact-moves", _lost_moves_and_worth)
+        self._minimize(layout, objective, "exact-moves", _lost_moves_and_worth)
 
     def _no_worse(self, budget: int) -> tuple[ExactLayout, Sum]:
         """The model of solutions that cost this much at most, wishes priced, and leave out as many; and that cost."""
@@ -294,7 +294,7 @@ class _Run:
             layout.row(value, upper=float((budget - problem.fixed_price) // problem.worth_unit))
         return layout, value
 
-    def _minimise(self, layout: ExactLayout, objective: Sum, phase: str, measure: Measure) -> Outcome:
+    def _minimize(self, layout: ExactLayout, objective: Sum, phase: str, measure: Measure) -> Outcome:
         terms = {index: value for index, value in objective.terms.items() if value}
         outcome = solve(layout.model, terms, phase=phase, stop=self.stop, gap=WHOLE)
         self.stops.append(outcome.stop)

@@ -1,7 +1,7 @@
 """Write `docs/events.md` from the structs in `kinema_core.events`, or check that it is up to date.
 
-    python tools/event_catalogue.py            write it
-    python tools/event_catalogue.py --check    exit 1 when it is not what would be written
+    python tools/event_catalog.py            write it
+    python tools/event_catalog.py --check    exit 1 when it is not what would be written
 
 Order, docstrings, fields and defaults come from the structs, who may publish an event from the broker's rights.
 """
@@ -102,7 +102,7 @@ def publishers(body: type[Body] | type[Plan]) -> str:
     return "every service" if users == services else ", ".join(users)
 
 
-def catalogue() -> str:
+def catalog() -> str:
     """The whole document."""
     known = {item.name: item for module in (bodies, execution, plan, objects, codec) for item in structs(module)}
     events = {body.__name__ for body in BODIES}
@@ -112,7 +112,7 @@ def catalogue() -> str:
     lines = [
         "# Events",
         "",
-        "<!-- Written by tools/event_catalogue.py from the structs: change those, then run it. -->",
+        "<!-- Written by tools/event_catalog.py from the structs: change those, then run it. -->",
         "",
         f"Subject of an event: `{PREFIX}.<cluster>.<family>.<kind>.<version>`. How events travel, and what a released",
         "one may never do, is in [architecture.md](architecture.md#events).",
@@ -206,7 +206,7 @@ def write_or_check(document: Path, wanted: str, arguments: Sequence[str], tool: 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the document, or with `--check` say whether it is up to date."""
-    return write_or_check(DOC, catalogue(), arguments, "event_catalogue.py")
+    return write_or_check(DOC, catalog(), arguments, "event_catalog.py")
 
 
 if __name__ == "__main__":
