@@ -94,7 +94,7 @@ class MemoryWriter:
         if not order.step.uid:
             raise TransientError("not-ready", f"{node.name} has come up")
         if node.uid != order.step.uid or DISRUPTED not in node.labels:
-            raise PermanentError("changed", f"{node.name} does not carry our marks any more")
+            raise PermanentError("changed", f"{node.name} no longer carries the plan's marks")
         left = self._cluster.evictable(node.name)
         if left:
             raise TransientError("not-empty", f"{node.name} runs {left[0].key}")

@@ -87,7 +87,7 @@ async def test_a_higher_revision_on_the_object_ends_it(tmp_path: Path) -> None:
         marked = world.sim.store.get(NODE, "", "tiny-1")
         assert marked is not None
         assert marked["metadata"]["annotations"][FENCING] == "7"
-        with pytest.raises(TransientError, match="revision 7 has written there after our 4"):
+        with pytest.raises(TransientError, match="revision 7 has written there after revision 4"):
             await KubernetesWriter(old).perform(order("untaint", uid))
         assert world.sim.store.get(NODE, "", "tiny-1") == marked
         await KubernetesWriter(new).perform(order("untaint", uid))

@@ -197,7 +197,7 @@ class TestOnBroker:
         changed["users"] = [{**user, "password": "new"} if user["user"] == "predictor" else user for user in listed]
         broker.server._authorization = changed
         await asyncio.to_thread(broker.server.start)
-        with pytest.raises(BusDeniedError, match="refuses our credentials"):
+        with pytest.raises(BusDeniedError, match="refuses the credentials"):
             await asyncio.wait_for(waiting, 15)
         with pytest.raises(BusDeniedError):
             await bus.publish(forecast(1))

@@ -1,7 +1,7 @@
 """Nodes that another autoscaler has begun to delete, or considers: what that forbids, and what it does not.
 
-Beside another autoscaler such a node is off-limits: who empties it is not us. Where the cluster's own autoscaler
-deletes for us, it marks as a candidate each node that we empty, which must not keep us from emptying it.
+Beside another autoscaler such a node is off-limits: Kinema does not empty it. Where the cluster's own autoscaler
+deletes nodes for Kinema, it marks as a candidate each node that Kinema empties; that mark must not stop the emptying.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabl
 
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
-"""What Cluster Autoscaler puts on each node that it would not miss, so also on those that we empty."""
+"""The taint of Cluster Autoscaler on each node that it considers unneeded, so also on those that Kinema empties."""
 FOREIGN_DELETION_TAINTS: Final = (
     "ToBeDeletedByClusterAutoscaler",
     DELETION_CANDIDATE,

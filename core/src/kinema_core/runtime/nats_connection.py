@@ -160,7 +160,7 @@ class Connection:
     def check_refused(self) -> None:
         """Raise BusDeniedError if the broker has refused the credentials since."""
         if self._refused.done():
-            message = f"the broker refuses our credentials: {self._refusal}"
+            message = f"the broker refuses the credentials: {self._refusal}"
             raise BusDeniedError(message)
 
     def check_ended(self) -> None:

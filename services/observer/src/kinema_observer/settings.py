@@ -15,7 +15,7 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     runtime: RuntimeSettings
     kubeconfig: str = ""
-    """File with the cluster's address and credentials; empty: the service account of the pod we run in."""
+    """File with the cluster's address and credentials; empty: the service account of the observer's pod."""
     context: str = ""
     """Context in the kubeconfig; empty: its current one."""
     lease_seconds: float = 9.0

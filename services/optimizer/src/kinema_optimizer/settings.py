@@ -41,7 +41,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     null: among the plans within 0.1% of the least cost, the one with the fewest moves. To six decimals.
     """
     max_moves: int | None = None
-    """Pods that a plan moves at most, where the window says nothing; null: any number. A stop counts too."""
+    """Most pods that a plan moves, where the window sets no number; null: any number. A stop counts too."""
     preference_price_usd: float = 0.000001
     """USD per hour that each weight point of a preferred rule is worth; W for the objective `energy`. To six decimals.
 

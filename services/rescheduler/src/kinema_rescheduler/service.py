@@ -234,7 +234,8 @@ class Rescheduler:
 
     def _check_fencing(self, lease: Lease) -> None:
         if self._reading.journal.fencing > lease.revision:
-            raise LeaseLostError(f"revision {self._reading.journal.fencing} has acted after our {lease.revision}")
+            newer = self._reading.journal.fencing
+            raise LeaseLostError(f"lease revision {newer} has acted after revision {lease.revision}")
 
     def _reap(self) -> None:
         """Forget ended effects; a bug in one of them ends this service."""

@@ -40,7 +40,7 @@ class Resource:
     kind: str
     path: str
     essential: bool = True
-    without: str = "pods that depend on what these say do not move"
+    without: str = "pods that depend on objects of this kind do not move"
     """What follows where one that is not essential is missing."""
 
 

@@ -175,7 +175,7 @@ def _metrics(specs: Sequence[wire.Metric], currents: Sequence[wire.Metric]) -> t
         name, source = _metric_name(metric), _source(metric)
         target = source.target if source is not None else None
         if target is None:
-            raise UnreadableFieldError(f"spec.metrics[{index}]", f"has no target that we know (type {metric.type!r})")
+            raise UnreadableFieldError(f"spec.metrics[{index}]", f"has no known target (type {metric.type!r})")
         goal, unit = _goal(target, f"spec.metrics[{index}]")
         now = next((pair for pair in left if pair[0] == name), None)
         if now is not None:

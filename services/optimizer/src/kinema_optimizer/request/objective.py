@@ -39,7 +39,7 @@ class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     move_price_watts: float | None = None
     """The same in watts, for the objective `energy`."""
     max_moves: int | None = None
-    """Pods that a plan moves at most; who makes a stop on the way counts twice."""
+    """Most pods that a plan moves; a pod that makes a stop on the way counts twice."""
     headroom: tuple[Headroom, ...] = ()
     """Room that is kept free for what may come."""
 

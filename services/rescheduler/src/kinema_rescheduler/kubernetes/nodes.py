@@ -101,7 +101,7 @@ async def check_deletable(api: FencedClient, attachments: Attachments, order: Or
         raise PermanentError("changed", f"node {step.target} is another node of that name by now")
     labels = node["metadata"].get("labels") or {}
     if DISRUPTED not in labels or annotations_of(node).get(PLAN) != order.plan:
-        raise PermanentError("changed", f"node {step.target} does not carry our marks any more")
+        raise PermanentError("changed", f"node {step.target} no longer carries the marks of plan {order.plan}")
     pods = await _check_empty(api, step.target)
     await check_detached(attachments, step.target, [pod for pod in pods if not finished(pod)])
     return True

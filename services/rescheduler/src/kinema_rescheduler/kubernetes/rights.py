@@ -96,7 +96,7 @@ RULES: Final = (
         without="only the log reports it",
     ),
 )
-"""Whoever provides the nodes."""
+"""Rights that the rescheduler needs with every provider."""
 
 
 def _ledger(name: str) -> tuple[Rule, ...]:

@@ -42,7 +42,7 @@ class Fence:
         if self._lease is not None and self._lease.left() <= 0:
             raise TransientError("fenced", f"the lease of revision {self.revision} has run out: nothing is written")
         if self._lease is not None and written.isdecimal() and int(written) > self.revision:
-            raise TransientError("fenced", f"revision {written} has written there after our {self.revision}")
+            raise TransientError("fenced", f"lease revision {written} has written there after revision {self.revision}")
         try:
             self._claim()
         except KubernetesError as error:
