@@ -1,1 +1,1 @@
-"""What Kinema's five services share: the wire contract, the cluster model, the runtime."""
+"""Common code of Kinema's five services: the wire contract, the cluster model, the runtime."""

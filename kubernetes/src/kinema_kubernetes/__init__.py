@@ -1,1 +1,1 @@
-"""How Kinema reaches a Kubernetes API server."""
+"""Client of a Kubernetes API server."""

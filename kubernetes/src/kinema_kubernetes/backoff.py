@@ -1,4 +1,4 @@
-"""How long to wait before a request is sent again."""
+"""Waiting time before a request is sent again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a request to a Kubernetes API server.
+"""Errors of requests to a Kubernetes API server.
 
 KubernetesError
 ├── SetupError              no usable kubeconfig or service account: a person must act

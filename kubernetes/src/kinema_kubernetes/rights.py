@@ -1,4 +1,4 @@
-"""What a service may do in a Kubernetes cluster: rules as data, and what is made of them. Pure.
+"""Rights of a service in a Kubernetes cluster: rules as data, and manifests made of them. Pure.
 
 Each service that speaks to Kubernetes states its own rules (`kinema_<service>.rights`): exactly what its adapters ask
 for. Manifests, `kinema doctor` and the tests read the same rules.

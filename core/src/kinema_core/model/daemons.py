@@ -1,4 +1,4 @@
-"""What goes with every node: pods of daemon sets and mirrors of static pods.
+"""Pods that go with every node: those of daemon sets and mirrors of static pods.
 
 They are in no list of a plan. Each takes room on its node, also on a node that does not exist yet.
 """

@@ -1,4 +1,4 @@
-"""How many evictions the disruption budgets bear as their pods are now.
+"""Number of evictions that the disruption budgets allow as their pods are now.
 
 The API counts the pods that are Ready, not those that there should be. A pending pod that a plan places will be; one
 that runs and is not Ready (it crashes, or has only just come), one without a place, and one that does not exist are

@@ -1,4 +1,4 @@
-"""What does not move, and why; and by which strategy the rest moves.
+"""Mobility of pods and nodes: what must not move and why, and by which strategy the rest moves.
 
 The rules are those of people's annotations, of disruption budgets, of controllers that could not replace a pod, and of
 whatever restricts placement in a way that we do not model. Whatever could not be read is taken as forbidding.

@@ -1,4 +1,4 @@
-"""Which pods an affinity term, a spread constraint or a disruption budget selects, for thousands of pods at once."""
+"""Pods that an affinity term, a spread constraint or a disruption budget selects, for thousands of pods at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where pods are, before or after a plan, and how they are spread: what rules between pods ask."""
+"""Locations of pods before or after a plan, and their counts by domain, as rules between pods need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes draw, where energy is counted in place of money."""
+"""Power that nodes draw, for plans that count energy in place of money."""
 
 from __future__ import annotations
 

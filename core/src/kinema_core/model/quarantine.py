@@ -1,4 +1,4 @@
-"""What unreadable objects freeze: nothing that could not be read is taken to be harmless."""
+"""Quarantine: what unreadable objects freeze, as an object that cannot be read may forbid anything."""
 
 from __future__ import annotations
 

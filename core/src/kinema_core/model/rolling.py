@@ -1,4 +1,4 @@
-"""Whether a rolling update gets through, wherever kube-scheduler puts its pods and whichever old ones go first.
+"""Check that a rolling update gets through, wherever kube-scheduler puts its pods and whichever old ones go first.
 
 The new pods of an update come one by one, and each must be allowed by the rules of its own kind: enforced spread and
 required anti-affinity. Where a place that these rules point to is full, an update that began well waits for ever half

@@ -1,4 +1,4 @@
-"""How a pod moves: by its controller, unless an annotation on pod, set or Deployment says otherwise."""
+"""Strategy of a pod's move: by its controller, unless an annotation on pod, set or Deployment sets another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a pod is as the template says that what replaces it is made from.
+"""Comparison of a pod with the template from which its replacement is made.
 
 A plan takes pods as they are. After a resize in place, or while an update waits (`OnDelete`, a partition, a paused or
 unfinished rollout), the copy that comes for a moved pod is another one, and may find no place where the plan has it.

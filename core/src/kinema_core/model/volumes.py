@@ -1,4 +1,4 @@
-"""Where a pod's volumes can be reached from, and of which that is not known.
+"""Nodes that can reach a pod's volumes, and volumes of which that is not known.
 
 A bound claim is where its volume is; an unbound one that waits for its first pod is wherever its storage class lets
 volumes be made. How many nodes may mount a volume at once is not part of the state: a claim that several pods of one

@@ -1,1 +1,1 @@
-"""What makes a service run: bus, clock, serve loop, health, logs, settings. Knows no word of the domain."""
+"""Runtime of a service: bus, clock, serve loop, health, logs, settings. Knows no word of the domain."""

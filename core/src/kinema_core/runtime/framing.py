@@ -1,4 +1,4 @@
-"""How an event becomes messages and messages an event: compression, chunks, digest. Pure.
+"""Framing of events as messages: compression, chunks, digest. Pure.
 
 Up to 32 KiB an event is plain JSON. Above it is compressed; a result above 512 KiB is cut into chunks, and the event's
 own subject gets a manifest in its place, after its chunks. A message without our headers is read as plain JSON.

@@ -1,4 +1,4 @@
-"""What a stage remembers of the LOG: rebuilt at start, kept up to date before every event (order: `recall.py`)."""
+"""Memory of a stage about the LOG: rebuilt at start, kept up to date before every event (order: `recall.py`)."""
 
 from __future__ import annotations
 

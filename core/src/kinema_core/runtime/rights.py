@@ -1,4 +1,4 @@
-"""Who may do what on the broker: one user per service, with exactly the rights that it needs. Pure.
+"""Rights on the broker: one user per service, with exactly the rights that it needs. Pure.
 
 NATS checks rights by subject. Reading goes through API subjects that name a stream, so a service may read all events of
 the pipeline's streams; it may publish nothing but its own kinds.

@@ -1,4 +1,4 @@
-"""What a stage of the pipeline is: the same object runs live (`serve`) and in a replay.
+"""Stage of the pipeline: the same object runs live (`serve`) and in a replay.
 
 A stage folds STATE events into a state of its own, remembers what it needs of LOG events, and answers some of them.
 All it may use for an answer is handed over: the event, the folded state at a known version, and the time. That is

@@ -1,4 +1,4 @@
-"""Who publishes and who consumes what: the table behind streams, consumers and rights.
+"""Table of publishers and consumers, from which streams, consumers and rights are made.
 
 Names on the broker: streams `KINEMA_STATE`, `KINEMA_LOG`, `KINEMA_DLQ`, bucket `kinema_lease`, and one durable consumer
 `<service>-<cluster token>` for every service that answers events.

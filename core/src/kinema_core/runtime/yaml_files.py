@@ -1,4 +1,4 @@
-"""What is wrong with YAML files that people write, in one line, without the file's name."""
+"""Faults of YAML files that people write, in one line, without the file's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong while observing.
+"""Errors of observing.
 
 ObserverError
 ├── UnreadableListError    the whole input is no list of Kubernetes objects: nothing can be made of it

@@ -1,4 +1,4 @@
-"""What the observer may do in a cluster: list and watch what it follows, and nothing else."""
+"""Rights of the observer in a cluster: list and watch what it follows, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an effect was not made.
+"""Errors of effects.
 
 EffectError
 ├── TransientError  worth another try: conflict, throttled, unavailable, budget, not-ready, not-empty, attached

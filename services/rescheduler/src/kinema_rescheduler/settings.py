@@ -1,4 +1,4 @@
-"""What an operator can set for the rescheduler."""
+"""Settings of the rescheduler."""
 
 from __future__ import annotations
 

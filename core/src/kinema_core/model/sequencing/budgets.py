@@ -1,4 +1,4 @@
-"""How many pods may be away at once: disruption budgets over pods that are evicted."""
+"""Disruption budgets over evicted pods: how many may be away at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only one pod at a time can have: host ports of a node, and volumes that are attached to one node."""
+"""Resources that one pod at a time can have: host ports of a node, and volumes that are attached to one node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what the source saw change to the next delta."""
+"""Computation of the next delta from the changes that the source saw."""
 
 from __future__ import annotations
 

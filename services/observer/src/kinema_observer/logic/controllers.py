@@ -1,4 +1,4 @@
-"""What controls pods: workloads, autoscalers, disruption budgets, vertical recommendations."""
+"""Readers of what controls pods: workloads, autoscalers, disruption budgets, vertical recommendations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a JSON text, in words that say what to do: the decoder's own speak of its types."""
+"""Faults of a JSON text in words that say what to do, where the decoder speaks of its types."""
 
 from __future__ import annotations
 

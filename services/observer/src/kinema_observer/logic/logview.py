@@ -1,4 +1,4 @@
-"""What the observer remembers of the log: iterations and how far they are. Nothing but a fold over LOG events."""
+"""View of the log that the observer keeps: a fold over LOG events of iterations and their stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod requests, counted as kube-scheduler counts it."""
+"""Requests of a pod, counted as kube-scheduler counts them."""
 
 from __future__ import annotations
 

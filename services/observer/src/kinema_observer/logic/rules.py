@@ -1,4 +1,4 @@
-"""Where a pod may be: from the text of a pod's spec to `PlacementRules`.
+"""Reader of a pod's placement rules: from the text of its spec to `PlacementRules`.
 
 Rules repeat over all pods of a workload, so they are kept by their text. What restricts placement in a way that we do
 not model is named in `unmodeled`; what cannot be understood at all makes the object unreadable.

@@ -1,4 +1,4 @@
-"""Whether a cluster is at rest: only then is it worth computing a better one.
+"""Stability of a cluster: only at rest is it worth computing a better one.
 
 Source: algorithms 3 and 4 of the thesis: no autoscaler above its target, every replica set has what it wants, and no
 node is being booted or deleted. How long that has held is the loop's to count.

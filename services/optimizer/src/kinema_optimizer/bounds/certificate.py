@@ -86,7 +86,7 @@ def worth_by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, 
 
 
 Worth: TypeAlias = Callable[[Certificate, int, Objects, Objects, NodeTypes, Ints], int]
-"""`SCALE` times what the pods on one node of a kind can be worth at most; see `by_room`."""
+"""`SCALE` times what the pods on one node of a kind can be worth at most; see `worth_by_room`."""
 
 
 def check_certificate(
@@ -149,7 +149,7 @@ def required_pods(problem: Instance, kinds: NodeTypes, unplaced: Ints | None) ->
 
 
 def lower_bound(problem: Instance, unplaced: Ints | None = None) -> Bound:
-    """Return the certified bound for plans that leave at most `unplaced` (C,) pods without a place; None: no pod."""
+    """Return the certified bound for plans that leave at most `unplaced` (C,) pods without a place, by default none."""
     kinds = node_types(problem)
     demand = required_pods(problem, kinds, unplaced)
     free = Bound(kinds.fixed_price, Certificate((), ()), kinds, demand)

@@ -1,4 +1,4 @@
-"""Why a node stays and what that costs; why a pod is where it is, or nowhere."""
+"""Explanation of a node or a pod: why a node stays and what that costs; why a pod is where it is, or nowhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each constraint costs: the same question is asked again without it, as far as the time allows.
+"""Price of each constraint: the question is solved again without it, as far as the time allows.
 
 The price is the difference of two least costs, or of two bounds. Only one constraint is lifted at a time, so prices of
 several do not add up. A pod that two constraints hold stays held without one of them.

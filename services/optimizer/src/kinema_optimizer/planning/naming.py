@@ -1,4 +1,4 @@
-"""What a solver decided, in terms of nodes and pods: the same for every solver.
+"""Names for a solver's decision: its counts as nodes and pods, the same for every solver.
 
 Which pod of a class goes where is settled here by name: replaced pods come back to their own node where it takes any;
 then pending, replaced and displaced pods and those that leave kept nodes, each by name, take the free seats node by

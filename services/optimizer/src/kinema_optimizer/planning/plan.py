@@ -1,4 +1,4 @@
-"""From a solution in counts to a plan that names every pod and node."""
+"""Conversion of a named solution to the plan that is published: `build_plan`."""
 
 from __future__ import annotations
 

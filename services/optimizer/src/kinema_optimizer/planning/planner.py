@@ -1,4 +1,4 @@
-"""From a cluster and what is on sale to a checked plan: compile, solve, order, price constraints, check."""
+"""Planning of a cluster, from question to checked plan: compile, solve, order, price constraints, check."""
 
 from __future__ import annotations
 

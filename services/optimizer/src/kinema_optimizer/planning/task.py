@@ -1,4 +1,4 @@
-"""What is planned: the cluster restated and compiled, and the plan of it checked and read back."""
+"""Planning task: the cluster restated and compiled, and its plan checked and read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a solve takes, for its report."""
+"""Durations of a solve, for its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods prefer of nodes: preferred node affinity, and taints `PreferNoSchedule` that they do not tolerate."""
+"""Preferences of pods about nodes: preferred node affinity, and untolerated taints `PreferNoSchedule`."""
 
 from __future__ import annotations
 

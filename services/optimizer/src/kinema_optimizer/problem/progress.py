@@ -1,4 +1,4 @@
-"""What a solve reports while it runs."""
+"""Progress reports of a running solve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a cluster, and its live nodes and offers as places for pods."""
+"""Question about a cluster, and its live nodes and offers as places for pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the service has its plans made: in a child process, or in a thread of its own."""
+"""Clients of the solver: in a child process (`InChild`), or in a thread of the service (`InThread`)."""
 
 from __future__ import annotations
 

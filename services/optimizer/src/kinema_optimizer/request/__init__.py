@@ -1,1 +1,1 @@
-"""What is asked, restated so that nodes, pods and prices say all of it."""
+"""Objective, limits and headroom of a question, and its restatement in nodes, pods and prices (`restate.framed`)."""

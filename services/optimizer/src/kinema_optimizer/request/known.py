@@ -1,4 +1,4 @@
-"""What the log and the nodes' taints add to the state: recent refusals, and nodes that another autoscaler deletes.
+"""Facts that log and taints add to the state: recent refusals, and nodes that another autoscaler deletes.
 
 A quota or an admission rule refused the new pods or the moves of some workloads. Once a move is taken back, no state
 shows that, and the next plan would repeat it; the log has it, so a replay knows the same. Pods on nodes that another

@@ -1,4 +1,4 @@
-"""How many nodes there may be: in total, in a zone, of a machine type.
+"""Limits on the number of nodes: in total, in a zone, of a machine type.
 
 A maximum limits what may be booted, on top of the nodes that are there: new nodes are Ready before old ones go, so that
 both exist for a while and count against a provider's quota. A minimum is kept by placeholder pods of which each needs a

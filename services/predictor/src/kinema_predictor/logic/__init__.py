@@ -1,1 +1,1 @@
-"""How usage becomes requests: history, regression and the bounded step; pure."""
+"""Forecast of requests from usage: history, regression and the bounded step. Entry point: `forecast.forecasts`."""

@@ -1,4 +1,4 @@
-"""From history to new requests: refusals, prediction, bounded step and floors.
+"""Forecast of requests from history: refusals, prediction, bounded step and floors.
 
 Source: the Kinema thesis, algorithm 5, with the step taken as a bound on the change, not as a factor.
 """

@@ -1,4 +1,4 @@
-"""What workloads used, as far back as a forecast may ask, in bounded memory.
+"""History of what workloads used, as far back as a forecast may ask, in bounded memory.
 
 Pods come and go; a sample belongs to the workload that its pod had when it was taken. Of the last minutes every sample
 is kept, of the last day only what can still become the largest memory sample.

@@ -1,4 +1,4 @@
-"""What the rescheduler may do in a cluster: exactly the requests of its adapters, by what they are for."""
+"""Rights of the rescheduler in a cluster: exactly the requests of its adapters, each with its purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which moves go on and which begin: many workloads side by side, each with one move at a time, only into free room."""
+"""Scheduling of moves: workloads side by side, each with one move at a time, only into free room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a move in progress does next."""
+"""Next steps of one move in progress."""
 
 from __future__ import annotations
 

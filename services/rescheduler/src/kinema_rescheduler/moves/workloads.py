@@ -1,4 +1,4 @@
-"""Which pods have to leave, of which workloads, how and where to."""
+"""Pods that have to leave, by workload, with strategy and target."""
 
 from __future__ import annotations
 

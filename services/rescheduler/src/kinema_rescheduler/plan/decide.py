@@ -1,4 +1,4 @@
-"""What an execution does next: one pure function of the journal, the cluster state and the time."""
+"""Decision on the next steps of an execution: a pure function of the journal, the cluster state and the time."""
 
 from __future__ import annotations
 

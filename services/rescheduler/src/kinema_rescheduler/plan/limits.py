@@ -1,4 +1,4 @@
-"""How fast, how long and how often: what an operator can set for executions."""
+"""Limits on executions that an operator can set: how fast, how long and how often."""
 
 from __future__ import annotations
 

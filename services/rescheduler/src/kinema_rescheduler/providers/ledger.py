@@ -1,4 +1,4 @@
-"""What a provider without a memory of its own must not forget: entries of one ConfigMap, each written once.
+"""Ledger of a provider without a memory of its own: entries of one ConfigMap, each written once.
 
 An entry is there before the first effect of an order, so that whoever takes over finds what was begun.
 """

@@ -1,4 +1,4 @@
-"""Where pending pods may go that rules between pods concern: a domain for each, such that every rule holds.
+"""Domains for pending pods that rules between pods concern: one for each, such that every rule holds.
 
 Pods are taken in order of priority, then by name. Each gets the domain where it is sure to find room and where fewest
 of its kind are; from then on it counts there. A pod for which no domain keeps every rule goes nowhere.

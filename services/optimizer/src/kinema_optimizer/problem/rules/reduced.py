@@ -1,4 +1,4 @@
-"""What the rules between pods come to for the pods that they concern.
+"""Reduced rules: what rules between pods demand of single pods, classes and nodes.
 
 A rule whose domains are nodes becomes a limit on what one node may newly take: tags that classes carry, and that keep
 classes apart. A rule over any larger domain, as a zone, pins the pods that it concerns to where they are: then its
