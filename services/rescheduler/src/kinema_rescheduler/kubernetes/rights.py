@@ -31,7 +31,7 @@ def _kept(purpose: str, resource: str, name: str, *, group: str = "", without: s
 
 
 RULES: Final = (
-    Rule(purpose="marks nodes that stay and nodes that go", resources=("nodes",), verbs=("get", "patch")),
+    Rule(purpose="marks nodes that are to go, and removes the marks", resources=("nodes",), verbs=("get", "patch")),
     Rule(
         purpose="finds the pods of a workload or a node, and sets their deletion cost",
         resources=("pods",),
@@ -107,7 +107,7 @@ OF_PROVIDER: Final[Mapping[str, tuple[Rule, ...]]] = {
     "sim": (),
     "kwok": (
         Rule(
-            purpose="makes fake nodes and takes them away",
+            purpose="creates and deletes fake nodes",
             resources=("nodes",),
             verbs=("list", "create", "delete"),
         ),
@@ -115,7 +115,7 @@ OF_PROVIDER: Final[Mapping[str, tuple[Rule, ...]]] = {
     ),
     "delegate": (Rule(purpose="sees which nodes there are", resources=("nodes",), verbs=("list",)),),
     "static": (
-        Rule(purpose="takes the node of a machine away that is off", resources=("nodes",), verbs=("list", "delete")),
+        Rule(purpose="deletes the node of a machine that is off", resources=("nodes",), verbs=("list", "delete")),
         *_ledger(STATIC_LEDGER),
     ),
 }
