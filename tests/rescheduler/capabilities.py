@@ -199,7 +199,7 @@ async def _tell(ground: Ground) -> None:
     done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome="done")
     event = origin(done, id_="told", cluster="c", iteration="it-1", now=datetime(2026, 3, 2, tzinfo=UTC))
     events = KubernetesEvents(ground.api, "test")
-    events.tell(event, step)
+    events.report(event, step)
     await asyncio.gather(*events._open)
     found = await ground.admin.items(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")
     if made.uid not in {item["regarding"].get("uid") for item in found}:

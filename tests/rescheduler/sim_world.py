@@ -176,7 +176,7 @@ class ApiWorld(ABC):
                 health=Health("rescheduler", NAME),
                 writer=KubernetesWriter(api),
                 provider=provided(api) if provided is not None else own,
-                ties=Ties(fence=fence, tell=events.tell, fault=fault, **claim),
+                ties=Ties(fence=fence, report=events.report, fault=fault, **claim),
             )
             return asyncio.create_task(service.run())
 

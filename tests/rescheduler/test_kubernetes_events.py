@@ -121,7 +121,7 @@ async def test_replicas_that_their_owner_sets_are_not_told_as_of_before(
         made = await bench.perform("revert", step.target, uid=web, replicas_from=4, replicas_to=3)
         events = KubernetesEvents(bench.api, "restores")
         done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome=made.outcome, figures=made.figures)
-        events.tell(_event(done), step)
+        events.report(_event(done), step)
         await asyncio.gather(*events._open)
         (found,) = bench.world.sim.store.sorted(EVENT)
     assert found["note"].partition(" (iteration")[0] == expected
@@ -132,7 +132,7 @@ async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         api = await connect(str(world.kubeconfig))
         events = KubernetesEvents(api, "x" * 200)
-        events.tell(_event(StepSucceeded(plan="p" * 2000, step=WEB.id, fencing=1, outcome="done")), WEB)
+        events.report(_event(StepSucceeded(plan="p" * 2000, step=WEB.id, fencing=1, outcome="done")), WEB)
         await asyncio.gather(*events._open)
         (found,) = world.sim.store.sorted(EVENT)
         await api.close()
@@ -178,7 +178,7 @@ async def test_a_roll_tells_old_and_new_requests(
         plan = replace(plan_for(tiny(), offers()), resizes=(resize,)) if before is not None else None
         events = KubernetesEvents(api, "rolls")
         done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome="done")
-        events.tell(_event(done), step, Background(plan))
+        events.report(_event(done), step, Background(plan))
         await asyncio.gather(*events._open)
         (found,) = world.sim.store.sorted(EVENT)
         await api.close()
@@ -286,7 +286,7 @@ async def test_no_more_than_a_hundred_pods_are_told_of_one_node(tmp_path: Path) 
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         api = await connect(str(world.kubeconfig))
         events = KubernetesEvents(api, "many")
-        events.tell(event, None, background)
+        events.report(event, None, background)
         assert (len(events._open), world.sim.store.sorted(EVENT)) == (1, [])
         await asyncio.gather(*events._open)
         (told,) = _of_pods(world.sim).values()
@@ -303,7 +303,7 @@ async def test_a_server_that_does_not_answer_is_not_asked_for_each_pod(tmp_path:
         api.client._access = dataclasses.replace(api.client._access, server="http://127.0.0.1:9")
         events = KubernetesEvents(api, "nobody")
         with capture_logs() as logs:
-            events.tell(event, None, background)
+            events.report(event, None, background)
             await asyncio.gather(*events._open)
         await api.close()
     assert [(line["reason"], line["left"]) for line in logs] == [("many", 50), ("unavailable", 99)]
@@ -315,7 +315,7 @@ async def test_nothing_is_told_twice(tmp_path: Path) -> None:
         api = await connect(str(world.kubeconfig))
         for reason in ("budget", "budget", "not-ready"):
             events = KubernetesEvents(api, "again")  # as after a restart
-            events.tell(_event(_failed(reason)), WEB)
+            events.report(_event(_failed(reason)), WEB)
             await asyncio.gather(*events._open)
         found = world.sim.store.sorted(EVENT)
         await api.close()
@@ -329,7 +329,7 @@ async def test_verdicts_are_told_where_they_count(tmp_path: Path) -> None:
         api = await connect(str(world.kubeconfig))
         events = KubernetesEvents(api, "verdicts")
         for step in ("skip/Deployment/shop/web", "keep/tiny-1", "abort"):
-            events.tell(_event(_failed("held", step)), None)
+            events.report(_event(_failed("held", step)), None)
         await asyncio.gather(*events._open)
         found = world.sim.store.sorted(EVENT)
         (web,) = (item for item in world.sim.store.each(DEPLOYMENT) if item["metadata"]["name"] == "web")
@@ -347,6 +347,6 @@ async def test_an_event_that_cannot_be_written_hurts_nobody(tmp_path: Path) -> N
         api = await connect(str(world.kubeconfig), timeout_seconds=0.5)
         api.client._access = dataclasses.replace(api.client._access, server="http://127.0.0.1:9")
         events = KubernetesEvents(api, "nobody")
-        events.tell(_event(_failed("budget")), WEB)
+        events.report(_event(_failed("budget")), WEB)
         assert await asyncio.gather(*events._open) == [None]
         await api.close()

@@ -51,7 +51,7 @@ async def start(settings: Settings, runtime: Runtime) -> None:
             health=runtime.health,
             writer=KubernetesWriter(api, steering=settings.steering),
             provider=provider,
-            ties=Ties(fence=fence, claim=claim, tell=events.tell),
+            ties=Ties(fence=fence, claim=claim, report=events.report),
         )
         await rescheduler.run()
 

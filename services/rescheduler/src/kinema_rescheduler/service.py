@@ -40,7 +40,7 @@ from kinema_rescheduler.journal.decisions import NAME, decided, event_of, outcom
 from kinema_rescheduler.journal.execution import Execution, Progress
 from kinema_rescheduler.journal.reading import LogReader, fold_state
 from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Order
-from kinema_rescheduler.kubernetes.events import Background, Tell, log_event, nobody
+from kinema_rescheduler.kubernetes.events import Background, Report, log_event, report_nothing
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.base import Catalog, Provider
 from kinema_rescheduler.providers.catalog import catalog_event
@@ -86,13 +86,13 @@ class _Undisputed:
 
 @dataclass(frozen=True)
 class Ties:
-    """What else hears of the rescheduler's work."""
+    """Parts that the rescheduler's work concerns besides cluster and provider."""
 
     fence: Fence = field(default_factory=Fence)
     """Learns which lease is held."""
     claim: Claim = field(default_factory=_Undisputed)
     """Kept while a lease is held, so that no other Kinema acts on the cluster."""
-    tell: Tell = nobody
+    report: Report = report_nothing
     """Receives each event that this service publishes."""
     fault: Callable[[str], None] = faultpoint
     """Receives the name of each fault point that is passed."""
@@ -122,7 +122,7 @@ class Rescheduler:
         self._fault = ties.fault
         self._fence = ties.fence
         self._claim = ties.claim
-        self._tell = ties.tell
+        self._report = ties.report
         self._metrics = LoopMetrics(health, NAME, settings.runtime.cluster)
         self._reading = LogReader(bus)
         self._state = StateReader(
@@ -270,7 +270,7 @@ class Rescheduler:
                 _LOG.warning("another process has published an intent", event_id=event.id)
                 return
             log_event(event)
-            self._tell(event, None, background)
+            self._report(event, None, background)
             if isinstance(event.body, ExecutionCompleted | ExecutionAborted):
                 self._metrics.execution_ended("completed" if isinstance(event.body, ExecutionCompleted) else "aborted")
                 self._fault(f"rescheduler.{_kind(event)}.done")
@@ -333,7 +333,7 @@ class Rescheduler:
             await retry_until_available(lambda: self._bus.publish(event))
         self._metrics.step_ended(kind, body.outcome if isinstance(body, StepSucceeded) else "failed")
         log_event(event)
-        self._tell(event, progress.step, Background(execution.plan, cluster))
+        self._report(event, progress.step, Background(execution.plan, cluster))
         self._fault(f"rescheduler.{kind}.done")
 
     async def _make(self, lease: Lease, execution: Execution, progress: Progress) -> StepSucceeded | StepFailed:

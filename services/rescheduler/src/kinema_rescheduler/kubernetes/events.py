@@ -64,11 +64,11 @@ class Background:
         return {node: tuple(sorted(places, key=lambda place: place.pod)) for node, places in found.items()}
 
 
-Tell: TypeAlias = Callable[[Event, Step | None, Background], None]
+Report: TypeAlias = Callable[[Event, Step | None, Background], None]
 """Reports an event of the rescheduler, and the step whose outcome it is, to people."""
 
 
-def nobody(event: Event, step: Step | None, background: Background) -> None:
+def report_nothing(event: Event, step: Step | None, background: Background) -> None:
     """Report nothing."""
 
 
@@ -105,7 +105,7 @@ _LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Text:
     """What an Event says."""
 
     reason: str
@@ -130,30 +130,30 @@ class _Done:
     background: Background
 
 
-def _up(done: _Done) -> _Told:
+def _up(done: _Done) -> _Text:
     step = done.step
     where = f" to {', '.join(step.nodes)}" if step.nodes else ""
     more = _plural(len(step.pods), "pod")
     note = f"scaled up by {more} ({step.replicas_from} → {step.replicas_to} replicas) to move as many{where}"
-    return _Told("Surging", "ScaleUp", note)
+    return _Text("Surging", "ScaleUp", note)
 
 
-def _down(done: _Done) -> _Told:
+def _down(done: _Done) -> _Text:
     step = done.step
     gone = _plural(step.replicas_from - step.replicas_to, "pod")
     replicas = f"{step.replicas_from} → {step.replicas_to} replicas"
     note = f"the new pods are Ready: scaled down by {gone} on leaving nodes ({replicas})"
-    return _Told("Surged", "ScaleDown", note)
+    return _Text("Surged", "ScaleDown", note)
 
 
-def _evict(done: _Done) -> _Told:
+def _evict(done: _Done) -> _Text:
     pod, node = _victim(done)
     who, where = f"pod {pod}" if pod else "a pod", f"node {node}" if node else "its node"
-    if done.outcome != "done":  # by a process that died then, or by somebody else: nobody can say
-        return _Told("Evicted", "Evict", f"{who} is gone from {where}: it left before it was evicted")
+    if done.outcome != "done":  # by a process that died then, or by another client: the journal cannot show which
+        return _Text("Evicted", "Evict", f"{who} is gone from {where}: it left before it was evicted")
     leaves = ", which will be deleted" if _given_back(done.background.plan, node) else ""
     to = f"; its successor is to come up on {', '.join(done.step.nodes)}" if done.step.nodes else ""
-    return _Told("Evicted", "Evict", f"{who} was evicted from {where}{leaves}{to}")
+    return _Text("Evicted", "Evict", f"{who} was evicted from {where}{leaves}{to}")
 
 
 def _victim(done: _Done) -> tuple[str, str]:
@@ -179,13 +179,13 @@ def _given_back(plan: Plan | None, node: str) -> bool:
     }
 
 
-def _roll(done: _Done) -> _Told:
+def _roll(done: _Done) -> _Text:
     step, plan = done.step, done.background.plan
     resizes = plan.resizes if plan is not None else ()
     before = next((one.requests_before for one in resizes if one.workload == step.target), EMPTY)
     asked = ", ".join(_change(name, before.get(name), amount) for name, amount in sorted(step.requests.items()))
     note = f"; each requests {asked} from now on, as forecast from its usage" if asked else ""
-    return _Told("Rolling", "Roll", "a rolling update moves its pods" + note)
+    return _Text("Rolling", "Roll", "a rolling update moves its pods" + note)
 
 
 def _change(name: str, before: int | None, after: int) -> str:
@@ -198,7 +198,7 @@ def _change(name: str, before: int | None, after: int) -> str:
     return f"{name} {words(name, before)} → {words(name, after)}"
 
 
-def _restore(done: _Done) -> _Told:
+def _restore(done: _Done) -> _Text:
     """Describe what was reverted. Replicas that others set since then stay, and so do their changes of a template."""
     step, now = done.step, done.figures.get("replicas")
     if step.replicas_from == step.replicas_to or now is None:
@@ -208,23 +208,23 @@ def _restore(done: _Done) -> _Told:
     else:
         asked = f"an unfinished move had set {step.replicas_from} instead of {step.replicas_to}"
         note = f"{now} replicas stay, as another client set them: {asked}"
-    return _Told("Reverted", "Restore", note)
+    return _Text("Reverted", "Restore", note)
 
 
-_DONE: Final[Mapping[StepKind, Callable[[_Done], _Told]]] = {
-    "boot": lambda done: _Told("Booted", "Boot", f"was booted as {done.step.offer}"),
-    "taint": lambda _: _Told("Draining", "Mark", "will be drained and deleted"),
+_DONE: Final[Mapping[StepKind, Callable[[_Done], _Text]]] = {
+    "boot": lambda done: _Text("Booted", "Boot", f"was booted as {done.step.offer}"),
+    "taint": lambda _: _Text("Draining", "Mark", "will be drained and deleted"),
     "surge-up": _up,
     "surge-down": _down,
     "evict": _evict,
     "roll": _roll,
     # It ends the way back to the old template, too; the Event before it says what came of the update.
-    "finalize-rollout": lambda _: _Told(
+    "finalize-rollout": lambda _: _Text(
         "Rolled", "Roll", "the rolling update is complete; the owner's update strategy is in force again"
     ),
     "revert": _restore,
-    "untaint": lambda _: _Told("Untainted", "Unmark", "is open to new pods again"),
-    "delete": lambda _: _Told("Deleted", "Delete", "is empty and was deleted"),
+    "untaint": lambda _: _Text("Untainted", "Unmark", "is open to new pods again"),
+    "delete": lambda _: _Text("Deleted", "Delete", "is empty and was deleted"),
 }
 """Steps that people care about, once they are done."""
 
@@ -238,20 +238,22 @@ class KubernetesEvents:
         self._instance = instance[:128]
         self._open: set[asyncio.Task[None]] = set()
 
-    def tell(self, event: Event, step: Step | None, background: Background = _NONE) -> None:
+    def report(self, event: Event, step: Step | None, background: Background = _NONE) -> None:
         """Begin to write what an event means for a node or workload, and for pods that wait for it."""
         found = _meant(event, step, background)
-        told = [_written(event, about, what, self._instance) for about, what in found[:_MOST_OBJECTS]]
-        if not told:
+        objects = [_written(event, about, what, self._instance) for about, what in found[:_MOST_OBJECTS]]
+        if not objects:
             return
-        about = told[0]["regarding"]["name"]
-        if len(found) > len(told):
+        about = objects[0]["regarding"]["name"]
+        if len(found) > len(objects):
             detail = f"only the first {_MOST_OBJECTS} objects get an Event"
-            _LOG.warning("no Kubernetes Event", about=about, reason="many", detail=detail, left=len(found) - len(told))
+            _LOG.warning(
+                "no Kubernetes Event", about=about, reason="many", detail=detail, left=len(found) - len(objects)
+            )
         if len(self._open) >= _MOST_OPEN:
             _LOG.warning("no Kubernetes Event", about=about, reason="busy", detail="too many are under way")
             return
-        task = asyncio.create_task(self._write_all(told))
+        task = asyncio.create_task(self._write_all(objects))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
 
@@ -261,13 +263,13 @@ class KubernetesEvents:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    async def _write_all(self, told: list[Json]) -> None:
+    async def _write_all(self, objects: list[Json]) -> None:
         """One after the other: pods by the hundred are no reason to press the server."""
-        for count, written in enumerate(told, start=1):
+        for count, written in enumerate(objects, start=1):
             try:
                 await self._write(written)
             except EffectError as error:
-                about, left = written["regarding"]["name"], len(told) - count
+                about, left = written["regarding"]["name"], len(objects) - count
                 _LOG.warning("no Kubernetes Event", about=about, reason=error.reason, detail=error.detail, left=left)
                 if isinstance(error, TransientError):
                     return  # it would be the same with the others
@@ -275,26 +277,26 @@ class KubernetesEvents:
     async def _write(self, written: Json) -> None:
         namespace = quote(written["metadata"]["namespace"], safe="")
         await self._identify(written["regarding"])
-        with suppress(ConflictError):  # it was told before
+        with suppress(ConflictError):  # the same Event exists
             await self._api.create(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", written)
 
     async def _identify(self, about: Json) -> None:
         """Add the uid of a workload that a verdict names: `kubectl describe` shows no Events without it."""
         if "uid" not in about:
-            with suppress(PermanentError):  # gone meanwhile, or of a kind that is not ours to read
+            with suppress(PermanentError):  # gone since, or of a kind that the rescheduler must not read
                 found = await self._api.get(workload_path(f"{about['kind']}/{about['namespace']}/{about['name']}"))
                 about["uid"] = uid(found)
 
 
-def _meant(event: Event, step: Step | None, background: Background) -> list[tuple[Json, _Told]]:
+def _meant(event: Event, step: Step | None, background: Background) -> list[tuple[Json, _Text]]:
     """What to say and of which object; a step's own comes before the pods that wait for it."""
     match event.body:
         case StepStarted(step=begun) if begun.kind == "boot":
             return _waiting(begun, background, _booting(begun, background.plan))
         case StepSucceeded(outcome=outcome, figures=figures) if step is not None and outcome != "void":
-            tells = _DONE.get(step.kind)
+            describe = _DONE.get(step.kind)
             step = replace(step, target=str(figures.get(NODE, step.target)))  # a machine with a name of its own
-            return _about(step, tells(_Done(step, outcome, figures, background))) if tells is not None else []
+            return _about(step, describe(_Done(step, outcome, figures, background))) if describe is not None else []
         case StepFailed(step=step_id) as failed:
             about = _judged(step_id) if is_verdict(step_id) else step
             return _failed(about, failed, background) if about is not None else []
@@ -302,25 +304,25 @@ def _meant(event: Event, step: Step | None, background: Background) -> list[tupl
             return []
 
 
-def _failed(about: Step, failed: StepFailed, background: Background) -> list[tuple[Json, _Told]]:
+def _failed(about: Step, failed: StepFailed, background: Background) -> list[tuple[Json, _Text]]:
     why = f"{failed.reason}: {failed.detail}"
-    warning = _Told("DisruptionBlocked", "GiveUp", why, "Warning", failed.reason)
+    warning = _Text("DisruptionBlocked", "GiveUp", why, "Warning", failed.reason)
     found = _about(about, warning)
-    if about.kind == "boot" and not failed.retry:  # whoever was told that a node is coming hears that it is not
+    if about.kind == "boot" and not failed.retry:  # the pods that wait for it have an Event that it comes
         note = f"node {about.target} was not booted for it: {why}"
         found += _waiting(about, background, dataclasses.replace(warning, note=note))
     return found
 
 
-def _about(step: Step, told: _Told) -> list[tuple[Json, _Told]]:
+def _about(step: Step, text: _Text) -> list[tuple[Json, _Text]]:
     reference = _reference(step)
-    return [(reference, told)] if reference is not None else []
+    return [(reference, text)] if reference is not None else []
 
 
-def _waiting(step: Step, background: Background, told: _Told) -> list[tuple[Json, _Told]]:
+def _waiting(step: Step, background: Background, text: _Text) -> list[tuple[Json, _Text]]:
     """The same for each pending pod that the plan puts on the step's node."""
     places = background.waiting.get(step.target, ())
-    return [(_pod(place.pod, place.uid), told) for place in places]
+    return [(_pod(place.pod, place.uid), text) for place in places]
 
 
 def _pod(key: str, pod_uid: str) -> Json:
@@ -328,10 +330,10 @@ def _pod(key: str, pod_uid: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod_uid}
 
 
-def _booting(step: Step, plan: Plan | None) -> _Told:
+def _booting(step: Step, plan: Plan | None) -> _Text:
     nodes = plan.nodes if plan is not None else ()
     machine = next((f" ({one.machine_type} in {one.zone})" for one in nodes if one.name == step.target), "")
-    return _Told("WaitingForNode", "Boot", f"node {step.target}{machine} is being booted for it")
+    return _Text("WaitingForNode", "Boot", f"node {step.target}{machine} is being booted for it")
 
 
 def _judged(step_id: str) -> Step | None:
@@ -354,11 +356,11 @@ def _reference(step: Step) -> Json | None:
     return {**reference, "uid": step.uid} if step.uid else reference
 
 
-def _written(event: Event, about: Json, told: _Told, instance: str) -> Json:
+def _written(event: Event, about: Json, text: _Text, instance: str) -> Json:
     body = event.body
     step = body.step.id if isinstance(body, StepStarted) else getattr(body, "step", "")
-    digest = sha256(f"{event.cause}/{step}/{told.reason}/{told.code}".encode()).hexdigest()[:16]
-    note = f"{told.note} (iteration {event.iteration}, plan {getattr(body, 'plan', '')})"
+    digest = sha256(f"{event.cause}/{step}/{text.reason}/{text.code}".encode()).hexdigest()[:16]
+    note = f"{text.note} (iteration {event.iteration}, plan {getattr(body, 'plan', '')})"
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -369,9 +371,9 @@ def _written(event: Event, about: Json, told: _Told, instance: str) -> Json:
         "eventTime": event.time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "reportingController": REPORTER,
         "reportingInstance": instance,
-        "action": told.action,
-        "reason": told.reason,
+        "action": text.action,
+        "reason": text.reason,
         "regarding": about,
         "note": note.encode()[:_NOTE].decode(errors="ignore"),
-        "type": told.type,
+        "type": text.type,
     }
