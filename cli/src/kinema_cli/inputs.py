@@ -1,4 +1,4 @@
-"""What the planning verbs read: a snapshot or a live cluster, and a catalog; each error names what to do."""
+"""Inputs of the planning verbs: a snapshot or a live cluster, and a catalog; each error names what to do."""
 
 from __future__ import annotations
 

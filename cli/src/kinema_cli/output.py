@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, YAML and messages. Loads rich only when something is printed."""
+"""Output of commands: tables, JSON, YAML and messages. Loads rich only when something is printed."""
 
 from __future__ import annotations
 

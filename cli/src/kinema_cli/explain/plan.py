@@ -1,4 +1,4 @@
-"""What the log says about one plan: what it proposed, and its phase."""
+"""One plan as the log has it: what it proposed, and its phase."""
 
 from __future__ import annotations
 

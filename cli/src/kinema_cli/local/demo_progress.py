@@ -1,4 +1,4 @@
-"""What the log says about the iteration that runs, folded for people: the live table and the final figures."""
+"""Progress of the current iteration, folded from the log: the live table and the final figures."""
 
 from __future__ import annotations
 

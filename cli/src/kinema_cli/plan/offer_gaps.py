@@ -1,4 +1,4 @@
-"""What a catalog does not say about new nodes although it may matter in this cluster."""
+"""Gaps of a catalog: what it leaves open about new nodes although it may matter in this cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recording holds of the past, and what it does not: streams drop their oldest events first.
+"""Past that a recording holds, and gaps in it: streams drop their oldest events first.
 
 A recording of a pipeline that has run for long begins in the middle. What was decided on events from before cannot be
 decided again, and is no difference.

@@ -1,4 +1,4 @@
-"""What a report shows, whatever it was taken from."""
+"""Data of a report, whatever it was taken from."""
 
 from __future__ import annotations
 

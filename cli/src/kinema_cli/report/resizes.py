@@ -1,4 +1,4 @@
-"""What new requests do to a plan: which workloads, and by how much."""
+"""Effect of new requests on a plan: which workloads, and by how much."""
 
 from __future__ import annotations
 

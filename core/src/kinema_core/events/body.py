@@ -1,4 +1,4 @@
-"""What every event body has."""
+"""Base of every event body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a newer version wrote and this one does not know, kept as unknown.
+"""Values that a newer version wrote and this one does not know, kept as unknown.
 
 Open unions may grow without a new version of their event: kinds of observed objects, `WorkloadKind`, `Strategy` and
 `StepKind`. A value that is not known becomes `Unknown` or `"unknown"`, and nothing unknown is taken to be harmless.

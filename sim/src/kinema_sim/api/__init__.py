@@ -1,1 +1,1 @@
-"""What the Kubernetes API does with a request, without HTTP."""
+"""Kubernetes API of the simulated cluster, without HTTP."""

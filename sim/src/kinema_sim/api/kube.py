@@ -1,4 +1,4 @@
-"""What the API server does with the objects of a kind: read, write, delete."""
+"""Operations of the API server on the objects of a kind: read, write, delete."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a path of the Kubernetes API names, and what discovery says about the kinds."""
+"""Paths of the Kubernetes API and what they name, and discovery of the kinds."""
 
 from dataclasses import dataclass
 

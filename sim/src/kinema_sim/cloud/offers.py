@@ -1,4 +1,4 @@
-"""What the cloud sells: machine types with prices, and what a node of each has left for pods."""
+"""Offers of the cloud: machine types with prices, and what a node of each has left for pods."""
 
 import csv
 from dataclasses import dataclass

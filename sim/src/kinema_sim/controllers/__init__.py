@@ -1,1 +1,1 @@
-"""Controllers: each makes what is so into what was asked for, in virtual time."""
+"""Controllers: each moves the cluster towards its desired state, in virtual time."""

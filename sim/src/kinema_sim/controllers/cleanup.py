@@ -1,4 +1,4 @@
-"""What goes with something else: pods of a node that is gone, and what a deleted owner owned."""
+"""Garbage collection: pods of a node that is gone, and objects of a deleted owner."""
 
 from kinema_sim.api.kube import KubeApi
 from kinema_sim.controllers.queue import Turn, WorkQueue

@@ -1,4 +1,4 @@
-"""What kubelets do: start the pods bound to their node, make them ready, and end them."""
+"""Kubelets: start the pods bound to their node, make them ready, and end them."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What the API server adds to an object at its creation: defaults, and the steering of pods."""
+"""Admission: what the API server adds to an object at its creation, defaults and the steering of pods."""
 
 from kinema_sim.engine.kinds import (
     CONFIG_MAP,

@@ -1,4 +1,4 @@
-"""What the metrics server knows: the usage of pods and nodes as of its last scrape."""
+"""Metrics server: the usage of pods and nodes as of its last scrape."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How many nodes of one offer waiting pods would need: the Cluster Autoscaler's first-fit-decreasing estimate."""
+"""Estimate of the nodes of one offer that waiting pods need: the Cluster Autoscaler's first fit decreasing."""
 
 from __future__ import annotations
 

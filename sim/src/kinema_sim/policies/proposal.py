@@ -1,4 +1,4 @@
-"""What a policy proposes: the plan it ends at, checked like any other, and the steps that it takes to get there."""
+"""Proposal of a policy: the plan it ends at, checked like any other, and the steps that it takes to get there."""
 
 from __future__ import annotations
 

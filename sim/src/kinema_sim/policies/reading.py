@@ -1,4 +1,4 @@
-"""What the policies read out of a cluster, once: nodes with their room, and pods by kind."""
+"""Reading of a cluster for the policies, once: nodes with their room, and pods by kind."""
 
 from __future__ import annotations
 

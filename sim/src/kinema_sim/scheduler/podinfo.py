@@ -1,4 +1,4 @@
-"""What the scheduler reads out of a pod, once."""
+"""Pod as the scheduler reads it, once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

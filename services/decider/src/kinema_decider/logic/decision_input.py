@@ -1,4 +1,4 @@
-"""What the rules may look at: a plan and its surroundings, in the unit that the plan was made for."""
+"""Input of the rules: a plan and its surroundings, in the unit that the plan was made for."""
 
 from __future__ import annotations
 

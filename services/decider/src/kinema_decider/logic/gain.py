@@ -1,4 +1,4 @@
-"""What an accepted plan is to save, and whether its execution brought that though it left something undone.
+"""Gain of an accepted plan, and whether its execution brought it although it left something undone.
 
 An execution's end counts the nodes that were booted and deleted and does not name them. So the least that it can have
 saved is taken: the cheapest of the plan's nodes were deleted, the dearest were booted. An execution that may have

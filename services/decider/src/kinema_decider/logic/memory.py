@@ -1,4 +1,4 @@
-"""What the decider remembers of the log: a fold, so that it is the same after a restart and in a replay."""
+"""Memory of the decider: a fold of the log, so that it is the same after a restart and in a replay."""
 
 from __future__ import annotations
 
