@@ -29,7 +29,7 @@ from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 
 PLENTY = 20_000
 """Callbacks that no instance here comes near."""
-CHUNKS, CHUNK = 10, 100
+CHUNKS, CHUNK = 10, 30
 """Instances against brute force: 1,000 in all, about 80 seconds of one core."""
 
 
