@@ -145,12 +145,12 @@ def test_what_is_cheap_with_few_moves_is_found(most: int | None, price: int | No
     assert (restarted(plan), plan.cost.after) == (1, 0.2)
 
 
-@pytest.mark.parametrize("risk", ["1", "2.5"])
-def test_moves_that_cost_more_than_they_save_are_not_made(risk: str) -> None:
+@pytest.mark.parametrize("weight", ["1", "2.5"])
+def test_moves_that_cost_more_than_they_save_are_not_made(weight: str) -> None:
     """The price of a node is saved by one move, which counts what its restart is said to."""
-    hosts, said = ["n0", "n1", "n2"], {"kinema.io/disruption-cost": risk}
+    hosts, said = ["n0", "n1", "n2"], {"kinema.io/disruption-cost": weight}
     state = cluster(map(small, hosts), deployed("bb", hosts, cpu=900, rules=even("bb", HOSTNAME), annotations=said))
-    price = round(100_000 / float(risk))
+    price = round(100_000 / float(weight))
     assert planned(state, price=price - 1).moves == 1
     assert planned(state, price=price + 1).moves == 0
 

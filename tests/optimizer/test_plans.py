@@ -367,16 +367,16 @@ def test_every_plan_passes_the_checker(seed: int, limited: bool, mode: Mode, per
 
 def test_a_risky_pod_is_moved_only_for_more_money() -> None:
     """The price of its move is that much higher: of two nodes alike the one with the ordinary pod goes."""
-    for risk, gone in (("3", "n2"), ("0.5", "n1")):
+    for cost, gone in (("3", "n2"), ("0.5", "n1")):
         state = cluster(
             node("n1"),
             node("n2"),
-            deployed("one", ["n1"] * 40, cpu=30, memory=8, annotations={"kinema.io/disruption-cost": risk}),
+            deployed("one", ["n1"] * 40, cpu=30, memory=8, annotations={"kinema.io/disruption-cost": cost}),
             deployed("two", ["n2"] * 40, cpu=30, memory=8),
         )
         found = plan(state, (offer(available=0),), planning=PlanningSettings(move_price_usd=0.001))
         assert [one.name for one in found.nodes if one.action == "delete"] == [gone]
-        assert found.figures["restart_risk"] == 40 * min(1, float(risk))
+        assert found.figures["restart_risk"] == 40 * min(1, float(cost))
     state = cluster(
         node("n1"), node("n2"), deployed("one", ["n1", "n2"], annotations={"kinema.io/disruption-cost": "9"})
     )
