@@ -32,6 +32,9 @@ demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/
 docs-images: demo ## draw docs/images/plan.png from the demo; needs Chromium or Chrome
 	.venv/bin/python tools/docs_images.py out/demo/recording.jsonl.zst
 
+quick: .venv/.ready ## unit and property tests that need no server, a minute and a half on two processors
+	.venv/bin/python -m pytest -q -m "not slow and not connected and not pipeline and not cluster" -n 2
+
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
 	.venv/bin/python -m pytest -q -m "not pipeline and not cluster" -n 2
 	.venv/bin/python -m pytest -q -m "pipeline or cluster and not faults and not long" -n 3 --dist loadscope --no-loadscope-reorder

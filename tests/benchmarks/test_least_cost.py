@@ -43,6 +43,7 @@ def test_moves_at_a_cost_are_those_that_the_limit_needs_for_it(least: LeastCost)
     assert least.at(moves) <= cost * (1 + 1e-9) < least.at(moves - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [10, 30, 50])
 def test_a_plan_within_a_limit_on_moves_costs_little_more_than_any_must(
     after_peak: Compiled, least: LeastCost, share: int

@@ -54,6 +54,7 @@ def test_a_plugin_of_kubectl_calls_itself_so(tmp_path: Path) -> None:
     assert shown.stdout.startswith("Usage: kubectl kinema plan ")
 
 
+@pytest.mark.slow
 def test_an_unreachable_broker_is_an_error_and_a_hint() -> None:
     """In words, without the numbers of the operating system."""
     found = CliRunner().invoke(app, ["status", "--nats", "nats://op:secret@127.0.0.1:9", "--cluster-name", "c1"])

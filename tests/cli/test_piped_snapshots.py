@@ -33,6 +33,7 @@ def piped(given: bytes, directory: Path, *words: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", PACKED)
 @pytest.mark.parametrize("words", [("plan",), ("explain", "n0")])
 def test_a_snapshot_comes_through_a_pipe(form: str, words: tuple[str, ...], tmp_path: Path) -> None:
@@ -42,6 +43,7 @@ def test_a_snapshot_comes_through_a_pipe(form: str, words: tuple[str, ...], tmp_
     assert json.loads(ended.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", PACKED)
 def test_a_pipe_that_ends_early_is_one_line(form: str, tmp_path: Path) -> None:
     """What was cut off is told as such, without a traceback."""

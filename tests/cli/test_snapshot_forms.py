@@ -66,6 +66,7 @@ def test_an_object_that_is_merely_called_a_list_is_none(bench: Bench) -> None:
     assert load_snapshot(bench.snapshot).ignored == {"AllowList": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "written"),
     [
@@ -107,6 +108,7 @@ def test_plain_words_of_yaml_are_what_kubectl_means_by_them() -> None:
     }
 
 
+@pytest.mark.slow
 def test_yaml_may_come_in_pieces_cut_anywhere() -> None:
     """Also within a character of several bytes; the JSON comes in pieces too."""
     written = dumped(listed([{"note": "é" * 50_000} for _ in range(30)])).encode()

@@ -19,6 +19,7 @@ a Deployment that recreates its pods (30, too), a linear program without rows, a
 REAL = range(2, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SIMULATED)
 def test_simulated(seed: int) -> None:
     """No invariant is broken, nobody is hurt, nothing is left behind, and the plan comes to an end."""
@@ -26,6 +27,7 @@ def test_simulated(seed: int) -> None:
         check(simulated.carried_out(random_cluster(seed)))
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_run() -> None:
     """Cluster, plan and every event of its execution are the same the second time."""
     first, second = (simulated.carried_out(random_cluster(3)).history for _ in range(2))

@@ -145,6 +145,7 @@ async def test_a_service_account_is_read_from_its_files(tmp_path: Path, monkeypa
         await load("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("by", ["kubeconfig", "plugin"])
 async def test_a_client_certificate_identifies(inline: bool, by: str, tmp_path: Path) -> None:

@@ -223,6 +223,7 @@ def content(plan: Plan) -> Plan:
     return change(plan, nodes=nodes, placements=tuple(sorted(plan.placements, key=lambda item: item.pod)))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(FEASIBLE), min_size=1, max_size=3, unique=True))
 def test_spoiling_more_never_makes_a_plan_valid(names: list[str]) -> None:

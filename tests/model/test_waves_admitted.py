@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import hypothesis
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers, selector, stateful
@@ -169,6 +170,7 @@ def admissible(rng: random.Random) -> tuple[Cluster, Plan] | None:
     return None
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32))
 def test_kube_scheduler_lets_every_copy_in(seed: int) -> None:

@@ -138,6 +138,7 @@ def test_values_out_of_range_are_refused(tmp_path: Path, name: str, value: float
     assert range_ in str(told.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "hint"),
     [

@@ -174,6 +174,7 @@ async def test_a_silent_watch_means_that_the_state_is_unknown_and_a_new_list(
         await until(holds(reflector, "a"))
 
 
+@pytest.mark.slow
 async def test_silence_on_a_kind_on_which_nothing_happens_is_no_problem(server: ScriptedApi, tmp_path: Path) -> None:
     """An API server sends it no bookmarks: it is listed at once, nobody is warned, the state stays known."""
     server.lists = [page(*pods("a"))]

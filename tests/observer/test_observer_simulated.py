@@ -101,6 +101,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     await server.stop()
 
 
+@pytest.mark.slow
 async def test_a_quiet_cluster_is_read_whole_and_starts_an_iteration(running: Running) -> None:
     """All kinds, usage of all pods, no change in the steady state, and a reschedule iteration once it has settled."""
     await until(lambda: any(isinstance(event.body, IterationStarted) for event in running.bus.events("LOG")))
@@ -116,6 +117,7 @@ async def test_a_quiet_cluster_is_read_whole_and_starts_an_iteration(running: Ru
     assert len(usage.pods) == 70
 
 
+@pytest.mark.slow
 async def test_after_churn_and_faults_the_folded_state_equals_a_fresh_list(running: Running) -> None:
     """Scaling, cordons, deletions; watches cut, history forgotten, lists refused: nothing is lost nor invented."""
     await until(lambda: folded(running.bus).version)
@@ -172,6 +174,7 @@ async def test_a_pod_that_fits_nowhere_starts_an_autoscale_iteration(running: Ru
     assert all(isinstance(node, Node) for node in folded(running.bus).nodes)
 
 
+@pytest.mark.slow
 async def test_limits_of_drivers_come_change_and_go_with_their_csinodes(running: Running) -> None:
     """Each leads to a delta of the node; a CSINode without its node, and one that nobody may read, to nothing."""
     await until(lambda: folded(running.bus).version)

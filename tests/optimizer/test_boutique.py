@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
 
@@ -43,6 +44,7 @@ def test_seven_replicas_of_everything_are_proven() -> None:
     assert found.cost.after == found.cost.lower_bound == 0.39
 
 
+@pytest.mark.slow
 def test_a_large_cluster_is_planned_within_two_percent_of_its_bound_without_branch_and_bound() -> None:
     """4,800 pods: the search comes close to the certified bound in a few rounds."""
     state, offers = boutique(400, seed=1, nodes=500)

@@ -21,6 +21,7 @@ from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 from kinema_optimizer.solvers.stopping import WorkStop
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), limited=st.booleans(), data=st.data())
 def test_no_certificate_claims_more_than_a_packing_costs(seed: int, limited: bool, data: st.DataObject) -> None:
@@ -50,6 +51,7 @@ def test_prices_above_what_a_node_costs_are_no_certificate() -> None:
     assert check_certificate(dear, problem.requests, problem.total, kinds) is None
 
 
+@pytest.mark.slow
 def test_the_bound_is_near_the_optimum_of_a_large_cluster() -> None:
     """3,600 pods: the search gets within two percent, so the bound is at least as near to the optimum."""
     cluster, offers = boutique(300, nodes=300)

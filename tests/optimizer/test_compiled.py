@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import kinema_optimizer
 from kinema_optimizer.columns.compiled import FILES
 
@@ -19,6 +21,7 @@ def test_every_file_with_kernels_is_in_the_key() -> None:
     assert found == set(FILES)
 
 
+@pytest.mark.slow
 def test_an_edit_of_one_file_reaches_the_kernels_of_others(tmp_path: Path) -> None:
     """A function that is compiled into a kernel of another file is new there after an edit of its own file."""
     package = tmp_path / "kinema_optimizer"

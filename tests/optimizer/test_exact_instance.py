@@ -268,6 +268,7 @@ def calls(work: Callable[[], object]) -> int:
     return counted
 
 
+@pytest.mark.slow
 def test_the_instance_of_a_few_pending_pods_grows_with_the_cluster_and_not_with_its_square() -> None:
     """An autoscale iteration of 1,200 nodes and 12,000 pods models the rules of the pods that wait, and no others."""
     on_sale = tuple(offer("m8", zone=zone, cpu=8000, memory=32 * 1024, price=380_000) for zone in "abc")

@@ -77,6 +77,7 @@ def value(cluster: Cluster, found: ExactResult) -> Best:
     return Best(by_priority(cluster, lost), found.least, len(moved))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_exact_model_equals_brute_force(chunk: int) -> None:
     """On 300 instances: as few pods left out at each priority, the least cost proven, and as few moves at it.
@@ -95,6 +96,7 @@ def test_the_exact_model_equals_brute_force(chunk: int) -> None:
         seed += 1
 
 
+@pytest.mark.slow
 def test_what_is_below_a_known_cost_equals_brute_force() -> None:
     """Below one unit more than the least there is the least; below the least there is nothing, which is the proof."""
     compared, seed = 0, 0
@@ -113,6 +115,7 @@ def test_what_is_below_a_known_cost_equals_brute_force() -> None:
         assert (nothing.result, nothing.lower_bound) == (None, best.cost), seed - 1
 
 
+@pytest.mark.slow
 def test_where_the_exact_model_ran_out_of_time_it_goes_on_below_what_the_search_found() -> None:
     """Two callbacks a phase: never better than brute force, nor a bound above it; what is called optimal is."""
     below = proven = 0
@@ -140,6 +143,7 @@ def test_where_the_exact_model_ran_out_of_time_it_goes_on_below_what_the_search_
     assert proven >= 8
 
 
+@pytest.mark.slow
 def test_spreads_that_hold_on_the_way_too_equal_brute_force() -> None:
     """Where spreads must let arrivals in while every old copy is there: the least cost, which is higher for some."""
     compared, dearer, seed = 0, 0, 0
@@ -158,6 +162,7 @@ def test_spreads_that_hold_on_the_way_too_equal_brute_force() -> None:
     assert dearer >= 3
 
 
+@pytest.mark.slow
 def test_plans_are_the_best_wherever_their_moves_can_be_ordered() -> None:
     """Whole plans: never better than brute force, their bound never above it, and equal to it nearly always.
 
@@ -187,6 +192,7 @@ def test_the_instances_have_every_kind_of_rule() -> None:
     assert {feature for feature in FEATURES if seen[feature] < 20} == set()
 
 
+@pytest.mark.slow
 def test_every_kind_of_rule_between_pods_decides_some_instance() -> None:
     """Without affinity, anti-affinity and ports, spread, limits or rolling updates other plans would be the best."""
     problems = [problem_of(rule_instance(seed)) for seed in range(120)]
@@ -205,6 +211,7 @@ def test_every_kind_of_rule_between_pods_decides_some_instance() -> None:
         assert least != best, kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [1, 2, 5, 20])
 def test_a_solve_that_is_cut_short_claims_no_more_than_is_true(work: int) -> None:
     """Wherever it ends, the bound is not above the optimum, and what was found obeys the checker."""
@@ -245,6 +252,7 @@ def test_the_same_problem_has_the_same_answer() -> None:
         assert solved(problem_of(rule_instance(seed))) == solved(problem_of(rule_instance(seed)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(2000, 2200, 50))
 def test_the_exact_model_equals_the_literal_model(start: int) -> None:
     """On more than 100 clusters of up to 24 pods without rules between pods the least costs are equal.
@@ -257,6 +265,7 @@ def test_the_exact_model_equals_the_literal_model(start: int) -> None:
     assert compared >= 33
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1003, 1009, 1023, 1030, 1031, 1033, 1045, 1050])
 def test_the_exact_model_equals_the_literal_model_on_thirty_pods(seed: int) -> None:
     """Larger clusters, of those on which the literal model ends in a few seconds."""
@@ -290,6 +299,7 @@ def overdrawn(problem: ExactInstance) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_thirty_pods_with_every_rule_are_solved_to_the_end() -> None:
     """Clusters of up to thirty pods on ten nodes: proven, and accepted by the checker."""
     for seed in range(12):
@@ -315,6 +325,7 @@ def plan_in(mode_seed: int) -> Plan:
     )
 
 
+@pytest.mark.slow
 def test_an_autoscale_plan_only_adds() -> None:
     """Nobody who runs is touched, no node goes, and rules hold for whoever is placed."""
     placed = 0

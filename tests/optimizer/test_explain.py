@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
@@ -46,6 +47,7 @@ def test_node_is_said_to_be_held_exactly_when_plans_must_keep_it(seed: int) -> N
         assert (verdict in {"own-rule", "held-pods"}) == bool(problem.packing.node_fixed[index])
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_saving_that_is_promised_is_no_more_than_the_best_plan_saves(seed: int) -> None:
@@ -173,6 +175,7 @@ def test_places_by_the_rules_of_those_who_come_leave_nobody_alone() -> None:
         assert (found and found.onto) == onto
 
 
+@pytest.mark.slow
 def test_savings_by_the_rules_are_no_more_than_trying_everything_saves() -> None:
     """On tiny clusters with every kind of rule a node that is said to go saves at most what the best plan does."""
     promised = 0

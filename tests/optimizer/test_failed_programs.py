@@ -13,6 +13,7 @@ from kinema_optimizer.solvers.lp import LinearProgram, LpSolution
 from kinema_optimizer.solvers.stopping import WorkStop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wish", [SearchOptions(), SearchOptions(move_price=300), SearchOptions(max_moves=60)])
 @pytest.mark.parametrize("every", [1, 2, 7])
 def test_a_failed_program_costs_no_plan(wish: SearchOptions, every: int, monkeypatch: pytest.MonkeyPatch) -> None:

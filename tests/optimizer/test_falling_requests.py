@@ -44,6 +44,7 @@ def least_in_the_end(state: Cluster, on_sale: tuple[Offer, ...], forecasts: Fore
     return found.least if found is not None and found.proven else None
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @example(seed=0)
 @given(seed=st.integers(0, 10**6))
@@ -57,6 +58,7 @@ def test_the_bound_counts_on_the_room_of_old_copies(seed: int) -> None:
     assert bound <= sum(node_prices(state, on_sale).values())
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @example(seed=1)
 @given(seed=st.integers(0, 10**6))
@@ -68,6 +70,7 @@ def test_smaller_requests_are_no_reason_to_pay_more(seed: int) -> None:
     assert found.cost.lower_bound <= found.cost.after
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @example(seed=31)
 @example(seed=32)  # who stays on a cordoned node could not come back to it
@@ -81,6 +84,7 @@ def test_smaller_requests_take_no_place_from_who_waits(seed: int) -> None:
         assert found.cost.lower_bound <= plain.cost.after
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @example(seed=4, pods=12)  # who waits was to have the room of an old copy, and its move had no order
 @example(seed=53, pods=12)
@@ -94,6 +98,7 @@ def test_every_plan_with_smaller_requests_passes_the_checker(seed: int, pods: in
     assert (len(found.unplaced), found.cost.after) <= (len(plain.unplaced), plain.cost.after)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @example(seed=6, work=1)  # the exact model finds nothing in time: that is in the record, too
 @given(seed=st.integers(0, 10**6), work=st.integers(1, 12))
@@ -109,6 +114,7 @@ def test_a_replay_of_a_solve_that_was_ended_early_makes_the_same_plan(seed: int,
     assert msgspec.json.encode(plan(state, on_sale, changed, RecordedStop(found.solve))) == msgspec.json.encode(found)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @example(seed=3)
 @given(seed=st.integers(0, 10**6))
@@ -168,6 +174,7 @@ def test_a_replay_makes_the_same_plan(method: str) -> None:
     assert msgspec.json.encode(plan(state, on_sale, falls, RecordedStop(found.solve))) == msgspec.json.encode(found)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_no_request_that_rises_is_left_out_for_its_price(seed: int) -> None:

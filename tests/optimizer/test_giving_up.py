@@ -65,6 +65,7 @@ def test_a_kept_node_gives_a_pod_up_where_only_that_reaches_the_optimum(wish: Se
     assert given_up(problem, found.packing).sum() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", ["pod", "annotation"])
 def test_a_node_that_must_stay_gives_a_pod_up_for_one_that_waits(why: str) -> None:
     """Where each has a little room, one small pod moves, and no machine is bought for the large one."""

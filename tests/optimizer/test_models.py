@@ -32,6 +32,7 @@ def cheapest(problem: Compiled) -> Result:
     return solve_aggregated(problem.problem, problem.unbound, found, WorkStop(PLENTY), least_moves=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limited", [False, True])
 def test_aggregated_reaches_the_optimum_of_the_literal_model(limited: bool) -> None:
     """On 140 random clusters of 12 pods the least costs are equal, to the micro-dollar."""
@@ -60,6 +61,7 @@ def test_aggregated_reaches_the_literal_optimum_of_equation_5_1() -> None:
             assert cost(problem.problem, found.solution) == literal.cost, seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1001, 1004, 1006, 1010])
 def test_models_agree_on_thirty_pods(seed: int) -> None:
     """Larger instances: the same least cost, proven by both."""
@@ -96,6 +98,7 @@ def test_the_lower_bound_holds_for_plans_that_move_pods_between_kept_nodes() -> 
             assert found.lower_bound <= literal.cost, seed
 
 
+@pytest.mark.slow
 def test_staying_costs_nothing_where_every_machine_is_on_sale() -> None:
     """Then the least cost equals the optimum of a model in which every pod may go anywhere."""
     free = 0
@@ -111,6 +114,7 @@ def test_staying_costs_nothing_where_every_machine_is_on_sale() -> None:
     assert free >= 10
 
 
+@pytest.mark.slow
 def test_fewest_moves_within_a_thousandth_of_the_least_cost() -> None:
     """The plan costs at most 0.1 % more than the least, and no solution known at that price moves fewer pods."""
     for seed in range(500, 540):

@@ -43,6 +43,7 @@ def restarted(plan: Plan) -> int:
     return sum(times[one.pod] for one in plan.placements if one.source is not None and one.source != one.to)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 100_000), most=st.integers(0, 3))
 @example(seed=24, most=2)  # two pods change places, one by a stop on the way: three restarts
 @settings(max_examples=60, deadline=None)
@@ -68,6 +69,7 @@ def tried(seed: int, most: int) -> Best | None:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2])
 def test_the_exact_model_within_a_limit_equals_brute_force(most: int) -> None:
     """As few pods left out, the least cost, as few moves at it; and the bound holds for every number of moves."""
@@ -92,6 +94,7 @@ def test_the_exact_model_within_a_limit_equals_brute_force(most: int) -> None:
     assert limited >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("price", [20_000, 40_000])
 def test_the_exact_model_with_a_price_of_moves_equals_brute_force(price: int) -> None:
     """Nodes and moves together cost the least, and the fewest pods are left out for it."""
@@ -138,6 +141,7 @@ def three_in_a_row() -> Cluster:
     return cluster(map(small, hosts), deployed("bb", hosts, cpu=900, rules=even("bb", HOSTNAME)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "price"), [(1, None), (2, None), (None, 50_000), (None, None)])
 def test_what_is_cheap_with_few_moves_is_found(most: int | None, price: int | None) -> None:
     """One pod goes to another node, and its own is deleted: 0.2 for 0.3, whatever is asked of moves."""
@@ -155,6 +159,7 @@ def test_moves_that_cost_more_than_they_save_are_not_made(weight: str) -> None:
     assert planned(state, price=price + 1).moves == 0
 
 
+@pytest.mark.slow
 def test_a_plan_without_an_order_is_not_mended_beyond_its_limit() -> None:
     """What is found without the move that has no order takes two more."""
     state = cluster(

@@ -25,6 +25,7 @@ def planned_again(found: Plan, state: Cluster, on_sale: tuple[Offer, ...]) -> Pl
     return plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), stop=RecordedStop(found.solve))
 
 
+@pytest.mark.slow
 def test_pods_whose_moves_have_no_order_are_planned_for_where_they_are() -> None:
     """A surge of the only replica of a zone never starts: no machine is bought for those that were to go with it."""
     state = cluster(
@@ -41,6 +42,7 @@ def test_pods_whose_moves_have_no_order_are_planned_for_where_they_are() -> None
     assert planned_again(found, state, on_sale) == found
 
 
+@pytest.mark.slow
 def test_replicas_spread_over_hosts_go_where_the_old_ones_let_them() -> None:
     """One on each of six nodes: two on a new one is the most that kube-scheduler lets in before the old ones have gone.
 

@@ -82,6 +82,7 @@ def test_a_search_that_was_given_up_claims_no_more_than_the_room_shows(monkeypat
     assert found.most >= by_hand(prices, requests, np.array([7]), np.array([2, 2, 2]))
 
 
+@pytest.mark.slow
 def test_pods_of_three_gpus_are_not_shared_out_by_room() -> None:
     """On nodes of four and eight GPUs one and two fit: the rest of a node is no place for a third of a pod."""
     known, found = sharp(of_gpus(100))
@@ -104,6 +105,7 @@ def test_the_proof_is_checked_without_what_found_it() -> None:
     assert check_certificate(dear, *asked, worth_by_knapsack) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), limited=st.booleans(), few=st.booleans())
 def test_no_packing_costs_less_than_the_sharper_bound(seed: int, limited: bool, few: bool) -> None:
@@ -121,6 +123,7 @@ def test_no_packing_costs_less_than_the_sharper_bound(seed: int, limited: bool, 
             assert found.value <= cost(problem.packing, packing)
 
 
+@pytest.mark.slow
 def test_a_replay_ends_the_proof_where_it_ended() -> None:
     """Ended after some rounds by the amount of work, it is ended there again: the same bound."""
     asked = np.random.default_rng(5).integers(5000, 30000, (40, 2)) // (1, 60)
@@ -135,6 +138,7 @@ def test_a_replay_ends_the_proof_where_it_ended() -> None:
     assert lower_bound(problem).value < first.bound.value < to_the_end.value
 
 
+@pytest.mark.slow
 def test_a_running_cluster_gets_the_sharper_bound_too() -> None:
     """With a limit on moves no columns are made for all nodes: the proof makes its own."""
     nodes = [Running(MACHINES[1], {0: 1}) for _ in range(30)]

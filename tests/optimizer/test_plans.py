@@ -111,6 +111,7 @@ def test_nothing_better_changes_nothing() -> None:
     assert set(actions(found).values()) == {"keep"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 400])
 def test_a_plan_that_may_move_nothing_deletes_empty_nodes_and_seats_who_waits(size: int) -> None:
     """It is proven at once, whatever the size: no move is looked for, nor does the bound count on any."""
@@ -128,6 +129,7 @@ def test_a_plan_that_may_move_nothing_deletes_empty_nodes_and_seats_who_waits(si
     assert plan(state, planning=PlanningSettings(max_moves=1)).cost.lower_bound < found.cost.lower_bound
 
 
+@pytest.mark.slow
 def test_new_requests_may_move_pods_whatever_the_limit() -> None:
     """Where what was forecast does not fit where it is, the plan is made as before: the limit is one on what saves."""
     state = cluster(node("n1", cpu=1000), node("n2"), deployed("web", ["n1", "n1"], cpu=400))
@@ -332,6 +334,7 @@ def test_two_runs_give_the_same_bytes() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @example(seed=220, limited=True, mode="reschedule", percent=100, shrink=True)  # pods break rules where they run
 @example(seed=791480, limited=True, mode="reschedule", percent=100, shrink=True)  # the search seats too few

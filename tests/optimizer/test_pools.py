@@ -40,6 +40,7 @@ def pooled(
     return cluster(*nodes, *pods), on_sale + others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pending", [(7, 8), (10, 0), (3, 9), (12, 12)])
 def test_a_first_plan_buys_no_more_than_a_pool_has(pending: tuple[int, int]) -> None:
     """A pool's limit holds over all of its zones, also while several equal nodes are bought at once."""

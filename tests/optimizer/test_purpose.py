@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.optimizer.falling import filled_cluster, lowered
@@ -30,6 +31,7 @@ def changes(plan: Plan) -> tuple[set[str], int]:
     return {item.action for item in plan.nodes}, plan.moves
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @example(seed=3, limited=True)  # one plan of 14 moves at the cost of now
 @given(seed=st.integers(0, 10**6), limited=st.booleans())

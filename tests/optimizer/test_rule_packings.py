@@ -35,6 +35,7 @@ def faults(found: Compiled, packing: Solution) -> set[str]:
     return {one.code for one in violations} - {"pending-placeable"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "pods"), [(SEEDS, 8), (LARGER, 30)], ids=["tiny", "larger"])
 def test_every_packing_is_a_valid_plan(seeds: range, pods: int) -> None:
     """Nodes deleted and pods put anywhere by chance, within admission, limits and conflicts, break no rule."""
@@ -52,6 +53,7 @@ def test_every_packing_is_a_valid_plan(seeds: range, pods: int) -> None:
     assert min(tally["moves"], tally["boots"]) > 10, "the packings hardly change anything"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blind", ["cap", "conflicts", "admits", "leaves"])
 def test_without_a_part_of_the_reduction_rules_break(blind: str) -> None:
     """Limits, conflicts, admissions (with pins and bans in them) and who has to stay are each needed for that."""
@@ -73,6 +75,7 @@ def _breaks(found: Compiled, blind: str, seed: int) -> bool:
     return any(packing is not None and bool(faults(found, packing)) for packing in packings)
 
 
+@pytest.mark.slow
 def test_pods_left_out_by_caution_find_a_place_afterwards() -> None:
     """When everybody else is seated, no pending pod is left that anything could hold."""
     seated = 0
@@ -88,6 +91,7 @@ def test_pods_left_out_by_caution_find_a_place_afterwards() -> None:
     assert seated > 20
 
 
+@pytest.mark.slow
 def test_doing_nothing_is_always_possible() -> None:
     """Whatever rules are broken now: who stays breaks none anew, in either form of the problem."""
     for seed in SEEDS:
@@ -121,6 +125,7 @@ def test_everybody_is_accounted_for_once() -> None:
             assert found.packing.node_fixed[node], (seed, key)
 
 
+@pytest.mark.slow
 def test_the_relaxed_problem_forbids_nothing_that_the_other_allows() -> None:
     """Every packing of the problem with rules is one of the problem without: its optimum is a lower bound."""
     for seed in SEEDS:

@@ -47,6 +47,7 @@ def same(one: SearchResult, other: SearchResult) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10**6), pods=st.sampled_from([8, 30]))
 def test_packings_obey_every_rule_and_the_bound(seed: int, pods: int) -> None:
@@ -60,6 +61,7 @@ def test_packings_obey_every_rule_and_the_bound(seed: int, pods: int) -> None:
         assert found.bound.value <= cost(problem.packing, found.packing)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), most=st.integers(0, 12))
 def test_no_more_pods_move_than_allowed(seed: int, most: int) -> None:
@@ -71,6 +73,7 @@ def test_no_more_pods_move_than_allowed(seed: int, most: int) -> None:
     assert moves(problem.packing, found.packing) <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wish", [SearchOptions(), SearchOptions(max_moves=200), SearchOptions(move_price=300)])
 def test_the_same_seed_gives_the_same_packing_whatever_the_workers(wish: SearchOptions) -> None:
     """Workers decide how fast a round is, never what comes out of it."""
@@ -81,6 +84,7 @@ def test_the_same_seed_gives_the_same_packing_whatever_the_workers(wish: SearchO
     assert one.stops == many.stops
 
 
+@pytest.mark.slow
 def test_a_search_ends_where_a_recorded_one_ended() -> None:
     """A replay has no clock: it stops every phase at the recorded round, and finds the same."""
     problem = boutique_problem()
@@ -90,6 +94,7 @@ def test_a_search_ends_where_a_recorded_one_ended() -> None:
     assert same(first, again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wish", [SearchOptions(), SearchOptions(max_moves=200), SearchOptions(move_price=300)])
 def test_every_phase_that_begins_is_recorded(wish: SearchOptions) -> None:
     """Two searches of one plan share one record: a phase without a stop would take that of the other search."""
@@ -123,6 +128,7 @@ def test_a_search_without_time_gives_the_plan_that_is_made_anew() -> None:
     assert same(found, search(problem.packing, problem.relaxed, SearchOptions(), RecordedStop(solve)))
 
 
+@pytest.mark.slow
 def test_a_dear_move_is_not_made() -> None:
     """At a price that no saving pays for, everything stays; at none, the plan is cheaper."""
     problem = boutique_problem()
@@ -134,6 +140,7 @@ def test_a_dear_move_is_not_made() -> None:
     assert free.cost < dear.cost
 
 
+@pytest.mark.slow
 def test_a_running_cluster_comes_close_to_its_bound() -> None:
     """3,000 pods on 280 half empty nodes: within two percent of what no plan can beat."""
     problem = boutique_problem(250, 280)

@@ -23,6 +23,7 @@ from kinema_optimizer.process.wire import (
 from kinema_optimizer.search.neighborhood import Neighborhood, Replacement
 
 
+@pytest.mark.slow
 def test_what_travels_arrives_bit_by_bit() -> None:
     """Problem, context and replacement are the same after the journey."""
     context, task, replacement = next(one for one in alone()[1] if one[2] is not None)

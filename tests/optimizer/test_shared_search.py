@@ -162,6 +162,7 @@ async def late(work: WorkQueue) -> None:
     await Worker(work).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_packing_does_not_depend_on_who_works(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same seed and rounds: what threads find is found by any number of workers, who do all of it."""
@@ -172,6 +173,7 @@ def test_the_packing_does_not_depend_on_who_works(workers: int, monkeypatch: pyt
     assert (task_pool.answered, task_pool.lost) == (len(alone()[1]), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [mute, babbling, greedy, wasteful])
 def test_bad_workers_cost_time_only(bad: Does, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence, nonsense and replacements that lose pods or cost more are replaced by work done here."""
@@ -181,6 +183,7 @@ def test_bad_workers_cost_time_only(bad: Does, monkeypatch: pytest.MonkeyPatch) 
     assert task_pool.lost > 0
 
 
+@pytest.mark.slow
 def test_without_workers_everything_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a round without any answer nobody is waited for, for many rounds."""
     monkeypatch.setattr(pools, "_FIRST_SECONDS", 0.1)
@@ -190,6 +193,7 @@ def test_without_workers_everything_is_done_here(monkeypatch: pytest.MonkeyPatch
     assert 0 < task_pool.lost < len(alone()[1]) / 2
 
 
+@pytest.mark.slow
 def test_those_who_are_late_for_the_first_round_work_in_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """One round without an answer does not send everybody home for the rest of the search."""
     monkeypatch.setattr(pools, "_FIRST_SECONDS", 2.0)
@@ -200,6 +204,7 @@ def test_those_who_are_late_for_the_first_round_work_in_later_ones(monkeypatch: 
     assert task_pool.answered > 0
 
 
+@pytest.mark.slow
 def test_a_queue_that_does_not_answer_costs_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that comes to no end is abandoned; the search goes on here."""
     monkeypatch.setattr(pools, "_CONNECT_SECONDS", 0.05)
@@ -213,6 +218,7 @@ def test_a_queue_that_does_not_answer_costs_its_limit(monkeypatch: pytest.Monkey
     assert task_pool.answered == 0
 
 
+@pytest.mark.slow
 def test_without_a_broker_everything_is_done_here() -> None:
     """A queue that cannot be reached is no reason for no plan."""
 

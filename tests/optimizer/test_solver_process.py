@@ -78,6 +78,7 @@ def wire(body: AnyBody) -> bytes:
     return encode(answer(body, cause=cause, service="optimizer", n=0, now=NOW, state=41))
 
 
+@pytest.mark.slow
 async def test_a_child_gives_the_plan_that_a_replay_gives() -> None:
     """Whoever solves, the answer is the same to the byte."""
     body = await solved_in_child()
@@ -86,6 +87,7 @@ async def test_a_child_gives_the_plan_that_a_replay_gives() -> None:
     assert wire(await replayed(body)) == wire(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [("solver-before-answer", "solver-crashed"), ("solver-before-answer:1:stop", "solver-hung")],
@@ -108,6 +110,7 @@ async def test_the_incumbent_of_a_solve_that_failed_is_proposed(
     assert wire(await replayed(body)) == wire(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "settings", "reason", "detail"),
     [
@@ -129,6 +132,7 @@ async def test_without_a_better_plan_a_failed_solve_is_a_refusal(
     assert wire(await replayed(body)) == wire(body)
 
 
+@pytest.mark.slow
 async def test_a_process_killed_from_outside_ends_one_solve_only() -> None:
     """After kill -9 the next iteration is solved by the next process."""
     state, on_sale = problem()
@@ -145,6 +149,7 @@ async def test_a_process_killed_from_outside_ends_one_solve_only() -> None:
         os.kill(first, 0)
 
 
+@pytest.mark.slow
 async def test_one_process_solves_one_job_after_the_other() -> None:
     """It is kept warm for the next one."""
     state, on_sale = problem()
@@ -159,6 +164,7 @@ async def test_one_process_solves_one_job_after_the_other() -> None:
     assert pids[0] == pids[1]
 
 
+@pytest.mark.slow
 async def test_a_process_that_dies_while_it_waits_costs_nothing() -> None:
     """Killed between two jobs, it is replaced before the next one."""
     state, on_sale = problem()
@@ -188,6 +194,7 @@ async def test_a_cancelled_solve_kills_its_process() -> None:
             os.kill(pid, 0)
 
 
+@pytest.mark.slow
 async def test_a_process_without_its_parent_ends() -> None:
     """It ends when its standard input is closed, as it is when the parent dies."""
     module = ("-m", "kinema_optimizer.process.solver")

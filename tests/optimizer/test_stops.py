@@ -57,6 +57,7 @@ def solve_with(stops: tuple[Stop, ...]) -> Solve:
     return Solve(seconds=1.0, first_feasible_seconds=0.1, method="", seed=0, stops=stops)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("callbacks", [1, 12])
 def test_stopping_at_the_same_callback_twice_gives_the_same_result(hard: Compiled, callbacks: int) -> None:
     """The same count of callbacks is the same state of the solver: solution, bound and stops are equal."""
@@ -65,6 +66,7 @@ def test_stopping_at_the_same_callback_twice_gives_the_same_result(hard: Compile
     assert {stop.reason for stop in first.stops} >= {"work-limit"}
 
 
+@pytest.mark.slow
 def test_a_replay_ends_where_the_clock_ended_the_original(hard: Compiled) -> None:
     """Stopped live by the clock, then by the recorded counts: the same result, with the same reasons."""
     live = solved(hard, ClockStop(0.6))
@@ -273,6 +275,7 @@ def test_a_cancelled_solve_ends_at_its_next_callback(hard: Compiled) -> None:
     assert max(stop.iteration for stop in result.stops) <= 1
 
 
+@pytest.mark.slow
 async def test_the_event_loop_beats_while_the_solver_works(hard: Compiled) -> None:
     """HiGHS lets go of the interpreter: heartbeats go on in the thread that asked."""
     beats = 0

@@ -57,6 +57,7 @@ def again(plan: Plan, settings: PlanningSettings) -> Plan:
     return planned(settings, RecordedStop(plan.solve))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [SEARCHED, EXACT], ids=["searched", "exact"])
 @pytest.mark.parametrize("call", [3, 4, 6, 8, 12, 20, 40])
 def test_a_clock_that_jumps_ends_every_phase(

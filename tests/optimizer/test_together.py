@@ -69,6 +69,7 @@ def waves(plan: Plan) -> dict[str, int]:
     return {step.pod.split("/")[1].rsplit("-", 1)[0]: step.wave for step in plan.steps if step.action == "move"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [PlanningSettings(), PlanningSettings(max_moves=2)], ids=["free", "two-moves"])
 def test_a_pod_and_the_company_that_it_asks_for_leave_their_node(settings: PlanningSettings) -> None:
     """The company first; both are on one node afterwards, and count as two moves."""
@@ -81,6 +82,7 @@ def test_a_pod_and_the_company_that_it_asks_for_leave_their_node(settings: Plann
     assert plan.moves == 2
 
 
+@pytest.mark.slow
 def test_a_chain_of_company_moves_link_by_link() -> None:
     """Each when the one that it asks for is there."""
     state = scene(
@@ -94,6 +96,7 @@ def test_a_chain_of_company_moves_link_by_link() -> None:
     assert order["cache"] < order["web"] < order["log"]
 
 
+@pytest.mark.slow
 def test_too_few_moves_for_the_whole_group_leave_it() -> None:
     """No part of it goes without the rest."""
     state = scene(deployed("cache", ["n0"], cpu=500), deployed("web", ["n0", "n0"], cpu=300, rules=near("cache")))
@@ -111,6 +114,7 @@ def test_a_group_goes_nowhere_where_only_its_parts_find_room() -> None:
     assert (told.verdict, told.elsewhere.pods, told.elsewhere.boots[0].count) == ("could-go", 2, 1)
 
 
+@pytest.mark.slow
 def test_groups_that_keep_each_other_away_find_nodes_of_their_own() -> None:
     """A cache on every node at most, and a web server beside each: two pairs leave their dear nodes for two others."""
     objects = [node(f"big{index}", cpu=8000, price="0.9") for index in range(2)]
@@ -123,6 +127,7 @@ def test_groups_that_keep_each_other_away_find_nodes_of_their_own() -> None:
     assert {places["shop/cache-0"], places["shop/cache-1"]} == {places["shop/web-0"], places["shop/web-1"]}
 
 
+@pytest.mark.slow
 def test_replicas_that_ask_for_each_other_stay_and_it_is_said_why() -> None:
     """None of them could go first: its new copy would be let in only beside the others."""
     state = scene(deployed("web", ["n0", "n0"], cpu=300, rules=near("web")))
@@ -135,6 +140,7 @@ def test_replicas_that_ask_for_each_other_stay_and_it_is_said_why() -> None:
     assert "none could go first" in pod.reason
 
 
+@pytest.mark.slow
 def test_the_only_one_of_its_kind_goes_only_by_eviction() -> None:
     """By a surge its new copy would be let in only beside the old one."""
     surged = scene(deployed("web", ["n0"], cpu=300, rules=near("web")))
@@ -155,6 +161,7 @@ def test_an_explanation_names_the_company_that_a_pod_moves_with() -> None:
         assert told.rooms == ("n1", "n2", "n3")
 
 
+@pytest.mark.slow
 def test_budgets_and_stateful_sets_move_with_their_company() -> None:
     """Evicted one after the other, each within its budget."""
     state = scene(

@@ -73,6 +73,7 @@ def refusal(state: Cluster, history: History, rules: Rules | None = None) -> For
     return refused[0]
 
 
+@pytest.mark.slow
 def test_a_line_is_extrapolated_to_the_middle_of_the_horizon() -> None:
     """Usage of 100 + t is predicted as its mean over the next horizon."""
     seconds = np.array([-40.0, -30.0, -20.0, -10.0])

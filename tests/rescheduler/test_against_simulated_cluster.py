@@ -30,6 +30,7 @@ def onto_the_first(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
     return plan_for(cluster, offers, to=to, delete=["tiny-2", "tiny-3"])
 
 
+@pytest.mark.slow
 async def test_boot_move_delete_over_http(tmp_path: Path) -> None:
     """A whole plan through the API server and the cloud: planned nodes, no dip, nothing of ours left."""
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
@@ -41,6 +42,7 @@ async def test_boot_move_delete_over_http(tmp_path: Path) -> None:
         assert world.failures() == []
 
 
+@pytest.mark.slow
 async def test_resize_rolls_over_http(tmp_path: Path) -> None:
     """New requests arrive in the template's containers by a rolling update; the strategy is as before."""
 
@@ -73,6 +75,7 @@ async def test_stock_out_over_http(tmp_path: Path) -> None:
         assert world.marks_left() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "ends"),
     [
@@ -96,6 +99,7 @@ async def test_killed_after_an_effect_finds_it_made(tmp_path: Path, kind: str, e
         assert world.marks_left() == []
 
 
+@pytest.mark.slow
 async def test_pods_that_never_get_ready_over_http(tmp_path: Path) -> None:
     """A surge whose pods stay not Ready is taken back on the API server too: replicas, costs, marks, booted node."""
     sim = SCENARIOS["tiny"](0)
@@ -112,6 +116,7 @@ async def test_pods_that_never_get_ready_over_http(tmp_path: Path) -> None:
         assert world.marks_left() == []
 
 
+@pytest.mark.slow
 async def test_after_the_peak_with_autoscalers(tmp_path: Path) -> None:
     """The demo's cluster with autoscalers, budgets and a StatefulSet ends exactly as the optimizer says."""
     sim = SCENARIOS["after-peak"](0)

@@ -86,6 +86,7 @@ async def test_a_process_of_the_same_kinema_goes_on_at_once(api: Client) -> None
     assert refusal(heir) is None
 
 
+@pytest.mark.slow
 async def test_a_silent_holder_is_outlived(api: Client) -> None:
     """A crashed holder's claim ends when its time has passed under our eyes; woken up, it writes nothing more."""
     first, second = claim(api, "first"), claim(api, "second")

@@ -49,6 +49,7 @@ def test_every_step_kind_has_its_fault_points() -> None:
     assert steps == {*_POINTS, *_ROLLS, *_UNDOING}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [*_POINTS, *_ENDS])
 async def test_killed_at_a_point_the_execution_ends_the_same(point: str) -> None:
     """Killed at the first pass of each point: same nodes, same places, no effect twice."""
@@ -78,6 +79,7 @@ async def test_killed_in_a_rolling_update(point: str) -> None:
     check_once(world)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", _UNDOING)
 async def test_killed_while_rolling_back(point: str) -> None:
     """Killed while a plan is taken back: it is taken back all the same, once."""
@@ -94,6 +96,7 @@ async def test_killed_while_rolling_back(point: str) -> None:
     check_once(world)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(min_value=1, max_value=160), min_size=1, max_size=6, unique=True))
 async def test_killed_again_and_again(passes: list[int]) -> None:

@@ -92,6 +92,7 @@ async def test_a_node_that_is_cordoned_meanwhile_is_left_alone(before_us: bool) 
         assert world.memory.nodes["n6"].unschedulable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cordon", *NODE_MARKS])
 async def test_a_booted_node_that_somebody_wants_outlives_an_abort(name: str) -> None:
     """A node that was booted for nothing is not deleted once somebody has cordoned or protected it, or deletes it."""

@@ -113,6 +113,7 @@ def runs(noted: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["sleep 300 & echo $! > {}; wait", "sleep 300 & echo $! > {}"])
 async def test_what_a_command_started_ends_with_it(tmp_path: Path, script: str) -> None:
     """A script's own command neither goes on past the deadline nor holds us up, whether or not the script waits."""

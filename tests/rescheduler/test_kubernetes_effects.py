@@ -114,6 +114,7 @@ async def test_surge_down_waits_for_ready_pods(bench: Bench) -> None:
     assert bench.web()["spec"]["replicas"] == 4
 
 
+@pytest.mark.slow
 async def test_successor_of_a_vanished_victim_leaves_in_its_place(bench: Bench) -> None:
     """A pod that should leave and is gone costs no other pod its place: the newest one goes."""
     uid, (gone, victim, staying) = bench.uid(bench.web()), bench.pods()
@@ -132,6 +133,7 @@ async def test_successor_of_a_vanished_victim_leaves_in_its_place(bench: Bench) 
     assert bench.uid(staying) in surged
 
 
+@pytest.mark.slow
 async def test_surge_down_waits_as_long_as_the_controller_does(bench: Bench) -> None:
     """With `minReadySeconds` a new pod counts once it has been Ready for so long, and not before."""
     await bench.api.patch(workload_path(WEB), {"spec": {"minReadySeconds": 30}})

@@ -78,6 +78,7 @@ async def test_a_whole_plan_tells_its_story(tmp_path: Path) -> None:
         assert all(item["type"] == "Normal" for item in told)
 
 
+@pytest.mark.slow
 async def test_a_roll_that_is_taken_back_is_not_told_as_made(tmp_path: Path) -> None:
     """After the warning, what was begun is said to be as before, and nothing says that it was carried out."""
 
@@ -185,6 +186,7 @@ async def test_a_roll_tells_old_and_new_requests(
     assert found["note"].partition(" (iteration")[0] == f"a rolling update moves its pods{expected}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash_at", ["", "rescheduler.evict.effected"])
 async def test_an_eviction_names_pod_and_node(tmp_path: Path, crash_at: str) -> None:
     """Also where another process finds the pod gone: who evicted it, it does not say."""
@@ -242,6 +244,7 @@ def _of_pods(sim: SimCluster) -> dict[tuple[str, str], set[tuple[str, str]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sold_out", [False, True])
 async def test_pods_that_wait_hear_of_the_node_that_is_booted_for_them(tmp_path: Path, *, sold_out: bool) -> None:
     """Each that the plan puts there, and no other; and that it does not come, if it does not."""

@@ -73,6 +73,7 @@ async def used_by(ground: Ground, name: str, rules: Sequence[Rule]) -> set[Right
     return guarded.used
 
 
+@pytest.mark.slow
 async def test_every_rule_is_needed_and_no_other(ground: Ground) -> None:
     """All that the rescheduler can do is allowed by its rules, and each verb of each rule is asked for by something."""
     asked = {name: await used_by(ground, name, RULES) for name in CAPABILITIES}
@@ -81,6 +82,7 @@ async def test_every_rule_is_needed_and_no_other(ground: Ground) -> None:
     assert idle == []
 
 
+@pytest.mark.slow
 async def test_without_a_right_something_named_fails(ground: Ground) -> None:
     """Whichever verb is taken away, there is a thing that the rescheduler cannot do, and it says `denied`."""
     every = single(RULES)

@@ -178,6 +178,7 @@ class Expiring:
         """Nothing to give up."""
 
 
+@pytest.mark.slow
 async def test_effects_stop_with_the_lease_while_the_broker_is_away() -> None:
     """An effect does not outlive the lease, though an outcome that cannot be written keeps the loop waiting."""
     before, plan = small_plan()

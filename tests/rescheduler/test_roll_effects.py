@@ -63,6 +63,7 @@ async def test_requests_that_their_owner_sets_meanwhile_stay(bench: Bench) -> No
     assert container["resources"]["requests"] == {**before, "memory": "99Mi"}
 
 
+@pytest.mark.slow
 async def test_a_finished_roll_leaves_the_owners_template_and_no_second_roll(bench: Bench) -> None:
     """The template is as it was but for the new requests, the pods are those of the roll, and no annotation is left."""
     before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]))
@@ -84,6 +85,7 @@ async def test_a_finished_roll_leaves_the_owners_template_and_no_second_roll(ben
     assert alive(bench) == pods
 
 
+@pytest.mark.slow
 async def test_a_roll_that_changed_nothing_else_is_no_roll_back(bench: Bench) -> None:
     """Without new requests an annotation makes the template another one; it stays, so that no pod restarts again."""
     before = msgspec.json.decode(msgspec.json.encode(bench.web()["spec"]["template"]["spec"]))
@@ -98,6 +100,7 @@ async def test_a_roll_that_changed_nothing_else_is_no_roll_back(bench: Bench) ->
     assert alive(bench) == pods
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("write", "outcome"), [(0, "done"), (1, "adopted")])
 async def test_a_roll_that_is_ended_half_is_ended_by_the_next(bench: Bench, write: int, outcome: str) -> None:
     """Cut off after any of its writes, the end of a roll is found and made by the next try; no pod restarts."""

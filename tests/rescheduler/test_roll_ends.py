@@ -94,6 +94,7 @@ async def test_a_mark_that_is_copied_late_comes_off_again(bench: Bench) -> None:
     assert controller.marked() == []
 
 
+@pytest.mark.slow
 async def test_a_mark_comes_off_where_no_generation_tells_of_the_end(bench: Bench) -> None:
     """After the way back, where the owner's strategy is ours: the mark must stay away for a moment."""
     ours = {"maxUnavailable": 0, "maxSurge": "25%"}
@@ -118,6 +119,7 @@ async def test_a_mark_comes_off_where_no_generation_tells_of_the_end(bench: Benc
     assert controller.marked() == []
 
 
+@pytest.mark.slow
 async def test_a_process_that_dies_at_the_end_leaves_no_mark(bench: Bench) -> None:
     """It died after the strategy was restored: the next one finds the Deployment done, and still removes the copies."""
     uid = await under_a_roll(bench)

@@ -65,6 +65,7 @@ async def violated_preferences(bench: Bench, uid: str) -> None:
     await bench.perform("finalize-rollout", WEB, uid=uid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
     "bounds",

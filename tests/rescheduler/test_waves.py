@@ -103,6 +103,7 @@ async def test_a_chain_moves_from_its_end() -> None:
     assert sorted(world.memory.nodes) == ["n2", "n3", "new"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", PLANS)
 async def test_killed_at_every_pass_a_plan_in_waves_ends_the_same(make: Callable[[], tuple[Cluster, Plan]]) -> None:
     """Every single pass of every point of a whole execution, one after the other: same places, nothing left."""

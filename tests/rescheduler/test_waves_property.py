@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import hypothesis
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.test_transition_property import shuffled, world, wrong
@@ -27,6 +28,7 @@ def movable(rng: random.Random) -> tuple[Cluster, Plan, Transition]:
             return before, plan, order_transition(plan, before, offers(), now=NOW)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_whatever_can_be_ordered_is_carried_out(seed: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.rescheduler.sim_world import SimWorld, sim_world
 from tests.support.plans import plan_for
 
@@ -41,6 +42,7 @@ def homes(world: SimWorld) -> dict[str, list[str]]:
     return {name: sorted(pods) for name, pods in sorted(found.items())}
 
 
+@pytest.mark.slow
 async def test_a_swap_on_full_nodes_over_http(tmp_path: Path) -> None:
     """A node is booted for the way and deleted again; both workloads keep all their replicas ready throughout."""
     made: list[Plan] = []

@@ -322,6 +322,7 @@ def _states() -> dict[str, tuple[Cluster, tuple[Offer, ...]]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(_states()))
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{policy.name}-{getattr(policy, 'binds', '')}")
 def test_every_proposal_is_a_valid_plan(policy: Policy, name: str) -> None:

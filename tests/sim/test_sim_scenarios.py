@@ -19,6 +19,7 @@ def after_peak() -> Cluster:
     return SCENARIOS["after-peak"](0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     """Two runs with one seed end in the same store and history; another seed in another store."""
@@ -30,6 +31,7 @@ def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     assert one.store.dump() != other.store.dump()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_after_peak_is_at_rest(seed: int) -> None:
     """Nothing is pending, every set is ready, no autoscaler wants anything, and nothing changes any more."""

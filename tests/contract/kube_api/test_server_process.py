@@ -21,6 +21,7 @@ def server(folder: Path, *, restarts: bool) -> Server:
     return Server("brief", command, folder=folder, is_ready=lambda: bool(lines(there)), restarts=restarts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [True, False])
 def test_what_ends_by_itself_is_started_again_where_it_should(restarts: bool, tmp_path: Path) -> None:
     """One that restarts comes back as another process; none comes back once it was killed."""

@@ -64,6 +64,7 @@ async def test_catalog_has_prices_and_their_date(room: Room, api: FencedClient) 
     assert offer.available == 0 or room.__class__ is not DelegateRoom
 
 
+@pytest.mark.slow
 @booting
 async def test_a_node_comes_and_goes(room: Room, api: FencedClient) -> None:
     """What was booted registers under the name that the operation tells, gets Ready, is listed, and can be deleted."""
@@ -160,6 +161,7 @@ async def test_a_question_that_fails_for_now_may_be_asked_again(room: Room, api:
     assert (await provider.delete("tiny-2", "op-1")).state == "running"
 
 
+@pytest.mark.slow
 @booting
 async def test_a_name_stands_for_one_machine(room: Room, api: FencedClient) -> None:
     """A name that is another machine already is a `conflict`."""
@@ -172,6 +174,7 @@ async def test_a_name_stands_for_one_machine(room: Room, api: FencedClient) -> N
     assert len(room.paid()) == 1
 
 
+@pytest.mark.slow
 @booting
 async def test_a_passing_error_may_be_tried_again(room: Room, api: FencedClient) -> None:
     """A failure that passes is a TransientError; the next try buys one machine."""
@@ -184,6 +187,7 @@ async def test_a_passing_error_may_be_tried_again(room: Room, api: FencedClient)
     assert len(room.paid()) == 1
 
 
+@pytest.mark.slow
 @booting
 async def test_a_lost_reply_buys_nothing_twice(room: Room, api: FencedClient) -> None:
     """An order that was carried out, but whose answer was lost, is found by the next try."""
@@ -198,6 +202,7 @@ async def test_a_lost_reply_buys_nothing_twice(room: Room, api: FencedClient) ->
     assert len(room.paid()) == 1
 
 
+@pytest.mark.slow
 @booting
 @pytest.mark.parametrize("trouble", ["fail_once", "lose_reply"])
 async def test_a_deletion_in_trouble_is_made_by_the_next_try(room: Room, api: FencedClient, trouble: str) -> None:
@@ -215,6 +220,7 @@ async def test_a_deletion_in_trouble_is_made_by_the_next_try(room: Room, api: Fe
     assert room.paid() == []
 
 
+@pytest.mark.slow
 @booting
 async def test_a_deletion_without_the_right_to_leaves_the_node(room: Room, api: FencedClient) -> None:
     """A missing right is told as such; the machine runs on, and its node with it."""
@@ -237,6 +243,7 @@ async def outcome(provider: Provider, name: str) -> str:
         return error.reason
 
 
+@pytest.mark.slow
 @booting
 async def test_a_half_booted_node_is_found_again(room: Room, api: FencedClient) -> None:
     """A process that takes over asks for the same node and gets the machine that was ordered before it."""
@@ -252,6 +259,7 @@ async def test_a_half_booted_node_is_found_again(room: Room, api: FencedClient) 
     assert len(room.paid()) == 1
 
 
+@pytest.mark.slow
 @booting
 async def test_a_half_booted_node_can_be_given_back(room: Room, api: FencedClient) -> None:
     """A process that takes over can delete what was ordered, by the name of the order; it never comes up later."""
@@ -266,6 +274,7 @@ async def test_a_half_booted_node_can_be_given_back(room: Room, api: FencedClien
     assert all(name.startswith("tiny-") for name in await after.nodes())
 
 
+@pytest.mark.slow
 @booting
 async def test_boots_side_by_side_are_several_machines(room: Room, api: FencedClient) -> None:
     """Two nodes ordered at the same time are two machines."""

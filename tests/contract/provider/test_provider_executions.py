@@ -57,6 +57,7 @@ def untouched(room: Room) -> None:
     assert ledger(room) == {}
 
 
+@pytest.mark.slow
 @booting
 async def test_boot_and_move(room: Room) -> None:
     """Pods move to the node that was booted, under whichever name it registered; the plan's name is nobody's then."""
@@ -83,6 +84,7 @@ async def test_sold_out_ends_the_plan_before_anything_moved(room: Room) -> None:
     assert room.world.marks_left() == []
 
 
+@pytest.mark.slow
 @booting
 @pytest.mark.parametrize(("trouble", "reasons"), [("limit", {"quota"}), ("deny", {"permission", "denied"})])
 async def test_refusals_end_the_plan(room: Room, trouble: str, reasons: set[str]) -> None:
@@ -94,6 +96,7 @@ async def test_refusals_end_the_plan(room: Room, trouble: str, reasons: set[str]
     untouched(room)
 
 
+@pytest.mark.slow
 @booting
 @pytest.mark.parametrize("trouble", ["fail_once", "lose_reply"])
 async def test_passing_trouble_costs_a_try(room: Room, trouble: str) -> None:
@@ -104,6 +107,7 @@ async def test_passing_trouble_costs_a_try(room: Room, trouble: str) -> None:
     assert end.figures["booted"] == 1
 
 
+@pytest.mark.slow
 @booting
 @pytest.mark.parametrize(("held", "reason"), [("never", "node-never-ready"), ("less", "less-allocatable")])
 async def test_a_node_that_is_no_use_is_given_back(room: Room, held: str, reason: str) -> None:
@@ -117,6 +121,7 @@ async def test_a_node_that_is_no_use_is_given_back(room: Room, held: str, reason
     untouched(room)
 
 
+@pytest.mark.slow
 @booting
 @pytest.mark.parametrize("place", ["intended", "effected"])
 async def test_killed_while_booting_buys_one_machine(room: Room, place: str) -> None:
@@ -134,6 +139,7 @@ def emptied(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
     return plan_for(cluster, offers, to=to, delete=["tiny-2", "tiny-3"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["delegate"], indirect=True)
 async def test_emptied_nodes_are_left_to_the_autoscaler(room: Room) -> None:
     """Nodes are closed and emptied; the plan ends when the autoscaler has deleted them."""

@@ -17,6 +17,7 @@ from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.rights import OF_PROVIDER, RULES, rules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", tuple(ROOMS), indirect=True)
 async def test_every_rule_of_a_provider_is_needed_and_no_other(
     room: Room, api: FencedClient, request: pytest.FixtureRequest
