@@ -44,7 +44,7 @@ def check_finished(outcome: Outcome) -> None:
         points_of("boot", "taint", "prefer-nodes"),
         points_of("surge-up", "surge-down"),
         points_of("evict", "clear-preferred-nodes"),
-        points_of("delete", "untaint", "finished"),
+        points_of("delete", "finished"),
     ],
     ids=["beginning", "surges", "evictions", "end"],
 )
