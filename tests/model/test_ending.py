@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.model.test_check_mutated_rules import ON_SALE, codes
-from tests.model.test_check_rules import HOSTNAME, ZONE, apart, even, near
+from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even, near
+from tests.model.checker.test_spoiled_rules import ON_SALE, codes
 from tests.support.builders import cluster, deployed, node, pod
 from tests.support.plans import plan_for
 

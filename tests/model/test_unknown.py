@@ -86,7 +86,7 @@ def test_nothing_moves_that_an_unknown_object_may_concern(what: dict[str, Any]) 
 
 
 def test_an_unknown_strategy_is_read() -> None:
-    """A plan with a move in a way that is not known stays readable (`test_check_spoiled`: and is refused)."""
+    """A plan with a move in a way that is not known stays readable (`test_spoiled_plans`: and is refused)."""
     placement = json.loads((SAMPLES / "plan-proposed.v1.json").read_bytes())["body"]["placements"][0]
     body = written("plan-proposed.v1", placements=[placement | {"strategy": "migrate-live"}])
     assert isinstance(body, Plan)

@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.model.test_transition_property import shuffled, world, wrong
+from tests.model.sequencing.test_random_swaps import shuffled, world, wrong
 from tests.rescheduler.test_waves import Watched
 from tests.support.builders import NOW, offers
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.model.test_check_rules import HOSTNAME, ZONE, apart, even, near
-from tests.optimizer.test_plans import actions, plan
+from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even, near
+from tests.optimizer.planning.test_plans import actions, plan
 from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.events import Offer, Plan

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.model.test_check_rules import HOSTNAME, ZONE, apart, even, near
+from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even, near
 from tests.support.builders import NOW, cluster, deployed, labels, node, offer, stateful
 
 from kinema_core.events import ClusterObject, HostPort, Offer, PlacementRules

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import combinations, product
 from typing import NamedTuple
 
-from tests.optimizer.brute_laws import Laws, Scene, Spot, alive, hard
+from tests.optimizer.exact.brute_laws import Laws, Scene, Spot, alive, hard
 from tests.support.builders import NOW
 
 from kinema_core.events import Node, NodeTerm, Offer, Pod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.optimizer.test_plans import actions, plan
+from tests.optimizer.planning.test_plans import actions, plan
 from tests.support.builders import (
     cluster,
     deployed,

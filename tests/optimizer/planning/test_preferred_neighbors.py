@@ -6,7 +6,7 @@ import random
 
 import pytest
 from msgspec.structs import replace
-from tests.optimizer.test_preferences import FILL, ZONE, crowd, plan
+from tests.optimizer.planning.test_preferences import FILL, ZONE, crowd, plan
 from tests.support.builders import cluster, deployed, node, offer, selector
 
 from kinema_core.events import ClusterObject, FrozenMap, Node, PlacementRules, Plan, Pod, PodTerm, Spread

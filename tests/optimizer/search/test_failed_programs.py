@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.optimizer.test_search import boutique_problem
+from tests.optimizer.search.test_search import boutique_problem
 
 from kinema_optimizer import errors
 from kinema_optimizer.errors import LinearProgramError, OptimizerError

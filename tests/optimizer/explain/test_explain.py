@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.optimizer.exact.test_exactness import tried
 from tests.optimizer.instances import random_cluster
-from tests.optimizer.test_exactness import tried
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, pod, selector
 
 from kinema_core.events import Node, Offer, PlacementRules, Pod, PodTerm, Spread

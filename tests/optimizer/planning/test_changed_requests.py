@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.optimizer.falling import filled_cluster, lowered
 from tests.optimizer.instances import random_cluster
+from tests.optimizer.planning.changed_requests import filled_cluster, lowered
+from tests.optimizer.planning.test_plans import forecast
 from tests.optimizer.rule_instances import rule_instance
-from tests.optimizer.test_plans import forecast
 from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.events import Offer, Plan, WorkloadForecast

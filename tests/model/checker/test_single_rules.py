@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.model.test_check_mutated_rules import ON_SALE, SPOILED, codes, disk, with_disks, within
-from tests.model.test_check_rules import HOSTNAME, ZONE, apart, even, near
+from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even, near
+from tests.model.checker.test_spoiled_rules import ON_SALE, SPOILED, codes, disk, with_disks, within
 from tests.support.builders import cluster, deployed, labels, namespace, node, pod, selector, stateful, toleration
 from tests.support.plans import plan_for
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-from tests.optimizer.test_search import boutique_problem
+from tests.optimizer.search.test_search import boutique_problem
 
 from kinema_optimizer.bounds.assignment_lp import solve_assignment_lp
 from kinema_optimizer.problem.instance import UNLIMITED, Instance, flaws

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.optimizer.test_shared_search import alone, problem
+from tests.optimizer.process.test_shared_search import alone, problem
 
 from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.solution import NOTHING, NodeLoad, filling

@@ -8,10 +8,10 @@ from functools import cache
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.model.test_check_rules import HOSTNAME, ZONE, apart, even
-from tests.optimizer.brute_rules import Best, TooLargeError, best_plan
+from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even
+from tests.optimizer.exact.brute_rules import Best, TooLargeError, best_plan
+from tests.optimizer.exact.test_exactness import problem_of, refusals, value
 from tests.optimizer.rule_instances import rule_instance
-from tests.optimizer.test_exactness import problem_of, refusals, value
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
 from kinema_core.events import Node, PlacementRules, Plan

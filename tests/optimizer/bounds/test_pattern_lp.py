@@ -12,7 +12,7 @@ from benchmarks.machine_types import MachineType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
-from tests.optimizer.random_packings import random_packing
+from tests.optimizer.problem.random_packings import random_packing
 from tests.support.builders import NOW
 
 from kinema_core.events import Solve

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.model.test_check_rules import HOSTNAME, ZONE, apart
-from tests.optimizer.test_plans import plan
+from tests.model.checker.test_rules import HOSTNAME, ZONE, apart
+from tests.optimizer.planning.test_plans import plan
 from tests.support.builders import cluster, deployed, node, offer, pod
 
 from kinema_core.events import PlacementRules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from tests.optimizer.random_packings import plan_of, random_packing
+from tests.optimizer.problem.random_packings import plan_of, random_packing
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, selector, stateful
 

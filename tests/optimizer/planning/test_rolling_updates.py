@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.optimizer.test_plans import actions, forecast, placement, plan
+from tests.optimizer.planning.test_plans import actions, forecast, placement, plan
 from tests.support.builders import (
     NOW,
     cluster,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.optimizer.test_plans import actions, plan
+from tests.optimizer.planning.test_plans import actions, plan
 from tests.support.builders import cluster, deployed, node, pod
 
 from kinema_core.events import ClusterObject

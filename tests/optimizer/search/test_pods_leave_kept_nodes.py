@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.optimizer.random_packings import random_packing
+from tests.optimizer.problem.random_packings import random_packing
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.optimizer.random_packings import plan_of, random_packing, taken_apart
+from tests.optimizer.problem.random_packings import plan_of, random_packing, taken_apart
 from tests.optimizer.rule_instances import RuleInstance, rule_instance
 from tests.support.builders import NOW
 

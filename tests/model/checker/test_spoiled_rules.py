@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
-from tests.model.test_check_rules import HOSTNAME, ZONE, apart, even, near
+from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even, near
 from tests.support.builders import (
     NOW,
     cluster,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.optimizer.brute_force import least_cost
+from tests.optimizer.aggregated.brute_force import least_cost
 from tests.optimizer.instances import random_cluster
 from tests.support.builders import NOW
 

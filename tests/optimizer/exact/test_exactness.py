@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import pytest
-from tests.optimizer.brute_rules import Best, TooLargeError, best_plan
+from tests.optimizer.exact.brute_rules import Best, TooLargeError, best_plan
 from tests.optimizer.instances import random_cluster
 from tests.optimizer.rule_instances import FEATURES, RuleInstance, rule_instance
 from tests.support.builders import NOW
