@@ -68,7 +68,7 @@ def flaky_world(kind: str, error: TransientError | PermanentError, times: int, *
 @pytest.mark.parametrize("error", [TransientError("unavailable", "no route"), PermanentError("denied", "forbidden")])
 async def test_unreachable_cluster_is_asked_again_without_a_new_attempt(error: TransientError | PermanentError) -> None:
     """A time-out is no refusal, nor is what an API server says that has yet to read its roles: it is asked again."""
-    world = flaky_world("taint", error, 3)
+    world = flaky_world("taint", error, 7)
     await world.accept(booted_plan()[1])
     end = await world.run()
     assert isinstance(end, ExecutionCompleted), world.told()

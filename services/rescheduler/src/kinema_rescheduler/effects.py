@@ -18,8 +18,11 @@ from kinema_rescheduler.names import NODE
 from kinema_rescheduler.providers.base import Operation, Provider
 
 _UNREACHABLE: Final = frozenset({"unavailable", "throttled"})
-_DENIED_SECONDS: Final = 15.0
-"""An API server that has just started denies what it will allow: it has yet to read its roles. In cluster time."""
+_DENIED_SECONDS: Final = 60.0
+"""An API server that has just started denies what it will allow: it has yet to read its roles. In cluster time.
+
+On a busy machine that took half a minute.
+"""
 _POLL_SECONDS: Final = 2.0
 """Pause between two looks at a provider's operation, in cluster time."""
 
