@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.plan_bench import Bench, controllers, node, pod, spread, text
+from tests.cli.bench import Bench, controllers, node, pod, spread, text
 from typer.main import get_command
 from typer.testing import CliRunner
 

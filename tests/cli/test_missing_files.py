@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.plan_bench import spread, text
+from tests.cli.bench import spread, text
 from typer.testing import CliRunner
 
 from kinema_cli.main import app

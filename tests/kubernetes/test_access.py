@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.observer.adapters.test_reflector import pods
 from tests.observer.scripted_api import (
     ScriptedApi,
     connected,
@@ -15,7 +16,6 @@ from tests.observer.scripted_api import (
     silent,
     status,
 )
-from tests.observer.test_observer_reflector import pods
 
 from kinema_kubernetes.backoff import BackOff
 from kinema_kubernetes.client import connect

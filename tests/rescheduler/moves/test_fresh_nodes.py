@@ -1,0 +1,75 @@
+"""Nodes that are Ready and not yet open: Kubernetes, or an agent of theirs, takes a taint off some time later."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+from tests.rescheduler.harness import World
+from tests.rescheduler.plan.test_aborts import intended_kinds
+from tests.support.builders import cluster, deployed, node, offers, taint
+from tests.support.plans import plan_for
+
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Plan
+from kinema_core.model.cluster import Cluster
+
+STARTING = "agent.example.com/starting:NoSchedule"
+
+
+def fresh_node_plan() -> tuple[Cluster, Plan]:
+    """Two pods leave a node for one that is booted, although the third one's has room as well."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2", "n2"], cpu=500))
+    to = {"shop/web-1": "kinema-1", "shop/web-2": "kinema-1"}
+    return before, plan_for(before, offers(), to=to, boot={"kinema-1": "m2/a/on-demand"}, delete=["n2"])
+
+
+def tainted(world: World, *texts: str) -> None:
+    """Give the booted node these taints and no others, if it is there."""
+    found = world.memory.nodes.get("kinema-1")
+    if found is not None:
+        world.memory.nodes["kinema-1"] = replace(found, taints=tuple(taint(text) for text in texts))
+
+
+async def test_pods_go_to_a_node_that_takes_a_while_to_admit_them() -> None:
+    """A taint that goes some time after the node is Ready is waited for: nobody is sent elsewhere meanwhile."""
+    before, plan = fresh_node_plan()
+    world = World(before)
+    opens = world.clock.now() + timedelta(minutes=5)
+    world.on_second = lambda: tainted(world, *([STARTING] if world.clock.now() < opens else []))
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionCompleted), world.told()
+    assert end.figures["placement_misses"] == 0
+    assert sorted(pod.node or "" for pod in world.memory.pods.values()) == ["kinema-1", "kinema-1", "n1"]
+
+
+async def test_node_that_never_admits_its_pods_is_deleted_and_ends_the_plan() -> None:
+    """A taint that nobody takes off is as bad as a node that is never Ready; the end names it."""
+    before, plan = fresh_node_plan()
+    world = World(before)
+    world.on_second = lambda: tainted(world, STARTING)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "node-never-ready"
+    assert f"does not admit shop/web-1 (taint {STARTING})" in end.detail
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
+    assert "surge-up" not in intended_kinds(world)
+
+
+async def test_a_cordon_is_not_waited_for() -> None:
+    """Whoever cordons the booted node means it: the plan goes on without the node."""
+    before, plan = fresh_node_plan()
+    world = World(before)
+
+    def operator() -> None:
+        found = world.memory.nodes.get("kinema-1")
+        if found is not None:
+            closed = (taint("node.kubernetes.io/unschedulable:NoSchedule"),)
+            world.memory.nodes["kinema-1"] = replace(found, unschedulable=True, taints=closed)
+
+    world.on_second = operator
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionCompleted), world.told()
+    assert {pod.node for pod in world.memory.pods.values()} == {"n1"}

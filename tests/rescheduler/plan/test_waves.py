@@ -1,0 +1,235 @@
+"""Plans whose moves wait for each other are carried out in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.rescheduler.harness import World
+from tests.rescheduler.plan.test_crashes import check_once
+from tests.rescheduler.plans_in_memory import (
+    booted_plan,
+    fragmented_plan,
+    rolling_plan,
+    small_plan,
+    two_targets,
+)
+from tests.rescheduler.plans_in_waves import chain_plan, detour_plan, late_swap_plan, swap_plan
+from tests.support.builders import NOW, deployed, offers
+
+from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionCompleted, Plan, StepStarted, StepSucceeded
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.sequencing.waves import order_transition, with_steps
+
+PLANS = [swap_plan, detour_plan, chain_plan]
+WAY = "kinema-1-way-1"
+
+
+class Watched(World):
+    """A world in which no node may ever be overfull."""
+
+    def look(self) -> None:
+        """What must hold at every moment."""
+        super().look()
+        for item in self.memory.nodes.values():
+            if min(self.memory.room(item).values()) < 0:
+                self.problems.append(f"{item.name} is overfull")
+
+
+def places(world: World) -> dict[str, list[str]]:
+    """Nodes of each workload's living pods."""
+    found: dict[str, list[str]] = {}
+    for pod in world.memory.pods.values():
+        if not pod.terminating:
+            found.setdefault(pod.name[0], []).append(pod.node or "")
+    return {name: sorted(nodes) for name, nodes in sorted(found.items())}
+
+
+def wanted(plan: Plan) -> dict[str, list[str]]:
+    """The same by the plan."""
+    found: dict[str, list[str]] = {}
+    for place in plan.placements:
+        found.setdefault(place.pod.removeprefix("shop/")[0], []).append(place.to)
+    return {name: sorted(nodes) for name, nodes in sorted(found.items())}
+
+
+def surges(world: World) -> list[tuple[str, tuple[str, ...]]]:
+    """Who was moved where, in order."""
+    bodies = [event.body for event in world.log() if isinstance(event.body, StepStarted)]
+    return [(body.step.target[-1], body.step.nodes) for body in bodies if body.step.kind in {"surge-up", "evict"}]
+
+
+async def test_a_swap_on_full_nodes_goes_over_a_temporary_node() -> None:
+    """One pod waits on a node that is booted for it and deleted after it; no node is ever overfull, no pod missing."""
+    before, plan = swap_plan()
+    world = Watched(before)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionCompleted), world.told()
+    assert world.problems == []
+    assert places(world) == wanted(plan)
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
+    assert surges(world) == [("a", ("kinema-1-way-1",)), ("b", ("n1",)), ("a", ("n2",))]
+    assert {key: end.figures[key] for key in ("booted", "deleted", "placement_misses")} == {
+        "booted": 1,
+        "deleted": 1,
+        "placement_misses": 0,
+    }
+    assert world.marks_left() == []
+
+
+async def test_a_stop_on_a_node_that_stays() -> None:
+    """A stateful set's pod is evicted twice, to the stop and on; the node of the stop stays."""
+    before, plan = detour_plan()
+    world = Watched(before)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionCompleted), world.told()
+    assert world.problems == []
+    assert places(world) == wanted(plan)
+    assert sorted(world.memory.nodes) == ["n1", "n2", "n3"]
+
+
+async def test_a_chain_moves_from_its_end() -> None:
+    """Each pod moves when the one whose room it takes has left."""
+    before, plan = chain_plan()
+    world = Watched(before)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionCompleted), world.told()
+    assert world.problems == []
+    assert [name for name, _ in surges(world)] == ["c", "b", "a"]
+    assert places(world) == wanted(plan)
+    assert sorted(world.memory.nodes) == ["n2", "n3", "new"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", PLANS)
+async def test_killed_at_every_pass_a_plan_in_waves_ends_the_same(make: Callable[[], tuple[Cluster, Plan]]) -> None:
+    """Every single pass of every point of a whole execution, one after the other: same places, nothing left."""
+    before, plan = make()
+    calm = World(before)
+    await calm.accept(plan)
+    await calm.run()
+    for nth in range(1, len(calm.passed) + 1):
+        world = Watched(before)
+        seen: list[str] = []
+
+        def crash(name: str, seen: list[str] = seen, nth: int = nth) -> bool:
+            seen.append(name)
+            return len(seen) == nth
+
+        world.crash_at = crash
+        await world.accept(plan)
+        assert isinstance(await world.run(), ExecutionCompleted), (nth, world.told())
+        assert places(world) == wanted(plan), (nth, world.told())
+        check_once(world)
+
+
+async def test_a_sold_out_temporary_node_leaves_the_cluster_as_it_was() -> None:
+    """The plan is given up before anything moved."""
+    before, plan = swap_plan()
+    world = Watched(before)
+    world.provider.refusals["m2/a/on-demand"] = "stock-out"
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "stock-out"
+    assert surges(world) == []
+    assert world.marks_left() == []
+
+
+async def test_given_up_half_way_a_temporary_node_keeps_its_pod() -> None:
+    """The pod that waits there runs on: the next plan finds a place for it. Nothing else of ours is left."""
+    before, plan = swap_plan()
+    world = Watched(before)
+    await world.accept(plan)
+    for _ in range(600):
+        if any(pod.node == WAY and pod.ready for pod in world.memory.pods.values()) and world.end() is None:
+            await world.publish(AbortRequested(by="me"), "abort-1")
+        await world.second()
+        if world.end() is not None:
+            break
+    await world.stop()
+    end = world.end()
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert end.leftovers == ()
+    assert world.problems == []
+    assert sorted(world.memory.nodes) == [WAY, "n1", "n2"]
+    assert WAY in places(world)["a"]
+    assert world.marks_left() == []
+
+
+async def test_a_stranger_on_a_temporary_node_moves_off_it() -> None:
+    """A pod that kube-scheduler put there in the meantime is moved like from any node that goes."""
+    before, plan = swap_plan(deployed("late", [], cpu=90))
+    world = Watched(before)
+    await world.accept(plan)
+
+    def scale() -> None:
+        ready = world.memory.nodes.get(WAY)
+        if ready is not None and ready.ready and not world.memory.workloads["Deployment/shop/late"].replicas:
+            world.memory.set_replicas("Deployment/shop/late", 1)
+
+    world.on_second = scale
+    world.floors.pop("Deployment/shop/late")
+    seen: list[str] = []
+    for _ in range(600):
+        await world.second()
+        seen += [pod.node or "" for pod in world.memory.pods.values() if pod.name.startswith("late")]
+        if world.end() is not None:
+            break
+    await world.stop()
+    assert isinstance(world.end(), ExecutionCompleted), world.told()
+    assert WAY in seen
+    assert places(world)["l"] == ["n1"]
+    assert sorted(world.memory.nodes) == ["n1", "n2"]
+    assert world.problems == []
+    assert world.marks_left() == []
+
+
+async def test_a_temporary_node_for_a_later_wave_is_booted_when_its_wave_comes() -> None:
+    """What is paid for by the hour is not booted before somebody needs it."""
+    before, plan = late_swap_plan()
+    assert min(item.wave for item in plan.steps if item.node == WAY) == 1
+    world = Watched(before)
+    await world.accept(plan)
+    end = await world.run()
+    assert isinstance(end, ExecutionCompleted), world.told()
+    bodies = [event.body for event in world.log()]
+    booted = next(n for n, body in enumerate(bodies) if isinstance(body, StepSucceeded) and body.step == "boot/new")
+    rented = next(n for n, body in enumerate(bodies) if isinstance(body, StepStarted) and body.step.id == f"boot/{WAY}")
+    assert booted < rented
+    assert places(world) == wanted(plan)
+    assert world.problems == []
+
+
+async def test_a_temporary_node_that_never_gets_ready_ends_the_plan() -> None:
+    """The node is taken away again, and whoever has moved stays where it is."""
+    before, plan = late_swap_plan()
+    world = Watched(before)
+    world.memory.never_ready_nodes.add(WAY)
+    await world.accept(plan)
+    end = await world.run(4000)
+    assert isinstance(end, ExecutionAborted), world.told()
+    assert end.reason == "node-never-ready"
+    assert end.leftovers == ()
+    assert sorted(world.memory.nodes) == ["n1", "n2", "new"]
+    assert world.marks_left() == []
+
+
+@pytest.mark.parametrize("make", [fragmented_plan, small_plan, booted_plan, rolling_plan, two_targets])
+async def test_plans_whose_order_does_not_matter_are_carried_out_in_theirs(
+    make: Callable[[], tuple[Cluster, Plan]],
+) -> None:
+    """Their steps change nothing about the end."""
+    before, plan = make()
+    ends = []
+    for found in (plan, with_steps(plan, order_transition(plan, before, offers(), now=NOW))):
+        world = World(before)
+        await world.accept(found)
+        assert isinstance(await world.run(), ExecutionCompleted), world.told()
+        assert world.problems == []
+        assert world.marks_left() == []
+        ends.append((places(world), sorted(world.memory.nodes)))
+    assert ends[0] == ends[1]
