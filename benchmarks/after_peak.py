@@ -32,7 +32,7 @@ from benchmarks.standing import stand
 from benchmarks.starts import Start, deployments_after_peak
 from benchmarks.witness import Verdict, Witness
 from kinema_cli.admin.setup import Steering, steer
-from kinema_cli.local.demo_progress import Progress
+from kinema_cli.local.demo import Progress
 from kinema_cli.local.pipeline import LocalPipeline
 from kinema_core.events import (
     ClusterSnapshot,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import Final
 
-from kinema_cli.report.svg import drawing, element, text
+from kinema_cli.report.drawings import drawing, element, text
 
 _WIDTH: Final = 820
 _HEIGHT: Final = 480

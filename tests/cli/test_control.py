@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 from tests.support.builders import NOW
 
-from kinema_cli import control
+from kinema_cli import broker, control
 from kinema_cli.admin.setup import run_setup
 from kinema_cli.control import Command, publish_command
 from kinema_cli.output import Format
-from kinema_cli.replay import record
-from kinema_cli.replay.record import record_to, run_record
-from kinema_cli.status.command import run_status
-from kinema_cli.status.plans_command import run_plans
+from kinema_cli.replay.recording import record_to, run_record
+from kinema_cli.status.command import run_plans, run_status
 from kinema_core.events import (
     AbortRequested,
     AnyBody,
@@ -91,8 +89,7 @@ def bus(monkeypatch: pytest.MonkeyPatch) -> MemoryBus:
     async def connect(_: RuntimeSettings) -> MemoryBus:
         return made
 
-    monkeypatch.setattr(control, "connect", connect)
-    monkeypatch.setattr(record, "connect", connect)
+    monkeypatch.setattr(broker, "connect", connect)
     return made
 
 

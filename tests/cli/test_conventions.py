@@ -159,7 +159,7 @@ def test_explain_asks_the_broker_of_the_environment(monkeypatch: pytest.MonkeyPa
         asked.append(settings)
         raise OSError
 
-    monkeypatch.setattr("kinema_cli.explain.plan.connect", connect)
+    monkeypatch.setattr("kinema_cli.broker.connect", connect)
     monkeypatch.setenv("KINEMA_NATS", "nats://broker.example:4333")
     CliRunner().invoke(app, ["explain", "it-83", "--cluster-name", "prod"])
     assert [(one.nats_url, one.cluster) for one in asked] == [("nats://broker.example:4333", "prod")]

@@ -17,9 +17,9 @@ from tests.controlplane.access import Access, RefusedError
 from tests.history.record import History, recorded
 from tests.pipeline.pipeline_harness import Strikes, followed
 
-from kinema_cli.local.demo_progress import Progress
+from kinema_cli.local.demo import Progress
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
-from kinema_cli.replay.record import record_to
+from kinema_cli.replay.recording import record_to
 from kinema_kubernetes.rights import Rule, account, manifests
 from kinema_observer import rights as observer_rights
 from kinema_observer.adapters.source import RESOURCES

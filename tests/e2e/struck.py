@@ -20,7 +20,7 @@ from tests.e2e.small import SPACE, small_cluster
 from tests.history.checker import violations
 from tests.pipeline.pipeline_harness import Strikes
 
-from kinema_cli.local.demo_progress import Progress
+from kinema_cli.local.demo import Progress
 from kinema_cli.local.pipeline import LocalPipeline
 from kinema_core.events import ExecutionAborted, ExecutionCompleted
 

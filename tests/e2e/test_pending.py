@@ -19,7 +19,7 @@ from tests.e2e.shop import ZONES, at, quick
 from tests.history.checker import violations
 from tests.pipeline.pipeline_harness import Strikes
 
-from kinema_cli.local.demo_progress import Progress
+from kinema_cli.local.demo import Progress
 from kinema_cli.local.pipeline import LocalPipeline
 from kinema_sim.scenarios.objects import App, deployment, namespace
 

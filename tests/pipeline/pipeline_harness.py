@@ -18,16 +18,13 @@ from tests.history.checker import Violation, violations
 from tests.history.record import History, recorded
 from tests.support.faults import FAULT, armed
 
-from kinema_cli.local.demo import CLUSTER, DemoOptions, SimulatorAddress, simulator_child, start_pipeline
-from kinema_cli.local.demo_progress import Progress
+from kinema_cli.local.demo import CLUSTER, DemoOptions, Progress, SimulatorAddress, simulator_child, start_pipeline
 from kinema_cli.local.pipeline import LocalPipeline
 from kinema_cli.local.processes import Child, first_line
 from kinema_cli.local.simulator import Simulator
-from kinema_cli.replay.record import record_to
-from kinema_cli.replay.recording import Recording, read
+from kinema_cli.replay.recording import Recording, read, record_to
 from kinema_cli.report.data import ReportData
-from kinema_cli.report.from_run import run_report
-from kinema_cli.report.history import read_history
+from kinema_cli.report.from_run import read_history, run_report
 from kinema_core.events import ExecutionCompleted
 from kinema_core.runtime.bus import BusError, Stored
 

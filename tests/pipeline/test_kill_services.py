@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from tests.pipeline.pipeline_harness import EXPECTED_NODES, broken, check, run_strategies
 
-from kinema_cli.local.demo import CLUSTER
-from kinema_cli.local.demo_progress import Progress
+from kinema_cli.local.demo import CLUSTER, Progress
 from kinema_cli.local.pipeline import LocalPipeline
 from kinema_core.events import AbortRequested
 from kinema_core.runtime.clock import SystemClock

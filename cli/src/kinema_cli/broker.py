@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from kinema_cli.inputs import UsageError, cluster_name
+from kinema_core.runtime.bus import Bus
+from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.settings import RuntimeSettings
+
+T = TypeVar("T")
 
 
 class AddressError(UsageError):
@@ -38,3 +44,12 @@ def settings_for(nats: str, cluster: str = "") -> RuntimeSettings:
         nats_password=unquote(addresses[0].password or ""),
         nats_connect_seconds=5.0,
     )
+
+
+async def on_bus(settings: RuntimeSettings, work: Callable[[Bus], Awaitable[T]]) -> T:
+    """Connect, do the work, and close the connection; raises BusError."""
+    bus = await connect(settings)
+    try:
+        return await work(bus)
+    finally:
+        await bus.close()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Final
 
-from kinema_cli.broker import settings_for
+from kinema_cli.broker import on_bus, settings_for
 from kinema_cli.inputs import UsageError, fail
 from kinema_cli.output import Format, cell, print_error, print_value, print_warning, show
 from kinema_cli.status.plan_ids import LATEST, UnknownPlanError, matching_id, short_id
@@ -18,8 +18,6 @@ from kinema_core.events import AbortRequested, ExecutionPaused, ExecutionResumed
 from kinema_core.runtime.bus import Bus, BusError
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.envelope import origin
-from kinema_core.runtime.nats_bus import connect
-from kinema_core.runtime.settings import RuntimeSettings
 
 Command = ExecutionPaused | ExecutionResumed | PlanApproved | AbortRequested
 _NO_PAUSE: Final = "an abort is no pause: the next plan may have the same aim; `kinema pause` keeps it from running"
@@ -50,7 +48,7 @@ def publish_command(*, nats: str, command: Command, cluster: str = "", output: F
     """
     try:
         settings = settings_for(nats, cluster)
-        command, warning = asyncio.run(_publish(settings, command))
+        command, warning = asyncio.run(on_bus(settings, lambda bus: _publish(bus, settings.cluster, command)))
     except (UsageError, BusError) as error:
         return fail(error)
     except _RefusedError as error:
@@ -78,23 +76,18 @@ def _outcome(command: Command, cluster: str) -> tuple[str, str]:
             return f"cluster/{cluster}", "abort requested"
 
 
-async def _publish(settings: RuntimeSettings, command: Command) -> tuple[Command, str]:
+async def _publish(bus: Bus, cluster: str, command: Command) -> tuple[Command, str]:
     """Publish it; returns it with the plan's whole id, and a warning or nothing."""
-    cluster = settings.cluster
-    bus = await connect(settings)
-    try:
-        if isinstance(command, PlanApproved):
-            command = PlanApproved(plan=await _plan_named(bus, command.plan), by=command.by)
-        iteration = await _iteration(bus, command, cluster)
-        now = SystemClock().now()
-        kind = command.TYPE.rpartition(".")[0]
-        stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-        await bus.publish(
-            origin(command, id_=f"{cluster}/operator/{kind}-{stamp}", cluster=cluster, iteration=iteration, now=now)
-        )
-        return command, _NO_PAUSE if isinstance(command, AbortRequested) and not await _paused(bus) else ""
-    finally:
-        await bus.close()
+    if isinstance(command, PlanApproved):
+        command = PlanApproved(plan=await _plan_named(bus, command.plan), by=command.by)
+    iteration = await _iteration(bus, command, cluster)
+    now = SystemClock().now()
+    kind = command.TYPE.rpartition(".")[0]
+    stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    await bus.publish(
+        origin(command, id_=f"{cluster}/operator/{kind}-{stamp}", cluster=cluster, iteration=iteration, now=now)
+    )
+    return command, _NO_PAUSE if isinstance(command, AbortRequested) and not await _paused(bus) else ""
 
 
 async def _plan_named(bus: Bus, given: str) -> str:

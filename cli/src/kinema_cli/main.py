@@ -18,8 +18,7 @@ from kinema_cli.explain.command import explain
 from kinema_cli.options import BROKER, ClusterName, Context, Kubeconfig, Nats, Output, ProviderOption, Reason, Seed
 from kinema_cli.output import Format
 from kinema_cli.plan.command import plan
-from kinema_cli.status.command import status
-from kinema_cli.status.plans_command import plans
+from kinema_cli.status.command import plans, status
 
 _GROUPS: Final = {
     "Analyze (read-only)": ("plan", "explain", "replay"),
@@ -167,7 +166,7 @@ def record(
 ) -> None:
     """Write all events that the broker stores for a cluster to a file, for `kinema replay`."""
     from kinema_cli.inputs import cluster_name
-    from kinema_cli.replay.record import run_record
+    from kinema_cli.replay.recording import run_record
 
     raise typer.Exit(run_record(nats=nats, cluster=cluster_name(cluster), out=out, output=output))
 

@@ -13,7 +13,7 @@ from tests.rescheduler.sim_world import sim_world
 from typer.testing import CliRunner, Result
 
 from kinema_cli.admin.setup import release_cluster
-from kinema_cli.doctor.steering import steering
+from kinema_cli.doctor.checks import steering
 from kinema_cli.main import app
 from kinema_kubernetes.claim import PATH, ClusterClaim
 from kinema_kubernetes.client import connect

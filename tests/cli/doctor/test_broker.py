@@ -8,7 +8,7 @@ import pytest
 from tests.support.builders import NOW
 
 from kinema_cli.broker import settings_for
-from kinema_cli.doctor.broker import broker
+from kinema_cli.doctor.examine import broker
 from kinema_cli.local.nats_server import NatsServer, free_port
 from kinema_core.events import ClusterSnapshot
 from kinema_core.runtime.envelope import origin

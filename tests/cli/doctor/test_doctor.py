@@ -15,11 +15,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from kinema_cli.doctor import cluster as checks
+from kinema_cli.doctor import checks
 from kinema_cli.doctor import command as doctor_command
 from kinema_cli.doctor import examine as run
+from kinema_cli.doctor.checks import Finding
 from kinema_cli.doctor.examine import Subject, examine
-from kinema_cli.doctor.finding import Finding
 from kinema_cli.output import Format
 from kinema_core.events import Node, Taint
 from kinema_core.runtime.clock import SystemClock

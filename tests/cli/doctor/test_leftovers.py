@@ -12,9 +12,7 @@ from tests.rescheduler.sim_world import SimWorld, sim_world
 from tests.support.builders import NOW
 from typer.testing import CliRunner
 
-from kinema_cli.doctor.leftovers import leftovers
-from kinema_cli.doctor.node_markers import NodeMarkers
-from kinema_cli.local.incomplete_moves import format_moves, moving
+from kinema_cli.leftovers import NodeMarkers, format_moves, leftovers, moving
 from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.local.up import _last_words
 from kinema_cli.main import app

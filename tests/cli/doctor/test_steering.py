@@ -11,8 +11,8 @@ from aiohttp import web
 from tests.rescheduler.sim_world import SimWorld, sim_world
 
 from kinema_cli.admin.setup import Steering, steer
+from kinema_cli.doctor.checks import Finding
 from kinema_cli.doctor.examine import Subject, examine
-from kinema_cli.doctor.finding import Finding
 from kinema_cli.local.up import UpOptions, _is_well, _pipeline_options
 from kinema_kubernetes.client import connect
 from kinema_rescheduler.names import STEERING_NAME

@@ -24,7 +24,7 @@ from kinema_cli.local.directory import clear_own, exclusive_lock
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, Supervisor
-from kinema_cli.local.service_settings import read_service_settings
+from kinema_cli.local.settings import read_service_settings
 from kinema_cli.local.up import UpOptions, _keep_broker, _pipeline_options, _run, _what_runs, instance_name, run_up
 from kinema_core.runtime.settings import load
 from kinema_kubernetes.claim import ClusterClaim

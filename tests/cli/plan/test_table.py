@@ -13,8 +13,7 @@ from rich.console import Console
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
 from kinema_cli.plan.table import MOST_ROWS, plan_tables
-from kinema_cli.report.from_plan import facts_of
-from kinema_cli.report.resizes import format_requests
+from kinema_cli.report.from_plan import facts_of, format_requests
 from kinema_cli.report.rules import rules_of
 from kinema_core.events import (
     ConstraintCost,

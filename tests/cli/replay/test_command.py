@@ -16,8 +16,7 @@ from tests.support.plans import plan_for
 
 from kinema_cli.replay import recording as files
 from kinema_cli.replay.command import MAX_VALUE_SHOWN, run_replay
-from kinema_cli.replay.difference import field_differences
-from kinema_cli.replay.past import StateLine
+from kinema_cli.replay.engine import StateLine, field_differences
 from kinema_cli.replay.recording import Recorded, RecordingError
 from kinema_core.events import (
     AnyBody,

@@ -9,10 +9,9 @@ from pathlib import Path
 from msgspec.structs import replace
 from tests.support.builders import amounts, cluster, deployed, node
 
-from kinema_cli.report.boxes import MOST_NODES, WIDTH, boxes_picture, legend
 from kinema_cli.report.build import MOST_ROWS, build_report
+from kinema_cli.report.drawings import BOXES_WIDTH, CHARACTER, MOST_NODES, boxes_picture, legend
 from kinema_cli.report.from_plan import boxes_of, headline_of, plan_report
-from kinema_cli.report.svg import CHARACTER
 from kinema_core.events import (
     Cost,
     Held,
@@ -149,7 +148,7 @@ def test_long_names_leave_each_other_room_and_the_price_is_whole() -> None:
     assert right.endswith("… · $0.17/h")
     assert left.startswith("leaves: ip-10-0-0-1.")
     assert left.endswith("…")
-    assert len(left) * CHARACTER * 11.5 + len(right) * CHARACTER * 11 < WIDTH
+    assert len(left) * CHARACTER * 11.5 + len(right) * CHARACTER * 11 < BOXES_WIDTH
     short = boxes_picture([replace_box(box, name="n1", machine_type="m4")], {}, longest=4000, label="x")
     assert ">leaves: n1<" in short
     assert ">m4, eu-central-1a · $0.17/h<" in short

@@ -15,8 +15,7 @@ from tests.support.builders import NOW, offers, pod, tiny
 
 from kinema_cli.report.build import build_report
 from kinema_cli.report.data import ReportData
-from kinema_cli.report.from_run import RunError, executions_of, run_report
-from kinema_cli.report.history import History, HistoryError, read_history
+from kinema_cli.report.from_run import History, HistoryError, RunError, executions_of, read_history, run_report
 from kinema_cli.report.protocol import in_a_line
 from kinema_core.events import (
     AnyBody,

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from tests.support.builders import NOW, node
 
+from kinema_cli import broker
 from kinema_cli.broker import AddressError, settings_for
 from kinema_cli.output import Format
-from kinema_cli.status import command as status_command
 from kinema_cli.status.command import run_status, status_table
 from kinema_cli.status.pipeline import Status, read_status
 from kinema_core.events import (
@@ -382,16 +382,16 @@ def test_bad_address_is_refused(address: str, cluster: str) -> None:
 def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """2 for a bad address, 1 for a broker that cannot be read, 3 when nothing was said: each with one line."""
 
-    async def unreachable(_: RuntimeSettings) -> Status:
+    async def unreachable(_: RuntimeSettings) -> MemoryBus:
         raise BusUnavailableError("no broker at nats://host")
 
-    async def silent(settings: RuntimeSettings) -> Status:
-        return await read_status(MemoryBus(), cluster=settings.cluster, now=NOW)
+    async def silent(_: RuntimeSettings) -> MemoryBus:
+        return MemoryBus()
 
     assert run_status(nats="ftp://x", cluster="demo", output=Format.TABLE) == 2
-    monkeypatch.setattr(status_command, "_read", unreachable)
+    monkeypatch.setattr(broker, "connect", unreachable)
     assert run_status(nats="host", cluster="demo", output=Format.TABLE) == 1
-    monkeypatch.setattr(status_command, "_read", silent)
+    monkeypatch.setattr(broker, "connect", silent)
     assert run_status(nats="host", cluster="demo", output=Format.TABLE) == 3
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from tests.cli.status.test_command import PLAN, Told
 
+from kinema_cli import broker
 from kinema_cli.output import Format, console
-from kinema_cli.status import plans_command
-from kinema_cli.status.plans import PlanLine, read_plans
-from kinema_cli.status.plans_command import plans_table, run_plans
+from kinema_cli.status.command import plans_table, run_plans
+from kinema_cli.status.plans import read_plans
 from kinema_core.events import (
     AnyBody,
     Cost,
@@ -26,6 +26,7 @@ from kinema_core.events import (
     StepSucceeded,
 )
 from kinema_core.runtime.settings import RuntimeSettings
+from kinema_sim.memory_bus import MemoryBus
 
 HELD = PlanApprovalRequested(plan="e1", version=7, rule="approval", reason="asks first", would_change="approve")
 REFUSED = PlanRejected(plan="e1", version=7, rule="saving", reason="too little", would_change="more")
@@ -134,10 +135,10 @@ async def test_equal_refusals_in_a_row_are_one_line() -> None:
 def test_exit_codes(known: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """3 with one line of advice where nothing was proposed yet, else 0 and JSON with every plan."""
 
-    async def found(_: RuntimeSettings, limit: int) -> tuple[PlanLine, ...]:
-        return await read_plans((await Told().say(*([PLAN] if known else []))).bus, limit)
+    async def connect(_: RuntimeSettings) -> MemoryBus:
+        return (await Told().say(*([PLAN] if known else []))).bus
 
-    monkeypatch.setattr(plans_command, "_read", found)
+    monkeypatch.setattr(broker, "connect", connect)
     assert run_plans(nats="nats://host", cluster="demo", limit=5, output=Format.JSON) == (0 if known else 3)
     said = capsys.readouterr()
     if known:

@@ -14,7 +14,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.rescheduler.capabilities import CAPABILITIES, NAMESPACE, Ground, forget_all, prepare
 from tests.support.kube_requests import single
 
-from kinema_cli.doctor.cluster import rights
+from kinema_cli.doctor.checks import rights
 from kinema_kubernetes import client
 from kinema_kubernetes.client import Client
 from kinema_kubernetes.rights import Rule, account, covers, manifests, rights_of

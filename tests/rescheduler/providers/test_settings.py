@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kinema_cli.inputs import UsageError
-from kinema_cli.local.providers import provider_setting
+from kinema_cli.local.settings import provider_setting
 from kinema_core.runtime.settings import SettingsError, load
 from kinema_rescheduler.settings import KwokSettings, Settings, SimSettings, StaticSettings
 

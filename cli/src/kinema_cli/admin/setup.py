@@ -12,8 +12,8 @@ from typing import Final
 
 from kinema_cli.admin.steering_policy import install, remove, was_in_use
 from kinema_cli.broker import settings_for
-from kinema_cli.doctor.node_markers import GO_ON, markers_in
 from kinema_cli.inputs import InputError, UsageError, fail, kubeconfig_file
+from kinema_cli.leftovers import GO_ON, markers_in
 from kinema_cli.output import Format, cell, print_error, print_value, show
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.settings import RuntimeSettings

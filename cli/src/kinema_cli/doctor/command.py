@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from kinema_cli.doctor.checks import Finding
     from kinema_cli.doctor.examine import Subject
-    from kinema_cli.doctor.finding import Finding
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -40,7 +40,7 @@ def doctor(
     from kinema_cli.broker import settings_for
     from kinema_cli.doctor.examine import Subject
     from kinema_cli.inputs import InputError, UsageError, cluster_name, fail, kubeconfig_file
-    from kinema_cli.local.providers import provider_setting
+    from kinema_cli.local.settings import provider_setting
     from kinema_kubernetes.kubeconfig import current_context
 
     try:

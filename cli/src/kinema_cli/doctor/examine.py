@@ -11,22 +11,57 @@ import msgspec
 
 from kinema_cli.admin.rbac import DEFAULT, rules_by_service
 from kinema_cli.admin.setup import setup_call
-from kinema_cli.doctor.broker import broker
-from kinema_cli.doctor.cluster import reachable, rights, sources
-from kinema_cli.doctor.finding import Finding
-from kinema_cli.doctor.leftovers import leftovers
+from kinema_cli.broker import on_bus
+from kinema_cli.doctor.checks import Finding, reachable, rights, shortened, sources, steering
 from kinema_cli.doctor.prices import other_autoscalers, prices
-from kinema_cli.doctor.steering import steering
+from kinema_cli.leftovers import leftovers
 from kinema_cli.output import counted
 from kinema_cli.snapshot.live import objects_of
+from kinema_cli.status.pipeline import read_status
 from kinema_core.model.cluster import Cluster, from_objects
+from kinema_core.runtime.bus import BusDeniedError, BusError
 from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.setup import missing
 from kinema_kubernetes.client import Client, connect
 from kinema_kubernetes.errors import KubernetesError
 from kinema_observer.adapters.source import RESOURCES
 from kinema_observer.errors import UnreadableListError
 
+SILENT: Final = 900.0
+"""Age of the state in seconds after which the rescheduler stops acting."""
 _NODES: Final = next(item for item in RESOURCES if item.kind == "Node")
+
+
+async def broker(settings: RuntimeSettings) -> list[Finding]:
+    """Check the broker with the operator's or the administrator's credentials."""
+    where = settings.nats_url
+    try:
+        absent = await missing(settings)
+    except BusDeniedError as error:
+        return [Finding("broker", "fail", _about(where, error), "give the operator's user and password in KINEMA_NATS")]
+    except BusError as error:
+        return [Finding("broker", "fail", _about(where, error), "start nats-server with JetStream, or correct --nats")]
+    if absent:
+        do = f"kinema setup --nats nats://admin:…@… --cluster-name {settings.cluster}"
+        return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(absent))}", do)]
+    return [Finding("broker", "ok", f"{where} has all streams and consumers"), await _state(settings)]
+
+
+def _about(where: str, error: BusError) -> str:
+    """Return the error with the broker's address, which some errors name themselves."""
+    return str(error) if where in str(error) else f"{where}: {error}"
+
+
+async def _state(settings: RuntimeSettings) -> Finding:
+    do = "start the observer, or look at its /readyz"
+    now = settings.clock().now()
+    state = (await on_bus(settings, lambda bus: read_status(bus, cluster=settings.cluster, now=now))).state
+    if state is None:
+        return Finding("state", "warn", f"no events of cluster {settings.cluster} yet", do)
+    said = f"version {state.version}, {state.age_seconds:.0f} s old"
+    return Finding(
+        "state", "warn" if state.age_seconds > SILENT else "ok", said, do if state.age_seconds > SILENT else ""
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kinema_cli.doctor.finding import Finding, shortened
+from kinema_cli.doctor.checks import Finding, shortened
 from kinema_cli.output import counted
 from kinema_core.events import Node
 from kinema_core.model.catalog import CatalogError, PriceError, machine_type, node_prices, offers_from

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kinema_cli.broker import settings_for
+from kinema_cli.broker import on_bus, settings_for
 from kinema_cli.output import table
 from kinema_cli.plan.table import plan_tables
 from kinema_cli.report.protocol import figures_in_a_line
@@ -16,7 +16,6 @@ from kinema_cli.status.plan_ids import matching_id, short_id
 from kinema_core.events import EMPTY, Figures, Plan, PlanAccepted, PlanApprovalRequested, PlanRejected
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Bus, Stored
-from kinema_core.runtime.nats_bus import connect
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -52,16 +51,7 @@ def explained_plan(given: str, *, nats: str, cluster: str = "") -> PlanExplanati
     Raises:
         AddressError: no such address. BusError: the broker cannot be read. UnknownPlanError: no plan, or several.
     """
-    settings = settings_for(nats, cluster)
-
-    async def read() -> PlanExplanation:
-        bus = await connect(settings)
-        try:
-            return await read_plan(bus, given)
-        finally:
-            await bus.close()
-
-    return asyncio.run(read())
+    return asyncio.run(on_bus(settings_for(nats, cluster), lambda bus: read_plan(bus, given)))
 
 
 async def read_plan(bus: Bus, given: str) -> PlanExplanation:

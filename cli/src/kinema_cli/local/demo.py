@@ -9,30 +9,43 @@ import os
 import shutil
 import time
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
 
-from kinema_cli.local.demo_progress import Progress
 from kinema_cli.local.demo_summary import DemoResult, figures, print_summary, summarize
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, ChildError, first_line, stop_event
-from kinema_cli.local.simulator import Simulator, SimulatorError
-from kinema_cli.output import Format, console, print_error, print_note, print_value
-from kinema_cli.replay.record import record_to
-from kinema_cli.replay.recording import read
-from kinema_cli.report.from_run import RunError
-from kinema_cli.report.history import HistoryError
+from kinema_cli.local.simulator import Simulator, SimulatorError, View
+from kinema_cli.output import Format, console, counted, print_error, print_note, print_value
+from kinema_cli.replay.recording import read, record_to
+from kinema_cli.report.from_run import HistoryError, RunError
+from kinema_core.events import (
+    Event,
+    ExecutionAborted,
+    ExecutionCompleted,
+    ForecastMade,
+    IterationSkipped,
+    IterationStarted,
+    NoPlanFound,
+    Plan,
+    PlanAccepted,
+    PlanApprovalRequested,
+    PlanRejected,
+    StepFailed,
+    StepStarted,
+    StepSucceeded,
+)
 from kinema_core.runtime import starter
 from kinema_core.runtime.bus import BusError, Stored
 
 T = TypeVar("T")
-
 CLUSTER: Final = "demo"
 MARKER: Final = ".kinema-demo"
 """File in a demo's directory, with the id of its process: only such a directory is cleared."""
@@ -40,9 +53,85 @@ SIMULATOR_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 120.0
 """Cluster seconds without changes before an iteration: eight readings of usage, where a forecast needs five."""
-
-
 SOLVE_SECONDS: Final = 20.0
+
+
+@dataclass
+class Progress:
+    """A fold over LOG. Holds every accepted plan with what became of it."""
+
+    iteration: str = ""
+    mode: str = ""
+    waiting: str = "for the first observation"
+    forecast: str = ""
+    proposals: dict[str, Plan] = field(default_factory=dict)
+    accepted: dict[str, Plan] = field(default_factory=dict)
+    ended: dict[str, ExecutionCompleted | ExecutionAborted] = field(default_factory=dict)
+    intended: dict[str, StepStarted] = field(default_factory=dict)
+    done: dict[str, StepSucceeded] = field(default_factory=dict)
+    failed: list[StepFailed] = field(default_factory=list)
+    settled: bool = False
+    """Whether everything accepted has ended, and the pipeline has looked again since and found nothing more to do."""
+
+    def fold(self, event: Event) -> None:
+        """Take one LOG event into account."""
+        match event.body:
+            case IterationStarted(mode=mode):
+                self.iteration, self.mode, self.waiting = event.iteration, mode, "for a forecast"
+            case IterationSkipped(reason=reason):
+                self.waiting = f"before an iteration: {reason}"
+            case ForecastMade(forecasts=made, refused=refused):
+                self.forecast = f"{len(made)} workloads, {len(refused)} without"
+                self.waiting = "for a plan"
+            case Plan():
+                self.proposals[event.id] = event.body
+                self.waiting = "for a decision"
+            case PlanAccepted(plan=plan):
+                if plan in self.proposals:
+                    self.accepted[plan] = self.proposals[plan]
+                self.waiting, self.settled = "for the execution", False
+            case PlanRejected() | NoPlanFound() | PlanApprovalRequested():
+                self.settled = bool(self.ended) and self.accepted.keys() <= self.ended.keys()
+                self.waiting = "for the next iteration"
+            case _:
+                self._fold_execution(event)
+
+    def _fold_execution(self, event: Event) -> None:
+        match event.body:
+            case StepStarted(step=step):
+                self.intended[step.id] = event.body
+            case StepSucceeded(step=step_id):
+                self.done[step_id] = event.body
+            case StepFailed():
+                self.failed.append(event.body)
+            case ExecutionCompleted(plan=plan) | ExecutionAborted(plan=plan):
+                self.ended[plan] = event.body
+                self.waiting = "for the next iteration"
+            case _:
+                pass
+
+    def table(self, *, seconds: float, view: View) -> Table:
+        """Return the live table."""
+        table = Table(title="Kinema demo", title_justify="left", show_header=False, min_width=64)
+        table.add_column("what", style="bold")
+        table.add_column("now")
+        table.add_row("elapsed", f"{seconds:.0f} s")
+        table.add_row("cluster", f"{len(view.nodes)} nodes, {view.usd_per_hour:.2f} USD/h, {view.pending} pods pending")
+        table.add_row("iteration", f"{self.iteration} {self.mode}".strip() or "none yet")
+        table.add_row("waiting", self.waiting)
+        if self.forecast:
+            table.add_row("forecast", self.forecast)
+        if self.proposals:
+            plan = list(self.proposals.values())[-1]
+            gap = "unknown" if plan.cost.gap is None else f"{plan.cost.gap:.2%}"
+            cost = f"{plan.cost.before:.2f} → {plan.cost.after:.2f} {plan.cost.unit}"
+            table.add_row("plan", f"{cost}, gap {gap}, {counted(plan.moves, 'move')}")
+        if self.intended:
+            active = [item.step for key, item in self.intended.items() if key not in self.done]
+            doing = ", ".join(f"{step.kind} {step.target}" for step in active[:3])
+            table.add_row("steps", f"{len(self.done)} done, {len(self.failed)} failed, {len(active)} running")
+            table.add_row("", doing[:90] or "-")
+        return table
 
 
 class DemoError(Exception):

@@ -16,8 +16,7 @@ from kinema_cli.replay.recording import Recording
 from kinema_cli.report.audit import Audit
 from kinema_cli.report.build import build_report
 from kinema_cli.report.data import ReportData
-from kinema_cli.report.from_run import cluster_at, offers_in, run_report
-from kinema_cli.report.history import read_history
+from kinema_cli.report.from_run import cluster_at, offers_in, read_history, run_report
 from kinema_core.events import ExecutionAborted, ExecutionCompleted, ForecastMade, Plan, PlanAccepted
 from kinema_optimizer.planning.planner import reference_for
 from kinema_optimizer.settings import PlanningSettings

@@ -14,15 +14,13 @@ from socket import gethostname
 from kinema_cli.admin.setup import INSTALLED, ONLY_AFTER_RESTART, Steering, setup_call, steer
 from kinema_cli.broker import settings_for
 from kinema_cli.doctor.examine import Subject, examine
-from kinema_cli.doctor.node_markers import GO_ON, markers_in
 from kinema_cli.inputs import InputError, UsageError, cluster_name, fail, kubeconfig_file
+from kinema_cli.leftovers import GO_ON, incomplete_moves_of, markers_in
 from kinema_cli.local.directory import clear_own, exclusive_lock, state_directory
-from kinema_cli.local.incomplete_moves import incomplete_moves_of
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, stop_event
-from kinema_cli.local.providers import provider_setting
-from kinema_cli.local.service_settings import read_service_settings
+from kinema_cli.local.settings import provider_setting, read_service_settings
 from kinema_cli.output import counted, print_error, print_hint, print_note, print_warning
 from kinema_cli.status.execution import unended
 from kinema_core.runtime.bus import BusError

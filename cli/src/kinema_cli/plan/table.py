@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kinema_cli.output import cell, counted, facts, hourly, listed, monthly, percent, table, unit_price, warning_box
 from kinema_cli.report.data import WAITED, Headline, Rule
-from kinema_cli.report.from_plan import headline_of
-from kinema_cli.report.moves import machines_of, moves_of
-from kinema_cli.report.resizes import format_requests
+from kinema_cli.report.from_plan import format_requests, headline_of, machines_of, moves_of
 from kinema_cli.report.rules import rules_of
 from kinema_core.events import Plan
 from kinema_core.model.cluster import Cluster

@@ -22,9 +22,7 @@ from kinema_cli.output import (
     show,
     table,
 )
-from kinema_cli.replay.difference import Difference
-from kinema_cli.replay.engine import Checked
-from kinema_cli.replay.past import Skipped, before_first_snapshot
+from kinema_cli.replay.engine import Checked, Difference, Skipped, before_first_snapshot
 from kinema_cli.replay.recording import Recording, RecordingError, read
 from kinema_cli.replay.stages import RecordedSettingsError
 
@@ -165,7 +163,7 @@ class _Pace:
 
 def _checks(name: str, recording: Recording, start: int, end: int | None) -> AsyncIterator[Checked | Skipped]:
     if name == "rescheduler":
-        from kinema_cli.replay.rescheduler import RescheduleReplay
+        from kinema_cli.replay.stages import RescheduleReplay
 
         return RescheduleReplay(recording).run(start, end)
     from kinema_cli.replay.engine import StageReplay

@@ -1,4 +1,4 @@
-"""Recordings: the streams of one cluster in a file that anyone can read.
+"""Recordings: the streams of one cluster in a file that anyone can read, and `kinema record`, which writes it.
 
 JSON lines: a header, then one line per event in the order of the streams, STATE first by need: a line holds the
 stream, the sequence and the event as it was published. Plain, `.gz` or `.zst` by the file's name.
@@ -6,22 +6,29 @@ stream, the sequence and the event as it was published. Plain, `.gz` or `.zst` b
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import io
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Literal, cast
 
 import msgspec
 import zstandard
 
+from kinema_cli.broker import on_bus, settings_for
+from kinema_cli.inputs import InputError, UsageError, check_output, fail
+from kinema_cli.output import Format, cell, counted, print_error, print_value, print_warning, show
 from kinema_core.events import Event, EventError, decode, encode
+from kinema_core.runtime.bus import Bus, BusError, Stored, StreamName
 
 FORMAT: Final = "kinema.recording/v1"
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises for bytes that are no JSON, no text, or nested too deeply."""
+_STREAMS: Final[tuple[StreamName, ...]] = ("STATE", "LOG")
 
 
 class RecordingError(Exception):
@@ -134,3 +141,51 @@ def read(path: Path) -> Recording:
             raise RecordingError(f"{path}: line {number}: sequence {line.sequence} of {line.stream} is out of order")
         mine.append(Recorded(stream=line.stream, sequence=line.sequence, event=event))
     return Recording(cluster=header.cluster, state=tuple(streams["STATE"]), log=tuple(streams["LOG"]))
+
+
+async def collect(bus: Bus) -> tuple[list[Recorded], int]:
+    """Return all events of the streams in order, and the number of damaged messages."""
+    events: list[Recorded] = []
+    damaged = 0
+    for stream in _STREAMS:
+        async for item in bus.read(stream):
+            if isinstance(item, Stored):
+                events.append(Recorded(stream=stream, sequence=item.sequence, event=item.event))
+            else:
+                damaged += 1
+    return events, damaged
+
+
+async def record_to(bus: Bus, *, cluster: str, out: Path) -> tuple[int, int]:
+    """Write a recording, if there is anything to record.
+
+    Returns:
+        How many events it holds, and how many messages could not be read.
+    """
+    events, damaged = await collect(bus)
+    if not events:
+        return 0, damaged  # keep an older recording of that name
+    return write(out, cluster=cluster, version=version("kinema-cli"), events=events), damaged
+
+
+def run_record(*, nats: str, cluster: str, out: Path, output: Format = Format.TABLE) -> int:
+    """Record from a broker; 0 done, 1 failed, 2 wrong arguments, 3 nothing there."""
+    try:
+        settings = settings_for(nats, cluster)
+        check_output(out, "--out")
+        count, damaged = asyncio.run(on_bus(settings, lambda bus: record_to(bus, cluster=settings.cluster, out=out)))
+    except OSError as error:
+        print_error(f"--out {out}: cannot be written: {error.strerror or error}")
+        return 1
+    except (UsageError, BusError, InputError) as error:
+        return fail(error)
+    if damaged:
+        print_warning(f"{counted(damaged, 'message')} could not be read and left out: see the dead letters")
+    if count == 0:
+        print_error(f'no events found for cluster "{settings.cluster}"')
+        return 3
+    if output is Format.TABLE:
+        show(cell(f"{counted(count, 'event')} written to {out}"))
+    else:
+        print_value({"events": count, "damaged": damaged, "file": str(out)}, output)
+    return 0

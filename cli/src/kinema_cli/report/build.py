@@ -9,10 +9,9 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from kinema_cli.output import HOURS_PER_MONTH, hourly, monthly, percent, unit_price
-from kinema_cli.report.boxes import app_colors, boxes_picture, legend
 from kinema_cli.report.data import WAITED, Headline, NodeBox, ReportData
-from kinema_cli.report.plots import cost_plot, load_plot, minutes, nodes_plot, ready_plot
-from kinema_cli.report.timeline import timeline
+from kinema_cli.report.drawings import app_colors, boxes_picture, legend, minutes, timeline
+from kinema_cli.report.plots import cost_plot, load_plot, nodes_plot, ready_plot
 
 MOST_STRIPS = 40
 """Workloads in the plot of ready replicas; the caption says when there are more."""

@@ -4,21 +4,140 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from kinema_cli.report.boxes import MOST_NODES
-from kinema_cli.report.data import Headline, NodeBox, PodBox, ReportData
-from kinema_cli.report.moves import Fate, fate_of, machines_of, moves_of
-from kinema_cli.report.resizes import format_requests
+from kinema_cli.output import counted, listed
+from kinema_cli.report.data import Headline, MachineRow, MoveRow, NodeBox, PodBox, ReportData
+from kinema_cli.report.drawings import MOST_NODES
 from kinema_cli.report.rules import rules_of
-from kinema_core.events import EMPTY, Amounts, Offer, Placement, Plan, PlanNode
+from kinema_core.events import EMPTY, Amounts, Offer, Placement, Plan, PlanNode, Resize
 from kinema_core.model.catalog import new_node_labels
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident
+from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.match import parse_taints
+from kinema_core.model.quantity import rounded_in_words
 
+Fate: TypeAlias = Literal["stay", "move", "restart", "schedule", "system"]
+_MOST_RESIZES: Final = 3
+"""Workloads that are named; the rest is counted."""
 _ORDER: Final = {"keep": 0, "delete": 1, "boot": 2}
 _CHANGES_FIRST: Final = {"delete": 0, "boot": 0, "keep": 1}
+
+
+def fate_of(placement: Placement) -> Fate:
+    """Return what the plan does with a pod."""
+    if placement.source is None:
+        return "schedule"
+    if placement.source != placement.to:
+        return "move"
+    return "restart" if placement.strategy == "rolling" else "stay"
+
+
+def machines_of(plan: Plan) -> tuple[MachineRow, ...]:
+    """Return the machines before and after, by type, zone, capacity type and price."""
+    kinds = Counter(
+        (node.machine_type, node.zone, node.capacity_type, node.usd_per_hour, node.action) for node in plan.nodes
+    )
+    rows = []
+    for kind in sorted({key[:4] for key in kinds}):
+        keep, boot, delete = (kinds[(*kind, action)] for action in ("keep", "boot", "delete"))
+        rows.append(MachineRow(*kind, before=keep + delete, after=keep + boot))
+    return tuple(rows)
+
+
+def moves_of(plan: Plan, cluster: Cluster) -> tuple[MoveRow, ...]:
+    """Return the pods that move, restart or get a place, by workload and strategy, those with most pods first."""
+    groups: dict[tuple[str, str], list[Placement]] = {}
+    for placement in plan.placements:
+        if fate_of(placement) != "stay":
+            groups.setdefault((_workload(cluster, placement.pod), placement.strategy), []).append(placement)
+    return tuple(
+        MoveRow(
+            workload=workload,
+            namespace=placements[0].pod.partition("/")[0],
+            pods=len(placements),
+            strategy=strategy,
+            sources=_counted_names(placement.source or "pending" for placement in placements),
+            targets=_counted_names(placement.to for placement in placements),
+            cost=_disruption_cost(cluster, placements),
+        )
+        for (workload, strategy), placements in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0]))
+    )
+
+
+def _disruption_cost(cluster: Cluster, placements: Iterable[Placement]) -> str:
+    pods = [pod for one in placements if one.source is not None and (pod := cluster.pod(one.pod)) is not None]
+    costs = sorted({disruption_cost(cluster, pod) for pod in pods})
+    shown = [f"{cost / ORDINARY:g}" for cost in (*costs[:1], *costs[1:][-1:])]
+    return "" if costs == [ORDINARY] else " to ".join(shown)
+
+
+def _workload(cluster: Cluster, key: str) -> str:
+    """Return the workload's key; the pod's own where the cluster is not known, as for a plan from the log."""
+    pod = cluster.pod(key)
+    workload = None if pod is None else cluster.controller_of(pod)
+    return key if not cluster.pods else f"Pod/{key}" if workload is None else workload.key
+
+
+def _counted_names(names: Iterable[str]) -> str:
+    counts = sorted(Counter(names).items())
+    return listed([name if count == 1 else f"{name} ({count})" for name, count in counts])
+
+
+def format_requests(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]:
+    """Return a heading and a line about the requests that a plan changes; the heading says where it costs more.
+
+    Args:
+        plan: has old and new requests of a pod of each workload.
+        cluster: has the pods of workloads; of others the plan's pods are counted by their names.
+    """
+    if not plan.resizes:
+        return ()
+    pods = {one.workload: _resized_pods(one.workload, plan, cluster) for one in plan.resizes}
+    changes = {one.workload: _change(one, pods[one.workload]) for one in plan.resizes}
+    total, rises = Counter[str](), Counter[str]()
+    for change in changes.values():
+        total.update(change)
+        rises.update({name: amount for name, amount in change.items() if amount > 0})
+
+    def share(one: Resize) -> float:
+        """Return the workload's part in what rises, of the resource of which that is most."""
+        return max((amount / rises[name] for name, amount in changes[one.workload].items() if amount > 0), default=0.0)
+
+    first = sorted(plan.resizes, key=lambda one: (-share(one), one.workload))
+    named = "; ".join(_resize(one, pods[one.workload]) for one in first[:_MOST_RESIZES])
+    more = f"; and {counted(len(first) - _MOST_RESIZES, 'workload')} more" if len(first) > _MOST_RESIZES else ""
+    in_all = ", ".join(_signed(name, amount) for name, amount in sorted(total.items()) if amount) or "nothing"
+    said = f"{in_all} in all: {named}{more}"
+    dearer = plan.cost.after > plan.cost.before and any(amount > 0 for amount in total.values())
+    return (("costs more", f"as requests rise, by {said}") if dearer else ("requests", f"change by {said}"),)
+
+
+def _resized_pods(workload: str, plan: Plan, cluster: Cluster) -> int:
+    """Return how many pods get the new requests; a Deployment's pods have its name as prefix."""
+    known = sum(not pod.terminating for pod in cluster.pods_by_workload.get(workload, ()))
+    _, _, deployment = workload.partition("/")
+    return known or sum(one.pod.rsplit("-", 2)[0] == deployment for one in plan.placements)
+
+
+def _change(one: Resize, pods: int) -> dict[str, int]:
+    names = one.requests_before.keys() | one.requests_after.keys()
+    return {name: (one.requests_after.get(name, 0) - one.requests_before.get(name, 0)) * pods for name in names}
+
+
+def _resize(one: Resize, pods: int) -> str:
+    before, after = one.requests_before, one.requests_after
+    changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name, 0) != after.get(name, 0)]
+    told = ", ".join(
+        f"{name} {rounded_in_words(name, before.get(name, 0))} → {rounded_in_words(name, after.get(name, 0))}"
+        for name in changed
+    )
+    return f"{one.workload} {told} ({counted(pods, 'pod')})"
+
+
+def _signed(name: str, amount: int) -> str:
+    return f"{'+' if amount > 0 else '-'}{rounded_in_words(name, abs(amount))} {name}"
 
 
 def plan_report(
@@ -155,7 +274,7 @@ def _grouped(
         name = place(placement)
         if name is not None and name in drawn:
             found.setdefault(name, []).append(
-                _pod(placement.pod, app_of(cluster, placement.pod), placement.requests, fate_of(placement))
+                _pod_box(placement.pod, app_of(cluster, placement.pod), placement.requests, fate_of(placement))
             )
     return found
 
@@ -173,7 +292,7 @@ def app_of(cluster: Cluster, key: str) -> str:
     return name.removeprefix(f"{namespace}-")
 
 
-def _pod(key: str, app: str, requests: Amounts, fate: Fate) -> PodBox:
+def _pod_box(key: str, app: str, requests: Amounts, fate: Fate) -> PodBox:
     return PodBox(pod=key, app=app, cpu=requests.get("cpu", 0), memory=requests.get("memory", 0), fate=fate)
 
 
@@ -188,7 +307,7 @@ def _box(
     elif live is not None:
         room = live.allocatable
         mine += [
-            _pod(pod.key, app_of(cluster, pod.key), pod.requests, "system")
+            _pod_box(pod.key, app_of(cluster, pod.key), pod.requests, "system")
             for pod in cluster.pods_by_node.get(node.name, ())
             if is_resident(cluster, pod)
         ]
@@ -197,7 +316,7 @@ def _box(
         taken = daemon_requests(
             cluster, name=node.name, labels=new_node_labels(offer, node.name), taints=parse_taints(offer.taints)
         )
-        mine.append(_pod("daemon sets", "daemon sets", taken, "system"))
+        mine.append(_pod_box("daemon sets", "daemon sets", taken, "system"))
     else:
         room = EMPTY
     return NodeBox(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from kinema_cli.report.audit import ReadyPoint, audit
-from kinema_cli.report.data import Headline, ReportData, Sample
-from kinema_cli.report.from_plan import boxes_of, facts_of, headline_of
-from kinema_cli.report.history import History, ready_series, samples_of
-from kinema_cli.report.lives import lives_of, node_spans, pod_spans
-from kinema_cli.report.moves import fate_of, machines_of, moves_of
+from kinema_cli.report.data import Headline, Load, NodeSpan, PodSpan, Replicas, ReportData, Sample
+from kinema_cli.report.from_plan import boxes_of, facts_of, fate_of, headline_of, machines_of, moves_of
 from kinema_cli.report.protocol import rows
 from kinema_cli.report.rules import rules_of
 from kinema_core.events import (
@@ -28,13 +27,241 @@ from kinema_core.events import (
     Plan,
     PlanAccepted,
 )
+from kinema_core.model.catalog import machine_of
 from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.model.daemons import is_resident
 
 LEAD = timedelta(minutes=5)
 """How much of the time before the first event is shown."""
-
-
 _MOVES: Final = "moves_"
+
+
+class HistoryError(ValueError):
+    """The text is no such record; says where it is not."""
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that is paid for."""
+
+    name: str
+    machine_type: str
+    usd_per_hour: float
+    ready: bool
+
+
+class Count(msgspec.Struct, frozen=True):
+    """Replicas of a workload: `spec.replicas`, and the pods of it that are ready and not leaving."""
+
+    desired: int
+    ready: int
+
+
+class Sums(msgspec.Struct, frozen=True):
+    """A sum over the cluster."""
+
+    cpu_m: int
+    memory_bytes: int
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster at one moment."""
+
+    time: datetime
+    nodes: tuple[Machine, ...]
+    usd_per_hour: float
+    workloads: dict[str, Count]
+    """`Kind namespace/name` → its replicas."""
+    pending: int
+    requested: Sums
+    allocatable: Sums
+    used: Sums
+
+
+class History(msgspec.Struct, frozen=True):
+    """The whole record, in order of time."""
+
+    samples: tuple[Moment, ...]
+
+
+def read_history(data: bytes) -> History:
+    """Decode the record; raises HistoryError."""
+    try:
+        return msgspec.json.decode(data, type=History)
+    except msgspec.DecodeError as error:
+        raise HistoryError(f"this is no history of the simulated cluster: {error}") from error
+
+
+def workload_key(name: str) -> str:
+    """Return `Deployment/shop/web` for `Deployment shop/web`."""
+    return name.replace(" ", "/", 1)
+
+
+def samples_of(history: History, start: datetime) -> tuple[Sample, ...]:
+    """Return what the plots show, from `start` on; daemon sets are left out, as their replicas are the nodes'."""
+    return tuple(_sample(item, start) for item in history.samples if item.time >= start)
+
+
+def _sample(item: Moment, start: datetime) -> Sample:
+    machines: dict[str, int] = {}
+    for node in item.nodes:
+        machines[node.machine_type] = machines.get(node.machine_type, 0) + 1
+    return Sample(
+        at=(item.time - start).total_seconds(),
+        machines=machines,
+        usd_per_hour=item.usd_per_hour,
+        cpu=Load(item.requested.cpu_m, item.allocatable.cpu_m, item.used.cpu_m),
+        memory=Load(item.requested.memory_bytes, item.allocatable.memory_bytes, item.used.memory_bytes),
+        workloads={
+            workload_key(name): Replicas(desired=count.desired, ready=count.ready)
+            for name, count in item.workloads.items()
+            if not name.startswith("DaemonSet ")
+        },
+    )
+
+
+def ready_series(
+    samples: Sequence[Sample], scaled: Mapping[str, Sequence[tuple[float, int]]], *, start: float
+) -> dict[str, list[ReadyPoint]]:
+    """Return points for the audit: ready pods against the replicas that the owner asked for.
+
+    Neither what a surge adds to `spec.replicas` nor what another client takes off is a demand of the owner. So the
+    replicas at `start`, when the plan begins, count throughout. Only an autoscaler may lower them.
+
+    Args:
+        samples: The record in order of time.
+        scaled: For each workload with an autoscaler, what that asked for: (at, replicas) in order of time.
+        start: When the execution began, in the samples' seconds.
+    """
+    series: dict[str, list[ReadyPoint]] = {}
+    for name in sorted({name for sample in samples for name in sample.workloads}):
+        known = [(sample.at, sample.workloads[name]) for sample in samples if name in sample.workloads]
+        before = [count.desired for at, count in known if at <= start]
+        asked = before[-1] if before else known[0][1].desired
+        series[name] = [
+            ReadyPoint(at=at, replicas=min(asked, _asked_at(scaled.get(name, ()), at, asked)), ready=count.ready)
+            for at, count in known
+        ]
+    return series
+
+
+def _asked_at(scaled: Sequence[tuple[float, int]], at: float, otherwise: int) -> int:
+    """Return what an autoscaler asked for at a moment."""
+    earlier = [replicas for since, replicas in scaled if since <= at]
+    return earlier[-1] if earlier else otherwise
+
+
+@dataclass
+class Life:
+    """One object's life in seconds since the record began; below 0: before it."""
+
+    name: str
+    of: str
+    """A pod's workload, a node's machine type."""
+    node: str
+    created: float
+    ready: float | None = None
+    leaving: float | None = None
+    gone: float | None = None
+
+
+@dataclass
+class Lives:
+    """Lives by uid."""
+
+    pods: dict[str, Life] = field(default_factory=dict)
+    nodes: dict[str, Life] = field(default_factory=dict)
+
+
+def lives_of(state: Iterable[Event], start: datetime) -> Lives:
+    """Fold recorded STATE events into lives; times count from `start`."""
+    lives = Lives()
+    cluster = Cluster()
+    for event in state:
+        if not isinstance(event.body, ClusterSnapshot | ClusterDelta) or event.body.version <= cluster.version:
+            continue
+        first = cluster.version == 0
+        cluster = evolve(cluster, event.body)
+        at = (event.time - start).total_seconds()
+        _see_pods(lives.pods, cluster, at=at, first=first)
+        _see_nodes(lives.nodes, cluster, at=at, first=first)
+    return lives
+
+
+def _see_pods(lives: dict[str, Life], cluster: Cluster, *, at: float, first: bool) -> None:
+    for pod in cluster.pods:
+        if is_resident(cluster, pod):
+            continue
+        life = lives.get(pod.uid)
+        if life is None:
+            workload = cluster.controller_of(pod)
+            of = workload.key if workload is not None else f"Pod/{pod.key}"
+            life = lives[pod.uid] = Life(name=pod.name, of=of, node="", created=-1.0 if first else at)
+        life.node = pod.node or life.node
+        if pod.ready and life.ready is None:
+            life.ready = life.created if first else at
+        if pod.terminating and life.leaving is None:
+            life.leaving = at
+    _end(lives, cluster.pods_by_uid, at)
+
+
+def _see_nodes(lives: dict[str, Life], cluster: Cluster, *, at: float, first: bool) -> None:
+    for node in cluster.nodes:
+        life = lives.get(node.uid)
+        if life is None:
+            created = -1.0 if first else at
+            life = lives[node.uid] = Life(name=node.name, of=machine_of(node)[0], node=node.name, created=created)
+        if node.ready and life.ready is None:
+            life.ready = life.created if first else at
+    _end(lives, {node.uid for node in cluster.nodes}, at)
+
+
+def _end(lives: dict[str, Life], alive: Iterable[str], at: float) -> None:
+    present = set(alive)
+    for uid, life in lives.items():
+        if life.gone is None and uid not in present:
+            life.gone = at
+            life.leaving = at if life.leaving is None else life.leaving
+
+
+def pod_spans(lives: Lives, since: float, until: float) -> tuple[PodSpan, ...]:
+    """Return pods that came or were asked to leave between `since` and `until`, by workload."""
+    return tuple(
+        PodSpan(
+            workload=life.of,
+            pod=life.name,
+            node=life.node or "no node",
+            created=life.created,
+            ready=life.ready,
+            leaving=life.leaving,
+            gone=life.gone,
+            role="new" if life.created >= since else "old",
+        )
+        for life in _touched(lives.pods, since, until)
+    )
+
+
+def node_spans(lives: Lives, since: float, until: float) -> tuple[NodeSpan, ...]:
+    """Return nodes that came or went between `since` and `until`."""
+    return tuple(
+        NodeSpan(
+            name=life.name,
+            machine_type=life.of,
+            created=life.created,
+            ready=life.ready,
+            gone=life.gone,
+            role="new" if life.created >= since else "old",
+        )
+        for life in _touched(lives.nodes, since, until)
+    )
+
+
+def _touched(lives: dict[str, Life], since: float, until: float) -> Sequence[Life]:
+    chosen = [
+        life
+        for life in lives.values()
+        if since <= life.created <= until or (life.leaving is not None and since <= life.leaving <= until)
+    ]
+    return sorted(chosen, key=lambda life: (life.of, life.created, life.name))
 
 
 class RunError(ValueError):

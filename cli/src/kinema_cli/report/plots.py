@@ -16,8 +16,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from matplotlib.typing import RcKeyType
 
-from kinema_cli.report.colors import BAD, GRID, INK, MUTED, SURFACE, WINDOW, stand_in, themed
 from kinema_cli.report.data import Load, Sample
+from kinema_cli.report.drawings import BAD, GRID, INK, MUTED, SURFACE, WINDOW, minutes, stand_in, themed
 
 WIDTH: Final = 9.4
 """Inches; the page scales it to its own width."""
@@ -49,12 +49,6 @@ _STYLE: Final[dict[RcKeyType, object]] = {
     "figure.facecolor": "none",
 }
 GIB: Final = 1024**3
-
-
-def minutes(seconds: float) -> str:
-    """Return seconds as `m:ss`."""
-    whole = round(seconds)
-    return f"{whole // 60}:{whole % 60:02d}"
 
 
 def nodes_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> str:

@@ -1,4 +1,4 @@
-"""A file with settings of several services, JSON or YAML: `{"decider": {"limits": {"min_savings_fraction": 0.05}}}`."""
+"""Settings of services that `kinema up` takes: a file of all, and `--provider KIND=LOCATION`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 
-from kinema_cli.inputs import InputError
+from kinema_cli.inputs import InputError, UsageError
 from kinema_cli.local.pipeline import SERVICES
 from kinema_core.runtime.yaml_files import yaml_fault
 
+_PLACES: Final = {"sim": "url", "kwok": "catalog", "delegate": "catalog", "static": "inventory"}
+"""Kind of provider → the setting that its location is."""
 _WRONG_TYPE: Final = re.compile(r"^(?:Expected|Invalid enum value) .* - at `\$\.([a-z_.]+)`$")
 _WORDS: Final[Mapping[type, str]] = {
     str: "text, in quotes where it looks like a number",
@@ -23,6 +26,22 @@ _WORDS: Final[Mapping[type, str]] = {
     bool: "true or false",
     NoneType: "null",
 }
+
+
+def provider_setting(text: str) -> dict[str, object]:
+    """Return the rescheduler's setting for `KIND=LOCATION`; raises UsageError, and InputError without the file."""
+    kind, equals, where = text.partition("=")
+    if kind not in _PLACES or not equals or not where:
+        forms = ", ".join(f"{kind}={place.upper()}" for kind, place in _PLACES.items())
+        raise UsageError(f"--provider {text!r}: write one of {forms}")
+    if kind == "sim":
+        address = urlsplit(where)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise UsageError(f"--provider {text!r}: {where!r} is no http or https address")
+        return {"kind": kind, "url": where}
+    if not Path(where).is_file():
+        raise InputError(f"--provider {text}: no such file")
+    return {"kind": kind, _PLACES[kind]: str(Path(where).resolve())}
 
 
 def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Checks of a cluster: can it be reached, may the services do their work there, and does it have what they read."""
+"""Checks of a cluster: its API server, rights, sources of usage, and the placement policy."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from kinema_cli.doctor.finding import Finding
 from kinema_cli.output import counted
 from kinema_core.runtime.clock import SystemClock
 from kinema_kubernetes.client import Client
-from kinema_kubernetes.errors import KubernetesError
+from kinema_kubernetes.errors import DeniedError, KubernetesError, NotFoundError
 from kinema_kubernetes.rights import Right, Rule, account, rights_of
 from kinema_observer.adapters.metrics import PATH as USAGE
 from kinema_observer.adapters.metrics import MetricsApi
+from kinema_rescheduler.names import STEERING_NAME
 
+Level: TypeAlias = Literal["ok", "warn", "fail"]
 OLDEST: Final = (1, 23)
 """The first Kubernetes with all that is used: `autoscaling/v2` came with it."""
 TESTED: Final = ((1, 34), (1, 36))
@@ -27,6 +28,29 @@ MOST_SKEW: Final = 5.0
 """Seconds that the clocks of this machine and of the API server may differ."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1"
 _AT_ONCE: Final = 16
+_GROUP: Final = "admissionregistration.k8s.io"
+_POLICY_VERSIONS: Final = ("v1", "v1beta1")
+"""Versions in order; the policy is installed in the first that is served."""
+_POLICIES: Final = "mutatingadmissionpolicies"
+_PARTS: Final = {"policy": _POLICIES, "binding": "mutatingadmissionpolicybindings"}
+_POLICY: Final = "placement policy"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Result of a check, and what to do about it.
+
+    `warn`: Kinema works with less than it could have. `fail`: it cannot work.
+    """
+
+    check: str
+    level: Level
+    message: str
+    remediation: str = ""
+
+
+def shortened(text: str, most: int = 400) -> str:
+    """Return the text, cut where it names very many things."""
+    return text if len(text) <= most else f"{text[:most]} …"
 
 
 class _Version(msgspec.Struct, rename="camel"):
@@ -190,3 +214,46 @@ async def _recommendations(api: Client) -> Finding:
     except KubernetesError as error:
         return Finding(check, "warn", f"it is unknown whether there are VerticalPodAutoscalers: {error}")
     return Finding(check, "ok", "VerticalPodAutoscalers are read")
+
+
+async def steering(api: Client, command: str) -> Finding:
+    """Check that policy and binding exist; `command` installs them.
+
+    It takes the user's right to get them: no service has or needs it.
+    """
+    try:
+        version = await _policy_version(api)
+        if version is None:
+            lost = "kube-scheduler places pods without Kinema's preference"
+            return Finding(_POLICY, "ok", f"this Kubernetes has no mutating admission policies (1.36 has); {lost}")
+        missing = [part for part, plural in _PARTS.items() if not await _is_there(api, version, plural)]
+    except DeniedError as error:
+        rights = " and ".join(str(Right("get", _GROUP, plural, "", STEERING_NAME)) for plural in _PARTS.values())
+        return Finding(_POLICY, "warn", _unknown(error), f"check as a user with the right to {rights}")
+    except KubernetesError as error:
+        return Finding(_POLICY, "warn", _unknown(error))
+    if missing:
+        lost = "more new pods land elsewhere than planned"
+        said = f"not installed: admission {' and '.join(missing)}; {lost}"
+        return Finding(_POLICY, "warn", said, command)
+    return Finding(_POLICY, "ok", f"the admission policy is installed ({version})")
+
+
+def _unknown(error: KubernetesError) -> str:
+    return f"it is unknown whether the admission policy is installed: {error}"
+
+
+async def _policy_version(api: Client) -> str | None:
+    """Return the version in which the server has such policies."""
+    for version in _POLICY_VERSIONS:
+        if _POLICIES in await api.served(f"/apis/{_GROUP}/{version}"):
+            return version
+    return None
+
+
+async def _is_there(api: Client, version: str, plural: str) -> bool:
+    try:
+        await api.read(f"/apis/{_GROUP}/{version}/{plural}/{STEERING_NAME}")
+    except NotFoundError:
+        return False
+    return True
