@@ -14,7 +14,7 @@ from tests.controlplane.access import Access
 from tests.controlplane.nodes import QUICK, add_nodes, node
 
 from kinema_core.model.catalog import gke_allocatable
-from kinema_sim.load.apps import Service, load_application
+from kinema_sim.load.model import Service, load_application
 from kinema_sim.scenarios.objects import App, daemon_set, deployment, hpa, namespace, pdb, stateful_set
 
 JSON = dict[str, Any]

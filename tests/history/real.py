@@ -26,7 +26,7 @@ from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Provider
 from kinema_rescheduler.providers.kwok import KwokProvider
 from kinema_rescheduler.settings import KwokSettings
-from kinema_sim.cloud.offers import Offer, allocatable_cpu_m, allocatable_memory, load_offers
+from kinema_sim.cloud.machines import Offer, allocatable_cpu_m, allocatable_memory, load_offers
 
 _PATHS: Final = {
     "Deployment": ("apps/v1", "deployments"),

@@ -45,8 +45,7 @@ from kinema_rescheduler.service import Rescheduler, Ties
 from kinema_rescheduler.settings import Settings
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import ALL_KINDS, DEPLOYMENT, STATEFUL_SET
-from kinema_sim.front.kubeconfig import write_kubeconfig
-from kinema_sim.front.server import Server
+from kinema_sim.front.server import Server, write_kubeconfig
 from kinema_sim.memory_bus import MemoryBus
 
 NAME = "sim"

@@ -25,9 +25,7 @@ from kinema_core.events import Offer, PlacementRules, Plan, PodTerm, Spread
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_sim.policies import ClusterAutoscaler, FirstFit, Karpenter, Policy, karpenter
-from kinema_sim.policies.balance import balanced
-from kinema_sim.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION
-from kinema_sim.policies.estimate import estimate
+from kinema_sim.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, balanced, estimate
 from kinema_sim.policies.first_fit import by_size, place_in_order
 from kinema_sim.policies.world import World
 

@@ -6,11 +6,10 @@ import pytest
 from tests.sim.builders import a_cluster, a_pod, a_store, an_app, pods_of, with_deployment
 
 from kinema_sim.api.errors import ApiError
-from kinema_sim.api.eviction import evict
 from kinema_sim.api.kube import MERGE_PATCH, STRATEGIC_PATCH, KubeApi, Patch
 from kinema_sim.api.listing import Lister, Query
 from kinema_sim.api.paths import Target, discovery, parse_path
-from kinema_sim.api.scale import read_scale, write_scale
+from kinema_sim.api.subresources import evict, read_scale, write_scale
 from kinema_sim.cluster import Cluster
 from kinema_sim.engine.kinds import CONFIG_MAP, DEPLOYMENT, HPA, NAMESPACE, NODE, PDB, POD, REPLICA_SET
 from kinema_sim.engine.objects import Obj, is_terminating, name_of, uid_of

@@ -3,7 +3,7 @@
 import pytest
 from tests.sim.builders import a_cluster, node_names
 
-from kinema_sim.cloud.offers import GIB, allocatable_cpu_m, allocatable_memory, load_offers
+from kinema_sim.cloud.machines import GIB, allocatable_cpu_m, allocatable_memory, load_offers
 from kinema_sim.cloud.provider import CloudError, ErrorClass, Operation
 from kinema_sim.cluster import Cluster
 from kinema_sim.engine.kinds import NODE

@@ -12,9 +12,9 @@ from tests.sim.builders import (
 )
 
 from kinema_sim.cluster import Cluster
+from kinema_sim.controllers.base import DELETION_COST, deletion_order
+from kinema_sim.controllers.deployment import Bounds, SetState, bounds, grow_new, scaled, share_out, shrink_old
 from kinema_sim.controllers.kubelet import RUN_SECONDS
-from kinema_sim.controllers.pods import DELETION_COST, deletion_order
-from kinema_sim.controllers.rollout import Bounds, SetState, bounds, grow_new, scaled, share_out, shrink_old
 from kinema_sim.engine.clock import EPOCH_MS, stamp
 from kinema_sim.engine.kinds import (
     CONFIG_MAP,

@@ -7,8 +7,7 @@ from tests.sim.builders import a_pod, a_store
 
 from kinema_sim.engine.clock import EPOCH_MS, Loop, parse_stamp, stamp
 from kinema_sim.engine.kinds import CONFIG_MAP, DEPLOYMENT, NODE, POD
-from kinema_sim.engine.objects import Obj
-from kinema_sim.engine.quantity import parse, resource, units
+from kinema_sim.engine.objects import Obj, parse_quantity, resource, units
 from kinema_sim.engine.selectors import match_node_term, matches, parse_fields, parse_labels
 from kinema_sim.engine.store import Change
 
@@ -119,14 +118,14 @@ def test_indexes_follow_changes() -> None:
 )
 def test_quantities_are_exact(text: str, expected: Fraction) -> None:
     """Every suffix and exponent form reads as the exact number."""
-    assert parse(text) == expected
+    assert parse_quantity(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "NaN", "1_000", "-1", "1mi", "1 Gi"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     """Negative amounts and foreign spellings are no quantities."""
     with pytest.raises(ValueError, match="no quantity"):
-        parse(text)
+        parse_quantity(text)
 
 
 def test_amounts_round_up() -> None:

@@ -3,7 +3,7 @@
 from tests.sim.builders import a_cluster, an_app, edit_spec, node_names, ready_count, with_deployment
 
 from kinema_sim.cloud.growth import Growth
-from kinema_sim.cloud.offers import ZONES
+from kinema_sim.cloud.machines import ZONES
 from kinema_sim.cluster import Cluster
 from kinema_sim.controllers.kubelet import READY_MS, START_MS
 from kinema_sim.engine.kinds import DAEMON_SET, POD

@@ -2,9 +2,18 @@
 
 import pytest
 
-from kinema_sim.load.apps import Application, load_application
-from kinema_sim.load.model import Flow, solve, usage_of
-from kinema_sim.load.profiles import LINEAR, PROFILES, RANDOM, SPIKE, Profile
+from kinema_sim.load.model import (
+    LINEAR,
+    PROFILES,
+    RANDOM,
+    SPIKE,
+    Application,
+    Flow,
+    Profile,
+    load_application,
+    solve,
+    usage_of,
+)
 
 APPS = ("online-boutique", "teastore")
 

@@ -5,7 +5,7 @@ from tests.sim.builders import a_store
 
 from kinema_sim.api.errors import ApiError
 from kinema_sim.api.kube import APPLY_PATCH, JSON_PATCH, KubeApi, Patch
-from kinema_sim.api.merge import json_patch, merge_patch, strategic_merge
+from kinema_sim.api.patches import json_patch, merge_patch, strategic_merge
 from kinema_sim.engine.kinds import CONFIG_MAP
 from kinema_sim.engine.objects import Obj
 

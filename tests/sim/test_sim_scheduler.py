@@ -8,8 +8,8 @@ from tests.sim.builders import a_cluster, a_pod, an_app, edit_spec, pods_of, wit
 from kinema_sim.cluster import Cluster
 from kinema_sim.engine.kinds import CONFIG_MAP, NODE, POD
 from kinema_sim.engine.objects import Obj, condition, name_of, node_of
+from kinema_sim.scheduler.books import pod_requests, read_pod
 from kinema_sim.scheduler.filters import tolerates
-from kinema_sim.scheduler.podinfo import pod_requests, read_pod
 from kinema_sim.scheduler.scores import balanced, least_allocated, node_preference, soft_taints
 
 HOST = "kubernetes.io/hostname"

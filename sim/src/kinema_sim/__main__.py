@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from kinema_core.runtime import starter
-from kinema_sim.front.kubeconfig import write_kubeconfig
-from kinema_sim.front.server import Server
+from kinema_sim.front.server import Server, write_kubeconfig
 from kinema_sim.scenarios.registry import SCENARIOS
 
 

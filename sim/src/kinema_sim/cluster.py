@@ -2,25 +2,24 @@
 
 from kinema_sim.api.faults import Faults
 from kinema_sim.api.kube import KubeApi
-from kinema_sim.cloud.offers import Offer
+from kinema_sim.cloud.machines import Offer
 from kinema_sim.cloud.provider import Cloud
-from kinema_sim.controllers.budgets import BudgetController
+from kinema_sim.controllers.budgets import BudgetController, QuotaController
 from kinema_sim.controllers.cleanup import Cleanup
 from kinema_sim.controllers.daemonset import DaemonSetController
 from kinema_sim.controllers.deployment import DeploymentController
 from kinema_sim.controllers.hpa import SYNC_MS, Autoscaler
 from kinema_sim.controllers.job import JobController
 from kinema_sim.controllers.kubelet import Kubelets
-from kinema_sim.controllers.quotas import QuotaController
 from kinema_sim.controllers.replicaset import ReplicaSetController
 from kinema_sim.controllers.statefulset import StatefulSetController
 from kinema_sim.engine.admission import Admission
 from kinema_sim.engine.clock import EPOCH_MS, Loop
 from kinema_sim.engine.store import Store
-from kinema_sim.load.apps import Application
 from kinema_sim.load.generator import LoadGenerator
 from kinema_sim.load.meter import SCRAPE_MS, Meter
-from kinema_sim.record.recorder import Recorder
+from kinema_sim.load.model import Application
+from kinema_sim.record import Recorder
 from kinema_sim.scheduler.scheduler import Scheduler
 
 
@@ -53,12 +52,12 @@ class Cluster:
         self.cleanup = Cleanup(self.store, self.api)
         self.kubelets = Kubelets(self.store, seed)
         self.replica_sets = ReplicaSetController(self.store, self.api)
-        self.deployments = DeploymentController(self.store)
+        self.deployments = DeploymentController(self.store, self.api)
         self.stateful_sets = StatefulSetController(self.store, self.api)
         self.daemon_sets = DaemonSetController(self.store, self.api)
         self.jobs = JobController(self.store, self.api)
-        self.budgets = BudgetController(self.store)
-        self.quotas = QuotaController(self.store)
+        self.budgets = BudgetController(self.store, self.api)
+        self.quotas = QuotaController(self.store, self.api)
         self.store.admit_with(self.quotas.admit)
         self.load = LoadGenerator(self.store, apps)
         self.meter = Meter(self.store, self.load.usage)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from kinema_core.events import Event, encode, subject_of
@@ -58,15 +60,8 @@ class _Log:
             self.sequences[item.subject, item.event.id] = item.sequence
 
     def since(self, start: int) -> int:
-        """Index of the first item with that sequence or a later one."""
-        low, high = 0, len(self.items)
-        while low < high:
-            middle = (low + high) // 2
-            if self.items[middle].sequence < start:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        """Return the index of the first item with that sequence or a later one."""
+        return bisect_left(self.items, start, key=attrgetter("sequence"))
 
 
 @dataclass

@@ -26,8 +26,7 @@ from kinema_core.runtime.clock import SystemClock
 from kinema_observer.adapters.metrics import MetricsApi
 from kinema_sim.engine.kinds import NODE, POD
 from kinema_sim.front import kube
-from kinema_sim.front.kubeconfig import write_kubeconfig
-from kinema_sim.front.server import Server
+from kinema_sim.front.server import Server, write_kubeconfig
 from kinema_sim.scenarios.registry import SCENARIOS
 
 HEADER = "machine_type,vcpus,memory_gib,usd_per_hour\n"

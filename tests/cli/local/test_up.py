@@ -32,7 +32,7 @@ from kinema_kubernetes.client import connect
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_predictor.settings import Settings as PredictorSettings
 from kinema_rescheduler.settings import Settings as ReschedulerSettings
-from kinema_sim.front.kubeconfig import write_kubeconfig
+from kinema_sim.front.server import write_kubeconfig
 from kinema_sim.scenarios.registry import SCENARIOS
 
 

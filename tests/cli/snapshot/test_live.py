@@ -15,8 +15,7 @@ from kinema_cli.snapshot.file import SnapshotError
 from kinema_cli.snapshot.live import live_snapshot
 from kinema_kubernetes import watch
 from kinema_sim.cluster import Cluster as SimulatedCluster
-from kinema_sim.front.kubeconfig import write_kubeconfig
-from kinema_sim.front.server import Server
+from kinema_sim.front.server import Server, write_kubeconfig
 from kinema_sim.scenarios.registry import SCENARIOS
 
 

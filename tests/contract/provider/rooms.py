@@ -20,7 +20,7 @@ from kinema_rescheduler.providers.kwok import FAKE, KwokProvider
 from kinema_rescheduler.providers.sim import SimProvider
 from kinema_rescheduler.providers.static.provider import StaticProvider
 from kinema_rescheduler.settings import DelegateSettings, KwokSettings, StaticSettings
-from kinema_sim.cloud.nodes import make_ready, node_object
+from kinema_sim.cloud.machines import make_ready, node_object
 from kinema_sim.engine.kinds import NODE
 
 POWER: Final = Path(__file__).resolve().parents[2] / "support" / "power.sh"

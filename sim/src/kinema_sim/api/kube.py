@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kinema_sim.api.apply import apply
 from kinema_sim.api.errors import ApiError, about, conflict, invalid, not_found
-from kinema_sim.api.merge import json_patch, merge_patch, strategic_merge
+from kinema_sim.api.patches import apply, json_patch, merge_patch, strategic_merge
 from kinema_sim.engine.clock import stamp
 from kinema_sim.engine.kinds import DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, REPLICA_SET, STATEFUL_SET, Kind
 from kinema_sim.engine.objects import Obj, clone, is_finished, is_terminating, key_of, name_of, node_of, uid_of

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from kinema_sim.cloud.offers import MAX_PODS, Offer, allocatable_cpu_m, allocatable_memory
+from kinema_sim.cloud.machines import MAX_PODS, Offer, allocatable_cpu_m, allocatable_memory
 from kinema_sim.cloud.provider import Cloud, Machine
 from kinema_sim.engine.kinds import DAEMON_SET
 from kinema_sim.engine.store import Store
-from kinema_sim.scheduler.books import Books
-from kinema_sim.scheduler.podinfo import PodInfo, pod_requests
+from kinema_sim.scheduler.books import Books, PodInfo, pod_requests
 
 LOOK_MS = 10_000
 

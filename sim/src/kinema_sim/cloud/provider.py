@@ -6,9 +6,8 @@ CloudError
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kinema_sim.cloud.nodes import make_ready, node_object
-from kinema_sim.cloud.offers import Offer, load_offers
-from kinema_sim.engine.clock import Loop, digest
+from kinema_sim.cloud.machines import Offer, load_offers, make_ready, node_object
+from kinema_sim.engine.clock import Loop, spread
 from kinema_sim.engine.kinds import NODE
 from kinema_sim.engine.objects import Obj
 from kinema_sim.engine.store import Store
@@ -131,7 +130,7 @@ class Cloud:
             self._loop.after(STOCK_OUT_MS, lambda: self._fail_for_stock(machine))
         else:
             self._take(offer)
-            self._loop.after(self._spread("boot", name, BOOT_MS), lambda: self._register(machine))
+            self._loop.after(spread("boot", self._seed, name, BOOT_MS), lambda: self._register(machine))
         return order
 
     def delete(self, name: str, operation: str) -> Operation:
@@ -154,7 +153,7 @@ class Cloud:
         if machine.boot.state == "running":
             machine.boot.state = "failed"
             machine.boot.error = (ErrorClass.CONFLICT, f"{name} was deleted while it booted")
-        self._loop.after(self._spread("delete", name, DELETE_MS), lambda: self._vanish(machine, order))
+        self._loop.after(spread("delete", self._seed, name, DELETE_MS), lambda: self._vanish(machine, order))
         return order
 
     def adopt(self, name: str, offer: Offer, *, labels: dict[str, str]) -> None:
@@ -198,9 +197,6 @@ class Cloud:
         if offer.name in self.available:
             self.available[offer.name] -= 1
 
-    def _spread(self, what: str, name: str, bounds: tuple[int, int]) -> int:
-        return bounds[0] + digest(what, self._seed, name) % (bounds[1] - bounds[0] + 1)
-
     def _fail_for_stock(self, machine: Machine) -> None:
         if machine.state != "booting":
             return
@@ -216,7 +212,7 @@ class Cloud:
         self._deletions.pop(machine.name, None)
         self._create_node(machine)
         if machine.name not in self.never_ready:
-            self._loop.after(self._spread("ready", machine.name, READY_MS), lambda: self._make_ready(machine))
+            self._loop.after(spread("ready", self._seed, machine.name, READY_MS), lambda: self._make_ready(machine))
 
     def _create_node(self, machine: Machine) -> None:
         if self._store.get(NODE, "", machine.name) is not None:

@@ -1,9 +1,10 @@
-"""Disruption budgets: how many pods may go right now."""
+"""Disruption budgets and resource quotas: how many pods may go right now, and how many a namespace may hold."""
 
-from kinema_sim.controllers.queue import Turn, WorkQueue
-from kinema_sim.controllers.rollout import scaled
+from kinema_sim.api.errors import ApiError, about
+from kinema_sim.controllers.base import Controller, Turn
+from kinema_sim.controllers.deployment import scaled
 from kinema_sim.engine.clock import parse_stamp
-from kinema_sim.engine.kinds import DEPLOYMENT, PDB, POD, REPLICA_SET, STATEFUL_SET, Kind
+from kinema_sim.engine.kinds import DEPLOYMENT, PDB, POD, REPLICA_SET, RESOURCE_QUOTA, STATEFUL_SET, Kind
 from kinema_sim.engine.objects import (
     Key,
     Obj,
@@ -18,7 +19,7 @@ from kinema_sim.engine.objects import (
     set_condition,
 )
 from kinema_sim.engine.selectors import matches
-from kinema_sim.engine.store import Change, Store
+from kinema_sim.engine.store import Change
 
 _FORGET_MS = 120_000
 """An eviction that was allowed but never executed counts for this long."""
@@ -26,19 +27,16 @@ _FORGET_MS = 120_000
 _SCALED = (REPLICA_SET, DEPLOYMENT, STATEFUL_SET)
 
 
-class BudgetController:
+class BudgetController(Controller):
     """Keeps the status of every PodDisruptionBudget true."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._queue = WorkQueue(store.loop, Turn.BUDGET, self.sync)
-        store.subscribe(self.note)
+    kind = PDB
+    turn = Turn.BUDGET
 
     def note(self, change: Change) -> None:
         """Queue the budgets that a change concerns."""
-        if change.kind is PDB and change.type != "DELETED":
-            self._queue.add(key_of(change.new))
-        elif change.kind is POD:
+        super().note(change)
+        if change.kind is POD:
             labels = labels_of(change.new)
             for budget in self.store.sorted(PDB, namespace_of(change.new)):
                 if matches(budget["spec"].get("selector"), labels):
@@ -47,15 +45,12 @@ class BudgetController:
             for budget in self.store.sorted(PDB, namespace_of(change.new)):
                 self._queue.add(key_of(budget))
 
-    def sync(self, key: Key) -> None:
+    def sync(self, key: Key, found: Obj) -> None:
         """Compute one budget's status."""
-        budget = self.store.find(PDB, key)
-        if budget is None:
-            return
-        selector = budget["spec"].get("selector")
+        selector = found["spec"].get("selector")
         pods = [pod for pod in self.store.pods_in(key[0]) if matches(selector, labels_of(pod)) and not is_finished(pod)]
-        expected, desired = self._wanted(budget["spec"], pods)
-        disrupted = self._disrupted(budget, pods)
+        expected, desired = self._wanted(found["spec"], pods)
+        disrupted = self._disrupted(found, pods)
         healthy = sum(1 for pod in pods if is_ready(pod) and not is_terminating(pod) and name_of(pod) not in disrupted)
         allowed = max(0, healthy - desired) if expected else 0
         status: Obj = {
@@ -63,8 +58,8 @@ class BudgetController:
             "currentHealthy": healthy,
             "desiredHealthy": desired,
             "expectedPods": expected,
-            "observedGeneration": budget["metadata"].get("generation", 1),
-            "conditions": (budget.get("status") or {}).get("conditions") or [],
+            "observedGeneration": found["metadata"].get("generation", 1),
+            "conditions": (found.get("status") or {}).get("conditions") or [],
         }
         if disrupted:
             status["disruptedPods"] = disrupted
@@ -124,3 +119,46 @@ class BudgetController:
         still = {name_of(pod) for pod in pods if not is_terminating(pod)}
         since = self.store.loop.now_ms - _FORGET_MS
         return {name: time for name, time in listed.items() if name in still and parse_stamp(time) > since}
+
+
+class QuotaController(Controller):
+    """Keeps the status of every ResourceQuota true, and refuses pods beyond it.
+
+    Install with `store.admit_with(quotas.admit)`.
+    """
+
+    kind = RESOURCE_QUOTA
+    turn = Turn.BUDGET
+
+    def note(self, change: Change) -> None:
+        """Queue the quotas that a change concerns."""
+        super().note(change)
+        if change.kind is POD:
+            for quota in self.store.sorted(RESOURCE_QUOTA, namespace_of(change.new)):
+                self._queue.add(key_of(quota))
+
+    def sync(self, key: Key, found: Obj) -> None:
+        """Count one quota's pods."""
+        hard = found["spec"].get("hard") or {}
+        used = {"pods": str(self._pods(key[0]))} if "pods" in hard else {}
+        self.store.edit(RESOURCE_QUOTA, key, lambda draft: draft.update(status={"hard": hard, "used": used}))
+
+    def admit(self, kind: Kind, obj: Obj) -> None:
+        """Refuse a pod that is one too many.
+
+        Raises:
+            ApiError: 403, it would exceed a quota.
+        """
+        if kind is not POD:
+            return
+        used = self._pods(namespace_of(obj))
+        for quota in self.store.sorted(RESOURCE_QUOTA, namespace_of(obj)):
+            limit = (quota["spec"].get("hard") or {}).get("pods")
+            if limit is not None and used >= int(limit):
+                amounts = f"requested: pods=1, used: pods={used}, limited: pods={limit}"
+                why = f"exceeded quota: {name_of(quota)}, {amounts}"
+                message = f'pods "{name_of(obj)}" is forbidden: {why}'
+                raise ApiError(403, message, details=about(POD, name_of(obj)))
+
+    def _pods(self, namespace: str) -> int:
+        return sum(1 for pod in self.store.pods_in(namespace) if not is_finished(pod))

@@ -1,7 +1,7 @@
 """Garbage collection: pods of a node that is gone, and objects of a deleted owner."""
 
 from kinema_sim.api.kube import KubeApi
-from kinema_sim.controllers.queue import Turn, WorkQueue
+from kinema_sim.controllers.base import Turn, WorkQueue
 from kinema_sim.engine.kinds import JOB, NAMESPACE, NODE, POD, REPLICA_SET
 from kinema_sim.engine.objects import Key, Obj, controller_ref, is_terminating, key_of, name_of, node_of, uid_of
 from kinema_sim.engine.store import Change, Store

@@ -2,10 +2,8 @@
 
 import msgspec
 
-from kinema_sim.api.kube import KubeApi
-from kinema_sim.controllers.pods import RETRY_MS, create_pods, pod_of_template
-from kinema_sim.controllers.queue import Turn, WorkQueue
-from kinema_sim.controllers.rollout import scaled
+from kinema_sim.controllers.base import RETRY_MS, Controller, create_pods, pod_of_template
+from kinema_sim.controllers.deployment import scaled
 from kinema_sim.engine.clock import digest
 from kinema_sim.engine.kinds import DAEMON_SET, NODE, POD
 from kinema_sim.engine.objects import (
@@ -20,7 +18,7 @@ from kinema_sim.engine.objects import (
     uid_of,
 )
 from kinema_sim.engine.selectors import match_node_term
-from kinema_sim.engine.store import Change, Store
+from kinema_sim.engine.store import Change
 from kinema_sim.scheduler.filters import tolerates
 
 _HASH = "controller-revision-hash"
@@ -36,30 +34,20 @@ _TOLERATED = (
 """What every daemon pod tolerates without asking. A new node's not-ready taint is tolerated too, see `_tolerations`."""
 
 
-class DaemonSetController:
+class DaemonSetController(Controller):
     """Creates a pod pinned to each matching node, and replaces outdated ones a few at a time."""
 
-    def __init__(self, store: Store, api: KubeApi) -> None:
-        self.store = store
-        self._api = api
-        self._queue = WorkQueue(store.loop, Turn.SET, self.sync)
-        store.subscribe(self.note)
+    kind = DAEMON_SET
 
     def note(self, change: Change) -> None:
         """Queue the sets that a change concerns."""
-        if change.kind is DAEMON_SET and change.type != "DELETED":
-            self._queue.add(key_of(change.new))
-        elif change.kind is POD:
-            self._queue.add_owner(change, DAEMON_SET)
-        elif change.kind is NODE and (change.old is None or _placing(change.old) != _placing(change.new)):
+        super().note(change)
+        if change.kind is NODE and (change.old is None or _placing(change.old) != _placing(change.new)):
             for found in self.store.sorted(DAEMON_SET):
                 self._queue.add(key_of(found))
 
-    def sync(self, key: Key) -> None:
+    def sync(self, key: Key, found: Obj) -> None:
         """Bring one set's pods in line with the nodes."""
-        found = self.store.find(DAEMON_SET, key)
-        if found is None:
-            return
         revision = (
             f"{digest('daemon', msgspec.json.encode(found['spec']['template'], order='sorted').decode()) % 16**10:010x}"
         )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from kinema_sim.api.kube import KubeApi
-from kinema_sim.api.scale import write_scale
+from kinema_sim.api.subresources import write_scale
 from kinema_sim.engine.kinds import DEPLOYMENT, HPA, REPLICA_SET, STATEFUL_SET, Kind
 from kinema_sim.engine.objects import (
     Obj,
@@ -18,7 +18,7 @@ from kinema_sim.engine.objects import (
 from kinema_sim.engine.selectors import matches
 from kinema_sim.engine.store import Store
 from kinema_sim.load.meter import Meter
-from kinema_sim.scheduler.podinfo import pod_requests
+from kinema_sim.scheduler.books import pod_requests
 
 SYNC_MS = 15_000
 TOLERANCE = Fraction(1, 10)

@@ -1,34 +1,17 @@
 """Jobs: pods that run until enough of them have succeeded."""
 
-from kinema_sim.api.kube import KubeApi
-from kinema_sim.controllers.pods import RETRY_MS, create_pods, pod_of_template
-from kinema_sim.controllers.queue import Turn, WorkQueue
+from kinema_sim.controllers.base import RETRY_MS, Controller, create_pods, pod_of_template
 from kinema_sim.engine.kinds import JOB, POD
-from kinema_sim.engine.objects import Key, Obj, is_active, is_ready, key_of, name_of, phase_of, set_condition, uid_of
-from kinema_sim.engine.store import Change, Store
+from kinema_sim.engine.objects import Key, Obj, is_active, is_ready, name_of, phase_of, set_condition, uid_of
 
 
-class JobController:
+class JobController(Controller):
     """Keeps `parallelism` pods running until `completions` have succeeded."""
 
-    def __init__(self, store: Store, api: KubeApi) -> None:
-        self.store = store
-        self._api = api
-        self._queue = WorkQueue(store.loop, Turn.SET, self.sync)
-        store.subscribe(self.note)
+    kind = JOB
 
-    def note(self, change: Change) -> None:
-        """Queue the jobs that a change concerns."""
-        if change.kind is JOB and change.type != "DELETED":
-            self._queue.add(key_of(change.new))
-        elif change.kind is POD:
-            self._queue.add_owner(change, JOB)
-
-    def sync(self, key: Key) -> None:
+    def sync(self, key: Key, found: Obj) -> None:
         """Start what is missing of one job and return how far it is."""
-        found = self.store.find(JOB, key)
-        if found is None:
-            return
         pods = self.store.owned(POD, uid_of(found))
         active = [pod for pod in pods if is_active(pod)]
         done = sum(1 for pod in pods if phase_of(pod) == "Succeeded")

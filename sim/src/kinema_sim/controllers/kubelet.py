@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from kinema_sim.controllers.queue import Turn, WorkQueue
-from kinema_sim.engine.clock import digest
+from kinema_sim.controllers.base import Turn, WorkQueue
+from kinema_sim.engine.clock import spread
 from kinema_sim.engine.kinds import NODE, POD
 from kinema_sim.engine.objects import (
     Key,
@@ -67,15 +67,12 @@ class Kubelets:
             if begun != "stop":
                 self._begun[uid] = "stop"
                 grace_ms = int(pod["metadata"].get("deletionGracePeriodSeconds", 30)) * 1000
-                self._later(pod, min(self._spread("stop", uid, STOP_MS), grace_ms), self._gone)
+                self._later(pod, min(spread("stop", self._seed, uid, STOP_MS), grace_ms), self._gone)
             return
         node = self.store.get(NODE, "", node_of(pod))
         if not begun and phase_of(pod) == "Pending" and node is not None and is_true(node, "Ready"):
             self._begun[uid] = "start"
-            self._later(pod, self._spread("start", uid, START_MS), self._running)
-
-    def _spread(self, what: str, uid: str, bounds: tuple[int, int]) -> int:
-        return bounds[0] + digest(what, self._seed, uid) % (bounds[1] - bounds[0] + 1)
+            self._later(pod, spread("start", self._seed, uid, START_MS), self._running)
 
     def _later(self, pod: Obj, delay_ms: int, action: Callable[[Obj], None]) -> None:
         key, uid = key_of(pod), uid_of(pod)
@@ -96,7 +93,7 @@ class Kubelets:
         if RUN_SECONDS in annotations:
             self._later(pod, int(annotations[RUN_SECONDS]) * 1000, self._succeeded)
         told = annotations.get(READY_SECONDS)
-        delay = int(told) * 1000 if told else self._spread("ready", uid_of(pod), READY_MS)
+        delay = int(told) * 1000 if told else spread("ready", self._seed, uid_of(pod), READY_MS)
         self._later(pod, delay, self._ready)
 
     def _ready(self, pod: Obj) -> None:

@@ -1,15 +1,14 @@
 """ReplicaSets: as many pods as asked for."""
 
-from kinema_sim.api.kube import KubeApi
-from kinema_sim.controllers.pods import (
+from kinema_sim.controllers.base import (
     REPLICA_FAILURE,
     RETRY_MS,
+    Controller,
     create_pods,
     deletion_order,
     is_available,
     pod_of_template,
 )
-from kinema_sim.controllers.queue import Turn, WorkQueue
 from kinema_sim.engine.kinds import POD, REPLICA_SET
 from kinema_sim.engine.objects import (
     Key,
@@ -23,30 +22,15 @@ from kinema_sim.engine.objects import (
     set_condition,
     uid_of,
 )
-from kinema_sim.engine.store import Change, Store
 
 
-class ReplicaSetController:
+class ReplicaSetController(Controller):
     """Creates missing pods and deletes the surplus in upstream's order."""
 
-    def __init__(self, store: Store, api: KubeApi) -> None:
-        self.store = store
-        self._api = api
-        self._queue = WorkQueue(store.loop, Turn.SET, self.sync)
-        store.subscribe(self.note)
+    kind = REPLICA_SET
 
-    def note(self, change: Change) -> None:
-        """Queue the sets that a change concerns."""
-        if change.kind is REPLICA_SET and change.type != "DELETED":
-            self._queue.add((change.new["metadata"]["namespace"], change.new["metadata"]["name"]))
-        elif change.kind is POD:
-            self._queue.add_owner(change, REPLICA_SET)
-
-    def sync(self, key: Key) -> None:
+    def sync(self, key: Key, found: Obj) -> None:
         """Make the set's pods as many as it asks for."""
-        found = self.store.find(REPLICA_SET, key)
-        if found is None:
-            return
         pods = [pod for pod in self.store.owned(POD, uid_of(found)) if is_active(pod)]
         missing = int(found["spec"]["replicas"]) - len(pods)
         draft = pod_of_template(found, found["spec"]["template"])

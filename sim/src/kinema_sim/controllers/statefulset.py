@@ -2,9 +2,13 @@
 
 import msgspec
 
-from kinema_sim.api.kube import KubeApi
-from kinema_sim.controllers.pods import RETRY_MS, create_pods, is_available, pod_of_template
-from kinema_sim.controllers.queue import Turn, WorkQueue
+from kinema_sim.controllers.base import (
+    RETRY_MS,
+    Controller,
+    create_pods,
+    is_available,
+    pod_of_template,
+)
 from kinema_sim.engine.clock import digest
 from kinema_sim.engine.kinds import PERSISTENT_VOLUME_CLAIM, POD, STATEFUL_SET
 from kinema_sim.engine.objects import (
@@ -20,7 +24,6 @@ from kinema_sim.engine.objects import (
     namespace_of,
     uid_of,
 )
-from kinema_sim.engine.store import Change, Store
 
 _REVISION = "controller-revision-hash"
 
@@ -31,27 +34,13 @@ def ordinal_of(pod: Obj) -> int:
     return int(tail) if tail.isdigit() else -1
 
 
-class StatefulSetController:
+class StatefulSetController(Controller):
     """Takes one step at a time: create the next pod, wait for it, replace the highest outdated one."""
 
-    def __init__(self, store: Store, api: KubeApi) -> None:
-        self.store = store
-        self._api = api
-        self._queue = WorkQueue(store.loop, Turn.SET, self.sync)
-        store.subscribe(self.note)
+    kind = STATEFUL_SET
 
-    def note(self, change: Change) -> None:
-        """Queue the sets that a change concerns."""
-        if change.kind is STATEFUL_SET and change.type != "DELETED":
-            self._queue.add(key_of(change.new))
-        elif change.kind is POD:
-            self._queue.add_owner(change, STATEFUL_SET)
-
-    def sync(self, key: Key) -> None:
+    def sync(self, key: Key, found: Obj) -> None:
         """Take the next step of one set."""
-        found = self.store.find(STATEFUL_SET, key)
-        if found is None:
-            return
         revision = self._revision(found)
         pods = sorted(self.store.owned(POD, uid_of(found)), key=ordinal_of)
         self._step(found, pods, revision)

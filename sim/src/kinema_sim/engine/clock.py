@@ -31,6 +31,11 @@ def digest(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
 
 
+def spread(what: str, seed: int, name: str, bounds: tuple[int, int]) -> int:
+    """Give a repeatable number between two bounds, inclusive."""
+    return bounds[0] + digest(what, seed, name) % (bounds[1] - bounds[0] + 1)
+
+
 class Loop:
     """A queue of callbacks ordered by (time, priority, counter): ties always break the same way."""
 

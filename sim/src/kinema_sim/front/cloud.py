@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from kinema_sim.cloud.offers import MAX_PODS, PRICE_DATE, PRICE_SOURCE
+from kinema_sim.cloud.machines import MAX_PODS, PRICE_DATE, PRICE_SOURCE
 from kinema_sim.cloud.provider import Cloud, CloudError, ErrorClass, Operation
 from kinema_sim.engine.objects import Obj
 from kinema_sim.front.replies import read_object, reply

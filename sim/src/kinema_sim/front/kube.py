@@ -3,12 +3,11 @@
 from aiohttp import web
 
 from kinema_sim.api.errors import ApiError
-from kinema_sim.api.eviction import evict
 from kinema_sim.api.kube import APPLY_PATCH, KubeApi, Patch
 from kinema_sim.api.listing import Lister, Query
 from kinema_sim.api.metrics import MetricsApi
 from kinema_sim.api.paths import METRICS_GROUP, Target, discovery, parse_path
-from kinema_sim.api.scale import read_scale, write_scale
+from kinema_sim.api.subresources import evict, read_scale, write_scale
 from kinema_sim.engine.kinds import POD
 from kinema_sim.front.replies import flag, no_such_page, number, read_json, read_object, reply
 from kinema_sim.front.watch import Watches

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from aiohttp import web
 
@@ -14,16 +16,30 @@ from kinema_sim.api.metrics import MetricsApi
 from kinema_sim.cloud.provider import CloudError, ErrorClass
 from kinema_sim.cluster import Cluster
 from kinema_sim.front.cloud import CloudFront, refusal
-from kinema_sim.front.driver import Driver
 from kinema_sim.front.kube import KubeFront
 from kinema_sim.front.replies import no_such_page, reply
-from kinema_sim.front.simulator import SimulatorFront
+from kinema_sim.front.simulator import Driver, SimulatorFront
 from kinema_sim.front.watch import Watches
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 _OPEN_PATHS = ("/readyz", "/livez", "/healthz", "/version", "/version/")
 _MAX_BODY = 8 * 1024**2
+
+
+def write_kubeconfig(path: Path, *, url: str, token: str) -> None:
+    """Write a kubeconfig with one cluster, user and context named `kinema-sim` (JSON, which is YAML)."""
+    name = "kinema-sim"
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)

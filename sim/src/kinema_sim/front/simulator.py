@@ -1,6 +1,8 @@
 """The simulator's own API under /sim/v1: clock, history, faults, load."""
 
+import asyncio
 import re
+import time
 
 from aiohttp import web
 
@@ -8,12 +10,44 @@ from kinema_sim.api.errors import ApiError
 from kinema_sim.api.faults import Fault, FaultType
 from kinema_sim.api.listing import Lister
 from kinema_sim.cluster import Cluster
-from kinema_sim.engine.clock import parse_stamp
+from kinema_sim.engine.clock import Loop, parse_stamp
 from kinema_sim.engine.kinds import ALL_KINDS
 from kinema_sim.engine.objects import Obj
-from kinema_sim.front.driver import Driver
 from kinema_sim.front.replies import read_object, reply
 from kinema_sim.front.watch import Watches
+
+TICK_SECONDS = 0.01
+
+
+class Driver:
+    """Advances a loop so that virtual time is `speed` times the wall time since the start.
+
+    Args:
+        loop: virtual time.
+        speed: virtual seconds per wall second.
+    """
+
+    def __init__(self, loop: Loop, speed: float) -> None:
+        self.speed = speed
+        self._loop = loop
+        self._virtual_start = loop.now_ms
+        self._wall_start = time.monotonic()
+
+    def start(self) -> None:
+        """Let virtual time run from now on."""
+        self._virtual_start = self._loop.now_ms
+        self._wall_start = time.monotonic()
+
+    def catch_up(self) -> None:
+        """Run everything that is due by now."""
+        passed = time.monotonic() - self._wall_start
+        self._loop.run_until(self._virtual_start + int(passed * 1000 * self.speed))
+
+    async def run(self) -> None:
+        """Keep catching up until canceled."""
+        while True:
+            self.catch_up()
+            await asyncio.sleep(TICK_SECONDS)
 
 
 class SimulatorFront:

@@ -15,11 +15,9 @@ from kinema_sim.engine.objects import (
     uid_of,
 )
 from kinema_sim.engine.store import Store
-from kinema_sim.load.apps import Application, Service
 from kinema_sim.load.meter import Usage
-from kinema_sim.load.model import Flow, solve, usage_of
-from kinema_sim.load.profiles import Profile
-from kinema_sim.scheduler.podinfo import pod_requests
+from kinema_sim.load.model import Application, Flow, Profile, Service, solve, usage_of
+from kinema_sim.scheduler.books import pod_requests
 
 _KEPT_IDLE = 200_000
 """Pods whose idle usage is remembered; requests of a pod do not change."""
@@ -102,8 +100,7 @@ class LoadGenerator:
             return self._idle_usage(pod)
         app, service = self._services[place]
         serves = is_ready(pod) and not is_terminating(pod)
-        used = usage_of(service, flows[app.name] if serves else Flow(0, 0), ready.get(place, 0) or 1)
-        return Usage(used.cpu_nano, used.memory_bytes)
+        return usage_of(service, flows[app.name] if serves else Flow(0, 0), ready.get(place, 0) or 1)
 
     def _idle_usage(self, pod: Obj) -> Usage:
         """Pods of no application use a fifth of the CPU and half of the memory that they ask for."""

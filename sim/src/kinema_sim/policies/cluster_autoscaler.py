@@ -14,23 +14,148 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from kinema_core.events import Offer
+from kinema_core.events import Amounts, Offer
 from kinema_core.model.budgets import budgets_by_pod
-from kinema_core.model.catalog import machine_of
+from kinema_core.model.catalog import ZONE, machine_of
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.match import HOSTNAME
 from kinema_core.model.vocabulary import SAFE_TO_EVICT, is_true
-from kinema_sim.policies.balance import balanced, similar
-from kinema_sim.policies.binding import Score, bind
-from kinema_sim.policies.estimate import Option, estimate
-from kinema_sim.policies.first_fit import place_in_order
+from kinema_sim.policies.first_fit import by_size, place_in_order
 from kinema_sim.policies.proposal import Proposal, Step, proposal
-from kinema_sim.policies.topology import Flags
-from kinema_sim.policies.world import World
+from kinema_sim.policies.topology import Flags, Ints
+from kinema_sim.policies.world import Score, World, bind
 
+_TOLERANCE: Final = 5
+"""Per cent by which allocatable and free amounts may differ."""
+MOST_NODES = 1000
+"""Per scale-up."""
 Expander: TypeAlias = Literal["least-waste", "least-nodes", "most-pods", "price"]
 _EXACT: Final = 10**9
 _MOST_ROUNDS: Final = 100
 """Scale-ups and scale-down simulations at most; a bound on the loops, far above what they take."""
+
+
+def balanced(sizes: Sequence[int], most: Sequence[int | None], new: int) -> tuple[int, ...]:
+    """How many of `new` nodes each group gets: always one to the smallest, the first of equals, never above its most.
+
+    `sizes` are the groups' nodes now; `most` how many each may have, None: any number.
+    """
+    after = list(sizes)
+    for _ in range(new):
+        open_ = [(size, group) for group, size in enumerate(after) if most[group] is None or size < (most[group] or 0)]
+        if not open_:
+            break
+        after[min(open_)[1]] += 1
+    return tuple(now - before for now, before in zip(after, sizes, strict=True))
+
+
+def similar(a: Offer, b: Offer, *, free_a: Amounts, free_b: Amounts) -> bool:
+    """Whether two offers are groups of one kind: all but zone and host name alike, allocatable and free within 5%."""
+    return (
+        a.capacity == b.capacity
+        and a.capacity_type == b.capacity_type
+        and a.taints == b.taints
+        and _labels(a) == _labels(b)
+        and _near(a.allocatable, b.allocatable)
+        and _near(free_a, free_b)
+    )
+
+
+def _labels(offer: Offer) -> dict[str, str]:
+    return {key: value for key, value in offer.labels.items() if key not in (*ZONE, HOSTNAME)}
+
+
+def _near(a: Amounts, b: Amounts) -> bool:
+    return all(
+        100 * abs(a.get(name, 0) - b.get(name, 0)) <= _TOLERANCE * max(a.get(name, 0), b.get(name, 0))
+        for name in sorted(a.keys() | b.keys())
+    )
+
+
+@dataclass(frozen=True)
+class Option:
+    """One offer, how many nodes of it, and the pods that would get a place."""
+
+    offer: int
+    nodes: int
+    pods: tuple[str, ...]
+
+
+def estimate(world: World, offer: int, pods: Sequence[str]) -> Option:
+    """The option that this offer is; with no nodes where it would help no pod. The world is left as it was."""
+    left = world.left(offer)
+    run = _Run(world, offer, MOST_NODES if left is None else min(left, MOST_NODES))
+    mark = world.mark()
+    for kind, members in by_size(world, pods, world.template_room[offer]):
+        if world.offered(kind)[offer]:
+            run.group(kind, members)
+    placed = tuple(pod for site in world.sites[run.first :] for pod in site.pods)
+    nodes = sum(1 for site in world.sites[run.first :] if site.pods)
+    world.back_to(mark)
+    return Option(offer, nodes, placed)
+
+
+class _Run:
+    """One estimate: the nodes from index `first` on are its own."""
+
+    def __init__(self, world: World, offer: int, limit: int) -> None:
+        self._world = world
+        self._offer = offer
+        self._limit = limit
+        self._turn = 0
+        self.first = len(world.sites)
+
+    def group(self, kind: int, pods: Sequence[str]) -> None:
+        """Pods of one kind: onto any node of the estimate until one misses, then onto the last, adding nodes."""
+        if self._world.topology.concerns(kind):
+            self._ruled(kind, list(pods))
+        else:
+            self._plain(kind, list(pods))
+
+    def _plain(self, kind: int, pods: list[str]) -> None:
+        world = self._world
+        room = np.where(world.admitted(kind)[self.first :], world.most(kind, world.free[self.first :]), 0)
+        taken = self._round_robin(room, len(pods))
+        for index, count in enumerate(taken.tolist()):
+            for _ in range(count):
+                world.place(pods.pop(), self.first + index)
+        while pods and len(world.sites) - self.first < self._limit:
+            index = world.buy(self._offer, "estimate")
+            holds = int(world.most(kind, world.free[index:])[0])
+            if not holds:
+                return
+            for _ in range(min(holds, len(pods))):
+                world.place(pods.pop(), index)
+
+    def _round_robin(self, room: Ints, count: int) -> Ints:
+        """One pod per node and turn, from where the last search ended."""
+        taken = np.zeros_like(room)
+        order = np.roll(np.arange(len(room)), -self._turn)
+        while count:
+            takers = order[room[order] > taken[order]][:count]
+            if not len(takers):
+                break
+            taken[takers] += 1
+            count -= len(takers)
+            self._turn = (int(takers[-1]) + 1) % len(room)
+        return taken
+
+    def _ruled(self, kind: int, pods: list[str]) -> None:
+        """The same pod by pod, for kinds that rules between pods are about."""
+        world = self._world
+        while pods:
+            takes = np.flatnonzero(world.fits(kind, self.first))
+            if not len(takes):
+                if len(world.sites) - self.first >= self._limit or not world.fits_new(kind, self._offer):
+                    return
+                world.buy(self._offer, "estimate")
+                takes = np.flatnonzero(world.fits(kind, self.first))
+                if not len(takes):
+                    return
+            later = takes[takes >= self._turn]
+            index = int(later[0] if len(later) else takes[0])
+            world.place(pods.pop(), self.first + index)
+            self._turn = index + 1
 
 
 @dataclass(frozen=True)

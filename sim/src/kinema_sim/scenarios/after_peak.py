@@ -1,7 +1,7 @@
 """The morning after: two applications whose traffic peak is over, on the machines that the peak needed."""
 
 from kinema_sim.cloud.growth import Growth
-from kinema_sim.cloud.offers import ZONES
+from kinema_sim.cloud.machines import ZONES
 from kinema_sim.cluster import Cluster
 from kinema_sim.engine.kinds import (
     DAEMON_SET,
@@ -13,8 +13,7 @@ from kinema_sim.engine.kinds import (
     STATEFUL_SET,
     STORAGE_CLASS,
 )
-from kinema_sim.load.apps import Application, Service, load_application
-from kinema_sim.load.profiles import Profile
+from kinema_sim.load.model import Application, Profile, Service, load_application
 from kinema_sim.scenarios.objects import App, daemon_set, deployment, hpa, namespace, pdb, stateful_set
 
 _DAEMONS = (

@@ -3,15 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from kinema_sim.controllers.queue import Turn
+from kinema_sim.controllers.base import Turn
 from kinema_sim.engine.kinds import POD
 from kinema_sim.engine.objects import Key, Obj, condition, set_condition
 from kinema_sim.engine.store import Change, Store
-from kinema_sim.scheduler.books import Books, NodeInfo
-from kinema_sim.scheduler.filters import first_reason
-from kinema_sim.scheduler.podinfo import PodInfo
+from kinema_sim.scheduler.books import Books, NodeInfo, PodInfo
+from kinema_sim.scheduler.filters import first_reason, look_around
 from kinema_sim.scheduler.scores import SCORERS
-from kinema_sim.scheduler.topology import look_around
 
 CYCLE_MS = 50
 """From a change that may help until the pending pods are looked at."""

@@ -5,10 +5,8 @@ from collections.abc import Callable, Sequence
 
 from kinema_sim.engine.objects import Obj
 from kinema_sim.engine.selectors import match_node_term
-from kinema_sim.scheduler.books import Books, NodeInfo
-from kinema_sim.scheduler.filters import tolerates
-from kinema_sim.scheduler.podinfo import PodInfo
-from kinema_sim.scheduler.topology import count_matching, term_matches
+from kinema_sim.scheduler.books import Books, NodeInfo, PodInfo
+from kinema_sim.scheduler.filters import count_matching, term_matches, tolerates
 
 MAX = 100
 """Highest score of a plugin."""

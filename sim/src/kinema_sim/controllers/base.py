@@ -1,17 +1,23 @@
-"""Making, ranking and judging the pods of a set."""
+"""What controllers share: the work queue in virtual time, and making, ranking and judging pods."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import ClassVar
 
 from kinema_sim.api.errors import ApiError
-from kinema_sim.engine.clock import parse_stamp
-from kinema_sim.engine.kinds import POD
+from kinema_sim.api.kube import KubeApi
+from kinema_sim.engine.clock import Loop, parse_stamp
+from kinema_sim.engine.kinds import POD, Kind
 from kinema_sim.engine.objects import (
+    Key,
     Obj,
     annotations_of,
     clone,
     condition,
+    controller_ref,
     is_ready,
+    key_of,
     name_of,
     namespace_of,
     node_of,
@@ -19,15 +25,90 @@ from kinema_sim.engine.objects import (
     phase_of,
     uid_of,
 )
-from kinema_sim.engine.store import Store
+from kinema_sim.engine.store import Change, Store
 
 RETRY_MS = 15_000
 """After which time a controller tries again to create a pod that was refused; upstream it tries ever more rarely."""
-
 REPLICA_FAILURE = "ReplicaFailure"
 """Condition of a set, and of its Deployment, whose pods are refused."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASE_ORDER = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+class Turn(IntEnum):
+    """Who acts first at one instant."""
+
+    CLEANUP = 5
+    WORKLOAD = 20
+    SET = 30
+    BUDGET = 40
+    SCHEDULER = 50
+    KUBELET = 60
+
+
+class WorkQueue:
+    """Remembers which objects to look after.
+
+    Args:
+        loop: virtual time.
+        turn: order among controllers at the same instant.
+        sync: brings one object closer to what it asks for; must be safe to call at any time.
+    """
+
+    def __init__(self, loop: Loop, turn: Turn, sync: Callable[[Key], None]) -> None:
+        self._loop = loop
+        self._turn = turn
+        self._sync = sync
+        self._queued: set[Key] = set()
+
+    def add(self, key: Key, *, delay_ms: int = 0) -> None:
+        """Look after an object soon; a key that waits already waits only once."""
+        if delay_ms:
+            self._loop.after(delay_ms, lambda: self.add(key))
+        elif key not in self._queued:
+            self._queued.add(key)
+            self._loop.after(0, lambda: self._work(key), priority=self._turn)
+
+    def add_owner(self, change: Change, kind: Kind) -> None:
+        """Queue the controller of a changed object, before and after the change, if it is of a kind."""
+        for obj in (change.old, change.new):
+            owner = controller_ref(obj) if obj is not None else None
+            if obj is not None and owner is not None and owner["kind"] == kind.name:
+                self.add((namespace_of(obj), owner["name"]))
+
+    def _work(self, key: Key) -> None:
+        self._queued.discard(key)
+        self._sync(key)
+
+
+class Controller:
+    """Keeps objects of one kind as they ask for: looks after those that changed, or whose children changed."""
+
+    kind: ClassVar[Kind]
+    child: ClassVar[Kind] = POD
+    turn: ClassVar[Turn] = Turn.SET
+
+    def __init__(self, store: Store, api: KubeApi) -> None:
+        self.store = store
+        self._api = api
+        self._queue = WorkQueue(store.loop, self.turn, self._sync_key)
+        store.subscribe(self.note)
+
+    def note(self, change: Change) -> None:
+        """Queue the objects that a change concerns."""
+        if change.kind is self.kind and change.type != "DELETED":
+            self._queue.add(key_of(change.new))
+        elif change.kind is self.child:
+            self._queue.add_owner(change, self.kind)
+
+    def sync(self, key: Key, found: Obj) -> None:
+        """Bring one object closer to what it asks for; must be safe to call at any time."""
+        raise NotImplementedError
+
+    def _sync_key(self, key: Key) -> None:
+        found = self.store.find(self.kind, key)
+        if found is not None:
+            self.sync(key, found)
 
 
 def pod_of_template(owner: Obj, template: Obj, *, name: str = "", labels: Mapping[str, str] | None = None) -> Obj:

@@ -1,1 +1,0 @@
-"""The record of what happened in the cluster."""
