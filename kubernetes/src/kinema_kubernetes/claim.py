@@ -116,7 +116,7 @@ class ClusterClaim:
         return {"metadata": {"annotations": {PROCESS: self._process}}, "spec": mine}
 
     def _may_live(self, found: Json, holder: str) -> bool:
-        """Whether another holder's time has not run out under our eyes."""
+        """Return whether another holder's time has not run out under our eyes."""
         said, now = found["spec"], time.monotonic()
         before, since = self._seen
         if said == before:

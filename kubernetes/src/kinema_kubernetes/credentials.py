@@ -30,7 +30,7 @@ _STDERR: Final = 300
 
 @dataclass(frozen=True)
 class Access:
-    """What a connection needs."""
+    """Address and credentials of a connection."""
 
     server: str
     """The API server's address, without a slash at its end."""

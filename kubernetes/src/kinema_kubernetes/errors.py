@@ -35,7 +35,7 @@ _PATH: Final = re.compile(
 
 
 class ObjectPath(NamedTuple):
-    """What a path of the API names; empty where it names none."""
+    """Object that a path of the API names; empty where it names none."""
 
     kind: str
     """Plural of the resource: `pods`."""

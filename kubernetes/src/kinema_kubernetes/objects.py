@@ -40,7 +40,7 @@ def workload_path(target: str) -> str:
 
 
 def has_controller_path(target: str) -> bool:
-    """Whether the workload is of a kind that we can read."""
+    """Return whether the workload is of a kind that we can read."""
     return target.split("/", 1)[0] in _WORKLOADS
 
 
@@ -65,24 +65,24 @@ def generation(item: Json) -> int:
 
 
 def terminating(item: Json) -> bool:
-    """Whether an object is being deleted."""
+    """Return whether an object is being deleted."""
     return bool(item["metadata"].get("deletionTimestamp"))
 
 
 def finished(pod: Json) -> bool:
-    """Whether a pod has ended."""
+    """Return whether a pod has ended."""
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def pod_ready(pod: Json) -> bool:
-    """Whether a pod is Ready and stays."""
+    """Return whether a pod is Ready and stays."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     ready = any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
     return ready and not terminating(pod)
 
 
 def resident(pod: Json) -> bool:
-    """Whether a pod goes with its node: a daemon set's, or a static pod's mirror."""
+    """Return whether a pod goes with its node: a daemon set's, or a static pod's mirror."""
     owners: Iterable[Json] = pod["metadata"].get("ownerReferences") or []
     daemon = any(owner.get("controller") and owner.get("kind") in {"DaemonSet", "Node"} for owner in owners)
     return daemon or "kubernetes.io/config.mirror" in annotations_of(pod)

@@ -59,7 +59,7 @@ def rights_of(rule: Rule) -> Iterator[Right]:
 
 
 def covers(rule: Rule, right: Right) -> bool:
-    """Whether a rule allows what is asked for; a rule for some names allows nothing about all."""
+    """Return whether a rule allows what is asked for; a rule for some names allows nothing about all."""
     return (
         right.group == rule.group
         and right.resource in rule.resources

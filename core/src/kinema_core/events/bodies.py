@@ -7,7 +7,7 @@ gets a new version beside the old one (`upcast.py`). `FAMILY` is part of the sub
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from kinema_core.events.body import Body, Figures
 from kinema_core.events.execution import (
@@ -39,7 +39,7 @@ class ClusterSnapshot(Body, frozen=True, kw_only=True):
 
 
 class ClusterDelta(Body, frozen=True, kw_only=True):
-    """What one observation tick changed: version − 1 → version."""
+    """Changes of one observation tick: version − 1 → version."""
 
     TYPE: ClassVar[str] = "cluster-delta.v1"
     FAMILY: ClassVar[str] = "state"
@@ -50,7 +50,7 @@ class ClusterDelta(Body, frozen=True, kw_only=True):
 
 
 class PodUsage(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """What one pod used: millicores over the source's window, bytes of working set."""
+    """Usage of one pod: millicores over the source's window, bytes of working set."""
 
     pod: str
     uid: str
@@ -106,7 +106,7 @@ class Offer(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class CatalogPublished(Body, frozen=True, kw_only=True):
-    """What the provider sells, at which prices, and how old they are."""
+    """Offers of the provider, their prices, and the age of those."""
 
     TYPE: ClassVar[str] = "catalog-published.v1"
     FAMILY: ClassVar[str] = "plan"
@@ -265,35 +265,6 @@ class DeadLetter(Body, frozen=True, kw_only=True):
     data: bytes
 
 
-BODIES: tuple[type[Body] | type[Plan], ...] = (
-    ClusterSnapshot,
-    ClusterDelta,
-    UsageSampled,
-    ObserverHeartbeat,
-    ServiceStarted,
-    CatalogPublished,
-    IterationStarted,
-    IterationSkipped,
-    NodeDeletionRequested,
-    ForecastMade,
-    Plan,
-    NoPlanFound,
-    PlanAccepted,
-    PlanRejected,
-    PlanApprovalRequested,
-    StepStarted,
-    StepSucceeded,
-    StepFailed,
-    ExecutionCompleted,
-    ExecutionAborted,
-    ExecutionPaused,
-    ExecutionResumed,
-    PlanApproved,
-    AbortRequested,
-    DeadLetter,
-)
-"""Every body that is published, in the order of the catalog."""
-
 AnyBody: TypeAlias = (
     ClusterSnapshot
     | ClusterDelta
@@ -321,3 +292,6 @@ AnyBody: TypeAlias = (
     | AbortRequested
     | DeadLetter
 )
+
+BODIES: tuple[type[Body] | type[Plan], ...] = get_args(AnyBody)
+"""Every body that is published, in the order of the catalog."""

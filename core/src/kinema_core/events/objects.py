@@ -127,7 +127,7 @@ NO_RULES = PlacementRules()
 
 
 class ContainerRequests(Wire, frozen=True, kw_only=True):
-    """What one container, init container or sidecar asks for."""
+    """Requests of one container, init container or sidecar."""
 
     name: str
     """Empty for what is written for the pod as a whole."""
@@ -264,12 +264,12 @@ class Workload(_Namespaced, frozen=True, kw_only=True, tag="Workload", tag_field
 
     @property
     def recreates(self) -> bool:
-        """Whether an update ends all pods before it makes new ones (`Recreate`, or bounds that say as much)."""
+        """Return whether an update ends all pods before it makes new ones (`Recreate`, or bounds that say as much)."""
         return (self.max_surge, self.max_unavailable) == ("0", "100%")
 
     @property
     def never_surges(self) -> bool:
-        """Whether an update runs no pod beside the wanted ones (`Recreate`, or a `maxSurge` of 0 or 0%)."""
+        """Return whether an update runs no pod beside the wanted ones (`Recreate`, or a `maxSurge` of 0 or 0%)."""
         return not self.max_surge.removesuffix("%").strip("0")
 
 

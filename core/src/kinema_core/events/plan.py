@@ -42,7 +42,7 @@ class PlanNode(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Placement(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """Where one pod is and is to be. `source` is written as `from`."""
+    """Present and planned node of one pod. `source` is written as `from`."""
 
     pod: str
     uid: str
@@ -95,7 +95,7 @@ class PlanStep(Wire, frozen=True, kw_only=True):
 
 
 class ConstraintCost(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """What a constraint costs."""
+    """Cost of a constraint."""
 
     constraint: str
     usd_per_hour: float
@@ -133,7 +133,7 @@ class Resize(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Stop(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """Where a solve ended: `reason` states whether it was done or stopped, and by what; a replay stops there, too."""
+    """End of a solve: `reason` states whether it was done or stopped, and by what; a replay stops there, too."""
 
     reason: Literal["optimal", "time-limit", "work-limit", "infeasible"]
     phase: str
@@ -141,7 +141,7 @@ class Stop(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Solve(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """How the plan was found. Seconds are measured on the machine that solved, and are no part of the decision."""
+    """Course of the solve. Seconds are measured on the machine that solved, and are no part of the decision."""
 
     seconds: float
     first_feasible_seconds: float | None

@@ -47,7 +47,7 @@ def _replace(items: object, field: str, known: tuple[str, ...]) -> None:
 
 
 class _Named(msgspec.Struct):
-    """What every object has, of whichever kind."""
+    """Fields that objects of all kinds have."""
 
     kind: str
     name: str

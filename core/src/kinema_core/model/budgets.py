@@ -43,7 +43,7 @@ def _blocking_budgets(cluster: Cluster) -> Mapping[str, str]:
 
 
 def expected(cluster: Cluster, budget: DisruptionBudget) -> int:
-    """How many pods the budget counts on: the desired replicas of the controllers of the pods that it selects.
+    """Return how many pods the budget counts on: the desired replicas of the controllers of the pods that it selects.
 
     A pod whose controller is unknown counts as one.
     """
@@ -58,7 +58,7 @@ def expected(cluster: Cluster, budget: DisruptionBudget) -> int:
 
 
 def allowance(budget: DisruptionBudget, replicas: int) -> int:
-    """How many of so many desired replicas the budget lets be away at once while all the others are healthy."""
+    """Return how many of so many desired replicas the budget lets be away at once while all the others are healthy."""
     if budget.max_unavailable is not None:
         return _amount(budget.max_unavailable, replicas) or 0
     least = None if budget.min_available is None else _amount(budget.min_available, replicas)
@@ -66,7 +66,7 @@ def allowance(budget: DisruptionBudget, replicas: int) -> int:
 
 
 def never_allows(budget: DisruptionBudget, replicas: int) -> str | None:
-    """Why a budget over so many desired replicas can never allow a disruption; None when it can.
+    """Return why a budget over so many desired replicas can never allow a disruption; None when it can.
 
     Percentages round up, for both amounts, as in the disruption controller. A budget with neither amount allows none.
     """

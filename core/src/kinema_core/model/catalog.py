@@ -166,7 +166,7 @@ def _offer(row: CatalogRow, *, name: str, zone: str, pool: str, live: Mapping[st
 
 
 def _allocatable(row: CatalogRow, live: Mapping[str, int]) -> Amounts:
-    """What a new node has for pods: as written in the row, else as live nodes of the type have, else by the formula.
+    """Return the allocatable amounts of a new node: of the row, else of live nodes of its type, else by the formula.
 
     Devices only as written: that a live node has some does not say that a new one is bought with them. Storage and
     volume limits of live nodes hold for new ones too; of a type that no live node has, the least volumes of any.

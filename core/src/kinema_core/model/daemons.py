@@ -62,7 +62,7 @@ class Residents:
 
 
 def is_resident(cluster: Cluster, pod: Pod) -> bool:
-    """Whether the pod goes with its node: a mirror of a static pod, or a daemon set's."""
+    """Return whether the pod goes with its node: a mirror of a static pod, or a daemon set's."""
     owner = pod.owner
     return pod.mirror or (owner is not None and owner.kind in ("DaemonSet", "Node"))
 
@@ -88,7 +88,7 @@ def daemon_key(pod: Pod) -> str | None:
 
 
 def daemon_requests(cluster: Cluster, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> Amounts:
-    """What the daemon sets that match and the mirror pods that all nodes have take on a new node like this.
+    """Return what the daemon sets that match and the mirror pods that all nodes have take on a new node like this.
 
     `pods` counts them too.
     """
@@ -108,7 +108,7 @@ def _landing(cluster: Cluster, *, name: str, labels: Labels, taints: tuple[Taint
 
 
 def resident_requests(cluster: Cluster, node: Node) -> Amounts:
-    """What goes with this live node: its daemon set and mirror pods, and those of matching daemon sets yet to come."""
+    """Return requests that go with a live node: of daemon set and mirror pods, also of daemon sets yet to come."""
     here = [pod for pod in unlisted(cluster, node.name) if is_resident(cluster, pod)]
     present = {daemon_key(pod) for pod in here}
     coming = [

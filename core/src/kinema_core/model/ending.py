@@ -30,7 +30,7 @@ class _Ending:
 
 
 def barred(cluster: Cluster, pod: Pod) -> Barred:
-    """Where the pod may not arrive for the sake of pods that are ending; sorted, for most pods empty."""
+    """Return where the pod may not arrive for the sake of pods that are ending; sorted, for most pods empty."""
     ending = derived(cluster, _ending)
     if ending is None:
         return ()
@@ -41,7 +41,7 @@ def barred(cluster: Cluster, pod: Pod) -> Barred:
 
 
 def ending_refuses(cluster: Cluster, pod: Pod, labels: Labels) -> str | None:
-    """Why the pod may not arrive on a node with these labels for the sake of a pod that is ending; None if it may."""
+    """Return why a pod that is ending keeps this one off a node with these labels; None where none does."""
     key = next((key for key, value in barred(cluster, pod) if labels.get(key) == value), None)
     return None if key is None else f"required anti-affinity over {key} with a pod that is ending there"
 

@@ -16,7 +16,7 @@ from kinema_core.model.cluster import Cluster
 
 
 class Standing(NamedTuple):
-    """What a budget bears."""
+    """Disruptions that a budget allows."""
 
     bears: int
     """Pods that may be away at once; 0 when it bears none before other pods are healthy."""

@@ -25,7 +25,7 @@ _ANY_ADDRESS: Final = ("", "0.0.0.0", "::")  # noqa: S104 - the words for "any a
 
 
 def requirement_matches(req: Requirement, labels: Labels) -> bool:
-    """Whether labels meet one expression; `NotIn` and `DoesNotExist` are met where the key is missing."""
+    """Return whether labels meet one expression; `NotIn` and `DoesNotExist` are met where the key is missing."""
     value = labels.get(req.key)
     match req.operator:
         case "In":
@@ -48,7 +48,7 @@ def _compares(value: str | None, operator: Literal["Gt", "Lt"], bound: str) -> b
 
 
 def selector_matches(selector: Selector | None, labels: Labels) -> bool:
-    """Whether a label selector selects these labels: None selects nothing, an empty one everything."""
+    """Return whether a label selector selects these labels: None selects nothing, an empty one everything."""
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.labels.items()) and all(
@@ -57,7 +57,7 @@ def selector_matches(selector: Selector | None, labels: Labels) -> bool:
 
 
 def node_term_matches(term: NodeTerm, *, name: str, labels: Labels) -> bool:
-    """Whether a node meets one alternative of a node affinity; an empty alternative is met by no node."""
+    """Return whether a node meets one alternative of a node affinity; an empty alternative is met by no node."""
     if not term.expressions and not term.fields:
         return False
     fields: Labels = cast("Labels", {"metadata.name": name})
@@ -67,7 +67,7 @@ def node_term_matches(term: NodeTerm, *, name: str, labels: Labels) -> bool:
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
-    """Whether one of the tolerations covers the taint."""
+    """Return whether one of the tolerations covers the taint."""
     return any(_covers(item, taint) for item in tolerations)
 
 
@@ -88,7 +88,7 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
 
 
 def node_admits(rules: PlacementRules, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> str | None:
-    """Why a pod with these rules may not be on a node like this; None when it may.
+    """Return why a pod with these rules may not be on a node like this; None when it may.
 
     Node selector, required node affinity, and the taints that keep pods out (`NoSchedule`, `NoExecute`). Whether the
     node is cordoned or Ready is no property of the rules: see `Mobility.open_nodes`.

@@ -52,7 +52,7 @@ _DEFAULTS: Final = MobilityOptions()
 
 @dataclass(frozen=True)
 class Mobility:
-    """Who may move, by pod key and node name.
+    """Pods that may move and nodes that may go, by pod key and node name.
 
     `held`: bound pods that may not move, and pending pods that may not be placed because their rules are not
     modeled. `deletable`: every node, with the reason why it may not be deleted or None. `open_nodes`: nodes that may
@@ -67,7 +67,7 @@ class Mobility:
 
 
 def mobility(cluster: Cluster, now: datetime, options: MobilityOptions = _DEFAULTS) -> Mobility:
-    """What may move in this cluster at the time `now`; near-linear in pods, nodes and budgets.
+    """Return what may move in this cluster at the time `now`; near-linear in pods, nodes and budgets.
 
     Asked again at once for the same cluster, time and options, it answers from memory.
     """
@@ -132,7 +132,7 @@ def spot_allowed(
     taint_keys: frozenset[str] = frozenset(),
     options: MobilityOptions = _DEFAULTS,
 ) -> bool:
-    """Whether the pod may be put on spot capacity where it is not yet; `taint_keys`: of the offer's own taints."""
+    """Return whether the pod may go to spot capacity where it is not yet; `taint_keys`: of the offer's own taints."""
     return options.allow_spot or asks_for_spot(cluster, pod, taint_keys)
 
 

@@ -12,14 +12,14 @@ from kinema_core.model.match import selector_matches
 
 
 class Scope(NamedTuple):
-    """What a selector reaches: namespaces in order (None: all of them) and labels."""
+    """Scope of a selector: namespaces in order (None: all of them) and labels."""
 
     namespaces: tuple[str, ...] | None
     selector: Selector | None
 
 
 def selects(scope: Scope, pod: Pod) -> bool:
-    """Whether the pod is in scope."""
+    """Return whether the pod is in scope."""
     reached = scope.namespaces is None or pod.namespace in scope.namespaces
     return reached and selector_matches(scope.selector, pod.labels)
 
@@ -69,7 +69,7 @@ def _pod_index(cluster: Cluster) -> PodIndex:
 
 
 def term_scope(cluster: Cluster, pod: Pod, term: PodTerm) -> Scope:
-    """What an affinity term of this pod reaches.
+    """Return what an affinity term of this pod reaches.
 
     Without any namespace object a namespace selector is taken to select every namespace.
     """

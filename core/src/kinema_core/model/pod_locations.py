@@ -21,7 +21,7 @@ class Spot(NamedTuple):
 
 
 class Eligible(NamedTuple):
-    """Which nodes count for a spread constraint: None where its policy ignores the rule."""
+    """Nodes that count for a spread constraint: None where its policy ignores the rule."""
 
     topology_key: str
     node_selector: Labels | None
@@ -67,7 +67,7 @@ class Group(NamedTuple):
 
 @dataclass
 class PodLocations:
-    """Where every pod is, before or after the plan."""
+    """Locations of all pods, before or after the plan."""
 
     cluster: Cluster
     nodes: dict[str, Spot]
@@ -118,7 +118,7 @@ class PodLocations:
         return self._domains[eligible]
 
     def loses(self, eligible: Eligible) -> bool:
-        """Whether some domain has lost its last node. Hosts are left out: fewer of them is what plans are for."""
+        """Return whether a domain has lost its last node. Hosts are left out: fewer of them is what plans are for."""
         if not self.gone or eligible.topology_key == HOSTNAME:
             return False
         if eligible not in self._lost:

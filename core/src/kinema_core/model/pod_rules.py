@@ -46,7 +46,7 @@ _SETS: Final = ("ReplicaSet", "ReplicationController", "StatefulSet")
 
 @dataclass(frozen=True)
 class MobilityOptions:
-    """What the operator allows beyond the defaults."""
+    """Permissions of the operator beyond the defaults."""
 
     move_jobs: bool = False
     allow_spot: bool = False
@@ -59,7 +59,7 @@ class MobilityOptions:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules look at besides the pod itself."""
+    """Input of the rules besides the pod itself."""
 
     cluster: Cluster
     now: datetime
@@ -94,7 +94,7 @@ def _listed_by_key(cluster: Cluster) -> Mapping[str, Pod]:
 
 
 def facts_of(cluster: Cluster, now: datetime, options: MobilityOptions) -> Facts:
-    """What the rules need, gathered once."""
+    """Return what the rules need, gathered once."""
     owned: dict[str, int] = {}
     for pod in listed(cluster):
         if pod.owner is not None:
@@ -131,7 +131,7 @@ def verdict_on(facts: Facts, pod: Pod) -> Verdict | None:
 
 
 def judged_by_owner(facts: Facts, key: str, pod: Pod) -> bool:
-    """Whether none of the rules finds anything in the bound pod itself that its owner's other pods might not have.
+    """Return whether no rule depends on anything in the bound pod that its owner's other pods might not have.
 
     All such pods of one owner get the same verdict, so that thousands of replicas are judged once. What a rule reads
     of a pod (its budgets and node included) has to be ruled out here.

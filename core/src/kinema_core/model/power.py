@@ -36,5 +36,5 @@ def watts_by_type(cluster: Cluster, offers: Sequence[Offer]) -> Mapping[str, int
 
 
 def micro_watts(offer: Offer) -> int:
-    """What a machine of the offer draws; 0 where that is not known."""
+    """Return what a machine of the offer draws; 0 where that is not known."""
     return 0 if offer.watts is None else round(Fraction(offer.watts) * MICRO)

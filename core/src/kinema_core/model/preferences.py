@@ -53,7 +53,7 @@ def unmet_on_node(rules: PlacementRules, name: str, spot: Spot) -> Iterator[Pref
 
 
 def shunned(taint: Taint) -> bool:
-    """Whether pods that do not tolerate the taint had rather be elsewhere."""
+    """Return whether pods that do not tolerate the taint had rather be elsewhere."""
     return taint.effect == "PreferNoSchedule"
 
 
@@ -81,7 +81,7 @@ def unmet(world: PodLocations, pod: Pod) -> Iterator[Preference]:
 
 
 def _beside(world: PodLocations, pod: Pod, term: PodTerm) -> bool:
-    """Whether another pod that the term is about shares the pod's domain."""
+    """Return whether another pod that the term is about shares the pod's domain."""
     scope = term_scope(world.cluster, pod, term)
     place = world.domain_of(pod.key, term.topology_key)
     return place is not None and world.counts(scope, term.topology_key)[place] > int(selects(scope, pod))
@@ -90,7 +90,7 @@ def _beside(world: PodLocations, pod: Pod, term: PodTerm) -> bool:
 def violated_preferences(
     plan: Plan, cluster: Cluster, offers: Mapping[str, Offer], price: int
 ) -> tuple[ViolatedPreference, ...]:
-    """What of the preferences that hold now does not after the plan, by workload and rule.
+    """Return what of the preferences that hold now does not after the plan, by workload and rule.
 
     Args:
         plan: any plan for exactly this cluster.
@@ -130,12 +130,12 @@ def violated_preferences(
 
 
 def has_preferences(rules: PlacementRules) -> bool:
-    """Whether a pod with these rules prefers anything, taints of nodes aside."""
+    """Return whether a pod with these rules prefers anything, taints of nodes aside."""
     return bool(rules.preferred_nodes) or is_sociable(rules)
 
 
 def is_sociable(rules: PlacementRules) -> bool:
-    """Whether a pod with these rules prefers to be near other pods, or away from them."""
+    """Return whether a pod with these rules prefers to be near other pods, or away from them."""
     if not (rules.affinity or rules.anti_affinity or rules.spread):  # most pods
         return False
     weighted = any(term.weight for term in (*rules.affinity, *rules.anti_affinity))

@@ -31,7 +31,7 @@ _HARMLESS: Final = (
 
 @dataclass(frozen=True)
 class Quarantine:
-    """What is frozen, each with the name of the object to blame: nodes, namespaces, controllers' `Kind/ns/name`."""
+    """Frozen nodes, namespaces and controllers (`Kind/ns/name`), each with the name of the object to blame."""
 
     nodes: Mapping[str, str]
     namespaces: Mapping[str, str]
@@ -39,7 +39,7 @@ class Quarantine:
 
 
 def quarantine_of(cluster: Cluster) -> Quarantine:
-    """What the cluster's unreadable objects freeze; worked out once for each cluster value."""
+    """Return what the cluster's unreadable objects freeze; worked out once for each cluster value."""
     return derived(cluster, _quarantine_of)
 
 

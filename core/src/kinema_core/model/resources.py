@@ -12,7 +12,7 @@ ATTACHABLE_ANY: Final = "attachable-volumes-"
 
 
 def limited(resource: str) -> bool:
-    """Whether a node that does not name the resource has none of it.
+    """Return whether a node that does not name the resource has none of it.
 
     Ephemeral storage and volume attachments are the exception: where a node or an offer says nothing about them,
     they are not limited there.
@@ -26,7 +26,7 @@ def add(a: Amounts, b: Amounts) -> Amounts:
 
 
 def subtract(a: Amounts, b: Amounts) -> Amounts:
-    """What `b` leaves of the room `a`; negative where it is overdrawn.
+    """Return what `b` leaves of the room `a`; negative where it is overdrawn.
 
     A resource that is not limited in `a` stays so.
     """
@@ -69,7 +69,7 @@ def lacking(request: Amounts, room: Amounts) -> tuple[str, ...]:
 
 
 def times(request: Amounts, room: Amounts, most: int) -> int:
-    """How often the room holds the request, up to `most` times."""
+    """Return how often the room holds the request, up to `most` times."""
     found = most
     for name, amount in request.items():
         if amount > 0 and (name in room or limited(name)):
@@ -78,7 +78,7 @@ def times(request: Amounts, room: Amounts, most: int) -> int:
 
 
 def fits(request: Amounts, room: Amounts) -> bool:
-    """Whether the room holds the request in every resource."""
+    """Return whether the room holds the request in every resource."""
     for name, amount in request.items():
         if amount > 0 and amount > room.get(name, 0) and (name in room or limited(name)):
             return False

@@ -43,7 +43,7 @@ class Place(Protocol):
 def why_stuck(
     cluster: Cluster, copies: Sequence[Pod], places: Sequence[Place], room: Callable[[str], int]
 ) -> str | None:
-    """Why an update of a workload might wait for ever; None when it gets through.
+    """Return why an update of a workload might wait for ever; None when it gets through.
 
     Args:
         cluster: where every pod is now.
@@ -60,7 +60,7 @@ def why_stuck(
 
 
 def _crowded(copies: Sequence[Pod], places: Sequence[Place], room: Callable[[str], int]) -> str | None:
-    """Why they have no room, rules aside: one more than those who leave it on no node that stays."""
+    """Return why they have no room, rules aside: one more than those who leave it on no node that stays."""
     staying = {place.name for place in places}
     wanted = min(sum(pod.node not in staying for pod in copies) + 1, len(copies))
     found = 0
@@ -120,7 +120,7 @@ class _Update:
                 yield f"its pods keep apart by {rule.key}: {free} of {wanted} places for new ones are free"
 
     def _frees(self, pod: Pod, rule: _Apart, roomy: Container[str]) -> bool:
-        """Whether a new pod that could go nowhere has a place more once this old one has gone."""
+        """Return whether a new pod that could go nowhere has a place more once this old one has gone."""
         where = domain(self._labels.get(pod.node or ""), rule.key)
         if where in roomy:
             return not rule.among_new  # it could go there before
@@ -166,7 +166,7 @@ class _Update:
         }
 
     def _space(self, where: str, counted: Mapping[str | None, str]) -> int:
-        """How many new pods a domain takes, as far as it matters.
+        """Return how many new pods a domain takes, as far as it matters.
 
         One on a node, and none beside their own, where they keep apart.
         """
@@ -184,7 +184,7 @@ class _Update:
 
 
 def _halts(most: int, holds: Sequence[int]) -> bool:
-    """Whether each of the emptiest domains may be full at some time, when up to `most` pods are counted.
+    """Return whether each of the emptiest domains may be full at some time, when up to `most` pods are counted.
 
     `holds`: pods that there is a place for, by domain. With `k` in each of the emptiest, the others have more: so many
     have to be there at least.

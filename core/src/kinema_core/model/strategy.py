@@ -73,7 +73,7 @@ def annotations_of(cluster: Cluster, pod: Pod) -> tuple[Labels, ...]:
 
 
 def chosen_strategy(cluster: Cluster, pod: Pod) -> str | None:
-    """What the strategy annotation nearest to the pod says, None without one."""
+    """Return what the strategy annotation nearest to the pod says, None without one."""
     for given in annotations_of(cluster, pod):
         if STRATEGY in given:
             return given[STRATEGY].strip()
@@ -81,7 +81,7 @@ def chosen_strategy(cluster: Cluster, pod: Pod) -> str | None:
 
 
 def strategy_of(cluster: Cluster, pod: Pod) -> Strategy:
-    """How the pod moves, if it may.
+    """Return how the pod moves, if it may.
 
     A Deployment surges by default. A set without one can surge by annotation, but has no rollout. A stateful set knows
     neither a surge nor a choice of pods to take away: it is evicted from. So is a pod with volumes, which a second pod
@@ -107,12 +107,12 @@ def no_second_copy(cluster: Cluster, pod: Pod) -> Workload | None:
 
 
 def evades_budgets(cluster: Cluster, pod: Pod) -> bool:
-    """Whether the pod was chosen to move in a way that disruption budgets do not limit."""
+    """Return whether the pod was chosen to move in a way that disruption budgets do not limit."""
     return chosen_strategy(cluster, pod) in ("surge", "rolling") and strategy_of(cluster, pod) != "evict"
 
 
 def asks_for_spot(cluster: Cluster, pod: Pod, taint_keys: frozenset[str] = frozenset()) -> bool:
-    """Whether the pod asks for spot capacity: by annotation, node selector, required affinity or toleration.
+    """Return whether the pod asks for spot capacity: by annotation, node selector, required affinity or toleration.
 
     `taint_keys` are the keys of the offer's own taints. A toleration of everything asks for nothing.
     """

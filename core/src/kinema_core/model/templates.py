@@ -33,14 +33,14 @@ from kinema_core.model.vocabulary import OURS, RESIZED_AT_ADMISSION, ROLLED, RUN
 
 
 class _Stated(NamedTuple):
-    """What a template asks for, as far as pods are held against it; `rules` is None where it restricts nothing."""
+    """Fields of a template that pods are compared with; `rules` is None where it restricts nothing."""
 
     containers: tuple[ContainerRequests, ...]
     rules: PlacementRules | None
 
 
 def template_doubt(cluster: Cluster, pod: Pod) -> str | None:
-    """Why a copy of the pod would not be as the pod is; None when it would, as far as templates are known.
+    """Return why a copy of the pod would not be as the pod is; None when it would, as far as templates are known.
 
     In the middle of a rolling update by Kinema the new template is what was planned, and held pods would keep the nodes
     that it empties.
@@ -113,7 +113,7 @@ def _same_selector(stated: PlacementRules, pod: Pod) -> bool:
 
 
 def _same_node_terms(stated: PlacementRules, pod: Pod) -> bool:
-    """Whether each of the pod's alternatives is one of the template's, admission's expressions aside.
+    """Return whether each of the pod's alternatives is one of the template's, admission's expressions aside.
 
     What leads away from disrupted nodes is in a template only for the time of a rolling update by Kinema.
     """
@@ -185,7 +185,7 @@ def _same_constraint(item: Spread, own: Spread) -> bool:
 
 
 def _narrowed(stated: Selector | None, own: Selector | None) -> bool:
-    """Whether it is the same selector: the API adds a pod's own labels (`matchLabelKeys`) to that of the pod."""
+    """Return whether it is the same selector: the API adds a pod's own labels (`matchLabelKeys`) to that of the pod."""
     if stated is None or own is None:
         return stated is own
     return stated.labels.items() <= own.labels.items() and all(one in own.expressions for one in stated.expressions)

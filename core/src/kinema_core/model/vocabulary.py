@@ -69,12 +69,12 @@ _FOREVER: Final = timedelta(days=36500)
 
 
 def is_true(annotations: Labels, key: str) -> bool:
-    """Whether the annotation says `true`, in any case."""
+    """Return whether the annotation says `true`, in any case."""
     return annotations.get(key, "").strip().lower() == "true"
 
 
 def forbids(annotations: Labels, key: str, *, when: str = "true", of: str = "") -> str | None:
-    """Why an annotation that is true or false forbids; None when it does not.
+    """Return why an annotation that is true or false forbids; None when it does not.
 
     A value that is neither forbids: it was written for a reason.
 
@@ -103,7 +103,7 @@ def parse_duration(text: str) -> timedelta | None:
 
 
 def protection(value: str | None, *, start: datetime | None, now: datetime) -> str | None:
-    """Why a `do-not-disrupt` annotation protects now; None when it does not.
+    """Return why a `do-not-disrupt` annotation protects now; None when it does not.
 
     `true`, or a duration since `start`. A value that cannot be read protects: it was written for a reason.
     """

@@ -43,7 +43,7 @@ def volume_doubt(cluster: Cluster, pod: Pod) -> tuple[str, str] | None:
 
 
 def _missing(cluster: Cluster, key: str) -> str | None:
-    """Why it is not known where the claim's volume is or will be."""
+    """Return why it is not known where the claim's volume is or will be."""
     claim = _claims(cluster).get(key)
     if claim is None:
         return f"its claim {key} is not in the cluster's state"
@@ -60,7 +60,7 @@ def _missing(cluster: Cluster, key: str) -> str | None:
 
 
 def volume_terms(cluster: Cluster, pod: Pod) -> tuple[tuple[NodeTerm, ...], ...]:
-    """What each of the pod's volumes demands of a node: to meet one of these alternatives. Distinct ones, in order."""
+    """Return the alternatives of each of the pod's volumes, of which a node must meet one; distinct ones, in order."""
     found: dict[tuple[NodeTerm, ...], None] = {}
     for name in pod.rules.claims:
         volume, storage = _claims(cluster).get(f"{pod.namespace}/{name}", (None, None))
@@ -71,7 +71,7 @@ def volume_terms(cluster: Cluster, pod: Pod) -> tuple[tuple[NodeTerm, ...], ...]
 
 
 def volume_refuses(cluster: Cluster, pod: Pod, *, name: str, labels: Labels) -> str | None:
-    """Why one of the pod's volumes cannot be used on this node; None when all can."""
+    """Return why one of the pod's volumes cannot be used on this node; None when all can."""
     for terms in volume_terms(cluster, pod):
         if not any(node_term_matches(term, name=name, labels=labels) for term in terms):
             return "a volume of the pod cannot be reached from there"
@@ -92,7 +92,7 @@ def attachments(cluster: Cluster, pod: Pod) -> Mapping[str, int]:
 
 
 def with_attachments(cluster: Cluster, pod: Pod, requests: Amounts) -> Amounts:
-    """What a pod with these requests takes of a node to which it comes: attachments of its volumes too."""
+    """Return what a pod with these requests takes of a node to which it comes: attachments of its volumes too."""
     return add(requests, FrozenMap(attachments(cluster, pod))) if pod.rules.claims else requests
 
 
@@ -153,7 +153,7 @@ def _make_classes(cluster: Cluster) -> frozenset[str]:
 
 
 def _waiting(cluster: Cluster) -> Mapping[str, tuple[NodeTerm, ...] | None]:
-    """Where each storage class that waits for the first pod makes volumes; None: anywhere."""
+    """Return where each storage class that waits for the first pod makes volumes; None: anywhere."""
     return derived(cluster, _make_waiting)
 
 

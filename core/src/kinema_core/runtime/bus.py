@@ -37,7 +37,7 @@ class BusError(Exception):
     BusError
     ├── BusUnavailableError   the broker cannot be reached or does not answer: try again later
     ├── BusDeniedError        wrong credentials, or a right is missing: a person must act
-    ├── BusSetupError         a stream or consumer is missing: run `kinema setup`
+    ├── BusSetupError         a stream or consumer is missing, or refuses what is published: a person must act
     ├── StreamResetError      the stream is not the one read so far: begin again
     ├── ConflictError         compare-and-set lost: another client wrote first
     └── LeaseLostError        the lease is lost: stop acting at once
@@ -53,7 +53,7 @@ class BusDeniedError(BusError):
 
 
 class BusSetupError(BusError):
-    """A stream, bucket or consumer does not exist."""
+    """A stream, bucket or consumer does not exist, or cannot store what services publish."""
 
 
 class StreamResetError(BusError):
@@ -79,6 +79,11 @@ class Stored:
     size: int
     """Bytes of the event as JSON, uncompressed."""
 
+    @property
+    def id(self) -> str:
+        """The event's id."""
+        return self.event.id
+
 
 @dataclass(frozen=True)
 class Damaged:
@@ -93,13 +98,18 @@ class Damaged:
     detail: str
     data: bytes
 
+    @property
+    def id(self) -> str:
+        """Nothing: the event cannot be read."""
+        return ""
+
 
 class Delivery(Protocol):
     """One message handed to a durable consumer, to be settled exactly once."""
 
     @property
     def item(self) -> Stored | Damaged:
-        """What was delivered."""
+        """Return what was delivered."""
 
     @property
     def attempt(self) -> int:
@@ -179,7 +189,7 @@ class Bus(Protocol):
         """A name of these streams that no others have, the same as long as they exist."""
 
     def connected(self) -> bool:
-        """Whether the broker can be reached just now."""
+        """Return whether the broker can be reached just now."""
 
     async def close(self) -> None:
         """Stop deliveries and disconnect."""

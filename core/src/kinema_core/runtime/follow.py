@@ -120,7 +120,8 @@ class Follower(Generic[S]):
         start = point.sequence or await self._snapshot_start(version)
         async for item in self._bus.read("STATE", start=start, kinds=self._kinds):
             if item.sequence == begun.sequence:
-                _check_same(begun, item)
+                if item.id != begun.last_id:
+                    raise _OtherStreamError
                 continue
             point = self._step(point, item)
             if version is not None and point.known and point.version >= version:
@@ -130,7 +131,7 @@ class Follower(Generic[S]):
         return point
 
     async def _snapshot_start(self, version: int | None) -> int:
-        """Where folding begins when nothing is folded yet."""
+        """Return where folding begins when nothing is folded yet."""
         if self._history:
             return 1
         last = await self._bus.last("STATE", _SNAPSHOT)
@@ -139,7 +140,7 @@ class Follower(Generic[S]):
         return last.sequence if version is None or last.event.body.version <= version else 1
 
     def _step(self, point: _Point[S], item: Stored | Damaged) -> _Point[S]:
-        moved = replace(point, sequence=item.sequence, last_id=_id_of(item), exact=False)
+        moved = replace(point, sequence=item.sequence, last_id=item.id, exact=False)
         if isinstance(item, Damaged):
             # A damaged snapshot re-states what is known, or leaves unknown what is unknown.
             return replace(moved, known=False) if kind_in(item.subject) == _DELTA else moved
@@ -164,15 +165,6 @@ class Follower(Generic[S]):
         if version != point.version + 1:
             return replace(point, known=False)
         return replace(point, state=self._fold(point.state, event), version=version, exact=True)
-
-
-def _id_of(item: Stored | Damaged) -> str:
-    return item.event.id if isinstance(item, Stored) else ""
-
-
-def _check_same(point: _Point[S], item: Stored | Damaged) -> None:
-    if _id_of(item) != point.last_id:
-        raise _OtherStreamError
 
 
 def _told(point: _Point[S]) -> str:

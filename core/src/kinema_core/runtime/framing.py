@@ -168,7 +168,7 @@ def check_manifest(manifest: Manifest) -> None:
 
 
 def chunk_index(headers: Mapping[str, str]) -> int | None:
-    """Which chunk a message is, None when it does not say."""
+    """Return which chunk a message is, None when it does not say."""
     text = headers.get(HEADER_CHUNK, "")
     return int(text) if text.isascii() and text.isdigit() else None
 

@@ -64,7 +64,7 @@ class Metrics:
 
 
 class Health:
-    """What a service says about itself. Other metrics may be registered on `registry`."""
+    """Health of a service. Other metrics may be registered on `registry`."""
 
     def __init__(self, service: str, cluster: str) -> None:
         self.registry = CollectorRegistry()
@@ -92,7 +92,7 @@ class Health:
         self._probes[part] = probe
 
     def problems(self) -> dict[str, str]:
-        """What is wrong just now, by part; empty when ready."""
+        """Return what is wrong just now, by part; empty when ready."""
         found = dict(self._problems)
         if not self._started:
             found["start"] = "not started yet"

@@ -179,23 +179,19 @@ class LogFollower:
         async for item in self._bus.read("LOG", start=self.position + 1, kinds=self._kinds):
             self.position = item.sequence
             if self._anchor[0] == 0 or isinstance(item, Damaged) or item.size <= _SMALL_BYTES:
-                self._anchor = (item.sequence, _id_of(item))
+                self._anchor = (item.sequence, item.id)
             yield item
         self.position = max(self.position, head)
 
     async def _is_same(self) -> bool:
-        """Whether the event at the anchor is the one that was read.
+        """Return whether the event at the anchor is the one that was read.
 
         Where retention has removed it, LOG counts as replaced and is folded as after a restart.
         """
         sequence, id_ = self._anchor
         if not sequence:
             return True
-        return [_id_of(item) async for item in self._bus.read("LOG", start=sequence, end=sequence)] == [id_]
-
-
-def _id_of(item: Stored | Damaged) -> str:
-    return item.event.id if isinstance(item, Stored) else ""
+        return [item.id async for item in self._bus.read("LOG", start=sequence, end=sequence)] == [id_]
 
 
 @dataclass(frozen=True)
@@ -210,7 +206,7 @@ class _Observed(Generic[S]):
 
 @dataclass
 class _Age:
-    """How old the newest observation is, on the clock of this process."""
+    """Age of the newest observation, on the clock of this process."""
 
     of: tuple[int, datetime | None] | None = None
     since: datetime | None = field(default=None)

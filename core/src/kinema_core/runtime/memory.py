@@ -74,7 +74,7 @@ class Memory:
             return
         self.recalled = item.sequence
         if self._anchor[0] == 0 or not isinstance(item, Stored) or item.size <= _SMALL_BYTES:
-            self._anchor = (item.sequence, _id_of(item))
+            self._anchor = (item.sequence, item.id)
         if isinstance(item, Damaged):
             _LOG.warning("damaged event not recalled", seq=item.sequence, reason=item.reason, detail=item.detail)
         elif not is_answer_of(item.event, self._service):
@@ -110,7 +110,7 @@ class Memory:
         if sequence == 0:
             return
         async for item in self._bus.read("LOG", start=sequence, end=sequence):
-            if _id_of(item) != id_:
+            if item.id != id_:
                 raise StreamResetError(f"LOG is not the stream it was at sequence {sequence}: starting over")
 
     async def _stored(self, sequence: int) -> Event | None:
@@ -123,7 +123,3 @@ class Memory:
             self._recall(event)
         except Exception:  # noqa: BLE001 - whatever it is: said aloud, and what comes after goes on
             _LOG.exception("event could not be recalled", event_id=event.id, kind=event.type)
-
-
-def _id_of(item: Stored | Damaged) -> str:
-    return item.event.id if isinstance(item, Stored) else ""

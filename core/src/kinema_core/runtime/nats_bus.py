@@ -6,16 +6,17 @@ Reads and writes with the rights of one service only: it creates no stream and n
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from kinema_core.events import Event
 from kinema_core.runtime.bus import Damaged, Delivery, Lease, Stored, StreamName
 from kinema_core.runtime.nats_connection import Connection
-from kinema_core.runtime.nats_deliveries import Puller
+from kinema_core.runtime.nats_deliveries import NatsDelivery, item_of, position, pull
 from kinema_core.runtime.nats_lease import LeaseKeeper
 from kinema_core.runtime.nats_publisher import Publisher
 from kinema_core.runtime.nats_reader import Reader
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_core.runtime.topology import STREAMS, subjects
+from kinema_core.runtime.topology import STREAMS, consumer_name, subjects
 
 
 class NatsBus:
@@ -26,7 +27,6 @@ class NatsBus:
         self._cluster = cluster
         self._reader = Reader(connection, cluster)
         self._publisher = Publisher(connection, self._reader)
-        self._puller = Puller(connection, self._reader, cluster)
         self._leases = LeaseKeeper(connection, self._reader, cluster)
 
     async def publish(self, event: Event, *, expected_last: int | None = None) -> int:
@@ -52,13 +52,17 @@ class NatsBus:
         raw = max((each for each in found if each is not None), key=lambda each: each.sequence, default=None)
         return None if raw is None else await self._reader.whole(stream, raw)
 
-    def deliveries(self, durable: str) -> AsyncIterator[Delivery]:
+    async def deliveries(self, durable: str) -> AsyncIterator[Delivery]:
         """Yield deliveries of a durable consumer on LOG until the bus is closed."""
-        return self._puller.deliveries(durable)
+        consumer = consumer_name(durable, self._cluster)
+        async with aclosing(pull(self._connection, STREAMS["LOG"], consumer)) as messages:
+            async for message in messages:
+                item = await item_of(self._connection, self._reader, message)
+                yield NatsDelivery(self._connection, message, item)
 
     async def position(self, durable: str) -> int:
         """Sequence up to which the durable consumer has settled everything."""
-        return await self._puller.position(durable)
+        return await position(self._connection, STREAMS["LOG"], consumer_name(durable, self._cluster))
 
     async def acquire(self, name: str, ttl: float) -> Lease | None:
         """Take the lease `name` for `ttl` real seconds, or None while another process holds it."""
@@ -69,7 +73,7 @@ class NatsBus:
         return f"{self._cluster}/{await self._reader.made(STREAMS['LOG'])}"
 
     def connected(self) -> bool:
-        """Whether the broker can be reached just now."""
+        """Return whether the broker can be reached just now."""
         return self._connection.connected
 
     async def close(self) -> None:

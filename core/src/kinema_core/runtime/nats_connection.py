@@ -7,9 +7,9 @@ a wrong password for ever. Here both become errors of the call that caused them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Final
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Final, TypeVar
 
 import msgspec
 import nats.errors
@@ -25,6 +25,8 @@ from kinema_core.runtime.bus import (
 )
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.topology import inbox_prefix
+
+A = TypeVar("A")
 
 REQUEST_SECONDS: Final = 5.0
 """How long one request may take; longer than an election of a new stream leader usually does."""
@@ -53,12 +55,21 @@ class _Answer(msgspec.Struct, frozen=True):
     error: ApiFault | None = None
 
 
+class Ack(msgspec.Struct, frozen=True):
+    """Answer of a stream to a message that it has stored."""
+
+    seq: int = 0
+    duplicate: bool = False
+
+
 _SETUP_CODES: Final = frozenset({10014, 10039, 10059, 10076})
 """Consumer, account, stream, JetStream itself: not there."""
+_REFUSAL_CODES: Final = frozenset({10047, 10052, 10054, 10166})
+"""Storage full, headers or message too large, expiry of messages turned off: the same message is refused again."""
 _CONFLICT_CODES: Final = frozenset({10071, 10164})
 """Wrong last sequence, and the clustered broker's other number for it."""
 NO_MESSAGE: Final = 10037
-IN_FLIGHT: Final = 10158
+_IN_FLIGHT: Final = 10158
 """The same message id is being stored just now."""
 
 
@@ -67,8 +78,12 @@ def fault_error(fault: ApiFault, what: str) -> BusError:
     text = f"{what}: {fault.description} ({fault.err_code})"
     if fault.err_code in _SETUP_CODES:
         return BusSetupError(f"{text}: run `kinema setup`")
+    if fault.err_code in _REFUSAL_CODES:
+        return BusSetupError(f"{text}: make room, or change the stream or the broker's limits")
     if fault.err_code in _CONFLICT_CODES:
         return ConflictError(text)
+    if fault.err_code == _IN_FLIGHT:
+        return AmbiguousError(text)
     return BusUnavailableError(text)
 
 
@@ -141,21 +156,27 @@ class Connection:
 
     @property
     def connected(self) -> bool:
-        """Whether the broker is connected just now."""
+        """Return whether the broker is connected just now."""
         return self.client.is_connected
 
     @property
     def closed(self) -> bool:
-        """Whether the connection was closed, by us or for good by the broker."""
+        """Return whether the connection was closed, by us or for good by the broker."""
         return self._closing is not None or self.client.is_closed
 
-    def on_wake(self, queue: asyncio.Queue[Msg | None]) -> None:
-        """Have None put into the queue after every reconnect, and when the connection ends."""
-        self._wakened.append(queue)
-
-    def off_wake(self, queue: asyncio.Queue[Msg | None]) -> None:
-        """End `on_wake`."""
-        self._wakened.remove(queue)
+    @asynccontextmanager
+    async def inbox(self) -> AsyncIterator[tuple[str, asyncio.Queue[Msg | None]]]:
+        """Open an inbox, and a queue of what arrives there; None arrives after a reconnect or the connection's end."""
+        inbox = self.client.new_inbox()
+        arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
+        subscription = await self.client.subscribe(inbox, cb=arrived.put)
+        self._wakened.append(arrived)
+        try:
+            yield inbox, arrived
+        finally:
+            self._wakened.remove(arrived)
+            if not self.client.is_closed:
+                await subscription.unsubscribe()
 
     def check_refused(self) -> None:
         """Raise BusDeniedError if the broker has refused the credentials since."""
@@ -247,6 +268,14 @@ class Connection:
         """Call the JetStream API and give its answer as it came, errors included."""
         return (await self.request(f"$JS.API.{name}", msgspec.json.encode(body) if body is not None else b"")).data
 
+    async def info(self, name: str, what: str, kind: type[A]) -> A:
+        """Call the JetStream API about `what` and decode its answer; raises BusError for an error in it."""
+        return _answer(await self.api(name), what, kind)
+
+    async def store(self, subject: str, payload: bytes, what: str, headers: Mapping[str, str]) -> Ack:
+        """Send a message to a stream and wait until it is stored; raises BusError for an error in the answer."""
+        return _answer((await self.request(subject, payload, headers=headers)).data, what, Ack)
+
     # --- callbacks of the client
 
     async def _on_error(self, error: Exception) -> None:
@@ -303,3 +332,10 @@ def fault_of(data: bytes, what: str) -> ApiFault | None:
     except msgspec.DecodeError as error:
         message = f"{what}: the answer cannot be read: {error}"
         raise BusUnavailableError(message) from error
+
+
+def _answer(data: bytes, what: str, kind: type[A]) -> A:
+    fault = fault_of(data, what)
+    if fault is not None:
+        raise fault_error(fault, what)
+    return msgspec.json.decode(data, type=kind)

@@ -13,14 +13,7 @@ from typing import Final
 import msgspec
 
 from kinema_core.runtime.bus import BusUnavailableError, ConflictError, LeaseLostError
-from kinema_core.runtime.nats_connection import (
-    AmbiguousError,
-    ApiFault,
-    Connection,
-    NoResponderError,
-    fault_error,
-    fault_of,
-)
+from kinema_core.runtime.nats_connection import AmbiguousError, Connection, NoResponderError
 from kinema_core.runtime.nats_publisher import EXPECTED_LAST
 from kinema_core.runtime.nats_reader import Raw, Reader
 from kinema_core.runtime.topology import LEASE_BUCKET, lease_subject
@@ -34,11 +27,6 @@ class _Holder(msgspec.Struct, frozen=True):
     """Value of a lease's key. An empty holder has given it up."""
 
     holder: str = ""
-
-
-class _Ack(msgspec.Struct, frozen=True):
-    seq: int = 0
-    error: ApiFault | None = None
 
 
 class NatsLease:
@@ -124,11 +112,7 @@ class LeaseKeeper:
     async def _write(self, name: str, value: _Holder, *, expected: int, ttl: float) -> int:
         subject = lease_subject(self._cluster, name)
         headers = {EXPECTED_LAST: str(expected), _TTL: f"{ceil(ttl)}s"}
-        answer = await self._connection.request(subject, msgspec.json.encode(value), headers=headers)
-        fault = fault_of(answer.data, f"lease {name!r}")
-        if fault is not None:
-            raise fault_error(fault, f"lease {name!r}")
-        return msgspec.json.decode(answer.data, type=_Ack).seq
+        return (await self._connection.store(subject, msgspec.json.encode(value), f"lease {name!r}", headers)).seq
 
 
 def _holder_of(raw: Raw) -> str:

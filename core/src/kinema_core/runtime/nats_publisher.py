@@ -13,21 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from kinema_core.events import Event, subject_of
 from kinema_core.runtime.bus import BusError, BusSetupError, BusUnavailableError, ConflictError
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.framing import HEADER_ID, HEADER_MESSAGE_ID, Framed, frame, header_id
-from kinema_core.runtime.nats_connection import (
-    IN_FLIGHT,
-    AmbiguousError,
-    ApiFault,
-    Connection,
-    NoResponderError,
-    fault_error,
-    fault_of,
-)
+from kinema_core.runtime.nats_connection import Ack, AmbiguousError, Connection, NoResponderError
 from kinema_core.runtime.nats_reader import Raw, Reader
 from kinema_core.runtime.topology import STREAMS, chunk_subject, stream_of
 
@@ -42,12 +32,6 @@ register("publish-before", "publish-after-chunks", "publish-after")
 
 class _RaceError(BusUnavailableError):
     """Others published on the subject between our look at it and our try."""
-
-
-class _Ack(msgspec.Struct, frozen=True):
-    seq: int = 0
-    duplicate: bool = False
-    error: ApiFault | None = None
 
 
 @dataclass
@@ -173,7 +157,7 @@ class Publisher:
             await self._pause(attempt)
 
     async def _after_conflict(self, message: _Message, problem: ConflictError) -> BusError:
-        """What a conflict means when our event is not stored: others were quicker, or it is still on its way."""
+        """Return what a conflict means when our event is not stored: others were quicker, or it is still on its way."""
         last = await self._reader.last(message.stream, message.subject)
         now = last.sequence if last is not None else 0
         if now == message.expected:
@@ -183,15 +167,8 @@ class Publisher:
         message.expected = now
         return _RaceError(f"{message.subject}: others keep publishing")
 
-    async def _try(self, subject: str, headers: Mapping[str, str], payload: bytes) -> _Ack:
-        answer = await self._connection.request(subject, payload, headers=headers)
-        what = f"publishing on {subject}"
-        fault = fault_of(answer.data, what)
-        if fault is None:
-            return msgspec.json.decode(answer.data, type=_Ack)
-        if fault.err_code == IN_FLIGHT:
-            raise AmbiguousError(f"{what}: {fault.description}")
-        raise fault_error(fault, what)
+    async def _try(self, subject: str, headers: Mapping[str, str], payload: bytes) -> Ack:
+        return await self._connection.store(subject, payload, f"publishing on {subject}", headers)
 
     async def _duplicate_of(self, message: _Message, sequence: int) -> Raw | None:
         found = await self._reader.from_leader(message.stream, {"seq": sequence})

@@ -75,16 +75,11 @@ class Reader:
         return (await self._info(stream)).state.last_seq
 
     async def made(self, stream: str) -> str:
-        """When the stream was made, as the broker writes it."""
+        """Return when the stream was made, as the broker writes it."""
         return (await self._info(stream)).created
 
     async def _info(self, stream: str) -> _InfoAnswer:
-        what = f"STREAM.INFO.{stream}"
-        data = await self._connection.api(what)
-        fault = fault_of(data, what)
-        if fault is not None:
-            raise fault_error(fault, f"stream {stream}")
-        return msgspec.json.decode(data, type=_InfoAnswer)
+        return await self._connection.info(f"STREAM.INFO.{stream}", f"stream {stream}", _InfoAnswer)
 
     async def from_leader(self, stream: str, query: Mapping[str, str | int]) -> Raw | None:
         """One message, read from the leader: never stale. None where there is none."""
@@ -162,15 +157,10 @@ class Reader:
 
     async def _batch(self, stream: str, filter_: str, start: int, limit: int) -> list[Raw]:
         """Fetch one batch of direct gets; it ends early where a message was lost on the way."""
-        client = self._connection.client
         self._connection.check()
-        inbox = client.new_inbox()
-        arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
-        subscription = await client.subscribe(inbox, cb=arrived.put)
-        self._connection.on_wake(arrived)
         query = {"seq": start, "batch": limit, "max_bytes": BATCH_BYTES, "next_by_subj": filter_}
         batch: list[Raw] = []
-        try:
+        async with self._connection.inbox() as (inbox, arrived):
             await self._connection.send(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(query), reply=inbox)
             while True:
                 message = await self._next(arrived, stream)
@@ -182,10 +172,6 @@ class Reader:
                     return batch
                 sequence = int(headers["Nats-Sequence"])
                 batch.append(Raw(sequence, headers.get("Nats-Subject", ""), headers, message.data))
-        finally:
-            self._connection.off_wake(arrived)
-            if not client.is_closed:
-                await subscription.unsubscribe()
 
     async def _next(self, arrived: asyncio.Queue[Msg | None], stream: str) -> Msg:
         try:

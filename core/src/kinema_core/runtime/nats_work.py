@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Final
 
-import msgspec
 from nats.aio.msg import Msg
 
-from kinema_core.runtime.bus import BusUnavailableError
 from kinema_core.runtime.framing import FramingError, Manifest, assemble, check_manifest
-from kinema_core.runtime.nats_connection import Connection, fault_error, fault_of
+from kinema_core.runtime.nats_connection import Connection
+from kinema_core.runtime.nats_deliveries import position, pull
 from kinema_core.runtime.nats_reader import Reader
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.topology import WORK_STREAM, blob_subject, work_consumer, work_subject
@@ -21,9 +21,6 @@ _ANSWER: Final = "Kinema-Answer"
 _TTL: Final = "Nats-TTL"
 _ITEM_SECONDS: Final = 60
 """After so long no process waits for an item any more."""
-_EXPIRES_SECONDS: Final = 5.0
-_GRACE_SECONDS: Final = 1.0
-_PAUSE_SECONDS: Final = 0.5
 
 
 class _NatsItem:
@@ -60,6 +57,7 @@ class NatsWork:
         self._connection = connection
         self._cluster = cluster
         self._service = service
+        self._consumer = work_consumer(cluster, service)
         self._reader = Reader(connection, cluster)
         self._inbox = connection.client.new_inbox()
         self._asked: dict[str, asyncio.Future[bytes]] = {}
@@ -68,8 +66,7 @@ class NatsWork:
 
     async def open(self) -> None:
         """Listen for answers; raises BusSetupError where there is no queue, BusDeniedError without rights to it."""
-        name = work_consumer(self._cluster, self._service)
-        await self._api(f"CONSUMER.INFO.{WORK_STREAM}.{name}", f"consumer {name} on stream {WORK_STREAM}")
+        await position(self._connection, WORK_STREAM, self._consumer)
         await self._connection.client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
 
     async def share(self, data: bytes) -> Manifest:
@@ -111,57 +108,16 @@ class NatsWork:
 
     async def items(self) -> AsyncIterator[Item]:
         """See `WorkQueue`."""
-        client = self._connection.client
-        inbox = client.new_inbox()
-        arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
-        subscription = await client.subscribe(inbox, cb=arrived.put)
-        self._connection.on_wake(arrived)
-        try:
-            while not self._connection.closed:
-                message = await self._next(inbox, arrived)
-                if message is not None:
-                    yield _NatsItem(self._connection, message)
-            self._connection.check_ended()
-        finally:
-            self._connection.off_wake(arrived)
-            if not client.is_closed:
-                await subscription.unsubscribe()
+        async with aclosing(pull(self._connection, WORK_STREAM, self._consumer)) as messages:
+            async for message in messages:
+                yield _NatsItem(self._connection, message)
 
     async def close(self) -> None:
         """See `WorkQueue`."""
         await self._connection.close()
 
-    async def _next(self, inbox: str, arrived: asyncio.Queue[Msg | None]) -> Msg | None:
-        """The next item, None when there is none yet."""
-        self._connection.check_refused()
-        if arrived.empty():
-            name = work_consumer(self._cluster, self._service)
-            query = msgspec.json.encode({"batch": 1, "expires": int(_EXPIRES_SECONDS * 1e9)})
-            try:
-                await self._connection.send(f"$JS.API.CONSUMER.MSG.NEXT.{WORK_STREAM}.{name}", query, reply=inbox)
-            except BusUnavailableError:
-                await asyncio.sleep(_PAUSE_SECONDS)
-                return None
-        try:
-            async with asyncio.timeout(_EXPIRES_SECONDS + _GRACE_SECONDS):
-                message = await arrived.get()
-        except TimeoutError:
-            return None
-        status = "" if message is None else (message.headers or {}).get("Status", "")
-        if status in {"409", "503"}:
-            await asyncio.sleep(_PAUSE_SECONDS)
-        return None if status else message
-
     async def _store(self, subject: str, data: bytes, headers: dict[str, str]) -> None:
-        answer = await self._connection.request(subject, data, headers=headers)
-        fault = fault_of(answer.data, subject)
-        if fault is not None:
-            raise fault_error(fault, f"stream {WORK_STREAM}")
-
-    async def _api(self, name: str, what: str) -> None:
-        fault = fault_of(await self._connection.api(name), what)
-        if fault is not None:
-            raise fault_error(fault, what)
+        await self._connection.store(subject, data, f"stream {WORK_STREAM}", headers)
 
     async def _on_answer(self, message: Msg) -> None:
         answered = self._asked.get(message.subject)

@@ -13,7 +13,7 @@ from kinema_core.events import Event
 
 
 def is_answer_of(event: Event, service: str) -> bool:
-    """Whether a service gave this event as an answer to another."""
+    """Return whether a service gave this event as an answer to another."""
     return bool(event.cause) and event.id.startswith(f"{event.cause}/{service}/")
 
 

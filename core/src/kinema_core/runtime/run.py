@@ -43,7 +43,7 @@ class HasRuntime(Protocol):
 
     @property
     def runtime(self) -> RuntimeSettings:
-        """What a service needs to run at all."""
+        """Return what a service needs to run at all."""
 
 
 T = TypeVar("T", bound=HasRuntime)
@@ -51,7 +51,7 @@ T = TypeVar("T", bound=HasRuntime)
 
 @dataclass(frozen=True)
 class Runtime:
-    """What a service is given to live with."""
+    """Connections and clock of a service."""
 
     bus: Bus
     clock: Clock

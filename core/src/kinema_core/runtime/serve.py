@@ -112,7 +112,7 @@ class _Loop(Generic[S]):
         item = delivery.item
         if item.sequence <= self._settled:
             # Handled before, and the broker has missed the acknowledgement; or the stream was created again.
-            if _id_of(item) != self._recent.get(item.sequence):
+            if item.id != self._recent.get(item.sequence):
                 raise StreamResetError(f"LOG goes back to sequence {item.sequence}: starting over")
             await _confirm(delivery.ack)
             return
@@ -127,7 +127,7 @@ class _Loop(Generic[S]):
         self._health.metrics.handled(kind_in(item.subject), outcome, time.monotonic() - begun)
         if outcome != "failed":
             self._settled = item.sequence
-            self._recent[item.sequence] = _id_of(item)
+            self._recent[item.sequence] = item.id
             if len(self._recent) > _RECENT:
                 del self._recent[min(self._recent)]
             if isinstance(item, Stored):
@@ -238,10 +238,6 @@ def dead_letter(service: str, item: Stored | Damaged, *, reason: str, detail: st
     # A stream that begins again counts from 1: the bytes distinguish one dead letter from the other.
     id_ = f"{item.stream}/{item.sequence}/{sha256(data).hexdigest()[:16]}/{service}/dead"
     return origin(body, id_=id_, cluster=untoken(item.subject.split(".")[2]), iteration="", now=now)
-
-
-def _id_of(item: Stored | Damaged) -> str:
-    return item.event.id if isinstance(item, Stored) else ""
 
 
 async def _beat(delivery: Delivery) -> None:

@@ -21,7 +21,7 @@ class SettingsError(Exception):
 
 
 class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a service needs to run at all."""
+    """Settings that every service needs."""
 
     cluster: str
     """Name of the cluster whose pipeline this is."""

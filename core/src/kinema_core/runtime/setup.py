@@ -45,7 +45,7 @@ _MEBIBYTE: Final = 1024 * 1024
 
 @dataclass(frozen=True)
 class Layout:
-    """What is to exist on the broker.
+    """Layout of streams and consumers on the broker.
 
     The sum of the sizes must fit the broker's `max_file_store`; keep it under 80% of the volume.
     """
@@ -69,7 +69,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class SetupReport:
-    """What a run of `setup` created, and what it found to be otherwise than wanted."""
+    """Parts that a run of `setup` created, and differences that it found."""
 
     created: tuple[str, ...]
     drift: tuple[str, ...]
@@ -171,21 +171,15 @@ async def missing(settings: RuntimeSettings) -> tuple[str, ...]:
 
 
 def _parts(layout: Layout) -> Iterator[_Part]:
-    for config in stream_configs(layout):
+    for config in (*stream_configs(layout), work_config(layout)):
         name = config["name"]
         yield _Part(f"stream {name}", f"STREAM.INFO.{name}", f"STREAM.CREATE.{name}", config, config)
-    log = STREAMS["LOG"]
-    for config in consumer_configs(layout):
-        name = config["durable_name"]
-        body = {"stream_name": log, "config": config, "action": "create"}
-        yield _Part(f"consumer {name}", f"CONSUMER.INFO.{log}.{name}", f"CONSUMER.CREATE.{log}.{name}", body, config)
-    work = work_config(layout)
-    yield _Part(f"stream {WORK_STREAM}", f"STREAM.INFO.{WORK_STREAM}", f"STREAM.CREATE.{WORK_STREAM}", work, work)
-    for config in work_consumer_configs(layout):
-        name = config["durable_name"]
-        body = {"stream_name": WORK_STREAM, "config": config, "action": "create"}
-        place = f"{WORK_STREAM}.{name}"
-        yield _Part(f"consumer {name}", f"CONSUMER.INFO.{place}", f"CONSUMER.CREATE.{place}", body, config)
+    consumers = ((STREAMS["LOG"], consumer_configs(layout)), (WORK_STREAM, work_consumer_configs(layout)))
+    for stream, configs in consumers:
+        for config in configs:
+            name, place = config["durable_name"], f"{stream}.{config['durable_name']}"
+            body = {"stream_name": stream, "config": config, "action": "create"}
+            yield _Part(f"consumer {name}", f"CONSUMER.INFO.{place}", f"CONSUMER.CREATE.{place}", body, config)
 
 
 def stream_configs(layout: Layout) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ class Stage(Protocol[S]):
         """Take note of a LOG event without answering it: at start for the past, and before each `handle`."""
 
     def wants(self, event: Event) -> Want:
-        """Which state `handle` needs for this event."""
+        """Return which state `handle` needs for this event."""
 
     async def handle(self, event: Event, state: S | None, moment: Moment) -> Sequence[AnyBody]:
         """Answer an event; at most one answer wherever possible, so that a crash cannot fall between two."""

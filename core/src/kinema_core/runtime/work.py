@@ -24,7 +24,7 @@ class Item(Protocol):
 
     @property
     def data(self) -> bytes:
-        """What was asked."""
+        """Return what was asked."""
 
     async def answer(self, data: bytes) -> None:
         """Send the answer and settle the item."""

@@ -30,7 +30,7 @@ _KINDS = ("cluster-snapshot", "cluster-delta")
 
 @dataclass
 class _Stream:
-    """What is known of the stream: the last sequence of each subject, and version and time of the last snapshot."""
+    """Position in the stream: the last sequence of each subject, and version and time of the last snapshot."""
 
     deltas: int = 0
     snapshots: int = 0

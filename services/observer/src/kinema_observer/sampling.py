@@ -17,7 +17,7 @@ from kinema_observer.settings import Settings
 
 
 class UsageSource(Protocol):
-    """Where usage of pods comes from: the metrics API, or a simulated cluster in the same process."""
+    """Source of pod usage: the metrics API, or a simulated cluster in the same process."""
 
     async def read(self) -> Usage | None:
         """One reading, None when there is none yet; raises KubernetesError."""

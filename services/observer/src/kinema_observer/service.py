@@ -29,16 +29,16 @@ register("observer.iteration.before-publish", "observer.iteration.published")
 
 
 class ClusterSource(Protocol):
-    """Where the cluster's objects come from: the Kubernetes API, or a simulated cluster in the same process."""
+    """Source of the cluster's objects: the Kubernetes API, or a simulated cluster in the same process."""
 
     def listed(self) -> bool:
-        """Whether everything has been listed since the start."""
+        """Return whether everything has been listed since the start."""
 
     def missing(self) -> tuple[str, ...]:
-        """What cannot be seen just now, and why; empty when everything can."""
+        """Return what cannot be seen just now, and why; empty when everything can."""
 
     def drain(self) -> Changes:
-        """What changed since the last call."""
+        """Return what changed since the last call."""
 
     def contents(self) -> Iterator[ClusterObject]:
         """Everything as last seen."""

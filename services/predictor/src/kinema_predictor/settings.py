@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def rules(self) -> Rules:
-        """As the logic takes them."""
+        """Return the rules as the logic takes them."""
         return Rules(
             learning=timedelta(seconds=self.lookback_seconds),
             horizon=timedelta(seconds=self.horizon_seconds),
@@ -51,5 +51,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def reach(self) -> Reach:
-        """How far back history is kept: a learning interval, and as much again for an event that is handled late."""
+        """Return how far back history is kept: twice the learning interval, for events that are handled late."""
         return Reach(recent=2 * timedelta(seconds=self.lookback_seconds), peaks=2 * self.rules.peaks)

@@ -246,7 +246,7 @@ class Rescheduler:
                     task.result()
 
     def _worth_deciding(self, version: int) -> bool:
-        """Whether anything was read since the last decision, or time has passed."""
+        """Return whether anything was read since the last decision, or time has passed."""
         now, last = self._clock.now(), self._decided_on
         if last is not None and last[:2] == (self._reading.position, version) and now - last[2] < _IDLE:
             return False
@@ -360,7 +360,7 @@ class Rescheduler:
         )
 
     def _spent(self, progress: Progress, reason: str) -> bool:
-        """Whether a step that has failed for a reason that may pass was tried for long enough."""
+        """Return whether a step that has failed for a reason that may pass was tried for long enough."""
         limits = self._settings.limits
         if reason == ATTACHED:  # a driver takes its time, and each look costs nothing
             return self._clock.now() - progress.first > timedelta(seconds=limits.delete_seconds)

@@ -33,7 +33,7 @@ class Leg(NamedTuple):
 
 @dataclass
 class Itinerary:
-    """What the steps say, by wave, pod and node."""
+    """Steps by wave, pod and node."""
 
     sites: Mapping[str, Site]
     """Nodes that may take pods: those of the plan and temporary ones."""

@@ -81,7 +81,7 @@ def check_boot_name(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
 
 
 def left_over(view: PlanView, *, on_the_way: bool = False) -> Mapping[str, int | None]:
-    """How many more of each offer can be booted besides the plan's own; None where that is not limited.
+    """Return how many more of each offer can be booted besides the plan's own; None where that is not limited.
 
     `on_the_way`: temporary nodes are there too.
     """

@@ -76,7 +76,7 @@ def _expected(view: PlanView, item: Placement, pod: Pod, workload: str) -> str:
 
 
 def check_held(view: PlanView) -> Iterator[Violation]:
-    """Who may not move stays, and who may not be placed is not."""
+    """Yield who may not move stays, and who may not be placed is not."""
     for seat in view.seats if view.rolled else view.arriving:
         held = view.mobility.held.get(seat.key)
         if held is not None and (seat.arrives or seat.workload in view.rolled):
@@ -131,7 +131,7 @@ def check_counts(view: PlanView) -> Iterator[Violation]:
 
 
 def check_promises(view: PlanView) -> Iterator[Violation]:
-    """What status and mode promise: `nothing-better` changes nothing, `autoscale` only adds, unless it may move."""
+    """Check status and mode: `nothing-better` changes nothing, `autoscale` only adds, unless it may move."""
     deleted = [node.name for node in view.plan.nodes if node.action == "delete"]
     booted = [node.name for node in view.plan.nodes if node.action == "boot"]
     moved = [seat.key for seat in view.arriving if seat.pod.node is not None]

@@ -30,7 +30,7 @@ def check_rules(view: PlanView) -> Iterator[Violation]:
 
 
 def has_rules(pod: Pod) -> bool:
-    """Whether the pod has rules about other pods, preferred ones included."""
+    """Return whether the pod has rules about other pods, preferred ones included."""
     rules = pod.rules
     return bool(rules.affinity or rules.anti_affinity or rules.spread)
 

@@ -23,7 +23,7 @@ from kinema_core.model.volumes import with_attachments
 
 
 def overdrawn(view: PlanView, budget: DisruptionBudget, lost: Collection[str]) -> str | None:
-    """Why a budget does not bear that these workloads lose a pod at once; None when it does."""
+    """Return why a budget does not bear that these workloads lose a pod at once; None when it does."""
     replicas, healthy = expected(view.cluster, budget), view.healthy[budget.key]
     allowed = allowance(budget, replicas)
     spare = healthy - (replicas - allowed)
@@ -34,7 +34,7 @@ def overdrawn(view: PlanView, budget: DisruptionBudget, lost: Collection[str]) -
 
 
 def awaits_healthy(view: PlanView, pod: Pod | None) -> bool:
-    """Whether the pod would be evicted under a budget that bears none as its pods are, and as the plan leaves them."""
+    """Return whether an eviction of the pod breaks a budget, with its pods as they are and as the plan leaves them."""
     if pod is None or pod.node is None or strategy_of(view.cluster, pod) != "evict":
         return False
     budgets = budgets_by_pod(view.cluster).get(pod.key, ())

@@ -54,7 +54,7 @@ class _Tally:
 
 
 class _Replay:
-    """Where every pod is, wave by wave."""
+    """Locations of all pods, wave by wave."""
 
     def __init__(self, view: PlanView, itinerary: Itinerary, rules: list[_Rule]) -> None:
         self.view = view

@@ -267,5 +267,5 @@ def boot_site(cluster: Cluster, offer: Offer, name: str) -> Site:
 
 
 def expected_requests(pod: Pod, resized: Amounts | None) -> Amounts:
-    """What a placement has to state: the pod's requests, with those of its workload's resize over them."""
+    """Return what a placement has to state: the pod's requests, with those of its workload's resize over them."""
     return pod.requests if resized is None else FrozenMap({**pod.requests, **resized})

@@ -11,7 +11,7 @@ from kinema_core.model.sequencing.movers import Mover
 
 
 class Budgets:
-    """Which workloads lose a pod by eviction in this wave.
+    """Workloads that lose a pod by eviction in this wave.
 
     Evictions of one workload go one after the other within a wave, so that at most one of its pods is away. A budget
     over several workloads bears as many of them at once as it lets pods be away when all are healthy who can be: where

@@ -70,7 +70,7 @@ class Capacity:
         return self._specs
 
     def admits(self, name: str, pod: Pod) -> bool:
-        """Whether the pod may stop on the node, room aside."""
+        """Return whether the pod may stop on the node, room aside."""
         spec = self._specs[name]
         if self._cluster.node(name) is not None and name not in self._facts.open_nodes:
             return False
@@ -86,7 +86,7 @@ class Capacity:
     # --- room
 
     def free(self, name: str) -> dict[str, int]:
-        """What the node has free; to be changed by `take` and `give` only."""
+        """Return what the node has free; to be changed by `take` and `give` only."""
         if name not in self._free:
             node = self._cluster.node(name)
             everyone = self._cluster.pods_by_node.get(name, ())
@@ -97,7 +97,7 @@ class Capacity:
         return self._free[name]
 
     def fits(self, name: str, requests: Amounts) -> bool:
-        """Whether the node has room for one more such pod now."""
+        """Return whether the node has room for one more such pod now."""
         room = self.free(name)
         for resource, amount in requests.items():
             if amount > 0 and amount > room.get(resource, 0) and (resource in room or limited(resource)):
@@ -105,7 +105,7 @@ class Capacity:
         return True
 
     def times(self, name: str, requests: Amounts, most: int) -> int:
-        """How many such pods the node has room for now, up to `most`."""
+        """Return how many such pods the node has room for now, up to `most`."""
         return times(requests, Amounts(self.free(name)), most)
 
     def take(self, name: str, requests: Amounts) -> None:
@@ -140,7 +140,7 @@ class Capacity:
         return sum(self._booted[name] for name in shared) < offer.available
 
     def could_hold(self, offer: Offer, pod: Pod, requests: Amounts) -> bool:
-        """Whether an empty node of the offer takes the pod."""
+        """Return whether an empty node of the offer takes the pod."""
         spec = _node_spec(offer, self._next_name())
         return self._suits(spec, pod) and fits(requests, self._room_of(offer))
 
@@ -175,7 +175,7 @@ class Capacity:
         return f"kinema-{self._cluster.version}-way-{number}"
 
     def _room_of(self, offer: Offer) -> Amounts:
-        """What an empty node of the offer has beside its daemon sets: the same for each, worked out once."""
+        """Return what an empty node of the offer has beside its daemon sets: the same for each, worked out once."""
         if offer.name not in self._rooms:
             spec = _node_spec(offer, "new")
             landing = daemon_requests(self._cluster, name="new", labels=spec.labels, taints=spec.taints)

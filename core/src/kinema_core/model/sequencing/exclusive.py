@@ -12,7 +12,7 @@ from kinema_core.model.sequencing.movers import Mover
 
 
 class ExclusiveResources:
-    """Who has which host ports and volumes, during a wave.
+    """Pods that use host ports and exclusive volumes, during a wave.
 
     A new copy can have neither before the old one is gone. A claim is taken to be for one node at a time, unless it is
     in use on several: what else its access modes allow is not in the state.
@@ -40,7 +40,7 @@ class ExclusiveResources:
         return [claim for claim in claims if claim not in self._for_many]
 
     def touches(self, mover: Mover) -> bool:
-        """Whether the pod has any of it."""
+        """Return whether the pod has any of it."""
         return mover.key in self._concerned
 
     def begin(self, mover: Mover, source: str | None, to: str) -> bool:
@@ -75,7 +75,7 @@ class ExclusiveResources:
 
     @property
     def begun(self) -> int:
-        """How many moves of this wave are concerned."""
+        """Return how many moves of this wave are concerned."""
         return len(self._wave)
 
     def rewind(self, begun: int) -> None:

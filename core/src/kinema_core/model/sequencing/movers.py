@@ -30,12 +30,12 @@ class Mover:
 
     @property
     def source(self) -> str | None:
-        """Where the old copy is; None for a pending pod."""
+        """Return where the old copy is; None for a pending pod."""
         return self.pod.node
 
     @property
     def steered(self) -> bool:
-        """Whether it moves by itself: not pending, and not together with its whole workload."""
+        """Return whether it moves by itself: not pending, and not together with its whole workload."""
         return self.pod.node is not None and self.strategy != "rolling"
 
 

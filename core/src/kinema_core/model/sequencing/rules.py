@@ -27,7 +27,7 @@ from kinema_core.model.sequencing.movers import Mover
 
 @dataclass
 class EligibleDomains:
-    """How many of the nodes that count for a spread constraint each domain has; domains without any are left out."""
+    """Number of nodes that count for a spread constraint, by domain; domains without any are left out."""
 
     there: Counter[str]
     """Nodes that are there at some moment of the wave."""
@@ -46,7 +46,7 @@ class SpreadArrivals:
     """New copies that ask for it in this wave: where they come to, and where their own old copy still is then."""
 
     def holds(self, tally: DomainCounts) -> bool:
-        """Whether every arrival of the wave may come, in any order of its moves."""
+        """Return whether every arrival of the wave may come, in any order of its moves."""
         high = [
             (tally.high(place), place, own) if place is not None else (self.max_skew + 1, None, None)
             for (place, own), count in self.arrivals.items()
@@ -60,7 +60,7 @@ class SpreadArrivals:
         return all(place is not None and self._bears(copies, place, own, fewest) for copies, place, own in high)
 
     def _bears(self, copies: int, place: str, own: str | None, fewest: Iterable[tuple[int, str]]) -> bool:
-        """Whether nowhere are too few beside so many; an old copy that waits for the new one is still there."""
+        """Return whether nowhere are too few beside so many; an old copy that waits for the new one is still there."""
         return all(copies - low - (other == own) <= self.max_skew for low, other in fewest if other != place)
 
 
@@ -142,7 +142,7 @@ class DomainCounts:
             spread.arrivals.clear()
 
     def holds(self, source: str | None, place: str | None, *, keeping_apart: bool) -> bool:
-        """Whether every rule about the pods in scope holds after a move between these domains, in any order.
+        """Return whether every rule about the pods in scope holds after a move between these domains, in any order.
 
         `keeping_apart`: anti-affinity asks about the pods that move; where it is broken already, all others may come.
         """
@@ -168,7 +168,7 @@ class DomainCounts:
 
 
 class _Own(NamedTuple):
-    """What a pod's own rules look at."""
+    """Input of a pod's own rules."""
 
     anti: tuple[tuple[DomainCounts, bool], ...]
     """Whether it is in scope itself."""
@@ -199,7 +199,7 @@ class Refusal(NamedTuple):
 
 
 class _Eligible(NamedTuple):
-    """Which nodes count for spread constraints, and the domains that they make."""
+    """Nodes that count for spread constraints, and the domains that they make."""
 
     topology_key: str
     wanted: PlacementRules
@@ -300,7 +300,7 @@ class PodRules:
 
     @property
     def clearing(self) -> bool:
-        """Whether a domain goes with the nodes that are deleted in this wave."""
+        """Return whether a domain goes with the nodes that are deleted in this wave."""
         places = ((one.places, one.domain(spec)) for one in self._eligible.values() for spec in self._going)
         return any(place in each.there and place not in each.sure for each, place in places if place is not None)
 
@@ -378,7 +378,7 @@ class PodRules:
     # --- moves
 
     def touches(self, mover: Mover) -> bool:
-        """Whether any rule looks at this pod."""
+        """Return whether any rule looks at this pod."""
         return mover.key in self._selected or mover.key in self._own
 
     def begin(self, mover: Mover, source: str | None, to: str) -> bool:
@@ -412,12 +412,12 @@ class PodRules:
         return None if tally is None else Refusal(tally, tally.version, self._epoch)
 
     def stands(self, refusal: Refusal) -> bool:
-        """Whether nothing has changed since that would let the pod move."""
+        """Return whether nothing has changed since that would let the pod move."""
         return refusal.version == refusal.tally.version and refusal.epoch == self._epoch
 
     @property
     def begun(self) -> int:
-        """How many moves of this wave any rule looks at."""
+        """Return how many moves of this wave any rule looks at."""
         return len(self._wave)
 
     def rewind(self, begun: int) -> None:
@@ -532,6 +532,6 @@ def _keep_out(tally: DomainCounts, node: str | None, by: int, *, itself: bool) -
 
 
 def _arrival(tally: DomainCounts, mover: Mover, source: str | None, to: str) -> tuple[str | None, str | None]:
-    """Where a new copy comes to, and where its own old copy is counted then."""
+    """Return where a new copy comes to, and where its own old copy is counted then."""
     waits = mover.strategy != "evict" and mover.key in tally.members
     return tally.domain(to), tally.domain(source) if waits else None

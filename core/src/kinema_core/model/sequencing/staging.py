@@ -129,7 +129,7 @@ class IntermediateStops:
         return self._course.capacity.specs[name].labels.get(key)
 
     def _could(self, mover: Mover, name: str) -> bool:
-        """Whether the node has room for the pod and admits it. Volumes are not taken along to a stop."""
+        """Return whether the node has room for the pod and admits it. Volumes are not taken along to a stop."""
         if self._stops_of[mover.key] >= _STOPS or mover.pod.rules.claims or (mover.workload, name) in self._closed:
             return False
         capacity = self._course.capacity
@@ -170,7 +170,7 @@ class IntermediateStops:
 
 
 def _smallest(requests: Sequence[Amounts]) -> Amounts:
-    """What any of them asks for at least."""
+    """Return what any of them asks for at least."""
     names = sorted({name for one in requests for name in one})
     return Amounts({name: min(one.get(name, 0) for one in requests) for name in names})
 

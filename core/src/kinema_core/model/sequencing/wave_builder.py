@@ -15,7 +15,7 @@ from kinema_core.model.sequencing.rules import PodRules, Refusal
 
 
 class WaveBuilder:
-    """Who waits for which node, who is where, and the moves that were begun so far.
+    """Pods that wait for nodes, pods on nodes, and the moves that were begun so far.
 
     Room within a wave is counted cautiously: a pod that leaves keeps its room until the wave has ended.
     """
@@ -55,7 +55,7 @@ class WaveBuilder:
         """Nodes that have got room since a pod asked for it."""
 
     def _sort(self) -> None:
-        """Where not all fit at once: first a pod that makes room there, then one that empties a node to delete."""
+        """Begin, where not all fit at once, with pods that make room there, then those that empty a node to delete."""
         narrow = {to for to, movers in self.waiting.items() if not self._holds_all(to, movers)}
         for to in narrow:
             self.waiting[to].sort(key=lambda mover: (mover.source not in narrow, self._rank(mover), mover.key))
@@ -168,7 +168,7 @@ class WaveBuilder:
         return bool(self._begun)
 
     def _gets_through(self, movers: list[Mover]) -> bool:
-        """Whether rules among the workload's own pods let all of it be rolled, whatever kube-scheduler does.
+        """Return whether rules among the workload's own pods let all of it be rolled, whatever kube-scheduler does.
 
         New requests cannot be taken out of a plan: the rescheduler asks the same, and leaves them alone then.
         """
@@ -208,7 +208,7 @@ class WaveBuilder:
 
     @property
     def clearing(self) -> bool:
-        """Whether a node is being deleted that is an empty domain as long as it is there."""
+        """Return whether a node is being deleted that is an empty domain as long as it is there."""
         return self._rules.clearing
 
     def welcome(self, spec: NodeSpec) -> bool:

@@ -54,7 +54,7 @@ class Transition:
 
     @property
     def waves(self) -> int:
-        """How many waves there are."""
+        """Return how many waves there are."""
         return self.steps[-1].wave + 1 if self.steps else 0
 
 
@@ -116,7 +116,7 @@ def _run(builder: WaveBuilder, stops: IntermediateStops, over: Callable[[], bool
 
 
 def _effort(transition: Transition) -> tuple[bool, int, int, int]:
-    """What is avoided: no order at all, nodes to rent, pods to disturb, and time."""
+    """Return what is avoided: no order at all, nodes to rent, pods to disturb, and time."""
     return bool(transition.stuck), len(transition.temporary), len(transition.steps), transition.waves
 
 

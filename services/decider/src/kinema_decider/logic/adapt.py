@@ -15,7 +15,7 @@ from kinema_core.model.mobility import listed
 
 @dataclass(frozen=True)
 class Drift:
-    """What came and went since the plan's own state (algorithms 1.5)."""
+    """Pods and nodes that came or went since the plan's own state (algorithms 1.5)."""
 
     pods_appeared: int
     pods_gone: int

@@ -31,7 +31,7 @@ class Aim:
 
 
 def aim_of(plan: Plan, offers: Sequence[Offer]) -> Aim | None:
-    """What the plan is to save; None where energy is counted and a machine's is not known."""
+    """Return what the plan is to save; None where energy is counted and a machine's is not known."""
     deleted = [node for node in plan.nodes if node.action == "delete"]
     booted = [node for node in plan.nodes if node.action == "boot"]
     watts = _watts(offers) if plan.cost.unit == "W" else None

@@ -22,7 +22,7 @@ from kinema_decider.logic.decision_input import DecisionInput
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why a plan is not executed now, the figures behind it, and what would change the answer."""
+    """Reason against executing a plan now, the figures behind it, and what would change the answer."""
 
     rule: str
     reason: str

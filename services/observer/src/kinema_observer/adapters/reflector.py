@@ -46,7 +46,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for what, in real seconds."""
+    """Times to wait, in real seconds."""
 
     bookmark: float = 60.0
     """The server's bookmark period; a watch that is silent for two of them may be dead."""
@@ -93,7 +93,7 @@ class Reflector:
         return self._items.get(key)
 
     def drain(self) -> dict[tuple[str, str], Seen | None]:
-        """What changed since the last call."""
+        """Return what changed since the last call."""
         changes, self._changes = self._changes, {}
         return changes
 

@@ -53,7 +53,7 @@ class KubernetesSource:
                 group.create_task(reflector.run(), name=f"reflector {reflector.resource.kind}")
 
     def listed(self) -> bool:
-        """Whether every kind has been listed since the start, or is left out."""
+        """Return whether every kind has been listed since the start, or is left out."""
         return all(item.listed or item.off for item in self.reflectors)
 
     def missing(self) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class KubernetesSource:
         )
 
     def drain(self) -> Changes:
-        """What changed in all kinds since the last call."""
+        """Return what changed in all kinds since the last call."""
         seen = {each: item for reflector in self.reflectors for each, item in reflector.drain().items()}
         return assembled_changes(seen, node=self._known("Node"), limits=self._known("CSINode"))
 
@@ -74,6 +74,6 @@ class KubernetesSource:
         return iter(assembled(chain.from_iterable(reflector.contents() for reflector in self.reflectors)))
 
     def _known(self, kind: str) -> Callable[[str], Seen | None]:
-        """What is known of an object of that kind, by key; nothing of a kind that is not followed."""
+        """Return what is known of an object of that kind, by key; nothing of a kind that is not followed."""
         found = next((item for item in self.reflectors if item.resource.kind == kind), None)
         return found.get if found is not None else lambda _: None

@@ -42,10 +42,10 @@ def _delta(cluster: Cluster, upserts: tuple[ClusterObject, ...], deletes: tuple[
 
 
 def snapshot_due(*, deltas: int, age: timedelta, every: int, seconds: float) -> bool:
-    """Whether to state a snapshot again, `deltas` versions and `age` after the last one."""
+    """Return whether to state a snapshot again, `deltas` versions and `age` after the last one."""
     return deltas >= every or (deltas > 0 and age >= timedelta(seconds=seconds)) or age >= SNAPSHOT_AT_LEAST
 
 
 def age_of(then: datetime, now: datetime) -> timedelta:
-    """How long ago; not negative, whatever the clocks say."""
+    """Return how long ago; not negative, whatever the clocks say."""
     return max(timedelta(), now - then)

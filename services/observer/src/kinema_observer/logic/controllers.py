@@ -115,7 +115,7 @@ def _finished(status: wire.ControllerStatus) -> bool:
 
 
 def _refused(status: wire.ControllerStatus) -> str:
-    """Why no pod can be created. Without the name of the pod, which is another one at each try."""
+    """Return why no pod can be created. Without the name of the pod, which is another one at each try."""
     found = next((item for item in status.conditions or () if item.type == "ReplicaFailure"), None)
     if found is None or found.status != "True" or found.reason != "FailedCreate":
         return ""
@@ -124,7 +124,7 @@ def _refused(status: wire.ControllerStatus) -> str:
 
 
 def _update(type_: WorkloadKind, spec: wire.ControllerSpec) -> tuple[str, str]:
-    """How many pods an update may add and take away, as written or by Kubernetes' default for the kind."""
+    """Return how many pods an update may add and take away, as written or by Kubernetes' default for the kind."""
     strategy = spec.strategy or spec.update_strategy or _NO_UPDATE
     if strategy.type == "Recreate":
         return "0", "100%"

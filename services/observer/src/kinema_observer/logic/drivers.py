@@ -33,7 +33,7 @@ _DRIVERS: Final = dict(_IN_TREE.values())
 
 
 class DriverLimits(msgspec.Struct, frozen=True, gc=False):
-    """What a CSINode says: the most volumes of each driver that the node of its name takes, by resource.
+    """Limits of a CSINode: the most volumes of each driver that the node of its name takes, by resource.
 
     `replaced` are the names under which nodes stated the same before there were drivers.
     """
@@ -70,7 +70,7 @@ def driver_of_class(provisioner: str) -> str:
 
 
 def limits_of(found: wire.CSINode) -> DriverLimits | None:
-    """What a CSINode limits; None where it limits nothing: a driver without a count takes any number.
+    """Return what a CSINode limits; None where it limits nothing: a driver without a count takes any number.
 
     Raises:
         UnreadableFieldError: it has no name, or a count is negative.

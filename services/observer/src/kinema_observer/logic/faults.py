@@ -41,7 +41,7 @@ def _named(name: str) -> str:
 
 
 def no_list(error: Exception) -> str:
-    """Why a text as a whole is no list of objects, and what to do."""
+    """Return why a text as a whole is no list of objects, and what to do."""
     if isinstance(error, RecursionError):
         return f"it is nested too deeply; {_AGAIN}"
     if isinstance(error, UnicodeDecodeError):

@@ -78,7 +78,7 @@ def _parts(body: bytes) -> Iterator[bytes]:
 
 
 class _Reader(NamedTuple):
-    """How objects of one kind are read: one by one, and dozens of a list at once, which takes half the time."""
+    """Readers of one kind: of single objects, and of dozens of a list at once, which takes half the time."""
 
     one: Callable[[bytes | msgspec.Raw], tuple[wire.Object, Seen | None]]
     page: Callable[[bytes], Page]
@@ -202,12 +202,12 @@ def read_from_list(kind: str, raw: msgspec.Raw) -> tuple[Seen | None, datetime |
 
 
 def is_read(kind: str, api_version: str) -> bool:
-    """Whether we read objects of this kind, in this group if one is named."""
+    """Return whether we read objects of this kind, in this group if one is named."""
     return kind in _KINDS and (not api_version or api_version.rpartition("/")[0] == _KINDS[kind][0])
 
 
 def no_object(raw: msgspec.Raw, path: str) -> Seen | None:
-    """What stands for an item of a list that is not even an object of a kind."""
+    """Return what stands for an item of a list that is not even an object of a kind."""
     return _quarantine(UNTOLD, raw, UnreadableFieldError(path, "is no object with a kind")).item
 
 

@@ -114,7 +114,7 @@ class _Batch(NamedTuple):
 
 
 class _Opening(NamedTuple):
-    """How a list begins: whether its kind comes first, where its items begin, and what is between two of them."""
+    """Beginning of a list: whether its kind comes first, where its items begin, and what is between two of them."""
 
     kind: str
     """Of items that do not name their own; empty for a list of mixed kinds, and where the kind comes last."""
@@ -229,7 +229,7 @@ def _whole(text: bytes) -> _Batch:
 
 @dataclass
 class _Found:
-    """What was read so far."""
+    """Objects read so far."""
 
     objects: list[Seen] = field(default_factory=list)
     ignored: dict[str, int] = field(default_factory=dict)

@@ -32,7 +32,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to publish, in this order, and what to remember. At most one of `start` and `skip` is there."""
+    """Events to publish, in this order, and what to remember. At most one of `start` and `skip` is there."""
 
     memory: Memory
     deletions: tuple[NodeDeletionRequested, ...] = ()
@@ -176,7 +176,7 @@ def _hopeless(moment: _Moment) -> frozenset[str]:
 
 
 def _rest(moment: _Moment, item: Ended) -> timedelta:
-    """How long pods wait after an iteration for them ended.
+    """Return how long pods wait after an iteration for them ended.
 
     An untimely plan brought them nothing, and what came first soon shows its effect: there the settle time is enough.
     """

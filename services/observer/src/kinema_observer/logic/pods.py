@@ -57,7 +57,7 @@ _CLAIMING: Final = ("persistentVolumeClaim", "ephemeral")
 
 
 class Template(NamedTuple):
-    """What a controller's pods will be like."""
+    """Labels, requests and rules of a controller's next pods."""
 
     labels: Labels = EMPTY
     requests: Amounts = EMPTY
@@ -134,7 +134,7 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
 
 @lru_cache(maxsize=16384)
 def _shared(text: bytes, reported: Reported) -> tuple[Amounts, tuple[ContainerRequests, ...], PlacementRules]:
-    """What pods of one workload have in common, from their spec without what is each pod's own."""
+    """Return what pods of one workload have in common, from their spec without what is each pod's own."""
     spec = _SPECS.decode(text)
     requests, containers = requests_of(spec, reported), containers_of(spec)
     alone = len(spec.containers) == 1 and not spec.init_containers
@@ -200,7 +200,7 @@ def _phase(phase: str | None) -> Phase:
 
 
 def _standing(conditions: Sequence[Condition] | None) -> tuple[bool, bool]:
-    """Whether the pod is Ready, and whether its scheduler found no node for it."""
+    """Return whether the pod is Ready, and whether its scheduler found no node for it."""
     ready = unschedulable = False
     for item in conditions or ():
         if item.type == "Ready":
@@ -211,7 +211,7 @@ def _standing(conditions: Sequence[Condition] | None) -> tuple[bool, bool]:
 
 
 def _restarts(statuses: Sequence[wire.ContainerStatus]) -> tuple[int, datetime | None]:
-    """How often containers were started again, and when one last ended with an error."""
+    """Return how often containers were started again, and when one last ended with an error."""
     count, last = 0, None
     for status in statuses:
         count += status.restart_count or 0

@@ -54,7 +54,7 @@ def text_of(raw: msgspec.Raw) -> bytes:
 
 
 def fault_of(error: msgspec.DecodeError | UnicodeDecodeError) -> UnreadableFieldError:
-    """Where and why msgspec could not read a text; its paths begin with `$`."""
+    """Return where and why msgspec could not read a text; its paths begin with `$`."""
     if isinstance(error, UnicodeDecodeError):
         return UnreadableFieldError("", f"is no UTF-8 ({error.reason}): write it again in UTF-8")
     said, _, path = str(error).partition(" - at `$")
@@ -140,7 +140,7 @@ def controller_of(references: Iterable[OwnerReference] | None) -> Owner | None:
 
 
 def condition_holds(conditions: Sequence[Condition] | None, type_: str) -> bool:
-    """Whether the condition is there and True."""
+    """Return whether the condition is there and True."""
     return any(item.type == type_ and item.status == "True" for item in conditions or ())
 
 

@@ -24,7 +24,7 @@ Reported: TypeAlias = tuple[tuple[int, str, bytes, bytes], ...]
 
 
 def reported_of(statuses: Sequence[ContainerStatus]) -> Reported:
-    """What the kubelet says of the containers' resources, where it says anything."""
+    """Return what the kubelet says of the containers' resources, where it says anything."""
     return tuple(
         [
             (index, item.name, bytes(item.allocated_resources), bytes(item.resources))
@@ -53,7 +53,7 @@ def requests_of(spec: PodSpec, reported: Reported = ()) -> Amounts:
 
 
 def containers_of(spec: PodSpec) -> tuple[ContainerRequests, ...]:
-    """What each container asks for that asks for anything, and what is written for the pod as a whole.
+    """Return what each container asks for that asks for anything, and what is written for the pod as a whole.
 
     Raises:
         UnreadableFieldError: a quantity cannot be read; its path begins at `spec`.
@@ -68,7 +68,7 @@ def containers_of(spec: PodSpec) -> tuple[ContainerRequests, ...]:
 
 
 def ceiling_of(spec: PodSpec) -> Amounts:
-    """How far CPU and memory requests may grow in the proportion of now: a container's must not be above its limit.
+    """Return how far CPU and memory requests may grow in proportion: a container's must not be above its limit.
 
     Raises:
         UnreadableFieldError: a quantity cannot be read; its path begins at `spec`.

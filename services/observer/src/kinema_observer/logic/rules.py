@@ -251,7 +251,7 @@ def _preferred_nodes(found: Sequence[PreferredNodeIn]) -> tuple[PreferredNodeTer
 
 
 def _weight(weight: int) -> int:
-    """What the API admits: less must not turn a wish into a rule, nor more make it worth any machine."""
+    """Return what the API admits: less must not turn a wish into a rule, nor more make it worth any machine."""
     return min(100, max(1, weight))
 
 

@@ -22,7 +22,7 @@ _COUNTED: Final = ("ReplicaSet", "ReplicationController", "StatefulSet")
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why no iteration begins: a reason code and the figures behind it."""
+    """Reason code against a new iteration and the figures behind it."""
 
     reason: str
     figures: Figures = EMPTY

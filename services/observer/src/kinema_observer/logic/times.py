@@ -1,4 +1,4 @@
-"""When something last happened to an object: its timestamps, as far as they can be read."""
+"""Newest timestamp of an object, as far as its timestamps can be read."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from kinema_observer.logic.wire_pods import Template
 
 
 class RollingUpdate(Wire):
-    """How a rolling update may proceed."""
+    """Bounds of a rolling update."""
 
     max_surge: str | int | None = None
     max_unavailable: str | int | None = None
@@ -64,7 +64,7 @@ class Controller(Object):
 
 
 class TargetReference(Wire):
-    """What an autoscaler scales."""
+    """Reference to the object that an autoscaler scales."""
 
     kind: str = ""
     name: str = ""
@@ -169,7 +169,7 @@ class VerticalSpec(Wire):
 
 
 class ContainerRecommendation(Wire):
-    """What a VerticalPodAutoscaler recommends for one container."""
+    """Recommendation of a VerticalPodAutoscaler for one container."""
 
     target: dict[str, Scalar] | None = None
     lower_bound: dict[str, Scalar] | None = None

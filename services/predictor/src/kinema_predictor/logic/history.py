@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What the pods of one workload used at one moment: millicores and bytes, one number per pod."""
+    """Usage of the pods of one workload at one moment: millicores and bytes, one number per pod."""
 
     sampled: datetime
     cpu: Ints
@@ -48,7 +48,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reach:
-    """How far back history is kept."""
+    """Time for which history is kept."""
 
     recent: timedelta = timedelta(minutes=30)
     peaks: timedelta = timedelta(hours=24)

@@ -40,7 +40,7 @@ def event_of(body: Decision | StepSucceeded, *, cause: Event, name: str, now: da
 
 
 def decided(journal: Journal, cluster: Cluster, *, now: datetime, limits: Limits, fencing: int) -> tuple[Event, ...]:
-    """What to publish next, decided on a journal and a state at a time."""
+    """Return what to publish next, decided on a journal and a state at a time."""
     execution = current(journal, cluster)
     if execution is None:
         return ()

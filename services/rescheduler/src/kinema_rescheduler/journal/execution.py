@@ -50,7 +50,7 @@ _REQUESTS_KEPT: Final = 256
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a step stands: its latest attempt and how that ended."""
+    """State of a step: its latest attempt and how that ended."""
 
     step: Step
     attempt: int
@@ -106,7 +106,7 @@ class Execution:
     """The operator's wish to give it up."""
 
     def progress(self, step_id: str) -> Progress | None:
-        """Where that step stands; None before its first intent."""
+        """Return where that step stands; None before its first intent."""
         return self.steps.get(step_id)
 
     @property

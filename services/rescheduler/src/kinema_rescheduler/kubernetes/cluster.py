@@ -47,7 +47,7 @@ class ClusterWriter(Protocol):
         """
 
     async def check_deletable(self, order: Order) -> bool:
-        """Whether the node of a `delete` step is there; False when it is gone already.
+        """Return whether the node of a `delete` step is there; False when it is gone already.
 
         Raises:
             TransientError: `not-empty`, pods run on it; `attached`, volumes of pods that have left are still attached

@@ -46,7 +46,7 @@ _REPORTS_LOG = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Background:
-    """What people want to read of beside an event: names, and what was before."""
+    """Context of an event for people: names, and what was before."""
 
     plan: Plan | None = None
     """The plan that is being executed."""
@@ -106,7 +106,7 @@ _LOG = structlog.get_logger()
 
 @dataclass(frozen=True)
 class _Text:
-    """What an Event says."""
+    """Text of an Event."""
 
     reason: str
     action: str
@@ -289,7 +289,7 @@ class KubernetesEvents:
 
 
 def _meant(event: Event, step: Step | None, background: Background) -> list[tuple[Json, _Text]]:
-    """What to say and of which object; a step's own comes before the pods that wait for it."""
+    """Return what to say and of which object; a step's own comes before the pods that wait for it."""
     match event.body:
         case StepStarted(step=begun) if begun.kind == "boot":
             return _waiting(begun, background, _booting(begun, background.plan))
@@ -337,7 +337,7 @@ def _booting(step: Step, plan: Plan | None) -> _Text:
 
 
 def _judged(step_id: str) -> Step | None:
-    """What a verdict is about, as a step: a workload that is skipped, a node that is kept."""
+    """Return what a verdict is about, as a step: a workload that is skipped, a node that is kept."""
     word, _, target = step_id.partition("/")
     kinds: Mapping[str, StepKind] = {"skip": "revert", "keep": "untaint"}
     return Step(id=step_id, kind=kinds[word], target=target) if word in kinds else None

@@ -267,7 +267,7 @@ async def _make_cheap(api: FencedClient, pod: Json, plan: str) -> None:
 
 
 def _is_cheap(pod: Json, plan: str) -> bool:
-    """Whether a pod was made the cheapest for this plan."""
+    """Return whether a pod was made the cheapest for this plan."""
     return annotations_of(pod).get(PLAN) == plan
 
 

@@ -37,7 +37,7 @@ _BY_DEFAULT: Final = "25%"
 
 
 class Before(msgspec.Struct, frozen=True):
-    """What a workload was before a rolling update by Kinema."""
+    """State of a workload before a rolling update by Kinema."""
 
     plan: str
     strategy: Json | None

@@ -51,12 +51,12 @@ class KubernetesWriter:
         return await _read_right(order, effect(self._api, order))
 
     async def check_deletable(self, order: Order) -> bool:
-        """Whether the node of a `delete` step is there, ours and empty."""
+        """Return whether the node of a `delete` step is there, ours and empty."""
         return await _read_right(order, check_deletable(self._api, self._attachments, order))
 
 
 async def _read_right(order: Order, effect: Awaitable[T]) -> T:
-    """What an effect gives; an object that is not built as the API says ends this step and not the service."""
+    """Return what an effect gives; an object that is not built as the API says ends this step and not the service."""
     try:
         return await effect
     except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:

@@ -61,7 +61,7 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:
 
 
 def _refused_beside(ctx: ExecutionContext, namespace: str) -> str:
-    """Why a replacement might never come: the namespace had no room for another workload's pods in this plan.
+    """Return why a replacement might never come: the namespace had no room for another workload's pods in this plan.
 
     A refused surge is taken back with nothing lost. Under a quota that is used up, the place of an evicted pod is
     anybody's: of a daemon's pod that waits on a new node, say. Where a step itself was refused, no pod was.
@@ -91,7 +91,7 @@ def _refused(ctx: ExecutionContext, movers: WorkloadMoves, progress: Progress) -
 
 
 def _paused_until(ctx: ExecutionContext, pod_key: str) -> datetime:
-    """When a pod's disruption budgets may be asked again: a refusal counts for every pod under the same budget."""
+    """Return when a pod's budgets may be asked again: a refusal counts for every pod under the same budget."""
     mine = {budget.key for budget in budgets_by_pod(ctx.cluster).get(pod_key, ())}
     until = ctx.execution.cause.time
     for progress in ctx.execution.steps.values():

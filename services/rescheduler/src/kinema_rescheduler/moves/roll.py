@@ -113,7 +113,7 @@ def _overruled(workload: Workload, patched: Progress) -> str | None:
 
 
 def _stalled(ctx: ExecutionContext, update: Progress, pods: Iterable[Pod]) -> bool:
-    """Whether an update waits for pods that have had their time: none has come since, and not all are Ready."""
+    """Return whether an update waits for pods that have had their time: none has come since, and not all are Ready."""
     waiting, came = False, update.ended
     for pod in pods:
         waiting = waiting or not pod.ready
@@ -122,7 +122,7 @@ def _stalled(ctx: ExecutionContext, update: Progress, pods: Iterable[Pod]) -> bo
 
 
 def _stuck(movers: WorkloadMoves, workload: Workload) -> str:
-    """Where an update stands. Replicas that are Ready would say nothing: the old ones are among them."""
+    """Return where an update stands. Replicas that are Ready would say nothing: the old ones are among them."""
     waiting = [f"{pod.key} (fits on no node)" if pod.unschedulable else pod.key for pod in movers.pods if not pod.ready]
     return f"{workload.updated} of {workload.replicas} pods are new; not Ready: {', '.join(waiting) or 'none'}"
 
@@ -132,7 +132,7 @@ def _refused(ctx: ExecutionContext, movers: WorkloadMoves, patched: Progress) ->
 
 
 def rolled(ctx: ExecutionContext, workload: str) -> bool:
-    """Whether a rolling update was begun and not finished."""
+    """Return whether a rolling update was begun and not finished."""
     return ctx.unit("roll", workload, 1) is not None and not ctx.done(unit_id("finalize-rollout", workload, 1))
 
 

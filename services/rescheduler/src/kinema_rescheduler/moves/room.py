@@ -15,7 +15,7 @@ from kinema_core.model.volumes import attachments, with_attachments
 
 
 def free_room(cluster: Cluster) -> Mapping[str, Amounts]:
-    """What each node has left beside its pods, terminating ones included, and the daemons that it has or will get.
+    """Return the room of each node beside its pods, terminating ones included, and its present and future daemons.
 
     Attachments of volumes are among it, where the node limits them.
     """
@@ -75,7 +75,7 @@ class Room:
         return tuple(placed)
 
     def copies(self, pod: Pod, requests: Amounts, name: str, most: int) -> int:
-        """How many pods like `pod`, each with `requests`, fit on a node that is open to everybody, up to `most`.
+        """Return how many pods like `pod`, each with `requests`, fit on a node that is open to everybody, up to `most`.
 
         What is promised to others is not theirs.
         """

@@ -27,7 +27,7 @@ _UNIT_KINDS: Final = ("roll", "evict", "surge-up", "prefer-nodes")
 
 @dataclass(frozen=True)
 class Moves:
-    """What the moves do next, and whether all of them have ended."""
+    """Next steps of the moves, and whether all of them have ended."""
 
     bodies: tuple[Decision, ...]
     over: bool
@@ -92,7 +92,7 @@ def _due(ctx: ExecutionContext, item: WorkloadMoves, wave: int) -> WorkloadMoves
 
 
 def _left(ctx: ExecutionContext, item: WorkloadMoves) -> bool:
-    """Whether a workload still has to move something."""
+    """Return whether a workload still has to move something."""
     if item.strategy == "rolling":
         return ctx.unit("roll", item.key, 1) is None
     return bool(item.victims)
@@ -114,7 +114,7 @@ def _go_on(ctx: ExecutionContext, item: WorkloadMoves) -> Turn:
 
 
 def _forbidden(ctx: ExecutionContext, item: WorkloadMoves, number: int) -> str | None:
-    """Why a pod of the move in progress may not leave any more, as long as it can still be kept; None if all may."""
+    """Return why a pod of the move in progress must stay, as long as it can still be kept; None if all may leave."""
     steer = ctx.unit("prefer-nodes", item.key, number)
     last = ctx.unit("evict", item.key, number) or ctx.unit("surge-down", item.key, number)
     if steer is None or (last is not None and last.state != "failed"):
@@ -125,7 +125,7 @@ def _forbidden(ctx: ExecutionContext, item: WorkloadMoves, number: int) -> str |
 
 
 def _unwanted(ctx: ExecutionContext, pod: Pod, *, surges: bool) -> str | None:
-    """Why a pod may not leave by the rules of now; where it `surges`, another copy would run beside it."""
+    """Return why a pod may not leave by the rules of now; where it `surges`, another copy would run beside it."""
     held = ctx.mobility.held.get(pod.key)
     if held is not None:
         return f"{pod.key} may not move by the rules of now: {held.reason}"
@@ -179,7 +179,7 @@ def _requests(item: WorkloadMoves) -> Amounts:
 def _promised(
     ctx: ExecutionContext, running: list[WorkloadMoves], steered: list[WorkloadMoves]
 ) -> Mapping[str, Amounts]:
-    """What pods will take whose moves have not begun, by planned node: who goes elsewhere must not settle there.
+    """Return what pods will take whose moves have not begun, by planned node: who goes elsewhere must not settle there.
 
     On a full cluster one pod in another's place drives that one elsewhere, and so on until the last has no place.
     """
@@ -276,7 +276,7 @@ def _begin_roll(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> Turn:
 
 
 def _halfway(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> str | None:
-    """Why a roll might not get through by the rules that the workload's pods have among themselves."""
+    """Return why a roll might not get through by the rules that the workload's pods have among themselves."""
     if not item.pods:
         return None
     pod, remaining = item.pods[0], [node for node in ctx.cluster.nodes if node.name not in ctx.deletes]

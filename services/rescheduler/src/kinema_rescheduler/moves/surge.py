@@ -67,7 +67,7 @@ def _not_begun(ctx: ExecutionContext, movers: WorkloadMoves, up: Progress) -> Tu
 
 
 def _seen(workload: Workload, progress: Progress) -> bool:
-    """Whether the cluster state is new enough to show what the step did."""
+    """Return whether the cluster state is new enough to show what the step did."""
     generation = progress.figures.get("generation", 0)
     return workload.generation >= int(generation)
 
@@ -100,13 +100,13 @@ def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
 
 
 def refused(ctx: ExecutionContext, workload: Workload, asked: Progress) -> bool:
-    """Whether what a step asked for is forbidden (a quota, an admission rule): waiting would not help."""
+    """Return whether what a step asked for is forbidden (a quota, an admission rule): waiting would not help."""
     heard = workload.observed_generation >= int(asked.figures.get("generation", 0))
     return heard and bool(workload.refused) and ctx.passed(asked.ended, ctx.limits.refused_seconds)
 
 
 def asking(ctx: ExecutionContext, namespace: str) -> bool:
-    """Whether a surge in the namespace has yet to get its pods: they would take any place that becomes free."""
+    """Return whether a surge in the namespace has yet to get its pods: they would take any place that becomes free."""
     planned = {place.uid for place in ctx.plan.placements if place.strategy == "surge"}
     for key, number in ctx.units.items():
         workload, up = ctx.cluster.workload(key), ctx.unit("surge-up", key, number)
@@ -123,7 +123,7 @@ def asking(ctx: ExecutionContext, namespace: str) -> bool:
 
 
 def _lacks(workload: Workload, up: Progress) -> bool:
-    """Whether pods that were asked for do not exist yet, as far as can be seen."""
+    """Return whether pods that were asked for do not exist yet, as far as can be seen."""
     if up.state != "done":
         return up.state == "open"
     return not _seen(workload, up) or workload.replicas == up.step.replicas_to > workload.current
@@ -168,7 +168,7 @@ def _ending(  # noqa: PLR0911 - a state machine: one return per state
 
 
 def unfinished(ctx: ExecutionContext, workload: str, number: int) -> bool:
-    """Whether a surge of the workload may have left a surplus or deletion costs."""
+    """Return whether a surge of the workload may have left a surplus or deletion costs."""
     up, down = ctx.unit("surge-up", workload, number), ctx.unit("surge-down", workload, number)
     return up is not None and not (down is not None and down.state == "done")
 

@@ -18,7 +18,7 @@ HARMLESS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Blocked:
-    """Why a move does not begin."""
+    """Reason that keeps a move from beginning."""
 
     workload: str
     reason: str
@@ -80,7 +80,7 @@ def steering(
 
 
 def steered(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:
-    """Whether new pods are steered by now (`over`). Steering that failed is done without: it fails open."""
+    """Return whether new pods are steered by now (`over`). Steering that failed is done without: it fails open."""
     steer = ctx.unit("prefer-nodes", movers.key, number)
     if steer is None:
         return OVER

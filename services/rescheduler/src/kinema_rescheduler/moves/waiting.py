@@ -44,7 +44,7 @@ def kept_waiting(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
 
 
 def _reason(ctx: ExecutionContext, pod: Pod, closed: Sequence[tuple[Node, datetime]]) -> str:
-    """Why the pod would not wait but for the plan; empty where it would."""
+    """Return why the pod would not wait but for the plan; empty where it would."""
     assert pod.created is not None
     for node, since in closed:
         if pod.created >= since and _would_take(ctx, node, pod):
@@ -56,7 +56,7 @@ def _reason(ctx: ExecutionContext, pod: Pod, closed: Sequence[tuple[Node, dateti
 
 
 def _would_run_on(ctx: ExecutionContext, offer: Offer, pod: Pod) -> bool:
-    """Whether a new node of the offer could be bought for the pod, and would take it."""
+    """Return whether a new node of the offer could be bought for the pod, and would take it."""
     site = boot_site(ctx.cluster, offer, "new")
     if offer.available == 0 or (site.spot and not spot_allowed(ctx.cluster, pod, taint_keys=site.spot_keys)):
         return False
@@ -91,7 +91,7 @@ def _waiting(ctx: ExecutionContext) -> Iterator[Pod]:
 
 
 def _asked_for(ctx: ExecutionContext, key: str) -> bool:
-    """Whether a move of the workload goes on, which has deadlines of its own."""
+    """Return whether a move of the workload goes on, which has deadlines of its own."""
     number = ctx.units.get(key, 0)
     if number == 0 or ctx.over(f"revert/{key}"):
         return False
@@ -100,7 +100,7 @@ def _asked_for(ctx: ExecutionContext, key: str) -> bool:
 
 
 def _elsewhere(ctx: ExecutionContext, pod: Pod) -> bool:
-    """Whether an open node has room: then it is something else that keeps the pod waiting."""
+    """Return whether an open node has room: then it is something else that keeps the pod waiting."""
     return any(_would_take(ctx, node, pod) for node in ctx.cluster.nodes)
 
 
@@ -132,7 +132,7 @@ def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], turns: list[Tu
 
 
 def _may_come(ctx: ExecutionContext, due: Sequence[WorkloadMoves]) -> bool:
-    """Whether there may be more room by itself: steps under way, pods that end, nodes that are coming up.
+    """Return whether there may be more room by itself: steps under way, pods that end, nodes that are coming up.
 
     Room that others might make, who scale down or open a node, is not counted on.
     """

@@ -47,7 +47,7 @@ class WorkloadMoves:
 
 
 def settled(workload: Workload) -> bool:
-    """Whether a controller has done all it was asked for."""
+    """Return whether a controller has done all it was asked for."""
     rolls = workload.type in {"Deployment", "StatefulSet"}
     return (
         not workload.paused
@@ -92,7 +92,7 @@ def _movers(
 
 
 def _next_leg(ctx: ExecutionContext, key: str, pod: Pod) -> Leg | None:
-    """Where the pod goes next, and when; None for one that the plan does not know."""
+    """Return where the pod goes next, and when; None for one that the plan does not know."""
     legs = ctx.route.legs.get(pod.uid)
     return legs[0] if legs else ctx.stopovers.get((key, pod.node or ""))
 
@@ -115,7 +115,7 @@ def _leaves(ctx: ExecutionContext, key: str, pod: Pod, place: Placement | None) 
 
 
 def _strategy(ctx: ExecutionContext, key: str, victims: list[Pod], places: Mapping[str, Placement]) -> Strategy:
-    """What was begun goes on; else as planned; for pods that the plan does not know, as the rules say.
+    """Return what was begun goes on; else as planned; for pods that the plan does not know, as the rules say.
 
     `stay` when one of the pods may not move.
     """
@@ -138,7 +138,7 @@ def _strategy(ctx: ExecutionContext, key: str, victims: list[Pod], places: Mappi
 
 
 def autoscaled(cluster: Cluster, workload: Workload) -> bool:
-    """Whether a horizontal pod autoscaler sets the workload's replicas."""
+    """Return whether a horizontal pod autoscaler sets the workload's replicas."""
     return any(
         scaler.namespace == workload.namespace
         and scaler.target_kind == workload.type

@@ -49,7 +49,7 @@ class ExecutionContext:
 
     @cached_property
     def mobility(self) -> Mobility:
-        """What may move and be deleted, by the rules of now."""
+        """Return what may move and be deleted, by the rules of now."""
         return mobility(self.cluster, self.now, MobilityOptions(move_jobs=self.limits.move_jobs))
 
     @cached_property
@@ -90,7 +90,7 @@ class ExecutionContext:
 
     @cached_property
     def stopovers(self) -> Mapping[tuple[str, str], Leg]:
-        """Where pods go on to that make a stop, by workload and node of the stop, as far as they were sent there.
+        """Return the next legs of pods that were sent to a stop, by workload and node of the stop.
 
         The pod that came up at the stop is not the one that the plan knows: its workload identifies it, of which the
         plan sends only one pod to any stop.
@@ -125,21 +125,21 @@ class ExecutionContext:
     # --- the journal
 
     def progress(self, step_id: str) -> Progress | None:
-        """Where a step stands."""
+        """Return where a step stands."""
         return self.execution.progress(step_id)
 
     def done(self, step_id: str) -> bool:
-        """Whether the step's effect was made."""
+        """Return whether the step's effect was made."""
         progress = self.progress(step_id)
         return progress is not None and progress.state == "done"
 
     def over(self, step_id: str) -> bool:
-        """Whether the step is done or has failed for good."""
+        """Return whether the step is done or has failed for good."""
         progress = self.progress(step_id)
         return progress is not None and progress.over
 
     def lost(self, step_id: str) -> bool:
-        """Whether the step has failed for good."""
+        """Return whether the step has failed for good."""
         progress = self.progress(step_id)
         return progress is not None and progress.lost
 
@@ -157,7 +157,7 @@ class ExecutionContext:
 
     @cached_property
     def last_step(self) -> datetime:
-        """When a step last began or ended: since then we changed nothing."""
+        """Return when a step last began or ended: since then Kinema has changed nothing."""
         times = [self.execution.cause.time]
         for progress in self.execution.steps.values():
             times += [progress.intended, *([progress.ended] if progress.ended is not None else [])]
@@ -169,7 +169,7 @@ class ExecutionContext:
         return max([self.last_step, *(verdict.time for verdict in self.execution.verdicts.values())])
 
     def passed(self, since: datetime | None, seconds: float) -> bool:
-        """Whether more than so many seconds have passed since then."""
+        """Return whether more than so many seconds have passed since then."""
         return since is not None and self.now - since > timedelta(seconds=seconds)
 
     @cached_property

@@ -104,7 +104,7 @@ def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits,
 
 
 def _sold(catalog: Event | None) -> tuple[Offer, ...]:
-    """What Kinema itself would buy for pods that wait."""
+    """Return what Kinema itself would buy for pods that wait."""
     body = catalog.body if catalog is not None else None
     return body.offers if isinstance(body, CatalogPublished) and not body.delegated else ()
 
@@ -191,7 +191,7 @@ def _aborted(
 
 
 def _figures(ctx: ExecutionContext) -> Figures:
-    """What was done, counted from the journal; misses from where the pods are."""
+    """Return what was done, counted from the journal; misses from where the pods are."""
     steps = ctx.execution.steps.values()
     done = [progress.step for progress in steps if progress.state == "done"]
     surged = sum(step.replicas_from - step.replicas_to for step in done if step.kind == "surge-down")

@@ -68,7 +68,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(message)
 
     def deadline_seconds(self, kind: StepKind) -> float:
-        """How long a step of that kind may take, with what it waits for."""
+        """Return how long a step of that kind may take, with what it waits for."""
         match kind:
             case "boot":
                 return self.boot_seconds

@@ -15,7 +15,7 @@ from kinema_rescheduler.plan.context import Decision, ExecutionContext, intents
 
 @dataclass(frozen=True)
 class Phase:
-    """What a phase does next, and whether it has ended."""
+    """Next steps of a phase, and whether it has ended."""
 
     bodies: tuple[Decision, ...] = ()
     over: bool = False
@@ -77,7 +77,7 @@ def _lacking(ctx: ExecutionContext, node: Node) -> tuple[str, ...]:
 
 
 def needs_marks(ctx: ExecutionContext) -> bool:
-    """Whether the plan moves or deletes anything: room for pending pods alone needs no marks."""
+    """Return whether the plan moves or deletes anything: room for pending pods alone needs no marks."""
     moving = any(
         place.strategy == "rolling" or (place.source is not None and place.source != place.to)
         for place in ctx.plan.placements
@@ -123,7 +123,7 @@ def delete(ctx: ExecutionContext, *, moved: bool) -> Phase:
 
 
 def _delete(ctx: ExecutionContext, name: str, *, moved: bool) -> tuple[tuple[Decision, ...], bool]:  # noqa: PLR0911 - a state machine: one return per state
-    """What to do about one node, and whether it is dealt with."""
+    """Return what to do about one node, and whether it is dealt with."""
     node = ctx.same_node(taint_id(name))
     progress = ctx.progress(f"delete/{name}")
     if progress is not None and progress.state == "open":
@@ -237,7 +237,7 @@ def _unmarks(ctx: ExecutionContext) -> list[Step]:
 
 
 def leftovers(ctx: ExecutionContext) -> tuple[str, ...]:
-    """What could not be taken back, sorted."""
+    """Return what could not be taken back, sorted."""
     cleaning = {"untaint", "clear-preferred-nodes", "revert", "finalize-rollout"}
     steps = ctx.execution.steps.values()
     ours = {f"delete/{name}" for name in ctx.ours}

@@ -53,7 +53,7 @@ def roll_back(ctx: ExecutionContext) -> Phase:
 
 
 def _taking_back(ctx: ExecutionContext) -> bool:
-    """Whether all that is under way belongs to the rollback itself."""
+    """Return whether all that is under way belongs to the rollback itself."""
     undoing = {"revert", "delete", "untaint", "clear-preferred-nodes"}
     ours = {taint_id(name) for name in ctx.ours}
     return all(progress.step.kind in undoing or progress.step.id in ours for progress in ctx.execution.open_steps)

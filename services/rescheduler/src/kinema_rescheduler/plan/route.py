@@ -37,7 +37,7 @@ class Route:
 
     @property
     def end(self) -> int:
-        """What comes after the last wave."""
+        """Return what comes after the last wave."""
         return self.last + 1
 
 

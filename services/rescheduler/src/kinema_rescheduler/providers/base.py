@@ -17,7 +17,7 @@ from kinema_core.model.catalog import CatalogRow
 
 @dataclass(frozen=True)
 class Catalog:
-    """What a provider sells, and how old its prices are."""
+    """Offers of a provider, and the age of its prices."""
 
     source: str
     priced: datetime | None
@@ -42,7 +42,7 @@ class Provider(Protocol):
     """Boots and deletes nodes."""
 
     async def catalog(self) -> Catalog:
-        """What is on sale now."""
+        """Return what is on sale now."""
 
     async def boot(self, name: str, offer: Offer, operation: str) -> Operation:
         """Begin to boot a node; `operation` is the caller's word for this order.
@@ -58,4 +58,4 @@ class Provider(Protocol):
         """Names of the nodes that the provider runs or boots, sorted."""
 
     async def operation(self, id_: str) -> Operation:
-        """How an operation stands; PermanentError `not-found`."""
+        """Return how an operation stands; PermanentError `not-found`."""

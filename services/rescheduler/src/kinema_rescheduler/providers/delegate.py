@@ -48,7 +48,7 @@ class DelegateProvider:
         return tuple(sorted(str(node["metadata"]["name"]) for node in await self._api.items("/api/v1/nodes")))
 
     async def operation(self, id_: str) -> Operation:
-        """Whether the autoscaler has deleted a node."""
+        """Return whether the autoscaler has deleted a node."""
         if not id_.startswith(_DELETE):
             raise PermanentError("not-found", f"there is no operation {id_}")
         return await self._deletion(id_.removeprefix(_DELETE))

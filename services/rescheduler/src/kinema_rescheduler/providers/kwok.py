@@ -54,7 +54,7 @@ class KwokProvider:
         """Orders are counted and written one at a time: limits hold for boots side by side too."""
 
     async def catalog(self) -> Catalog:
-        """What the file lists, less what is there already of rows with a limit."""
+        """Return what the file lists, less what is there already of rows with a limit."""
         prices = await read_prices(self._settings.catalog)
         if all(row.available is None for row in prices.rows):
             return prices
@@ -96,7 +96,7 @@ class KwokProvider:
         return tuple(sorted(await self._there()))
 
     async def operation(self, id_: str) -> Operation:
-        """How a boot stands."""
+        """Return how a boot stands."""
         if not id_.startswith(_BOOT):
             raise PermanentError("not-found", f"there is no operation {id_}")
         return await self._booting(id_.removeprefix(_BOOT))
@@ -144,14 +144,14 @@ class KwokProvider:
 
 
 def _sells(row: CatalogRow, offer: str) -> bool:
-    """Whether an offer of that name (`machine_type/zone/capacity_type`, perhaps with `#2`) is of the row."""
+    """Return whether an offer of that name (`machine_type/zone/capacity_type`, perhaps with `#2`) is of the row."""
     machine_type, _, rest = offer.partition("#")[0].partition("/")
     zone, _, capacity_type = rest.partition("/")
     return (machine_type, capacity_type) == (row.machine_type, row.capacity_type) and row.zone in {None, zone}
 
 
 def _left(row: CatalogRow, there: dict[str, str]) -> int | None:
-    """How many more of a row can be had; None: no limit."""
+    """Return how many more of a row can be had; None: no limit."""
     if row.available is None:
         return None
     return max(0, row.available - sum(1 for offer in there.values() if _sells(row, offer)))

@@ -85,7 +85,7 @@ class SimProvider:
         await self._session.close()
 
     async def catalog(self) -> Catalog:
-        """What is on sale now."""
+        """Return what is on sale now."""
         data = await self._request("GET", "/cloud/v1/offers")
         told = _read(data, _Offers)
         priced = datetime.fromisoformat(told.date) if told.date else None
@@ -117,7 +117,7 @@ class SimProvider:
         return tuple(sorted(node.name for node in _read(data, tuple[_Node, ...])))
 
     async def operation(self, id_: str) -> Operation:
-        """How an operation stands."""
+        """Return how an operation stands."""
         return _operation(await self._request("GET", f"/cloud/v1/operations/{quote(id_, safe='')}"))
 
     async def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:

@@ -20,7 +20,7 @@ _ENDING_SECONDS: Final = 2.0
 
 
 async def run(command: tuple[str, ...], seconds: float) -> str:
-    """What a command prints.
+    """Return what a command prints.
 
     Raises:
         TransientError: `time-out`, it was ended; `transient`, it failed.

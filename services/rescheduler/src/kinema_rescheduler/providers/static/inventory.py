@@ -84,7 +84,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         )
 
     def rows(self, off: frozenset[str]) -> tuple[CatalogRow, ...]:
-        """What is on sale: machines that are alike make one row, of which those that are off can be had."""
+        """Return what is on sale: machines that are alike make one row, of which those that are off can be had."""
         counts: dict[CatalogRow, int] = {}
         for machine in self.machines:
             row = self.row(machine)
@@ -93,7 +93,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return tuple(replace(row, line=line, available=left) for line, (row, left) in found)
 
     def sold_as(self, machine: Machine, offer: Offer) -> bool:
-        """Whether a machine is one of those that an offer means."""
+        """Return whether a machine is one of those that an offer means."""
         row = self.row(machine)
         return (
             (row.machine_type, row.zone, row.micro_usd_per_hour, row.taints)

@@ -97,7 +97,7 @@ class StaticProvider:
         return tuple(sorted(name for name, power in powers.items() if power == "on"))
 
     async def operation(self, id_: str) -> Operation:
-        """Whether a machine has come to the state that it was switched to."""
+        """Return whether a machine has come to the state that it was switched to."""
         wanted, _, name = id_.partition("/")
         inventory = await self._inventory()
         machine = inventory.machine(name)
