@@ -82,7 +82,7 @@ async def served(stage: Predictor, bus: MemoryBus, clock: ManualClock | None = N
             await task
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait for something to become true."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - conditions of any kind, on objects that tell nobody when they change
