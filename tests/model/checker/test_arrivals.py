@@ -116,6 +116,8 @@ def test_an_empty_new_zone_breaks_the_spread_of_others() -> None:
     big = deployed("big", ["n-a", "n-b"], cpu=3800)
     assert placeable(web(PlacementRules()), others, big, on_sale=(offer(zone="a"),))
     assert not placeable(web(PlacementRules()), others, big, on_sale=(offer(zone="c"),))
+    cheap = offer("m2", zone="c", price=1)  # new nodes have one name until one is bought, whatever their zone
+    assert placeable(web(PlacementRules()), others, big, on_sale=(cheap, offer(zone="a")))
 
 
 def test_a_volume_bars_nodes_that_cannot_reach_it() -> None:

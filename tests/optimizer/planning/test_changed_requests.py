@@ -98,6 +98,22 @@ def test_every_plan_with_smaller_requests_passes_the_checker(seed: int, pods: in
     assert (len(found.unplaced), found.cost.after) <= (len(plain.unplaced), plain.cost.after)
 
 
+@pytest.mark.parametrize(
+    ("seed", "pods", "work"),
+    [
+        (831, 12, 1),  # pods that rules between pods left out took the room of old copies
+        (898, 8, 30),  # a pod's own node would not admit it again
+        (816, 12, 30),  # requests rise, and no node has room for both copies
+    ],
+)
+def test_new_requests_that_break_a_rule_where_pods_stay_are_left_out(seed: int, pods: int, work: int) -> None:
+    """The plan obeys every rule: a workload that cannot be rolled where it is keeps its requests."""
+    made = rule_instance(seed, pods=pods, nodes=5)
+    changed = lowered(made.cluster, seed, most=100 if seed % 3 else 130)
+    found = plan(made.cluster, made.offers, changed, WorkStop(work))
+    assert check_plan(found, made.cluster, made.offers, NOW, ordered=True) == ()
+
+
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @example(seed=6, work=1)  # the exact model finds nothing in time: that is in the record, too

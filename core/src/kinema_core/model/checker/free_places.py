@@ -46,7 +46,7 @@ class ArrivalRules:
         self._after = locations_after(view)
         self._ruled = [pod for pod in view.cluster.pods if has_rules(pod) and not pod.terminating]
         self._about: dict[str, _About] = {}
-        self._opened: dict[str, frozenset[Group]] = {}
+        self._opened: dict[tuple[str, Spot], frozenset[Group]] = {}
         self._unconcerned: dict[tuple[str, Labels], bool] = {}
         self._arrived: set[tuple[Group, str]] = set()
         """Spread constraints of pods that arrive, and the domains to which they come: there their skew bounds all."""
@@ -141,10 +141,11 @@ class ArrivalRules:
         return max(here) - fewest > max(group.max_skew, before, 0 if more else skew_of(self._after, group))
 
     def _opening(self, name: str, spot: Spot) -> frozenset[Group]:
-        """The constraints that a new node alone would break."""
-        if name not in self._opened:
-            self._opened[name] = frozenset(one for one in self._groups if self._uneven(one, name, spot, more=0))
-        return self._opened[name]
+        """Return the constraints that a new node alone would break. New nodes of any offer are tried by one name."""
+        if (name, spot) not in self._opened:
+            broken = (one for one in self._groups if self._uneven(one, name, spot, more=0))
+            self._opened[name, spot] = frozenset(broken)
+        return self._opened[name, spot]
 
     @cached_property
     def _groups(self) -> tuple[Group, ...]:

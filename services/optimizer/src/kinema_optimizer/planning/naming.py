@@ -133,9 +133,7 @@ def of_solution(compiled: Compiled, solution: DenseSolution) -> Outcome:
             if pods:
                 seats[c][name] = pods
     targets, lost = _seated(compiled, seats, solution.keep, solution.unplaced, updates)
-    targets |= _late_seats(compiled, solution, lost)
-    gone = tuple(mover for _, mover in lost if mover.pod.key not in targets)
-    return Outcome(solution.keep, boots, targets, gone, updates)
+    return Outcome(solution.keep, boots, targets, lost, updates)
 
 
 def outcome_of(compiled: Compiled, given: Given) -> Outcome:
@@ -187,7 +185,7 @@ def of_packing(compiled: Compiled, packing: Solution) -> Outcome:
     targets, lost = _seated(compiled, seats, keep, tuple(packing.unplaced.tolist()), frozenset(), leavers)
     trains = (mover for one in compiled.classes for mover in one.stays if mover.others and mover.pod.key in targets)
     targets |= {other.key: targets[mover.pod.key] for mover in trains for other in mover.others}
-    return Outcome(keep, boots, targets, tuple(mover for _, mover in lost))
+    return Outcome(keep, boots, targets, lost)
 
 
 def _leavers(compiled: Compiled, given_up: Mapping[tuple[int, str], int]) -> frozenset[str]:
@@ -206,14 +204,14 @@ def _seated(
     unplaced: Sequence[int],
     updates: frozenset[str],
     leavers: frozenset[str] = frozenset(),
-) -> tuple[dict[str, str], tuple[tuple[int, Mover], ...]]:
-    """Pod key → new node, for pods that get one, and the pending pods that get none, with their class.
+) -> tuple[dict[str, str], tuple[Mover, ...]]:
+    """Return pod key → new node, for pods that get one, and the pending pods that get none.
 
     `leavers`: keys of pods on kept nodes that leave them.
     """
     kept = {node.name: stays for node, stays in zip(compiled.question.cluster.nodes, keep, strict=True)}
     targets: dict[str, str] = {}
-    lost: list[tuple[int, Mover]] = list(compiled.homeless)
+    lost = [mover for _, mover in compiled.homeless]
     for c, members in enumerate(compiled.classes):
         free = seats[c]
         replaced = [*members.rolled, *(mover for mover in members.updated if mover.workload in updates)]
@@ -222,7 +220,7 @@ def _seated(
                 free[mover.pod.node or ""] -= 1
                 targets[mover.pod.key] = mover.pod.node or ""
         placed = len(members.pending) - unplaced[c]
-        lost += [(c, mover) for mover in members.pending[placed:]]
+        lost += members.pending[placed:]
         waiting = [*members.pending[:placed]]
         waiting += [mover for mover in replaced if mover.pod.key not in targets]
         waiting += [mover for mover in members.stays if not kept[mover.pod.node or ""] or mover.pod.key in leavers]
@@ -236,24 +234,3 @@ def in_turn(seats: Mapping[str, int]) -> Iterator[str]:
     while left:
         yield from left
         left = {name: n - 1 for name, n in left.items() if n > 1}
-
-
-def _late_seats(compiled: Compiled, solution: DenseSolution, waiting: Sequence[tuple[int, Mover]]) -> Mapping[str, str]:
-    """Pod key → node, for pods that fit once replaced pods have left their old nodes, and wait until then."""
-    problem, sites = compiled.problem, compiled.sites
-    if not waiting:
-        return {}
-    rolls = rolled_out(problem, np.array(solution.keep, dtype=bool))
-    staying = problem.node_stays + problem.rollouts[~rolls].sum(axis=0)
-    newcomers = np.array(solution.newcomers, dtype=np.int64).reshape(staying.shape)
-    rooms = problem.node_room + compiled.taken - (staying + newcomers) @ problem.requests
-    found: dict[str, str] = {}
-    for c, mover in waiting if problem.rolled.any() or rolls.any() else ():
-        request = problem.requests[c]
-        for e, site in enumerate(sites.nodes):
-            fits = bool(((request == 0) | (request <= rooms[e])).all())
-            if solution.keep[e] and fits and sites.admission.forbids(mover.pod, site) is None:
-                rooms[e] = rooms[e] - request
-                found[mover.pod.key] = site.name
-                break
-    return found

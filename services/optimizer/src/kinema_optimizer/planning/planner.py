@@ -167,23 +167,25 @@ def _key_of(made: _Made) -> tuple[bool, ObjectiveKey]:
     return disordered, key_of_plan(made.task.problem, made.plan)
 
 
-def _worthwhile(request: Request, forecasts: tuple[WorkloadForecast, ...], task: Task, plan: Plan) -> tuple[Task, Plan]:
+def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) -> tuple[Task, Plan]:
     """Return the plan; where it saves nothing, one that keeps every node and every running pod where they are.
 
-    Requests that fall are then lowered in place. Workloads without room for that, or all, keep their requests.
+    Requests then change in place, also where new requests make the plan break a rule: its own node may not admit a pod
+    again, or have no room for both copies. Workloads for which that is so, or all, keep their requests.
     """
-    if _has_purpose(forecasts, plan):
+    sound = not _blocked(task.problem, plan)
+    if sound and _has_purpose(forecasts, plan):
         return task, plan
-    tried = [forecasts] if _is_at_rest(plan) else [forecasts, raised(forecasts)]
+    tried = [forecasts] if sound and _is_at_rest(plan) else [forecasts, raised(forecasts)]
     while tried:
         given = tried.pop(0)
         still = request.task(given)
         rest, stuck = order_once(still.problem, nothing(still.problem))
-        stuck = stuck or _unsound(still.problem, rest)
-        if not stuck and worth(rest) <= worth(plan) and _unplaced(rest) <= _unplaced(plan):
+        stuck = stuck or _blocked(still.problem, rest)
+        if not stuck and (not sound or (worth(rest) <= worth(plan) and _unplaced(rest) <= _unplaced(plan))):
             return still, rest
         blocked = {one for key in stuck for one in _resized(still.problem, key)}
-        if blocked and given is forecasts:
+        if blocked and (not sound or given is forecasts):
             tried.insert(0, tuple(one for one in given if one.workload not in blocked))
     return task, plan
 
@@ -202,8 +204,8 @@ def _is_at_rest(plan: Plan) -> bool:
     return not plan.moves and all(node.action == "keep" for node in plan.nodes)
 
 
-def _unsound(problem: Compiled, plan: Plan) -> tuple[str, ...]:
-    """Return what the checker has against lower requests in place: a pod may break rules where it runs today."""
+def _blocked(problem: Compiled, plan: Plan) -> tuple[str, ...]:
+    """Return what the checker finds wrong with a plan that changes requests, by subject."""
     asked = problem.question
     if not plan.resizes:
         return ()

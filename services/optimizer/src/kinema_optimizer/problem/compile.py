@@ -99,11 +99,6 @@ class Compiled:
             return "pod-rules", "rules between pods (affinity, anti-affinity or spread) leave no place for it"
         return sites.admission.refusal(mover.pod, mover.requests, sites.offers)
 
-    @property
-    def taken(self) -> Ints:
-        """(E, R): what movable pods take of each node now."""
-        return self.draft.taken
-
     @cached_property
     def priority(self) -> Ints:
         """(C,): the highest priority of a class's pods; where those of pending pods differ, no class mixes any."""
