@@ -54,7 +54,12 @@ _INTRO: Final = """\
 Each service reads one JSON file (`python -m kinema_<service> --settings FILE`). `kinema up --settings FILE` takes one
 for all, JSON or YAML, by service: `decider: {limits: {approval: required}}`. A dot leads into an object. Unknown names
 are refused, and so is what is out of range; the error names the place. Seconds are those of the cluster's clock, which
-is the real one beside a real cluster."""
+is the real one beside a real cluster.
+
+A variable of the environment overrides one setting of a service: `KINEMA__RUNTIME__NATS_URL=nats://broker:4222` sets
+`runtime.nats_url`, with `__` for each dot. Text is written as it is, everything else as JSON:
+`KINEMA__RUNTIME__HEALTH_PORT=8081`, `KINEMA__LIMITS__APPROVAL=required`. With such variables no file is needed. An
+error names the variable."""
 _HEAD: Final = ("setting", "type", "unit", "default", "meaning")
 
 

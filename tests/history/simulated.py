@@ -43,7 +43,7 @@ from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.service import Rescheduler, Ties
-from kinema_rescheduler.settings import Settings
+from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import ALL_KINDS, NAMESPACE
 from kinema_sim.engine.store import Change as SimChange
@@ -128,7 +128,7 @@ class SimulatedRun:
         self._told: datetime = self.clock.now()
         self.sim.store.subscribe(self._note)
         self._rescheduler = Rescheduler(
-            settings=Settings(runtime=RuntimeSettings(cluster=NAME)),
+            settings=Settings(runtime=RuntimeSettings(cluster=NAME), provider=SimSettings(url="http://127.0.0.1:8001")),
             bus=self.bus,
             clock=self.clock,
             health=Health("rescheduler", NAME),

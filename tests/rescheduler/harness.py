@@ -36,7 +36,7 @@ from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, DISRUPTED, PLAN
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.service import Rescheduler, Ties
-from kinema_rescheduler.settings import Settings
+from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.memory_bus import MemoryBus
 
 HEARTBEAT_SECONDS = 15
@@ -84,7 +84,11 @@ class World:
         self.on_second: Callable[[], None] = lambda: None
 
     def _new_service(self) -> Rescheduler:
-        settings = Settings(runtime=RuntimeSettings(cluster=CLUSTER), limits=self.limits)
+        settings = Settings(
+            runtime=RuntimeSettings(cluster=CLUSTER),
+            limits=self.limits,
+            provider=SimSettings(url="http://127.0.0.1:8001"),
+        )
         return Rescheduler(
             settings=settings,
             bus=self.bus,

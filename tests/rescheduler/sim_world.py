@@ -42,7 +42,7 @@ from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Provider
 from kinema_rescheduler.providers.sim import SimProvider
 from kinema_rescheduler.service import Rescheduler, Ties
-from kinema_rescheduler.settings import Settings
+from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import ALL_KINDS, DEPLOYMENT, STATEFUL_SET
 from kinema_sim.front.server import Server, write_kubeconfig
@@ -169,7 +169,12 @@ class ApiWorld(ABC):
 
         def start() -> asyncio.Task[None]:
             service = Rescheduler(
-                settings=Settings(runtime=RuntimeSettings(cluster=NAME), limits=limits or Limits(), tick_seconds=0.05),
+                settings=Settings(
+                    runtime=RuntimeSettings(cluster=NAME),
+                    limits=limits or Limits(),
+                    provider=SimSettings(url="http://127.0.0.1:8001"),
+                    tick_seconds=0.05,
+                ),
                 bus=self.bus,
                 clock=self.clock,
                 health=Health("rescheduler", NAME),

@@ -35,7 +35,7 @@ from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Catalog
 from kinema_rescheduler.service import Rescheduler
-from kinema_rescheduler.settings import Settings
+from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.memory_bus import MemoryBus
 
 CATALOG = "machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\n"
@@ -46,6 +46,7 @@ def service(world: World, *, lease_seconds: float = 9.0, catalog_seconds: float 
     return Rescheduler(
         settings=Settings(
             runtime=RuntimeSettings(cluster=CLUSTER),
+            provider=SimSettings(url="http://127.0.0.1:8001"),
             tick_seconds=0.01,
             lease_seconds=lease_seconds,
             catalog_seconds=catalog_seconds,
@@ -310,7 +311,7 @@ async def test_provider_out_of_reach_is_reported_and_asked_again() -> None:
     assert lease is not None
     health = Health("rescheduler", CLUSTER)
     mine = Rescheduler(
-        settings=Settings(runtime=RuntimeSettings(cluster=CLUSTER)),
+        settings=Settings(runtime=RuntimeSettings(cluster=CLUSTER), provider=SimSettings(url="http://127.0.0.1:8001")),
         bus=world.bus,
         clock=world.clock,
         health=health,
@@ -419,7 +420,9 @@ async def test_request_during_a_plan_for_its_own_node_is_ignored() -> None:
 def test_settings_refuse_what_cannot_work() -> None:
     """A setting out of range is refused by name."""
     with pytest.raises(ValueError, match="lease_seconds is 1"):
-        Settings(runtime=RuntimeSettings(cluster="x"), lease_seconds=1)
+        Settings(
+            runtime=RuntimeSettings(cluster="x"), provider=SimSettings(url="http://127.0.0.1:8001"), lease_seconds=1
+        )
     with pytest.raises(ValueError, match=r"limits\.attempts is 0"):
         Limits(attempts=0)
     assert replace(Limits(), attempts=1).pause_seconds(1) == 5.0

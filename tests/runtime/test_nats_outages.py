@@ -97,6 +97,37 @@ async def test_nothing_is_kept_back_while_disconnected(line: Line) -> None:
     assert await stored(line.direct) == [iteration(2)]
 
 
+# The client lets go of a refused attempt's socket without closing it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_changed_password_is_read_from_its_file_when_the_broker_asks_for_it(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """A broker that comes back with other passwords refuses the old one until the file has the new one, no longer."""
+    assert isinstance(broker.server, NatsServer)
+    file = tmp_path / "password"
+    file.write_text("rogue-secret\n", encoding="utf-8")
+    settings = msgspec.structs.replace(broker.settings("rogue"), nats_password="", nats_password_file=str(file))
+    bus = await connect(settings)
+    try:
+        assert await bus.publish(iteration(1)) == 1
+        await asyncio.to_thread(broker.server.stop)
+        broker.server._authorization = {"users": [{"user": "rogue", "password": "changed"}]}
+        await asyncio.to_thread(broker.server.start)
+        async with asyncio.timeout(20):
+            while True:  # until the broker has refused the old password
+                try:
+                    await bus.publish(iteration(2))
+                except BusUnavailableError as error:
+                    if "authorization" in str(error).lower():
+                        break
+                await asyncio.sleep(0.05)
+        file.write_text("changed\n", encoding="utf-8")
+        async with asyncio.timeout(20):
+            assert await retry_until_available(lambda: bus.publish(iteration(2))) == 2
+    finally:
+        await bus.close()
+
+
 async def test_killed_and_restarted_while_publishing(broker: Broker) -> None:
     """Every event acknowledged before, during and after a kill -9 of the broker is there, once, in order."""
     bus = await broker.bus()

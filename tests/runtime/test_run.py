@@ -227,6 +227,13 @@ async def test_the_settings_file_may_come_from_the_environment(tmp_path: Path) -
     assert "--settings FILE" in done.stderr
 
 
+async def test_settings_may_come_from_variables_alone() -> None:
+    """Without a file, variables suffice; a wrong one ends the service with one line naming it."""
+    variables = {"KINEMA__RUNTIME__CLUSTER": "c1", "KINEMA__RUNTIME__HEALTH_PORT": "many"}
+    line = one_line(await ended([sys.executable, "-c", SERVICE], KINEMA_SETTINGS="", **variables))
+    assert line.startswith("kinema-decider: KINEMA__RUNTIME__HEALTH_PORT: ")
+
+
 async def test_a_taken_health_port_is_one_line(tmp_path: Path) -> None:
     """A port for probes that somebody else has ends the service with one line naming it."""
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,26 @@ import pytest
 from kinema_core.runtime.settings import RuntimeSettings, SettingsError, load
 
 
+class Red(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="red"):
+    """One thing that a setting may be."""
+
+    url: str
+
+
+class Blue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="blue"):
+    """Another one."""
+
+    depth: float | None = 1.0
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of some service."""
 
     runtime: RuntimeSettings
     limit: int = 5
+    color: Red | Blue = Blue()
+    names: tuple[str, ...] = ()
+    fraction: str | float = "0"
 
 
 def write(directory: Path, content: Any) -> Path:
@@ -60,6 +76,81 @@ def test_errors_name_file_path_and_key(tmp_path: Path, content: Any, words: list
     assert text.startswith(f"{path}: ")
     assert "\n" not in text
     assert all(word in text for word in words), text
+
+
+def test_variables_override_the_file(tmp_path: Path) -> None:
+    """A variable takes the place of one setting, text as it stands, all else as JSON; the others stay."""
+    path = write(tmp_path, {"runtime": {"cluster": "c", "nats_user": "u"}, "limit": 7, "color": {"kind": "blue"}})
+    settings = load(
+        Settings,
+        path,
+        {
+            "KINEMA__RUNTIME__NATS_URL": "nats://broker:4222",
+            "KINEMA__RUNTIME__NATS_PASSWORD": "123",
+            "KINEMA__RUNTIME__HEALTH_PORT": "81",
+            "KINEMA__RUNTIME__LOG_FORMAT": "json",
+            "KINEMA__RUNTIME__CLOCK_EPOCH": "2026-01-01T00:00:00Z",
+            "KINEMA__RUNTIME__CLOCK_STARTED": "1.5",
+            "KINEMA__COLOR__DEPTH": "null",
+            "KINEMA__NAMES": '["a", "b"]',
+            "KINEMA__FRACTION": "0.10",
+            "KINEMA_SETTINGS": "elsewhere",
+        },
+    )
+    runtime = settings.runtime
+    assert (runtime.cluster, runtime.nats_user, runtime.nats_url) == ("c", "u", "nats://broker:4222")
+    assert (runtime.nats_password, runtime.health_port, runtime.log_format) == ("123", 81, "json")
+    assert (runtime.clock_started, runtime.clock_epoch) == (1.5, datetime(2026, 1, 1, tzinfo=UTC))
+    assert (settings.limit, settings.color, settings.names, settings.fraction) == (
+        7,
+        Blue(depth=None),
+        ("a", "b"),
+        "0.10",
+    )
+
+
+def test_variables_need_no_file() -> None:
+    """A kind and what belongs to it come from variables alone, an inner one after the value that it changes."""
+    environment = {
+        "KINEMA__RUNTIME__CLUSTER": "c",
+        "KINEMA__COLOR__URL": "http://b",
+        "KINEMA__COLOR": '{"kind": "red", "url": "http://a"}',
+    }
+    assert load(Settings, environment=environment).color == Red(url="http://b")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("KINEMA__RUNTIM__NATS_URL", "x", ["no setting 'runtim'", "runtime, limit, color"]),
+        ("KINEMA__RUNTIME__NATS_USR", "x", ["no setting 'nats_usr'", "nats_user"]),
+        ("KINEMA__LIMIT__TOO", "x", ["no setting 'too'", "JSON"]),
+        ("KINEMA__LIMIT", "many", ["'many' is no JSON"]),
+        ("KINEMA__LIMIT", "1.5", ["$.limit", "int"]),
+        ("KINEMA__RUNTIME__LOG_FORMAT", "xml", ["$.runtime.log_format"]),
+        ("KINEMA__RUNTIME__HEALTH_PORT", "70000", ["health_port is 70000"]),
+        ("KINEMA__NAMES", "[1]", ["$.names[0]"]),
+        ("KINEMA__COLOR__KIND", "green", ["$.color.kind", "green"]),
+        ("KINEMA__", "x", ["no setting ''"]),
+    ],
+)
+def test_errors_name_the_variable(tmp_path: Path, variable: str, value: str, words: list[str]) -> None:
+    """Whatever a variable has wrong, one line names it, where it leads, and what was expected."""
+    path = write(tmp_path, {"runtime": {"cluster": "c"}})
+    with pytest.raises(SettingsError) as caught:
+        load(Settings, path, {variable: value, "KINEMA__FRACTION": "0.5"})
+    text = str(caught.value)
+    assert text.startswith(f"{variable}: ")
+    assert "\n" not in text
+    assert all(word in text for word in words), text
+
+
+def test_a_fault_of_the_file_names_the_file_beside_variables(tmp_path: Path) -> None:
+    """A variable that is right takes no blame for the file."""
+    path = write(tmp_path, {"runtime": {"cluster": "c", "clock_speed": 0}})
+    with pytest.raises(SettingsError) as caught:
+        load(Settings, path, {"KINEMA__RUNTIME__NATS_USER": "clock"})
+    assert str(caught.value).startswith(f"{path}: clock_speed is 0")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

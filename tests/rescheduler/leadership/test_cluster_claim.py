@@ -23,7 +23,7 @@ from kinema_kubernetes.errors import KubernetesError, NotFoundError, Unavailable
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.service import Rescheduler, Ties
-from kinema_rescheduler.settings import Settings
+from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.engine.kinds import LEASE
 from kinema_sim.memory_bus import MemoryBus
 from kinema_sim.scenarios.registry import SCENARIOS
@@ -126,7 +126,7 @@ class Broken:
 async def test_a_bug_in_the_claim_ends_the_service() -> None:
     """It is started again and tells of it, instead of writing nothing for ever without a word."""
     service = Rescheduler(
-        settings=Settings(runtime=RuntimeSettings(cluster="c")),
+        settings=Settings(runtime=RuntimeSettings(cluster="c"), provider=SimSettings(url="http://127.0.0.1:8001")),
         bus=MemoryBus(),
         clock=SystemClock(),
         health=Health("rescheduler", "c"),

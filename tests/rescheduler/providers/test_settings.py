@@ -22,17 +22,25 @@ def written(directory: Path, **fields: Any) -> Path:
 
 
 def test_the_kind_chooses_the_provider(tmp_path: Path) -> None:
-    """Each kind has settings of its own; without any, it is the simulated cloud."""
-    assert load(Settings, written(tmp_path)).provider == SimSettings()
+    """Each kind has settings of its own."""
+    sim = load(Settings, written(tmp_path, provider={"kind": "sim", "url": "http://sim:1"})).provider
+    assert sim == SimSettings(url="http://sim:1")
     kwok = load(Settings, written(tmp_path, provider={"kind": "kwok", "catalog": "c.csv", "max_nodes": 9})).provider
     assert kwok == KwokSettings(catalog="c.csv", max_nodes=9)
     static = load(Settings, written(tmp_path, provider={"kind": "static", "inventory": "i.json"})).provider
     assert static == StaticSettings(inventory="i.json")
 
 
+def test_a_provider_is_never_a_default(tmp_path: Path) -> None:
+    """A forgotten provider is refused: no service may order nodes from a cloud that nobody named."""
+    with pytest.raises(SettingsError, match="missing required field `provider`"):
+        load(Settings, written(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("provider", "told"),
     [
+        ({"kind": "sim"}, "missing required field `url`"),
         ({"kind": "cloud"}, "$.provider.kind"),
         ({"kind": "kwok"}, "missing required field `catalog`"),
         ({"kind": "delegate", "catalog": "c", "url": "u"}, "unknown field `url`"),

@@ -49,7 +49,7 @@ def maker(name: str) -> Callable[[str | None], Stage[Any]]:
 
 def rescheduler_limits(text: str | None) -> Limits:
     """Return the rescheduler's limits from the JSON of its settings; None stands for the defaults."""
-    return _settings("rescheduler", RescheduleSettings, text).limits
+    return Limits() if text is None else _settings("rescheduler", RescheduleSettings, text).limits
 
 
 def _settings(name: str, kind: type[T], text: str | None) -> T:

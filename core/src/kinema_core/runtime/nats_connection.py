@@ -23,7 +23,7 @@ from kinema_core.runtime.bus import (
     BusUnavailableError,
     ConflictError,
 )
-from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.settings import RuntimeSettings, SettingsError
 from kinema_core.runtime.topology import inbox_prefix
 
 A = TypeVar("A")
@@ -31,6 +31,8 @@ A = TypeVar("A")
 REQUEST_SECONDS: Final = 5.0
 """How long one request may take; longer than an election of a new stream leader usually does."""
 _RECONNECT_SECONDS: Final = 0.5
+_SECRET_SECONDS: Final = 150.0
+"""How long a changed password may take to reach its file: a kubelet looks every minute, and caches as long."""
 _DENIED: Final = "permissions violation"
 _UNAUTHORIZED: Final = ("authorization violation", "authentication", "user authentication expired")
 
@@ -95,6 +97,10 @@ class Connection:
         self._name = name
         self._waiting: list[tuple[str, asyncio.Future[Msg]]] = []
         """Subjects of the requests under way, and how to interrupt each."""
+        self._settings: RuntimeSettings | None = None
+        self._credentials = ""
+        self._was_connected = False
+        self._refused_since: float | None = None
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._refusal = ""
         self._last_error = ""
@@ -106,13 +112,15 @@ class Connection:
 
     async def open(self, settings: RuntimeSettings) -> None:
         """Connect; raises BusDeniedError for wrong credentials, BusUnavailableError when no server answers in time."""
+        self._credentials = settings.password()
+        self._settings = settings
         servers = [url.strip() for url in settings.nats_url.split(",")]
         connecting = asyncio.ensure_future(
             self.client.connect(
                 servers=servers,
                 name=self._name,
                 user=settings.nats_user or None,
-                password=settings.password() or None,
+                password=self._password if self._password() else None,
                 inbox_prefix=inbox_prefix(settings.nats_user).encode(),
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=_RECONNECT_SECONDS,  # type: ignore[arg-type]  # any number of seconds works
@@ -147,6 +155,22 @@ class Connection:
                 await self.close()
             message = f"{settings.nats_url} cannot be reached: {self._last_error or connecting.exception()}"
             raise BusUnavailableError(message)
+        self._was_connected = True
+
+    def _password(self) -> str:
+        """Return the password for this attempt to connect: its file may have changed since the last one."""
+        assert self._settings is not None  # only an opened connection asks
+        with suppress(SettingsError):  # the file is being replaced
+            self._credentials = self._settings.password()
+        return self._credentials
+
+    def _may_be_accepted_later(self) -> bool:
+        """Return whether a refusal may be a password that has changed at the broker before it has in its file."""
+        if not (self._settings and self._settings.nats_password_file and self._was_connected):
+            return False
+        now = asyncio.get_running_loop().time()
+        self._refused_since = self._refused_since if self._refused_since is not None else now
+        return now - self._refused_since < _SECRET_SECONDS
 
     async def close(self) -> None:
         """Disconnect. `drain` would raise while reconnecting, so nothing is drained."""
@@ -285,7 +309,8 @@ class Connection:
             raise asyncio.CancelledError
         text = str(error) or type(error).__name__
         self._last_error = text.removeprefix("nats: ").strip("'")
-        if any(sign in text.lower() for sign in _UNAUTHORIZED) and not self._refused.done():
+        unauthorized = any(sign in text.lower() for sign in _UNAUTHORIZED)
+        if unauthorized and not self._refused.done() and not self._may_be_accepted_later():
             self._refusal = self._last_error
             self._refused.set_result(None)
             self._wake()
@@ -305,6 +330,7 @@ class Connection:
         self._wake()
 
     async def _on_reconnected(self) -> None:
+        self._refused_since = None
         self._last_error = ""
         self._wake()
 

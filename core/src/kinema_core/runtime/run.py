@@ -27,7 +27,7 @@ from kinema_core.runtime.bus import Bus, BusError
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.health import Health, HealthError
 from kinema_core.runtime.nats_bus import connect
-from kinema_core.runtime.settings import RuntimeSettings, SettingsError, load
+from kinema_core.runtime.settings import OVERRIDE, RuntimeSettings, SettingsError, load, overrides
 
 VARIABLE: Final = "KINEMA_SETTINGS"
 EXIT_EXPECTED: Final = 1
@@ -84,10 +84,10 @@ def run(name: str, kind: type[T], main: Main[T], arguments: list[str], *, loop: 
     parser.add_argument(starter.FLAG, action="store_true", help=starter.MEANING)
     given = parser.parse_args(arguments)
     path = given.settings
-    if not path:
-        parser.error(f"--settings FILE is missing, and {VARIABLE} is not set")
+    if not path and not overrides(os.environ):
+        parser.error(f"--settings FILE is missing, and neither {VARIABLE} nor any {OVERRIDE}… is set")
     try:
-        settings = load(kind, path)
+        settings = load(kind, path, os.environ)
         logs.configure(name, settings.runtime.cluster, settings.runtime.log_format)
         with asyncio.Runner(loop_factory=loop) as runner:
             return runner.run(_live(name, settings, main, tied=given.until_stdin_ends))

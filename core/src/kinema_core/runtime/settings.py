@@ -1,19 +1,27 @@
 """Settings that every service has, and how settings are read.
 
-A settings file is JSON. Unknown keys are refused, and an error names the file, the path in it and what was expected.
+A settings file is JSON. A variable of the environment overrides a setting in it: `KINEMA__RUNTIME__NATS_URL` is
+`runtime.nats_url`. Unknown names are refused, and an error names the file or the variable and what was expected.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
 from kinema_core.runtime.clock import SystemClock
 
 T = TypeVar("T")
+
+OVERRIDE: Final = "KINEMA__"
+"""Beginning of the variables that override settings; `__` separates the names on the way to one."""
+_PLACE: Final = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
 class SettingsError(Exception):
@@ -32,7 +40,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     nats_password: str = ""
     """Its password; better in a file."""
     nats_password_file: str = ""
-    """File that holds the password; takes the place of `nats_password`."""
+    """File that holds the password; takes the place of `nats_password`. It is read at each attempt to connect."""
     nats_connect_seconds: float = 30.0
     """Real seconds to wait for the broker at start."""
     health_host: str = "127.0.0.1"
@@ -81,15 +89,96 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return SystemClock(speed=self.clock_speed, epoch=self.clock_epoch, started=self.clock_started)
 
 
-def load(kind: type[T], path: str | Path) -> T:
-    """Read settings of a kind from a JSON file; raises SettingsError naming the file and the path in it."""
+def overrides(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that override settings; an outer value comes before those inside it."""
+    found = [name for name in environment if name.startswith(OVERRIDE)]
+    return {name: environment[name] for name in sorted(found, key=lambda name: (name.count("__"), name))}
+
+
+def load(kind: type[T], path: str | Path = "", environment: Mapping[str, str] | None = None) -> T:
+    """Return settings from a JSON file, from variables of the environment, or from a file that variables override.
+
+    Raises:
+        SettingsError: the text names the file or the variable, the place in the settings, and what was expected there.
+    """
+    values: dict[str, Any] = _read(path) if path else {}
+    variables = overrides(environment or {})
+    for name, text in variables.items():
+        try:
+            _override(values, kind, _names(name), text)
+        except ValueError as error:
+            raise SettingsError(f"{name}: {error}") from error
     try:
-        data = Path(path).read_bytes()
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        guilty = next((name for name in variables if _concerns(str(error), _names(name))), "")
+        raise SettingsError(f"{guilty or path or 'environment'}: {error}") from error
+
+
+def _read(path: str | Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
     except OSError as error:
-        message = f"{path}: {error.strerror}"
-        raise SettingsError(message) from error
-    try:
-        return msgspec.json.decode(data, type=kind)
+        raise SettingsError(f"{path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
-        message = f"{path}: {error}"
-        raise SettingsError(message) from error
+        raise SettingsError(f"{path}: {error}") from error
+
+
+def _names(variable: str) -> list[str]:
+    return variable.removeprefix(OVERRIDE).lower().split("__")
+
+
+def _override(values: dict[str, Any], kind: Any, names: list[str], text: str) -> None:  # noqa: ANN401 - any type
+    """Set the value that the names lead to, each a setting of the kind that the name before it has.
+
+    Raises:
+        ValueError: there is no such setting, or the text is not a value for it.
+    """
+    name, rest = names[0], names[1:]
+    fields = _fields(kind)
+    if name not in fields:
+        known = f"there are {', '.join(fields)}" if fields else "it holds no settings by name: give it a value as JSON"
+        raise ValueError(f"there is no setting {name!r}; {known}")
+    if rest:
+        inner = values.get(name)
+        values[name] = inner = dict(inner) if isinstance(inner, dict) else {}
+        _override(inner, fields[name], rest, text)
+        return
+    values[name] = _value(fields[name], text)
+
+
+def _fields(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - any type
+    """Return the settings inside a value of this type: of a struct, or of any of those that it may be."""
+    found: dict[str, Any] = {}
+    for one in _alternatives(kind):
+        if isinstance(one, type) and issubclass(one, msgspec.Struct):
+            if one.__struct_config__.tag_field is not None:
+                found[one.__struct_config__.tag_field] = str
+            found.update({field.encode_name: field.type for field in msgspec.structs.fields(one)})
+    return found
+
+
+def _value(kind: Any, text: str) -> Any:  # noqa: ANN401 - any type
+    """Return the value that a text stands for: the text itself where the type has text, else what it is as JSON."""
+    alternatives = _alternatives(kind)
+    is_null = text == "null" and NoneType in alternatives
+    if not is_null and any(one in {str, datetime} or get_origin(one) is Literal for one in alternatives):
+        return text
+    try:
+        return msgspec.json.decode(text.encode())
+    except msgspec.DecodeError:
+        raise ValueError(f"{text!r} is no JSON: write a number, true, false, null, a list or an object") from None
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any type
+    return get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+
+
+def _concerns(fault: str, names: list[str]) -> bool:
+    """Return whether a fault that was found in the whole is about the setting that these names lead to."""
+    place = _PLACE.search(fault)
+    where = re.findall(r"[a-z_]+", place[1]) if place is not None else []
+    if where[: len(names)] == names:
+        return True
+    # A check of several settings together tells the object that they are in, and names them in its text.
+    return names[: len(where)] == where and re.search(rf"\b{re.escape(names[-1])}\b", fault) is not None

@@ -13,7 +13,7 @@ from kinema_rescheduler.plan.limits import Limits
 class SimSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sim"):
     """The simulated cloud, over HTTP."""
 
-    url: str = "http://127.0.0.1:8001"
+    url: str
     """Where it listens."""
     token_file: str = ""
     """File that holds the bearer token. Settings are published in the log, so the token must not stand in them."""
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Kubeconfig file; empty: the pod's own service account."""
     context: str = ""
     """Context in the kubeconfig; empty: its current one."""
-    provider: ProviderSettings = SimSettings()
+    provider: ProviderSettings
     """Who boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate` or `static`."""
     steering: bool = True
     """Whether new pods are given a preference for the planned nodes, where the admission policy is installed."""
