@@ -14,12 +14,9 @@ from kinema_core.model.neighbors import Scope, pod_index
 _AMOUNT: Final = re.compile(r"([0-9]{1,10})(%?)")
 
 
+@derived
 def budgets_by_pod(cluster: Cluster) -> Mapping[str, tuple[DisruptionBudget, ...]]:
     """The budgets that select each pod, by pod key; pods without any are missing."""
-    return derived(cluster, _budgets_by_pod)
-
-
-def _budgets_by_pod(cluster: Cluster) -> Mapping[str, tuple[DisruptionBudget, ...]]:
     found: dict[str, list[DisruptionBudget]] = {}
     for budget in cluster.budgets:
         for pod in covered(cluster, budget):
@@ -32,12 +29,9 @@ def covered(cluster: Cluster, budget: DisruptionBudget) -> tuple[Pod, ...]:
     return pod_index(cluster).select(Scope((budget.namespace,), budget.selector))
 
 
+@derived
 def blocking_budgets(cluster: Cluster) -> Mapping[str, str]:
     """Budgets that can never allow a disruption, by `namespace/name`, and why."""
-    return derived(cluster, _blocking_budgets)
-
-
-def _blocking_budgets(cluster: Cluster) -> Mapping[str, str]:
     reasons = {budget.key: never_allows(budget, expected(cluster, budget)) for budget in cluster.budgets}
     return {key: reason for key, reason in reasons.items() if reason is not None}
 

@@ -69,9 +69,10 @@ def is_resident(cluster: Cluster, pod: Pod) -> bool:
 
 def unlisted(cluster: Cluster, node: str) -> tuple[Pod, ...]:
     """Pods on a node that no plan lists, by key: those that go with it and those that terminate."""
-    return derived(cluster, _unlisted).get(node, ())
+    return _unlisted(cluster).get(node, ())
 
 
+@derived
 def _unlisted(cluster: Cluster) -> Mapping[str, tuple[Pod, ...]]:
     found: dict[str, list[Pod]] = {}
     for pod in cluster.pods:
@@ -120,12 +121,9 @@ def resident_requests(cluster: Cluster, node: Node) -> Amounts:
     return total([*(pod.requests for pod in here), *coming])
 
 
+@derived
 def residents_of(cluster: Cluster) -> Residents:
     """Daemon sets and common mirror pods of a cluster; worked out once for each cluster value."""
-    return derived(cluster, _residents)
-
-
-def _residents(cluster: Cluster) -> Residents:
     return Residents(daemons=tuple(_daemons(cluster)), mirrors=_common_mirrors(cluster))
 
 

@@ -31,7 +31,7 @@ class _Ending:
 
 def barred(cluster: Cluster, pod: Pod) -> Barred:
     """Return where the pod may not arrive for the sake of pods that are ending; sorted, for most pods empty."""
-    ending = derived(cluster, _ending)
+    ending = _ending(cluster)
     if ending is None:
         return ()
     alike = (pod.namespace, pod.labels, required(pod.rules.anti_affinity))
@@ -46,6 +46,7 @@ def ending_refuses(cluster: Cluster, pod: Pod, labels: Labels) -> str | None:
     return None if key is None else f"required anti-affinity over {key} with a pod that is ending there"
 
 
+@derived
 def _ending(cluster: Cluster) -> _Ending | None:
     pods = [pod for pod in cluster.pods if pod.terminating and pod.node is not None]
     if not pods:

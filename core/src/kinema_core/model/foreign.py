@@ -23,9 +23,10 @@ def foreign_deletion(node: Node) -> str | None:
 
 def beside_its_autoscaler(cluster: Cluster, *, delegated: bool) -> Cluster:
     """The cluster as those see it who decide; where nodes are `delegated`, without the marks of mere candidates."""
-    return derived(cluster, _without_candidates) if delegated else cluster
+    return _without_candidates(cluster) if delegated else cluster
 
 
+@derived
 def _without_candidates(cluster: Cluster) -> Cluster:
     marked = [node for node in cluster.nodes if any(taint.key == DELETION_CANDIDATE for taint in node.taints)]
     if not marked:

@@ -71,7 +71,7 @@ def mobility(cluster: Cluster, now: datetime, options: MobilityOptions = _DEFAUL
 
     Asked again at once for the same cluster, time and options, it answers from memory.
     """
-    last = derived(cluster, _last_answer)
+    last = _last_answer(cluster)
     question = (now, options)
     if question not in last:
         last.clear()
@@ -79,6 +79,7 @@ def mobility(cluster: Cluster, now: datetime, options: MobilityOptions = _DEFAUL
     return last[question]
 
 
+@derived
 def _last_answer(_: Cluster) -> dict[tuple[datetime, MobilityOptions], Mobility]:
     """Holds one answer at most: a state that does not change for hours is asked about every few seconds."""
     return {}

@@ -59,12 +59,9 @@ class PodIndex:
         return min(narrowed, key=len) if narrowed else self._by_namespace.get(namespace, [])
 
 
+@derived
 def pod_index(cluster: Cluster) -> PodIndex:
     """The index over the cluster's pods that are not terminating."""
-    return derived(cluster, _pod_index)
-
-
-def _pod_index(cluster: Cluster) -> PodIndex:
     return PodIndex(pod for pod in cluster.pods if not pod.terminating)
 
 

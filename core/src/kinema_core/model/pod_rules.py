@@ -73,21 +73,15 @@ class Facts:
     """Disruption budgets that bear no eviction as their pods are, by `namespace/name`, and why."""
 
 
+@derived
 def listed(cluster: Cluster) -> tuple[Pod, ...]:
     """The pods that a plan has to list, by key: neither going with their node nor terminating."""
-    return derived(cluster, _listed)
-
-
-def listed_by_key(cluster: Cluster) -> Mapping[str, Pod]:
-    """The same pods, by key and in that order."""
-    return derived(cluster, _listed_by_key)
-
-
-def _listed(cluster: Cluster) -> tuple[Pod, ...]:
     return tuple(listed_by_key(cluster).values())
 
 
-def _listed_by_key(cluster: Cluster) -> Mapping[str, Pod]:
+@derived
+def listed_by_key(cluster: Cluster) -> Mapping[str, Pod]:
+    """The same pods, by key and in that order."""
     return {
         key: pod for key, pod in cluster.pods_by_key.items() if not pod.terminating and not is_resident(cluster, pod)
     }

@@ -38,12 +38,9 @@ class Quarantine:
     controllers: Mapping[str, str]
 
 
+@derived
 def quarantine_of(cluster: Cluster) -> Quarantine:
     """Return what the cluster's unreadable objects freeze; worked out once for each cluster value."""
-    return derived(cluster, _quarantine_of)
-
-
-def _quarantine_of(cluster: Cluster) -> Quarantine:
     nodes: dict[str, str] = {}
     namespaces: dict[str, str] = {}
     controllers: dict[str, str] = {}

@@ -37,13 +37,14 @@ def chain_of(cluster: Cluster, pod: Pod) -> Chain:
     owner = pod.owner
     if owner is None:
         return _BARE
-    chains = derived(cluster, _chains)
+    chains = _chains(cluster)
     key = (owner.kind, pod.namespace, owner.name)
     if key not in chains:
         chains[key] = _chain(cluster, owner.key_in(pod.namespace), owner.kind, pod)
     return chains[key]
 
 
+@derived
 def _chains(_: Cluster) -> dict[tuple[str, str, str], Chain]:
     return {}
 

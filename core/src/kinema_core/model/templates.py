@@ -60,9 +60,9 @@ def template_doubt(cluster: Cluster, pod: Pod) -> str | None:
 
 
 def _stated(cluster: Cluster, template: Workload, pod: Pod) -> _Stated:
-    known = derived(cluster, _known)
+    known = _known(cluster)
     if template.key not in known:
-        sized = any(key in derived(cluster, _sized) for key in chain_of(cluster, pod).keys)
+        sized = any(key in _sized(cluster) for key in chain_of(cluster, pod).keys)
         rules = template.template_rules
         known[template.key] = _Stated(
             containers=() if sized else template.template_containers,
@@ -71,10 +71,12 @@ def _stated(cluster: Cluster, template: Workload, pod: Pod) -> _Stated:
     return known[template.key]
 
 
+@derived
 def _known(_: Cluster) -> dict[str, _Stated]:
     return {}
 
 
+@derived
 def _sized(cluster: Cluster) -> frozenset[str]:
     """Return the keys of workloads of which a vertical autoscaler sets the requests, whatever the template states."""
     return frozenset(

@@ -111,62 +111,41 @@ def attachment_names(driver: str) -> tuple[str, ...]:
     return (ATTACHABLE + driver,) if old is None else (ATTACHABLE + driver, f"attachable-volumes-{old}")
 
 
+@derived
 def _claims(cluster: Cluster) -> Mapping[str, tuple[str | None, str | None]]:
     """Volume and storage class of each claim."""
-    return derived(cluster, _make_claims)
-
-
-def _make_claims(cluster: Cluster) -> Mapping[str, tuple[str | None, str | None]]:
     return {claim.key: (claim.volume, claim.storage_class) for claim in cluster.claims}
 
 
+@derived
 def _volumes(cluster: Cluster) -> Mapping[str, tuple[NodeTerm, ...] | None]:
-    return derived(cluster, _make_volumes)
-
-
-def _make_volumes(cluster: Cluster) -> Mapping[str, tuple[NodeTerm, ...] | None]:
     return {volume.name: volume.node_terms for volume in cluster.volumes}
 
 
+@derived
 def _drivers(cluster: Cluster) -> Mapping[str, str]:
-    return derived(cluster, _make_drivers)
-
-
-def _make_drivers(cluster: Cluster) -> Mapping[str, str]:
     return {volume.name: volume.driver for volume in cluster.volumes}
 
 
+@derived
 def _class_drivers(cluster: Cluster) -> Mapping[str, str]:
-    return derived(cluster, _make_class_drivers)
-
-
-def _make_class_drivers(cluster: Cluster) -> Mapping[str, str]:
     return {one.name: one.driver for one in cluster.storage_classes}
 
 
+@derived
 def _classes(cluster: Cluster) -> frozenset[str]:
-    return derived(cluster, _make_classes)
-
-
-def _make_classes(cluster: Cluster) -> frozenset[str]:
     return frozenset(one.name for one in cluster.storage_classes)
 
 
+@derived
 def _waiting(cluster: Cluster) -> Mapping[str, tuple[NodeTerm, ...] | None]:
     """Return where each storage class that waits for the first pod makes volumes; None: anywhere."""
-    return derived(cluster, _make_waiting)
-
-
-def _make_waiting(cluster: Cluster) -> Mapping[str, tuple[NodeTerm, ...] | None]:
     return {one.name: one.node_terms for one in cluster.storage_classes if one.wait_for_consumer}
 
 
+@derived
 def _users(cluster: Cluster) -> Mapping[str, tuple[Pod, ...]]:
     """Pods that are not terminating, by claim that they use."""
-    return derived(cluster, _make_users)
-
-
-def _make_users(cluster: Cluster) -> Mapping[str, tuple[Pod, ...]]:
     found: dict[str, list[Pod]] = {}
     for pod in cluster.pods:
         for name in pod.rules.claims if not pod.terminating else ():

@@ -151,7 +151,7 @@ def _autoscale(moment: _Moment) -> IterationStarted | None:
 
     None while a plan is being executed: Kinema executes one at a time, and the decider would refuse a second one.
     """
-    waiting = derived(moment.cluster, _unschedulable)
+    waiting = _unschedulable(moment.cluster)
     if not waiting or any(item.phase == "executing" for item in moment.running):
         return None
     covered = {pod for item in moment.running if item.mode == "autoscale" for pod in item.pods}
@@ -172,7 +172,7 @@ def _autoscale(moment: _Moment) -> IterationStarted | None:
 def _hopeless(moment: _Moment) -> frozenset[str]:
     """Pods without a place for which an autoscale iteration, if not an untimely one, has brought none."""
     tried = frozenset(pod for item in moment.view.autoscaled if not item.untimely for pod in item.pods)
-    return tried.intersection(derived(moment.cluster, _unschedulable)) if tried else tried
+    return tried.intersection(_unschedulable(moment.cluster)) if tried else tried
 
 
 def _rest(moment: _Moment, item: Ended) -> timedelta:
@@ -185,6 +185,7 @@ def _rest(moment: _Moment, item: Ended) -> timedelta:
     return timedelta(seconds=min(longest, settings.stabilization_window_seconds) if item.untimely else longest)
 
 
+@derived
 def _unschedulable(cluster: Cluster) -> tuple[str, ...]:
     """Pods that the scheduler has tried and found no place for, sorted.
 

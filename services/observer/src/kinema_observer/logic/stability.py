@@ -54,7 +54,7 @@ def missing_objects(cluster: Cluster, share: float) -> Refusal | None:
     A replica that its controller counts as Ready has a pod, and a pod runs on a node. Where many of either are not in
     the state, lists of the API server were not whole: a plan would delete nodes that are in use.
     """
-    replicas, pods, nodes = derived(cluster, _missing)
+    replicas, pods, nodes = _missing(cluster)
     if pods > share * replicas:
         return refusal("pods-missing", ready=replicas, missing=pods)
     if nodes > share * (len(cluster.nodes) + nodes):
@@ -62,6 +62,7 @@ def missing_objects(cluster: Cluster, share: float) -> Refusal | None:
     return None
 
 
+@derived
 def _missing(cluster: Cluster) -> tuple[int, int, int]:
     """Return the Ready replicas of all controllers, and how many pods and how many nodes are missing."""
     present: Counter[str] = Counter()
@@ -105,7 +106,7 @@ def _above(item: Autoscaler, tolerance: float) -> list[bool]:
 
 
 def _replicas_missing(cluster: Cluster, hopeless: Collection[str]) -> Refusal | None:
-    missing = derived(cluster, _short)
+    missing = _short(cluster)
     if missing and hopeless:
         pods = (cluster.pod(key) for key in hopeless)
         owners = (pod.owner and pod.owner.key_in(pod.namespace) for pod in pods if pod is not None)
@@ -119,6 +120,7 @@ def _replicas_missing(cluster: Cluster, hopeless: Collection[str]) -> Refusal | 
     )
 
 
+@derived
 def _short(cluster: Cluster) -> tuple[Workload, ...]:
     """Workloads with other than as many Ready pods as they want, by key."""
     found = (item for item in _counted(cluster) if item.replicas != item.ready)

@@ -14,15 +14,12 @@ from kinema_core.model.resources import add, fits, subtract, times, total
 from kinema_core.model.volumes import attachments, with_attachments
 
 
+@derived
 def free_room(cluster: Cluster) -> Mapping[str, Amounts]:
     """Return the room of each node beside its pods, terminating ones included, and its present and future daemons.
 
     Attachments of volumes are among it, where the node limits them.
     """
-    return derived(cluster, _free_room)
-
-
-def _free_room(cluster: Cluster) -> Mapping[str, Amounts]:
     room: dict[str, Amounts] = {}
     for node in cluster.nodes:
         there = cluster.pods_by_node.get(node.name, ())
