@@ -16,10 +16,11 @@ from tests.support.nats_proxy import Proxy, proxied
 
 from kinema_cli.local.nats_server import NatsServer
 from kinema_core.events import Event
-from kinema_core.runtime.bus import BusDeniedError, BusUnavailableError, Stored
+from kinema_core.runtime.bus import BusDeniedError, BusSetupError, BusUnavailableError, Stored
 from kinema_core.runtime.nats_bus import NatsBus, connect
+from kinema_core.runtime.nats_connection import ApiFault, fault_error
 from kinema_core.runtime.serve import retry_until_available
-from kinema_core.runtime.setup import Layout
+from kinema_core.runtime.setup import Layout, setup
 
 pytestmark = pytest.mark.connected
 
@@ -30,6 +31,36 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     layout = Layout(clusters=(), ack_wait_seconds=1, dedup_seconds=0.5)
     async with running(tmp_path, layout=layout) as running_broker:
         yield running_broker
+
+
+async def test_tokens_grow_beyond_the_life_of_their_bucket(broker: Broker) -> None:
+    """A lease in a bucket that was created again has a higher fencing token than any lease in the bucket before."""
+    bus, client = await broker.bus(), await broker.raw()
+    for _ in range(3):
+        old = await bus.acquire("rescheduler", 30)
+        assert old is not None
+        await old.release()
+    await client.request("$JS.API.STREAM.DELETE.KV_kinema_lease", timeout=5)
+    await setup(broker.settings("admin"), Layout(clusters=("c1",)))
+    new = await bus.acquire("rescheduler", 30)
+    assert new is not None
+    assert new.revision > old.revision
+
+
+async def test_what_no_retry_can_store_ends_the_service(broker: Broker) -> None:
+    """A bucket whose keys cannot expire is an error for a person, not an outage that is waited for."""
+    bus, client = await broker.bus(), await broker.raw()
+    await client.request("$JS.API.STREAM.DELETE.KV_kinema_lease", timeout=5)
+    config = {"name": "KV_kinema_lease", "subjects": ["$KV.kinema_lease.>"], "max_msgs_per_subject": 1}
+    await client.request("$JS.API.STREAM.CREATE.KV_kinema_lease", msgspec.json.encode(config), timeout=5)
+    with pytest.raises(BusSetupError, match="TTL"):
+        await bus.acquire("rescheduler", 30)
+
+
+@pytest.mark.parametrize("code", [10047, 10052, 10054, 10166])
+def test_a_refusal_of_the_store_is_no_outage(code: int) -> None:
+    """A full store, a message that is too large and an expiry that is turned off are errors for a person."""
+    assert isinstance(fault_error(ApiFault(err_code=code), "publishing"), BusSetupError)
 
 
 @dataclass

@@ -359,6 +359,28 @@ async def test_autoscaler_is_held_for_the_surge_only(bench: Bench) -> None:
     assert bench.web()["spec"]["replicas"] == 3
 
 
+@pytest.mark.slow
+async def test_the_controller_sees_deletion_costs_before_it_chooses_by_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a surge is taken back, its new pods have the least deletion cost for a while before the replicas fall."""
+    victim, uid = bench.uid(bench.pods()[0]), bench.uid(bench.web())
+    before = {bench.uid(pod) for pod in bench.pods()}
+    await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
+    await settled_for(bench, 60)
+    [surplus] = {bench.uid(pod) for pod in bench.pods()} - before
+    pauses: list[tuple[int, set[str]]] = []
+
+    async def pause(_: float) -> None:
+        marks = {bench.uid(pod): pod["metadata"].get("annotations") or {} for pod in bench.pods()}
+        cheap = {key for key, annotations in marks.items() if annotations.get(DELETION_COST) == CHEAPEST}
+        pauses.append((bench.web()["spec"]["replicas"], cheap))
+
+    monkeypatch.setattr(bench.api, "pause", pause)
+    await bench.perform("revert", WEB, uid=uid, pods=(surplus,), replicas_from=4, replicas_to=3)
+    assert pauses[0] == (4, {surplus})
+
+
 @pytest.mark.parametrize(
     ("theirs", "expected"),
     [({"maxReplicas": 9}, (2, 9)), ({"minReplicas": 3}, (3, 3)), ({"minReplicas": 5, "maxReplicas": 7}, (5, 7))],

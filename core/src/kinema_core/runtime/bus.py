@@ -129,7 +129,7 @@ class Delivery(Protocol):
 
 
 class Lease(Protocol):
-    """A lease that this process holds. `revision` is the fencing token: it only ever grows with each holder."""
+    """A lease that this process holds. `revision` is the fencing token: it grows with each holder, for ever."""
 
     @property
     def revision(self) -> int:

@@ -1,12 +1,15 @@
 """Leases in the key-value bucket: one key, written by compare-and-set, that expires by itself.
 
-The revision under which a holder first wrote the key is its fencing token: revisions only ever grow.
+The fencing token of a holder is the sequence of its first write, counted from the creation of the bucket in Unix
+milliseconds. So tokens grow with every holder, also where the bucket, or the whole broker, was replaced by a new one:
+sequences of a bucket never grow as fast as time does.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
+from datetime import datetime
 from math import ceil
 from typing import Final
 
@@ -24,7 +27,7 @@ _TRIES: Final = 3
 
 
 class _Holder(msgspec.Struct, frozen=True):
-    """Value of a lease's key. An empty holder has given it up."""
+    """Value of a lease's key. An empty holder has released it."""
 
     holder: str = ""
 
@@ -32,11 +35,14 @@ class _Holder(msgspec.Struct, frozen=True):
 class NatsLease:
     """A lease held on the broker; made by `acquire`."""
 
-    def __init__(self, keeper: LeaseKeeper, name: str, *, holder: str, revision: int, ttl: float, since: float) -> None:
+    def __init__(
+        self, keeper: LeaseKeeper, name: str, *, holder: str, epoch: int, last: int, ttl: float, since: float
+    ) -> None:
         self._keeper = keeper
         self._name = name
         self._holder = holder
-        self._revision = self._last = revision
+        self._revision = epoch + last
+        self._last = last
         self._ttl = ttl
         self._since = since
 
@@ -56,7 +62,7 @@ class NatsLease:
         self._since = since
 
     async def release(self) -> None:
-        """Give it up at once."""
+        """Release it at once."""
         self._since = float("-inf")
         await self._keeper.release(self._name, last=self._last)
 
@@ -75,16 +81,18 @@ class LeaseKeeper:
             message = f"lease {name!r} for {ttl} s: the broker counts whole seconds, use 1 or more"
             raise ValueError(message)
         holder = secrets.token_hex(8)
+        made = datetime.fromisoformat(await self._reader.made(STREAM))
+        epoch = int(made.timestamp() * 1000)
         expected = 0
         for _ in range(_TRIES):
             since = time.monotonic()
             try:
-                revision = await self._write(name, _Holder(holder), expected=expected, ttl=ttl)
+                last = await self._write(name, _Holder(holder), expected=expected, ttl=ttl)
             except (ConflictError, AmbiguousError, NoResponderError):
                 found = await self._reader.last(STREAM, lease_subject(self._cluster, name))
-                revision, expected = _settle(found, holder)
-            if revision:
-                return NatsLease(self, name, holder=holder, revision=revision, ttl=ttl, since=since)
+                last, expected = _settle(found, holder)
+            if last:
+                return NatsLease(self, name, holder=holder, epoch=epoch, last=last, ttl=ttl, since=since)
             if expected < 0:
                 return None
         return None
@@ -123,7 +131,7 @@ def _holder_of(raw: Raw) -> str:
 
 
 def _settle(found: Raw | None, holder: str) -> tuple[int, int]:
-    """Return (revision, 0) for an own lease, (0, sequence to expect) for a free one, (0, -1) for a taken one."""
+    """Return (sequence, 0) for an own lease, (0, sequence to expect) for a free one, (0, -1) for a taken one."""
     if found is None:
         return 0, 0
     who = _holder_of(found)

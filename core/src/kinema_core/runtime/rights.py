@@ -75,7 +75,7 @@ def publish_rights(user: str, clusters: Sequence[str]) -> list[str]:
         rights.update(_consuming(user, cluster))
         if user in LEASES:
             rights.add(lease_subject(cluster, user))
-            rights.add(f"$JS.API.STREAM.MSG.GET.KV_{LEASE_BUCKET}")
+            rights.update(f"$JS.API.STREAM.{call}.KV_{LEASE_BUCKET}" for call in ("INFO", "MSG.GET"))
         if user in WORKS:
             rights.update(_working(user, cluster))
     return sorted(rights)

@@ -28,6 +28,8 @@ from kinema_rescheduler.kubernetes.rollout import restore_template
 from kinema_rescheduler.names import CHEAPEST, COST_BEFORE, DELETION_COST, PLAN
 
 _SCALE_TRIES: Final = 5
+_NOTICE_SECONDS: Final = 1.0
+"""Time for a controller to see new deletion costs before it is to choose by them."""
 _GONE_TRIES: Final = 20
 _GONE_PAUSE: Final = 0.25
 """Real seconds between two looks whether surplus pods have gone."""
@@ -173,9 +175,12 @@ async def _take_back(api: FencedClient, order: Order) -> bool:
         if _replicas(workload) != step.replicas_from:
             return False
         pods = await _pods(api, step, workload)
-        await _clear_costs(api, order, [pod for pod in pods if uid(pod) not in step.pods])
+        changed = await _clear_costs(api, order, [pod for pod in pods if uid(pod) not in step.pods])
         for pod in _chosen(pods, step):
+            changed = changed or not _is_cheap(pod, order.plan)
             await _make_cheap(api, pod, order.plan)
+        if changed:
+            await api.pause(_NOTICE_SECONDS)
         if await _scale(api, step, step.replicas_to):
             await _until_gone(api, step)
             return True
