@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from kinema_core.events import Stop
-from kinema_optimizer.aggregated.problem import DenseProblem
+from kinema_optimizer.problem.dense import DenseInstance
 from kinema_optimizer.solvers.mip import Model, solve
 from kinema_optimizer.solvers.stopping import StopRule
 
@@ -55,7 +55,7 @@ class _Place:
 
 
 def solve_literal(
-    problem: DenseProblem, stop: StopRule, *, size_term: bool = False, at_most: int | None = None
+    problem: DenseInstance, stop: StopRule, *, size_term: bool = False, at_most: int | None = None
 ) -> LiteralResult:
     """Least cost by the literal model; every pod must be placed.
 
@@ -93,7 +93,7 @@ def solve_literal(
     return LiteralResult(price, proven=outcome.stop.reason == "optimal", stop=outcome.stop)
 
 
-def _places(problem: DenseProblem, model: Model, *, at_most: int | None) -> list[_Place]:
+def _places(problem: DenseInstance, model: Model, *, at_most: int | None) -> list[_Place]:
     places = []
     for e in range(len(problem.nodes)):
         used = None if problem.node_fixed[e] else model.column(1)
@@ -129,12 +129,12 @@ def _places(problem: DenseProblem, model: Model, *, at_most: int | None) -> list
     return places
 
 
-def _pods(problem: DenseProblem, model: Model, places: list[_Place]) -> list[_Pod]:
+def _pods(problem: DenseInstance, model: Model, places: list[_Place]) -> list[_Pod]:
     pods = [_Pod(c) for c, count in enumerate(problem.demand.tolist()) for _ in range(count)]
     for e, row in enumerate(problem.node_stays.tolist()):
         if not problem.node_fixed[e]:
             pods += [_Pod(c, home=e) for c, count in enumerate(row) for _ in range(count)]
-    for rollout in problem.rollouts:
+    for rollout in problem.node_updates:
         homes = [places[e].used for e in np.flatnonzero(rollout.any(axis=1))]
         keeps = [column for column in homes if column is not None]
         if keeps:
@@ -163,7 +163,7 @@ def _assign(model: Model, places: list[_Place], assigned: list[dict[int, int]], 
     model.row(entries, lower=wanted, upper=wanted)
 
 
-def _hold(problem: DenseProblem, model: Model, place: _Place, *, on_it: dict[int, int], pods: list[_Pod]) -> None:
+def _hold(problem: DenseInstance, model: Model, place: _Place, *, on_it: dict[int, int], pods: list[_Pod]) -> None:
     """Equations 5.3-5.5: what is on the node fits; 5.6: a node that holds a pod is paid for."""
     for r, room in enumerate(place.room):
         step = max(1, room)

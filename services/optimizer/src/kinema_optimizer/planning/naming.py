@@ -12,11 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 
-import numpy as np
-
 from kinema_core.events import Offer, Pod
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.aggregated.problem import DenseSolution, rolled_out
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.instance import Solution
 from kinema_optimizer.problem.pods import Mover
@@ -118,29 +115,9 @@ def _left_alone(
     return frozenset(names), frozenset(stays)
 
 
-def of_solution(compiled: Compiled, solution: DenseSolution) -> Outcome:
-    """The outcome of a dense problem's solution."""
-    nodes = compiled.problem.nodes
-    boots = tuple(compiled.offers[boot.machine] for boot in solution.boots)
-    names = list(islice(new_names(compiled.question.cluster), len(boots)))
-    rolls = rolled_out(compiled.problem, np.array(solution.keep, dtype=bool))
-    updates = frozenset(key for key, roll in zip(compiled.updates, rolls, strict=True) if roll)
-    seats: list[dict[str, int]] = [{} for _ in compiled.classes]
-    rows = [*zip(nodes, solution.newcomers, strict=True)]
-    rows += [(name, boot.counts) for name, boot in zip(names, solution.boots, strict=True)]
-    for name, row in rows:
-        for c, pods in enumerate(row):
-            if pods:
-                seats[c][name] = pods
-    targets, lost = _seated(compiled, seats, solution.keep, solution.unplaced, updates)
-    return Outcome(solution.keep, boots, targets, lost, updates)
-
-
 def outcome_of(compiled: Compiled, given: Given) -> Outcome:
     """Return the outcome of what any solver found."""
-    if isinstance(given, NamedSolution):
-        return of_names(compiled, given)
-    return of_packing(compiled, given) if isinstance(given, Solution) else of_solution(compiled, given)
+    return of_names(compiled, given) if isinstance(given, NamedSolution) else of_packing(compiled, given)
 
 
 def of_names(compiled: Compiled, found: NamedSolution) -> Outcome:
@@ -167,7 +144,8 @@ def of_names(compiled: Compiled, found: NamedSolution) -> Outcome:
 
 def of_packing(compiled: Compiled, packing: Solution) -> Outcome:
     """The outcome of a packing."""
-    compiled = compiled.grouped
+    compiled = compiled.grouped if packing.updates is None else compiled
+    updates = frozenset(compiled.updates[u] for u in packing.updates or ())
     cluster = compiled.question.cluster
     boots = tuple(compiled.offers[machine] for machine in packing.boots.tolist())
     seats: list[dict[str, int]] = [{} for _ in compiled.classes]
@@ -182,10 +160,10 @@ def of_packing(compiled: Compiled, packing: Solution) -> Outcome:
                 given_up[c, names[node]] = -pods
     keep = tuple(bool(one) for one in packing.keep)
     leavers = _leavers(compiled, given_up)
-    targets, lost = _seated(compiled, seats, keep, tuple(packing.unplaced.tolist()), frozenset(), leavers)
+    targets, lost = _seated(compiled, seats, keep, tuple(packing.unplaced.tolist()), updates, leavers)
     trains = (mover for one in compiled.classes for mover in one.stays if mover.others and mover.pod.key in targets)
     targets |= {other.key: targets[mover.pod.key] for mover in trains for other in mover.others}
-    return Outcome(keep, boots, targets, lost)
+    return Outcome(keep, boots, targets, lost, updates)
 
 
 def _leavers(compiled: Compiled, given_up: Mapping[tuple[int, str], int]) -> frozenset[str]:

@@ -18,19 +18,17 @@ from typing import Final, Protocol
 
 from kinema_core.events import Stop
 from kinema_core.model.disruption_cost import disruption_cost
-from kinema_optimizer.aggregated.greedy import starts
-from kinema_optimizer.aggregated.layout import columns_of
-from kinema_optimizer.aggregated.problem import DenseSolution, cost, moves
-from kinema_optimizer.aggregated.solve import MAX_COLUMNS, solve_aggregated
 from kinema_optimizer.columns.compiled import is_loaded
+from kinema_optimizer.exact.aggregated import MAX_COLUMNS, columns_of, solve_aggregated, unplaced
 from kinema_optimizer.exact.build import exact_instance, relocation
 from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
+from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
-from kinema_optimizer.planning.naming import Outcome, nothing, of_names, of_packing, of_solution
+from kinema_optimizer.planning.naming import Outcome, nothing, of_names, of_packing
 from kinema_optimizer.planning.preferences import points_given_up, preferred
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.instance import losses
+from kinema_optimizer.problem.instance import Solution, cost, losses, moves
 from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import NAMESPACE
@@ -99,7 +97,7 @@ class AggregatedModel:
     def applies(self, to: Portfolio) -> bool:
         """See `Method`."""
         problem, limited = to.problem, to.options.max_moves is not None or to.options.move_price is not None
-        if limited or not is_dense(problem) or problem.problem.conflicts:
+        if limited or not is_dense(problem) or problem.problem.conflicts.size:
             return False
         if to.exact is not None and to.instance is not None and not problem.resizes:
             rules = to.instance
@@ -110,15 +108,15 @@ class AggregatedModel:
     def solve(self, to: Portfolio) -> Iterable[SolverResult]:
         """See `Method`."""
         problem, dense, first = to.problem, to.problem.problem, to.dense_starts[0]
-        lost = sum(first.unplaced)
+        lost = unplaced(first)
         to.report(Progress("start", cost(dense, first), 0, moves(dense, first), lambda: first, unplaced=lost))
         reschedules = problem.question.mode == "reschedule"
         found = solve_aggregated(dense, problem.unbound, to.dense_starts, to.stop, least_moves=reschedules)
         best = found.solution
-        paid, lost = cost(dense, best), sum(best.unplaced)
+        paid, lost = cost(dense, best), unplaced(best)
         to.report(Progress("end", paid, found.lower_bound, moves(dense, best), lambda: best, found.stops, lost))
         to.stops += found.stops
-        outcome = preferred(problem, of_solution(problem, best))
+        outcome = preferred(problem, of_packing(problem, best))
         return [SolverResult(outcome, found.lower_bound, found.proven, found.method)]
 
 
@@ -237,7 +235,7 @@ class Portfolio:
         self.stops += found.stops
         # Where machines are few, some pods to be replaced may have no place: the dense form's first plan has them.
         sound = not (is_dense(problem) and losses(problem.packing, found.packing.unplaced)[0])
-        outcome = of_packing(problem, found.packing) if sound else of_solution(problem, self.dense_starts[0])
+        outcome = of_packing(problem, found.packing if sound else self.dense_starts[0])
         proven = sound and found.bound.value >= found.least
         return SolverResult(preferred(problem, outcome), found.bound.value, proven, SEARCH)
 
@@ -272,7 +270,7 @@ class Portfolio:
         return None if self.problem.updates else exact_instance(self.problem.question, self.problem.sites)
 
     @cached_property
-    def dense_starts(self) -> tuple[DenseSolution, ...]:
+    def dense_starts(self) -> tuple[Solution, ...]:
         """First solutions of the aggregated model, best first."""
         return starts(self.problem.problem)
 
@@ -376,14 +374,14 @@ def count_unplaced(problem: Compiled, stop: StopRule) -> int | None:
         given = starts(problem.problem)
         if not given:
             return None
-        classes, without = problem.classes, given[0].unplaced
+        classes, without = problem.classes, given[0].unplaced.tolist()
     elif not stop.waits(KERNELS, kernels.ready):
         return 0
     else:
         state = start_as_is(problem.packing)
         if losses(problem.packing, state.unplaced)[0]:
             return None
-        classes, without = problem.grouped.classes, tuple(state.unplaced.tolist())
+        classes, without = problem.grouped.classes, state.unplaced.tolist()
     waiting = [mover for one, n in zip(classes, without, strict=True) if n for mover in one.pending[-n:]]
     waiting += [mover for _, mover in problem.homeless]
     return sum(mover.pod.namespace != NAMESPACE for mover in waiting)

@@ -72,16 +72,25 @@ def _by_rule(marks: Sequence[RuleTags], what: int) -> dict[int, list[int]]:
 
 
 def build_instance(
-    draft: Draft, classes: Sequence[PodClass], machines: Machines, *, fixed: Flags, bound: Flags, free: bool
+    draft: Draft,
+    classes: Sequence[PodClass],
+    machines: Machines,
+    *,
+    fixed: Flags,
+    bound: Flags,
+    free: bool,
+    updates: Sequence[str] = (),
 ) -> Instance:
     """Build the problem with every rule, or, if `free`, a relaxation that no plan of any kind can beat.
 
-    Rolling updates are not in it: nodes with pods that would move by one are to be among `fixed` (E,) and `bound` (E,),
-    whose pods stay. If `free`, only rules about nodes count, and of those between pods how many of one class a node can
-    ever hold; and pods that are replaced leave their room to others, as they do in the end.
+    Rolling updates of the workloads `updates` (keys) are in it. Without any, nodes with pods that would move by one are
+    to be among `fixed` (E,) and `bound` (E,), whose pods stay. If `free`, only rules about nodes count, and of those
+    between pods how many of one class a node can ever hold; and pods that are replaced leave their room to others, as
+    they do in the end.
     """
     nodes, kinds = draft.question.cluster.nodes, len(classes)
-    stays = _content(draft, [(*one.stays, *one.updated) for one in classes])
+    stays = _content(draft, [one.stays if updates else (*one.stays, *one.updated) for one in classes])
+    rollouts = [[[one for one in each.updated if one.workload == key] for each in classes] for key in updates]
     admits, rows = _rows(draft, free=free)
     offers = list(machines.rows)
     firsts = [draft.question.offers[row] for row in offers]
@@ -113,6 +122,7 @@ def build_instance(
             [UNLIMITED if first.available is None else first.available for first in firsts], (len(firsts),)
         ),
         pools=machines.pools,
+        rollouts=tuple(_content(draft, members) for members in rollouts),
     )
 
 

@@ -11,7 +11,7 @@ them finds less in the same time (a quarter of a percent of the cost where every
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -19,17 +19,16 @@ from typing import Final
 
 import numpy as np
 
-from kinema_core.events import Held, Offer, Pod, Resize
+from kinema_core.events import Held, Node, Offer, Pod, Resize
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.mobility import Mobility, holding, mobility
 from kinema_core.model.preferences import is_sociable
-from kinema_core.model.resources import lacking
-from kinema_optimizer.aggregated.dense import Dense, biggest
-from kinema_optimizer.aggregated.problem import DenseProblem
+from kinema_core.model.resources import lacking, largest
 from kinema_optimizer.problem.admission import Admission, node_site, offer_site, taint_keys
 from kinema_optimizer.problem.arrays import Flags, Ints, frozen
 from kinema_optimizer.problem.assemble import build_instance
 from kinema_optimizer.problem.classes import Draft
+from kinema_optimizer.problem.dense import DenseInstance, dense_instance, unbound
 from kinema_optimizer.problem.instance import Instance
 from kinema_optimizer.problem.node_types import Machines, machines_of, sizes_of
 from kinema_optimizer.problem.pods import Mover, PodClass, class_of, node_room, stuck_updates
@@ -75,7 +74,7 @@ class Compiled:
 
     @cached_property
     def updates(self) -> tuple[str, ...]:
-        """Workloads that move by rolling update: those of the dense problem's rollouts."""
+        """Workloads that move by rolling update: those of the dense form's rollouts."""
         return tuple(sorted({mover.workload for one in self.classes for mover in one.updated}))
 
     @cached_property
@@ -136,14 +135,29 @@ class Compiled:
         return MappingProxyType({**found, **self.restricted})
 
     @cached_property
-    def problem(self) -> DenseProblem:
-        """The dense form: nodes times classes."""
-        return self._dense.problem(self._fixed(self.restricted))
+    def problem(self) -> DenseInstance:
+        """The dense form: nodes times classes, with rolling updates."""
+        fixed = self._fixed(self.restricted)
+        problem = build_instance(
+            self.draft,
+            self.classes,
+            self.machines,
+            fixed=fixed,
+            bound=np.ones_like(fixed),
+            free=False,
+            updates=self.updates,
+        )
+        return dense_instance(
+            problem,
+            self.relaxed,
+            node_size=_sizes(self.draft, self.question.cluster.nodes),
+            machine_size=_sizes(self.draft, [same[0] for same in self.offers]),
+        )
 
     @cached_property
-    def unbound(self) -> DenseProblem:
+    def unbound(self) -> DenseInstance:
         """The dense form without the rule that pods on kept nodes stay, and with no rule that this reduction adds."""
-        return self._dense.unbound(self.problem, self._fixed(None))
+        return unbound(self.problem, self.relaxed)
 
     @cached_property
     def grouped(self) -> Compiled:
@@ -170,10 +184,6 @@ class Compiled:
         fixed = self._fixed(None)
         free = np.zeros_like(fixed)
         return build_instance(self.draft, self.classes, self.machines, fixed=fixed, bound=free, free=True)
-
-    @cached_property
-    def _dense(self) -> Dense:
-        return Dense(self.draft, self.classes, self.machines, self.updates)
 
     def _fixed(self, kept: Mapping[str, Held] | None) -> Flags:
         """(E,): nodes that must stay: by mobility, for rolling updates that may not be, and, unless None, for `kept`.
@@ -269,9 +279,14 @@ def _finished(draft: Draft) -> Compiled:
         rooms=draft.offer_room,
         admits=[draft.admitted(nodes + index) & fits[index] for index in range(len(on_sale))],
         could=[draft.could[draft.kinds, nodes + index] & fits[index] for index in range(len(on_sale))],
-        sizes=sizes_of([offer.allocatable for offer in on_sale], biggest(draft)),
+        sizes=_sizes(draft, on_sale),
     )
     return Compiled(draft, classes, machines)
+
+
+def _sizes(draft: Draft, sites: Iterable[Node | Offer]) -> tuple[int, ...]:
+    every: tuple[Node | Offer, ...] = (*draft.question.cluster.nodes, *draft.question.offers)
+    return sizes_of([site.allocatable for site in sites], largest(site.allocatable for site in every))
 
 
 _NODES: Final = 8

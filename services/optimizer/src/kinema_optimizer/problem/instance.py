@@ -1,12 +1,14 @@
 """The placement problem at the size of the largest clusters, and an answer to it: sparse, in integers.
 
-The same instance as `aggregated.problem.DenseProblem`, without any array of nodes times classes but one of
-truth values per distinct admission. Rules between pods come as two things that a node can be held against by itself:
+Source: the Kinema thesis, chapter 5.3.4 (algorithm 6, equations 5.1-5.7); pods that are alike are one class with a
+count. No array has nodes times classes but one of truth values per distinct admission (`problem.dense` adds the
+others for small clusters). Rules between pods come as two things that a node can be held against by itself:
 the most pods of a class that it may hold (`cap`), and pairs of classes that may not share it (`conflicts`). What pods
 hold that are on a node already never counts as broken; a newcomer obeys every rule. A node that is kept may give pods
 up that others do not count on (`releasable`), so that pods which fill its room better can come.
 
-Sizes: `C` pod classes, `R` resources, `E` existing nodes, `M` machines on sale, `A` distinct admissions.
+Sizes: `C` pod classes, `R` resources, `E` existing nodes, `M` machines on sale, `A` distinct admissions, `U` workloads
+moved by rolling update.
 """
 
 from __future__ import annotations
@@ -52,6 +54,12 @@ class Content:
         """Node of each entry."""
         return np.repeat(np.arange(self.nodes), np.diff(self.start))
 
+    def matrix(self, classes: int) -> Ints:
+        """(nodes, C): pods of each class on each node."""
+        found = np.zeros((self.nodes, classes), dtype=np.int64)
+        found[self.node_of, self.classes] = self.counts
+        return found
+
     def totals(self, classes: int, where: Flags | None = None) -> Ints:
         """(C,): pods of each class on all nodes, or on those of `where` (nodes,)."""
         counts = self.counts if where is None else self.counts * where[self.node_of]
@@ -72,6 +80,13 @@ def content(rows: list[dict[int, int]]) -> Content:
     np.cumsum([len(row) for row in kept], out=starts[1:])
     columns = np.array(flat, dtype=np.int64).reshape(len(flat), 2)
     return Content(starts, columns[:, 0].copy(), columns[:, 1].copy())
+
+
+def content_of(matrix: Ints) -> Content:
+    """Return the content that `matrix` (nodes, C) counts."""
+    nodes, classes = np.nonzero(matrix)
+    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(matrix, axis=1))]).astype(np.int64)
+    return Content(starts, classes.astype(np.int64), matrix[nodes, classes])
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +140,18 @@ class Instance:
     """(M,): how many can be had; `UNLIMITED` where that is not limited."""
     pools: tuple[tuple[tuple[int, ...], int], ...] = ()
     """Machines that share a limit, and the limit."""
+    rollouts: tuple[Content, ...] = ()
+    """(U) pods of each existing node that move by rolling update: when one of these nodes is deleted, all of a
+    workload's pods are replaced, while the old ones keep their room on nodes that stay."""
+
+    @cached_property
+    def here(self) -> Content:
+        """Pods of each existing node that need no other place while it is kept: those of `stays` and `rollouts`."""
+        if not self.rollouts:
+            return self.stays
+        kinds = len(self.pending)
+        updated = sum((one.matrix(kinds) for one in self.rollouts), start=self.stays.matrix(kinds))
+        return content_of(updated)
 
     @cached_property
     def node_releases(self) -> Flags:
@@ -134,7 +161,7 @@ class Instance:
     @cached_property
     def total(self) -> Ints:
         """(C,): all pods of the class that are placed or could be."""
-        return np.asarray(self.pending + self.rolled + self.stays.totals(len(self.pending)), dtype=np.int64)
+        return np.asarray(self.pending + self.rolled + self.here.totals(len(self.pending)), dtype=np.int64)
 
     @cached_property
     def everybody(self) -> int:
@@ -161,6 +188,13 @@ class Solution:
     """What each new node takes."""
     unplaced: Ints
     """(C,): pending pods left without a place."""
+    updates: frozenset[int] | None = None
+    """Rollouts that happen; None: they were not weighed, and classes are those of pods that move as groups."""
+
+
+def rollouts_of(problem: Instance, keep: Flags) -> frozenset[int]:
+    """Return the rollouts that happen when these nodes (E,) are kept."""
+    return frozenset(u for u, one in enumerate(problem.rollouts) if not keep[one.node_of].all())
 
 
 def cost(problem: Instance, packing: Solution) -> int:
@@ -169,8 +203,10 @@ def cost(problem: Instance, packing: Solution) -> int:
 
 
 def displaced(problem: Instance, packing: Solution) -> Ints:
-    """(C,): pods whose node is deleted."""
-    return problem.stays.totals(len(problem.pending), ~packing.keep)
+    """(C,): pods whose node is deleted, or that a rolling update replaces."""
+    kinds = len(problem.pending)
+    updated = (problem.rollouts[u].totals(kinds) for u in packing.updates or ())
+    return np.asarray(sum(updated, start=problem.stays.totals(kinds, ~packing.keep)), dtype=np.int64)
 
 
 def given_up(problem: Instance, packing: Solution) -> Ints:
@@ -185,11 +221,13 @@ def moves(problem: Instance, packing: Solution) -> int:
 
 
 def _moved(problem: Instance, packing: Solution) -> Ints:
+    replaced = Counter[tuple[int, int]]()
+    for one in (problem.old, *(problem.rollouts[u] for u in packing.updates or ())):
+        for e, c, count in zip(one.node_of.tolist(), one.classes.tolist(), one.counts.tolist(), strict=True):
+            replaced[e, c] += count
     back = np.zeros(len(problem.pending), dtype=np.int64)
-    for e in np.flatnonzero(np.diff(problem.old.start) > 0).tolist():
-        here = dict(packing.changes.of(e))
-        for c, count in problem.old.of(e):
-            back[c] += min(count, max(0, here.get(c, 0)))
+    for (e, c), count in sorted(replaced.items()):
+        back[c] += min(count, max(0, dict(packing.changes.of(e)).get(c, 0)))
     gone = displaced(problem, packing) + given_up(problem, packing)
     return np.asarray(gone + problem.rolled - back, dtype=np.int64)
 
@@ -201,6 +239,8 @@ def flaws(problem: Instance, packing: Solution) -> tuple[str, ...]:
         found.append("a node that must stay is deleted")
     if (np.diff(packing.changes.start)[~packing.keep] > 0).any():
         found.append("a deleted node takes or gives pods")
+    if (packing.updates or frozenset()) != rollouts_of(problem, packing.keep):
+        found.append("a rolling update replaces a part of its workload")
     found += _leaving_flaws(problem, packing)
     coming = replace(packing.changes, counts=np.maximum(packing.changes.counts, 0)).loads(problem.requests)
     if ((coming > 0) & (packing.changes.loads(problem.requests) > problem.node_room)).any():
@@ -249,7 +289,7 @@ def _admission_flaws(problem: Instance, packing: Solution) -> list[str]:
     found = []
     enemies = enemies_of(problem)
     for rows, content_, stays in (
-        (problem.node_row, packing.changes, problem.stays),
+        (problem.node_row, packing.changes, problem.here),
         (problem.machine_row[packing.boots], packing.booted, None),
     ):
         if not (problem.admits[rows[content_.node_of], content_.classes] | (content_.counts < 0)).all():

@@ -125,7 +125,7 @@ def node_types(problem: Instance) -> NodeTypes:
     machine_fits = fits_in(problem, problem.machine_room, problem.machine_row)
     rows = [(problem.machine_price, problem.machine_room, problem.machine_available, machine_fits)]
     fixed = [np.zeros(len(problem.machines), dtype=bool)]
-    for group in _groups(problem, machine_fits):
+    for group in _groups(problem):
         stays = bool(problem.node_fixed[group[0]])
         gross = np.maximum(problem.node_room[group], 0) + problem.stays.loads(problem.requests)[group]
         here = fits_in(problem, gross, problem.node_row[group])
@@ -171,7 +171,7 @@ def newly_fits(problem: Instance, nodes: Ints, classes: Ints, enemies: Mapping[i
     found = fits_in(problem, problem.node_room[nodes], problem.node_row[nodes], classes)
     column = {c: i for i, c in enumerate(classes.tolist())}
     for b, e in enumerate(nodes.tolist()):
-        for c, count in problem.stays.of(e):
+        for c, count in problem.here.of(e):
             if c in column:
                 found[b, column[c]] = min(found[b, column[c]], max(0, int(problem.cap[c]) - count))
             for d in enemies.get(c, ()):
@@ -187,7 +187,7 @@ def _present(problem: Instance, group: Ints) -> Ints:
     return problem.stays.totals(len(problem.pending), where)
 
 
-def _groups(problem: Instance, machine_fits: Ints) -> list[Ints]:
+def _groups(problem: Instance) -> list[Ints]:
     """Existing nodes that are alike: fixed ones by admission; others by price, room, admission unless replaceable."""
     gross = np.maximum(problem.node_room, 0) + problem.stays.loads(problem.requests)
     if not len(problem.nodes):
@@ -197,18 +197,18 @@ def _groups(problem: Instance, machine_fits: Ints) -> list[Ints]:
     _, inverse = np.unique(keys, axis=0, return_inverse=True)
     order = np.argsort(inverse, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1)
-    return [group for group in groups if problem.node_fixed[group[0]] or not _like(problem, group, gross, machine_fits)]
+
+    def is_replaceable(group: Ints) -> bool:
+        e = int(group[0])
+        wanted = problem.admits[problem.node_row[e]] | (_present(problem, group) > 0)
+        return has_like_on_sale(problem, price=int(problem.node_price[e]), room=gross[e], wanted=wanted)
+
+    return [group for group in groups if problem.node_fixed[group[0]] or not is_replaceable(group)]
 
 
-def _like(problem: Instance, group: Ints, gross: Ints, machine_fits: Ints) -> bool:
-    """Whether a machine without limit costs no more, has as much room and admits as much as each of these nodes."""
-    first = int(group[0])
-    wanted = problem.admits[problem.node_row[first]] | (_present(problem, group) > 0)
-    pooled = {m for members, _ in problem.pools for m in members}
-    for m in np.flatnonzero(
-        (problem.machine_available >= UNLIMITED) & (problem.machine_price <= problem.node_price[first])
-    ).tolist():
-        roomy = bool((problem.machine_room[m] >= gross[first]).all())
-        if m not in pooled and roomy and bool((problem.admits[problem.machine_row[m]] | ~wanted).all()):
-            return True
-    return False
+def has_like_on_sale(problem: Instance, *, price: int, room: Ints, wanted: Flags) -> bool:
+    """Return whether a machine without limit costs no more, has as much `room` (R,) and admits all `wanted` (C,)."""
+    like = (problem.machine_available >= UNLIMITED) & (problem.machine_price <= price)
+    like[[m for members, _ in problem.pools for m in members]] = False
+    like &= (problem.machine_room >= room).all(axis=1)
+    return bool((problem.admits[problem.machine_row[like]] | ~wanted).all(axis=1).any())

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kinema_core.events import Stop
-from kinema_optimizer.aggregated.problem import DenseSolution
 from kinema_optimizer.problem.instance import Solution
 from kinema_optimizer.problem.solution import NamedSolution
 
-Given: TypeAlias = Solution | DenseSolution | NamedSolution
+Given: TypeAlias = Solution | NamedSolution
 """An answer as each solver gives it: in counts, or by name."""
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from tests.optimizer.aggregated.brute_force import least_cost
+from tests.optimizer.exact.brute_force import least_cost
 from tests.optimizer.instances import random_cluster
 from tests.support.builders import NOW
 
-from kinema_optimizer.aggregated.greedy import starts
-from kinema_optimizer.aggregated.layout import Result
-from kinema_optimizer.aggregated.problem import cost, flaws, moves, unplaced
-from kinema_optimizer.aggregated.solve import solve_aggregated
+from kinema_optimizer.exact.aggregated import Result, solve_aggregated, unplaced
+from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.exact.thesis_model import solve_literal
 from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.instance import cost, flaws, moves
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.solvers.stopping import WorkStop
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.builders import NOW, cluster, deployed, node, offers, tiny
 
-from kinema_optimizer.aggregated.greedy import starts
-from kinema_optimizer.aggregated.problem import Boot, DenseProblem, DenseSolution, cost, flaws, moves
+from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.problem.arrays import first_fit_count, most_that_fit, pour, virtual_nodes
 from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.dense import DenseInstance
+from kinema_optimizer.problem.instance import Solution, cost, flaws, moves
 from kinema_optimizer.problem.question import Question
 
 
-def problem() -> DenseProblem:
-    """Two m4 nodes with three small pods of one Deployment; m2, m4 and m8 on sale."""
-    return compiled(Question(tiny(), offers(), NOW, "reschedule")).problem
+def problem() -> DenseInstance:
+    """Two m4 nodes with three small pods of one Deployment; m2, m4 and m8 on sale, four of each."""
+    on_sale = tuple(msgspec.structs.replace(one, available=4) for one in offers())
+    return compiled(Question(tiny(), on_sale, NOW, "reschedule")).problem
 
 
 def test_virtual_nodes_are_the_largest_quotient_over_all_resources() -> None:
@@ -77,26 +82,35 @@ def test_a_sound_solution_has_no_flaws() -> None:
     assert moves(problem(), _all_to_m2()) == 3
 
 
-def _all_to_m2(**changes: object) -> DenseSolution:
-    base = DenseSolution(keep=(False, False), newcomers=((0,), (0,)), boots=(Boot(0, (3,)),), unplaced=(0,))
-    return replace(base, **changes)  # type: ignore[arg-type]  # a test's change of any field
+def _all_to_m2(
+    *, newcomers: Sequence[int] = (0, 0), boots: Sequence[tuple[int, int]] = ((0, 3),), unplaced: int = 0
+) -> Solution:
+    """The solution that deletes both nodes, with `boots`: machines and their pods."""
+    taken = [(machine, np.array([count])) for machine, count in boots]
+    deleted = np.zeros(2, dtype=bool)
+    return problem().solution(deleted, np.array(newcomers).reshape(2, 1), taken, np.array([unplaced]))
 
 
 @pytest.mark.parametrize(
     ("change", "flaw"),
     [
-        ({"boots": (Boot(0, (2,)),)}, "lost or placed twice"),
-        ({"boots": (Boot(0, (5,)),)}, "overfull"),
-        ({"boots": (Boot(0, (9,)),)}, "does not admit"),
-        ({"boots": (), "unplaced": (3,)}, "running pod"),
-        ({"newcomers": ((1,), (0,)), "boots": (Boot(0, (2,)),)}, "deleted node"),
-        ({"boots": (Boot(0, (4,)), Boot(0, (-1,)))}, "negative"),
-        ({"boots": (*(Boot(2, (0,)) for _ in range(9)), Boot(0, (3,)))}, "more machines"),
+        ({"boots": [(0, 2)]}, "lost or placed twice"),
+        ({"boots": [(0, 5)]}, "overfull"),
+        ({"boots": [], "unplaced": 3}, "running pod"),
+        ({"newcomers": [1, 0], "boots": [(0, 2)]}, "deleted node"),
+        ({"boots": [(0, 4), (0, -1)]}, "negative"),
+        ({"boots": [*[(2, 0)] * 5, (0, 3)]}, "more machines"),
     ],
 )
-def test_every_broken_constraint_is_found(change: dict[str, object], flaw: str) -> None:
+def test_every_broken_constraint_is_found(change: dict[str, Any], flaw: str) -> None:
     """The integer re-check names what a wrong solution breaks."""
     assert any(flaw in text for text in flaws(problem(), _all_to_m2(**change)))
+
+
+def test_a_node_takes_no_pods_that_it_does_not_admit() -> None:
+    """A class that no site admits has a place only where it is."""
+    closed = replace(problem(), admits=np.zeros_like(problem().admits))
+    assert flaws(closed, _all_to_m2()) == ("a node takes pods that it does not admit",)
 
 
 def test_the_starting_solutions_are_sound() -> None:
@@ -117,7 +131,11 @@ def test_a_rolling_update_replaces_the_whole_workload() -> None:
         node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500, annotations={"kinema.io/strategy": "rolling"})
     )
     found = compiled(Question(state, offers(), NOW, "reschedule")).problem
-    gone = DenseSolution(keep=(True, False), newcomers=((2,), (0,)), boots=(), unplaced=(0,))
-    assert flaws(found, gone) == ()
-    assert moves(found, gone) == 1
-    assert flaws(found, replace(gone, newcomers=((1,), (0,)))) != ()
+
+    def gone(newcomers: int) -> Solution:
+        return found.solution(np.array([True, False]), np.array([[newcomers], [0]]), [], np.array([0]))
+
+    assert flaws(found, gone(2)) == ()
+    assert moves(found, gone(2)) == 1
+    assert flaws(found, gone(1)) == ("pods are lost or placed twice",)
+    assert "a rolling update replaces a part of its workload" in flaws(found, replace(gone(2), updates=frozenset()))

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from kinema_optimizer.aggregated.problem import DenseProblem
+from kinema_optimizer.problem.dense import DenseInstance
 
 
-def least_cost(problem: DenseProblem) -> int | None:
+def least_cost(problem: DenseInstance) -> int | None:
     """Least cost with every pod placed; None when that cannot be."""
     found = [cost for keep in _keeps(problem) if (cost := _with(problem, keep)) is not None]
     return min(found, default=None)
 
 
-def _keeps(problem: DenseProblem) -> Iterator[tuple[bool, ...]]:
+def _keeps(problem: DenseInstance) -> Iterator[tuple[bool, ...]]:
     return product(*[[True] if fixed else [True, False] for fixed in problem.node_fixed.tolist()])
 
 
-def _with(problem: DenseProblem, keep: tuple[bool, ...]) -> int | None:
+def _with(problem: DenseInstance, keep: tuple[bool, ...]) -> int | None:
     """Least cost when exactly these nodes are kept."""
     classes = range(len(problem.requests))
     count = [int(problem.pending[c] + problem.rolled[c]) for c in classes]
     for e, kept in enumerate(keep):
         if not kept:
             count = [count[c] + int(problem.node_stays[e, c]) for c in classes]
-    for rollout in problem.rollouts.tolist():
+    for rollout in problem.node_updates.tolist():
         if any(not keep[e] and any(row) for e, row in enumerate(rollout)):
             count = [count[c] + sum(row[c] for row in rollout) for c in classes]
     pods = [c for c in classes for _ in range(count[c])]
@@ -39,7 +39,7 @@ def _with(problem: DenseProblem, keep: tuple[bool, ...]) -> int | None:
 
 
 def _place(
-    problem: DenseProblem, pods: list[int], bins: list[tuple[list[int], list[int]]], boots: list[int], *, paid: int
+    problem: DenseInstance, pods: list[int], bins: list[tuple[list[int], list[int]]], boots: list[int], *, paid: int
 ) -> int | None:
     """Place the first pod everywhere it may go, then the rest."""
     if not pods:
@@ -68,7 +68,7 @@ def _place(
     return min(found, default=None)
 
 
-def _left(problem: DenseProblem, boots: list[int], machine: int) -> int:
+def _left(problem: DenseInstance, boots: list[int], machine: int) -> int:
     own = int(problem.machine_count[machine]) - boots.count(machine)
     shared = [limit - sum(boots.count(m) for m in members) for members, limit in problem.pools if machine in members]
     return min([own, *shared])

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.aggregated.problem import Boot, DenseProblem, DenseSolution, cost, moves, needed, unplaced
 from kinema_optimizer.problem.arrays import Flags, Ints, by_share, pour
+from kinema_optimizer.problem.dense import DenseInstance
+from kinema_optimizer.problem.instance import Solution, cost, moves
 
 PASSES = 3
 """Rounds over all nodes that `drain` makes at most; later rounds hardly ever find anything."""
@@ -24,14 +25,14 @@ PASSES = 3
 class _Draft:
     """A solution in the making: what is kept, what each node takes, and the room left."""
 
-    problem: DenseProblem
+    problem: DenseInstance
     keep: Flags
     taken: Ints
     spare: Ints
     boots: list[tuple[int, Ints]]
 
     @classmethod
-    def of(cls, problem: DenseProblem, keep: Flags) -> _Draft:
+    def of(cls, problem: DenseInstance, keep: Flags) -> _Draft:
         taken = np.zeros(problem.node_limit.shape, dtype=np.int64)
         return cls(problem, keep.copy(), taken, problem.node_room.copy(), [])
 
@@ -52,21 +53,15 @@ class _Draft:
             left = left - more
         return left
 
-    def solution(self, left: Ints) -> DenseSolution | None:
+    def solution(self, left: Ints) -> Solution | None:
         """The finished solution, or None when more than pending pods have no place."""
         if (left > self.problem.pending).any():
             return None
         taken = np.where(self.keep[:, None], self.taken, 0)
-        boots = sorted((machine, tuple(int(n) for n in counts)) for machine, counts in self.boots)
-        return DenseSolution(
-            keep=tuple(bool(flag) for flag in self.keep),
-            newcomers=tuple(tuple(int(n) for n in row) for row in taken),
-            boots=tuple(Boot(machine, counts) for machine, counts in boots),
-            unplaced=tuple(int(n) for n in left),
-        )
+        return self.problem.solution(self.keep, taken, self.boots, left)
 
 
-def starts(problem: DenseProblem) -> tuple[DenseSolution, ...]:
+def starts(problem: DenseInstance) -> tuple[Solution, ...]:
     """Return solutions to start from, best first: keep all nodes; keep all, then drain one by one; keep none.
 
     Best: fewest pods unplaced, then least cost, then fewest moves. Empty when running pods found no place by first
@@ -75,10 +70,10 @@ def starts(problem: DenseProblem) -> tuple[DenseSolution, ...]:
     everything = np.ones(len(problem.nodes), dtype=bool)
     found = [_place(problem, everything), _drain(problem, everything), _place(problem, problem.node_fixed)]
     sound = [one for one in found if one is not None]
-    return tuple(sorted(sound, key=lambda one: (unplaced(one), cost(problem, one), moves(problem, one))))
+    return tuple(sorted(sound, key=lambda one: (int(one.unplaced.sum()), cost(problem, one), moves(problem, one))))
 
 
-def finished(problem: DenseProblem, boots: Sequence[tuple[int, Ints]], left: Ints) -> DenseSolution | None:
+def finished(problem: DenseInstance, boots: Sequence[tuple[int, Ints]], left: Ints) -> Solution | None:
     """Keep every node, take these machines as they are filled, and place the pods left by first fit."""
     draft = _Draft.of(problem, np.ones(len(problem.nodes), dtype=bool))
     draft.boots = list(boots)
@@ -88,18 +83,18 @@ def finished(problem: DenseProblem, boots: Sequence[tuple[int, Ints]], left: Int
     return draft.solution(left)
 
 
-def _place(problem: DenseProblem, keep: Flags) -> DenseSolution | None:
+def _place(problem: DenseInstance, keep: Flags) -> Solution | None:
     draft = _Draft.of(problem, keep)
-    left = draft.settle(needed(problem, keep))
+    left = draft.settle(problem.needed(keep))
     bought, left = buy(problem, left, used=())
     draft.boots += bought
     return draft.solution(left)
 
 
-def _drain(problem: DenseProblem, keep: Flags) -> DenseSolution | None:
+def _drain(problem: DenseInstance, keep: Flags) -> Solution | None:
     """Delete a node whenever its pods fit on others, or on new machines that cost less than it."""
     draft = _Draft.of(problem, keep)
-    left = draft.settle(needed(problem, keep))
+    left = draft.settle(problem.needed(keep))
     bought, left = buy(problem, left, used=())
     draft.boots += bought
     for _ in range(PASSES):
@@ -118,7 +113,7 @@ def _without(draft: _Draft, e: int) -> _Draft | None:
     trial = _Draft(problem, draft.keep.copy(), draft.taken.copy(), draft.spare, list(draft.boots))
     trial.keep[e] = False
     trial.taken[e] = 0
-    left = trial.settle(needed(problem, trial.keep) - needed(problem, draft.keep) + draft.taken[e])
+    left = trial.settle(problem.needed(trial.keep) - problem.needed(draft.keep) + draft.taken[e])
     bought, left = buy(problem, left, used=[machine for machine, _ in trial.boots])
     price = sum(int(problem.machine_price[machine]) for machine, _ in bought)
     if left.any() or price >= problem.node_price[e]:
@@ -127,7 +122,7 @@ def _without(draft: _Draft, e: int) -> _Draft | None:
     return trial
 
 
-def buy(problem: DenseProblem, left: Ints, *, used: Sequence[int]) -> tuple[list[tuple[int, Ints]], Ints]:
+def buy(problem: DenseInstance, left: Ints, *, used: Sequence[int]) -> tuple[list[tuple[int, Ints]], Ints]:
     """Machines for the pods left, the best filled for its price first; `used` are machines bought before.
 
     At every step one machine for all the rest is also weighed, and the cheapest end is taken. Returns what was bought
@@ -164,7 +159,7 @@ def buy(problem: DenseProblem, left: Ints, *, used: Sequence[int]) -> tuple[list
 class _Stock:
     """How many of each machine can still be bought."""
 
-    def __init__(self, problem: DenseProblem, used: Sequence[int]) -> None:
+    def __init__(self, problem: DenseInstance, used: Sequence[int]) -> None:
         self._count: list[int] = problem.machine_count.tolist()
         self._pools = list(problem.pools)
         for machine in used:
@@ -179,7 +174,7 @@ class _Stock:
         self._pools = [(members, limit - times * (machine in members)) for members, limit in self._pools]
 
 
-def worths(problem: DenseProblem) -> Ints:
+def worths(problem: DenseInstance) -> Ints:
     """(C,): what a pod of a class costs on the machine that is cheapest for it, micro-USD per hour."""
     if not problem.machines:
         return np.asarray(problem.requests.max(axis=1, initial=0), dtype=np.int64)
@@ -190,14 +185,14 @@ def worths(problem: DenseProblem) -> Ints:
     return np.where(np.isfinite(price), np.ceil(price), 0).astype(np.int64)
 
 
-def _order(problem: DenseProblem, left: Ints) -> list[int]:
+def _order(problem: DenseInstance, left: Ints) -> list[int]:
     rooms = np.concatenate([problem.machine_room, problem.node_room])
     order = by_share(problem.requests, rooms.max(axis=0, initial=1))
     return [c for c in order if left[c] > 0]
 
 
 def _fill(
-    problem: DenseProblem, machine: int, left: Ints, *, room: Ints | None = None, already: Ints | None = None
+    problem: DenseInstance, machine: int, left: Ints, *, room: Ints | None = None, already: Ints | None = None
 ) -> Ints:
     """(C,): what one machine takes of the pods left, largest share first."""
     whole = problem.machine_room[machine]
@@ -220,9 +215,9 @@ ROUNDING = 1e-6
 """What the relaxation's values may be off."""
 
 
-def rounded(problem: DenseProblem, *, machines: Shares, pods: Shares) -> DenseSolution | None:
+def rounded(problem: DenseInstance, *, machines: Shares, pods: Shares) -> Solution | None:
     """A solution near the relaxation's `machines` (M,) and `pods` (M, C) on them; None when first fit cannot end it."""
-    left = needed(problem, np.ones(len(problem.nodes), dtype=bool))
+    left = problem.needed(np.ones(len(problem.nodes), dtype=bool))
     boots: list[tuple[int, Ints]] = []
     for machine, used in enumerate(machines.tolist()):
         count = int(used + ROUNDING)
@@ -235,7 +230,7 @@ def rounded(problem: DenseProblem, *, machines: Shares, pods: Shares) -> DenseSo
     return finished(problem, boots, left)
 
 
-def _fitting(problem: DenseProblem, machine: int, wanted: Ints, order: list[int]) -> Ints:
+def _fitting(problem: DenseInstance, machine: int, wanted: Ints, order: list[int]) -> Ints:
     """As much of what is wanted as one machine holds, pods with the largest share first."""
     room = problem.machine_room[machine].copy()
     counts = np.zeros_like(wanted)
