@@ -29,10 +29,15 @@ from kinema_core.events import ExecutionCompleted
 from kinema_core.runtime.bus import BusError, Stored
 
 SPEED: Final = 30.0
+_DEADLINES: Final = ("observed_seconds", "write_seconds", "pods_ready_seconds", "delete_seconds", "blocked_seconds")
 SETTINGS: Final = {
     "observer": {"stabilization_window_seconds": 30.0},
-    # A killed leader's lease has to run out before the next one may act: the shorter, the sooner the test is over.
-    "rescheduler": {"lease_seconds": 3.0},
+    "rescheduler": {
+        # A killed leader's lease has to run out before the next one may act: the shorter, the sooner the test is over.
+        "lease_seconds": 3.0,
+        # Deadlines count the cluster's time, of which minutes pass while a process that died starts again.
+        "limits": dict.fromkeys(_DEADLINES, 7200.0),
+    },
 }
 _STRIKE_SECONDS: Final = 0.05
 """A dead process has to be seen before the next one is started."""
@@ -40,6 +45,8 @@ _STRIKES_A_LOOK: Final = 5
 """To look is to read the log, which costs the broker a consumer."""
 SECONDS: Final = 300.0
 """Real seconds until a run counts as stuck: ten times what it takes, as it may get a tenth of a processor."""
+SECONDS_A_FAULT: Final = 60.0
+"""More of them for each process that dies: it starts again, and its lease has to run out."""
 MARKS: Final = "kinema.io/"
 CAPACITY_TYPE: Final = "kinema.io/capacity-type"
 OWNERS_MARKS: Final = ("kinema.io/rightsizing-max-step", "kinema.io/strategy")
@@ -75,18 +82,18 @@ class Outcome:
 async def run_strategies(
     directory: Path,
     *,
-    faults: tuple[str, tuple[str, ...]] | None = None,
+    faults: Mapping[str, Sequence[str]] | None = None,
     chaos: Chaos | None = None,
-    seconds: float = SECONDS,
 ) -> Outcome:
     """Run the pipeline until it has settled.
 
     Args:
         directory: where everything it writes goes.
-        faults: service and fault points: its first process kills itself at the first one, its next at the second, …
+        faults: fault points by service: its first process kills itself at the first one, its next at the second, …
         chaos: something else to do to it.
-        seconds: real seconds after which it counts as stuck.
     """
+    strikes = Strikes({service: list(points) for service, points in (faults or {}).items()}, chaos)
+    seconds = SECONDS + SECONDS_A_FAULT * sum(map(len, strikes.faults.values()))
     options = DemoOptions(out=directory, speed=SPEED, scenario="strategies", timeout=seconds)
     child = simulator_child(options)
     pipeline: LocalPipeline | None = None
@@ -95,7 +102,6 @@ async def run_strategies(
         address = msgspec.json.decode(await first_line(child, 60), type=SimulatorAddress)
         simulator = Simulator(address.url)
         began = (await simulator.clock()).now
-        strikes = Strikes({faults[0]: list(faults[1])} if faults else {}, chaos)
         pipeline = await start_pipeline(options, simulator, settings=SETTINGS, environment=strikes.environment)
         await followed(pipeline, strikes, seconds, until=_finished)
         # The last word of the plan is out; let the cluster come to rest before it is looked at.

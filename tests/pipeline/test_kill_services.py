@@ -25,48 +25,33 @@ pytestmark = pytest.mark.pipeline
 
 def points_of(*kinds: str) -> tuple[str, ...]:
     """The rescheduler's fault points of these steps, in the order in which they are passed."""
-    return tuple(point for point in FAULT_POINTS if point.split(".")[1] in kinds)
+    return tuple(point for kind in kinds for point in FAULT_POINTS if point.split(".")[1] == kind)
 
 
 FORWARD = (
-    "boot",
-    "taint",
-    "prefer-nodes",
-    "surge-up",
-    "surge-down",
-    "roll",
-    "finalize-rollout",
-    "evict",
-    "delete",
-    "clear-preferred-nodes",
+    ("boot", "surge-up", "surge-down", "delete"),
+    ("taint", "roll", "finalize-rollout", "clear-preferred-nodes"),
+    ("prefer-nodes", "evict", "finished"),
 )
+"""Steps of a plan; of one run, each is passed after those before it."""
 BACKWARD = (("untaint",), ("revert", "aborted"))
 """Steps of a rollback; those of one group follow each other, and the groups run side by side."""
 
 
 def test_every_fault_point_is_walked() -> None:
     """A new fault point cannot be forgotten here."""
-    assert set(points_of(*FORWARD, "finished", *chain(*BACKWARD))) == set(FAULT_POINTS)
+    assert set(points_of(*chain(*FORWARD, *BACKWARD))) == set(FAULT_POINTS)
 
 
-@pytest.mark.parametrize("step", FORWARD)
-async def test_rescheduler_dies_at_every_point_of(step: str, tmp_path: Path) -> None:
-    """Killed before the intent, after it, after the effect, and after the outcome of a step, one after the other."""
-    points = points_of(step)
-    assert len(points) == 4
-    outcome = await run_strategies(tmp_path / "run", faults=("rescheduler", points))
+@pytest.mark.parametrize("steps", FORWARD, ids="-".join)
+async def test_rescheduler_dies_at_every_point_of(steps: tuple[str, ...], tmp_path: Path) -> None:
+    """Killed before the intent, after it, after the effect and after the outcome of each step, and around the end."""
+    outcome = await run_strategies(tmp_path / "run", faults={"rescheduler": points_of(*steps)})
     assert outcome.struck
     check(outcome)
 
 
-async def test_rescheduler_dies_at_the_end(tmp_path: Path) -> None:
-    """Killed just before and just after it says that the plan is carried out."""
-    outcome = await run_strategies(tmp_path / "run", faults=("rescheduler", points_of("finished")))
-    assert outcome.struck
-    check(outcome)
-
-
-@pytest.mark.parametrize("steps", BACKWARD)
+@pytest.mark.parametrize("steps", BACKWARD, ids="-".join)
 async def test_rescheduler_dies_while_it_rolls_back(steps: tuple[str, ...], tmp_path: Path) -> None:
     """An operator aborts during a surge, and every step of the rollback is struck: nothing is left behind.
 
@@ -74,16 +59,15 @@ async def test_rescheduler_dies_while_it_rolls_back(steps: tuple[str, ...], tmp_
     """
 
     async def abort(pipeline: LocalPipeline, progress: Progress) -> bool:
-        if not any(
-            "surge-up" in step for step in progress.intended
-        ):  # once it is done the plan may be over in a moment
+        # Once a surge is done the plan may be over in a moment.
+        if not any("surge-up" in step for step in progress.intended):
             return False
         now = SystemClock().now()
         word = AbortRequested(by="test")
         await pipeline.bus.publish(origin(word, id_="test/operator/abort", cluster=CLUSTER, iteration="", now=now))
         return True
 
-    outcome = await run_strategies(tmp_path / "run", faults=("rescheduler", points_of(*steps)), chaos=abort)
+    outcome = await run_strategies(tmp_path / "run", faults={"rescheduler": points_of(*steps)}, chaos=abort)
     assert outcome.struck
     assert broken(outcome) == ()
     assert outcome.nodes == EXPECTED_NODES
@@ -92,20 +76,15 @@ async def test_rescheduler_dies_while_it_rolls_back(steps: tuple[str, ...], tmp_
     assert outcome.report.audit.violations == 0
 
 
-@pytest.mark.parametrize(
-    ("service", "point"),
-    [
-        ("observer", "observer.delta.published"),
-        ("observer", "observer.iteration.published"),
-        ("predictor", "predictor.before-answer"),
-        ("optimizer", "optimizer.before-answer"),
-        ("decider", "serve-after-handle"),
-        ("decider", "serve-before-ack"),
-    ],
-)
-async def test_service_dies_at(service: str, point: str, tmp_path: Path) -> None:
+async def test_the_other_services_die(tmp_path: Path) -> None:
     """Another service that is killed answers what it had not answered, and nothing twice."""
-    outcome = await run_strategies(tmp_path / "run", faults=(service, (point,)))
+    faults = {
+        "observer": ("observer.iteration.published", "observer.delta.published"),
+        "predictor": ("predictor.before-answer",),
+        "optimizer": ("optimizer.before-answer",),
+        "decider": ("serve-after-handle", "serve-before-ack"),
+    }
+    outcome = await run_strategies(tmp_path / "run", faults=faults)
     assert outcome.struck
     check(outcome)
 
