@@ -53,11 +53,14 @@ class World:
     def __init__(
         self,
         cluster: Cluster,
+        plan: Plan | None = None,
         *,
         limits: Limits | None = None,
         pace: Pace | None = None,
         sold: Iterable[Offer] | None = None,
     ) -> None:
+        self.plan = plan
+        """The plan that `accept` takes where it is given none."""
         self.clock = ManualClock(NOW)
         self.bus = MemoryBus()
         self.memory = MemoryCluster(cluster, self.clock, pace=pace)
@@ -79,6 +82,7 @@ class World:
         self.passed: list[str] = []
         self.crashes = 0
         self._seen: Cluster | None = None
+        self._accepted = False
         self._lease: Lease | None = None
         self._service = self._new_service()
         self.on_second: Callable[[], None] = lambda: None
@@ -119,8 +123,11 @@ class World:
         await self.bus.publish(event)
         return event
 
-    async def accept(self, plan: Plan, name: str = "plan-1") -> Event:
+    async def accept(self, plan: Plan | None = None, name: str = "plan-1") -> Event:
         """Publish catalog, proposal and acceptance."""
+        self._accepted = True
+        plan = plan or self.plan
+        assert plan is not None
         if not await self.bus.head("STATE"):
             await self.observe()
         body = CatalogPublished(source="test", priced=None, offers=self.offers, delegated=self.delegated)
@@ -163,7 +170,9 @@ class World:
     # --- running
 
     async def run(self, seconds: int = 2000) -> ExecutionCompleted | ExecutionAborted:
-        """Live until the execution has ended."""
+        """Accept the plan, if there is one that was not accepted yet, and live until the execution has ended."""
+        if self.plan is not None and not self._accepted:
+            await self.accept()
         for _ in range(seconds):
             await self.second()
             end = self.end()
@@ -173,14 +182,25 @@ class World:
         await self.stop()
         raise AssertionError(f"no end after {seconds} s; log:\n" + "\n".join(self.told()))
 
-    async def finishes_on(self, *nodes: str) -> ExecutionCompleted:
-        """Run to the end, which must be good: exactly these nodes, nobody hurt, nothing of ours left."""
-        end = await self.run()
+    async def completes(self, *nodes: str, seconds: int = 2000) -> ExecutionCompleted:
+        """Run to a good end: nobody hurt, nothing of ours left, and these nodes where some are named."""
+        end = await self.run(seconds)
         assert isinstance(end, ExecutionCompleted), self.told()
-        assert sorted(self.memory.nodes) == sorted(nodes)
+        self._check(nodes)
+        return end
+
+    async def aborts(self, reason: str, *nodes: str, seconds: int = 2000) -> ExecutionAborted:
+        """Run until the plan is aborted for this reason, and check the same."""
+        end = await self.run(seconds)
+        assert isinstance(end, ExecutionAborted), self.told()
+        assert end.reason == reason
+        self._check(nodes)
+        return end
+
+    def _check(self, nodes: tuple[str, ...]) -> None:
+        assert not nodes or sorted(self.memory.nodes) == sorted(nodes)
         assert self.problems == []
         assert self.marks_left() == []
-        return end
 
     async def second(self) -> None:
         """One second of the cluster's life, with a crash and a restart where a test wants one."""

@@ -376,9 +376,7 @@ async def test_leftover_disrupted_node_is_deleted_on_request() -> None:
     world = World(before)
     await world.observe()
     await leftover(world, "n2")
-    end = await world.run(100)
-    assert isinstance(end, ExecutionCompleted), world.told()
-    assert sorted(world.memory.nodes) == ["n1"]
+    end = await world.completes("n1", seconds=100)
     assert end.plan == "deletion-n2"
 
 
@@ -408,8 +406,7 @@ async def test_request_during_a_plan_for_its_own_node_is_ignored() -> None:
     await world.accept(plan)
     for name in ("n1", "n6"):
         await leftover(world, name)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted)
+    await world.completes()
     for _ in range(5):
         await world.second()
     await world.stop()

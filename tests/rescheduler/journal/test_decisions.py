@@ -54,9 +54,7 @@ def check(world: World) -> int:
 @pytest.mark.parametrize("make", [fragmented_plan, rolling_plan, booted_plan, swap_plan, chain_plan])
 async def test_decisions_of_a_whole_execution_are_made_again(make: Callable[[], tuple[Cluster, Plan]]) -> None:
     """Same log, same state versions, same times: the same bytes."""
-    before, plan = make()
-    world = World(before)
-    await world.accept(plan)
+    world = World(*make())
     await world.run()
     assert check(world) >= 7
 
@@ -64,10 +62,8 @@ async def test_decisions_of_a_whole_execution_are_made_again(make: Callable[[], 
 @pytest.mark.parametrize("point", ["rescheduler.taint.before", "rescheduler.surge-down.effected"])
 async def test_decisions_around_a_crash_are_made_again(point: str) -> None:
     """A decision of which only the first events were stored is a beginning of what is decided again."""
-    before, plan = fragmented_plan()
-    world = World(before)
+    world = World(*fragmented_plan())
     world.crash_at = at_pass(point, 2)
-    await world.accept(plan)
     await world.run()
     assert world.crashes == 1
     assert check(world) > 20
@@ -92,9 +88,8 @@ async def test_a_plan_that_is_given_up_for_two_reasons_at_once_is_given_up_once(
     """Two moves that come to nothing at the same moment: the first one's word is stored, and made again alone."""
     before = cluster(node("n1"), node("n2"), deployed("api", ["n2"]), deployed("web", ["n2"]))
     plan = plan_for(before, offers(), to={pod.key: "n1" for pod in before.pods}, delete=["n2"])
-    world = World(before)
+    world = World(before, plan)
     world.memory.never_ready_workloads |= {"Deployment/shop/api", "Deployment/shop/web"}
-    await world.accept(plan)
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()
     assert end.detail.startswith("Deployment/shop/api")
@@ -103,9 +98,7 @@ async def test_a_plan_that_is_given_up_for_two_reasons_at_once_is_given_up_once(
 
 async def test_other_limits_give_other_decisions() -> None:
     """The check above would notice: with another limit the deadlines written into intents differ."""
-    before, plan = booted_plan()
-    world = World(before)
-    await world.accept(plan)
+    world = World(*booted_plan())
     await world.run()
     world.limits = Limits(boot_seconds=1)
     with pytest.raises(AssertionError):

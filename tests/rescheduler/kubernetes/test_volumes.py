@@ -18,7 +18,6 @@ from tests.support.plans import plan_for
 from kinema_core.events import (
     AbortRequested,
     ExecutionAborted,
-    ExecutionCompleted,
     PlacementRules,
     Step,
     StepFailed,
@@ -60,7 +59,7 @@ async def test_a_node_waits_for_its_volumes() -> None:
     world = await moving(detach=120)
     attached: list[int] = []
     world.on_second = lambda: attached.append(world.memory.attached["n2"]) if "n2" not in world.memory.nodes else None
-    await world.finishes_on("n1")
+    await world.completes("n1")
     assert len(refusals(world)) > LIMITS.attempts
     assert {(body.reason, body.retry) for body in refusals(world)} == {("attached", True)}
     assert set(attached) == {0}
@@ -70,13 +69,11 @@ async def test_a_node_waits_for_its_volumes() -> None:
 async def test_a_volume_that_stays_keeps_its_node() -> None:
     """After the time that a deletion may take the plan ends without it, and says why; the node is open again."""
     world = await moving(detach=FOR_EVER)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    end = await world.completes()
     assert end.figures["nodes_kept"] == 1
     assert (refusals(world)[-1].reason, refusals(world)[-1].retry) == ("attached", False)
     assert timedelta(seconds=LIMITS.delete_seconds) < world.clock.now() - NOW
     assert "n2" in world.memory.nodes
-    assert world.marks_left() == []
 
 
 async def test_an_abort_does_not_wait_for_volumes() -> None:

@@ -17,7 +17,6 @@ from tests.support.builders import NOW, amounts, pod
 from kinema_core.events import (
     AbortRequested,
     ExecutionAborted,
-    ExecutionCompleted,
     FrozenMap,
     StepFailed,
     StepStarted,
@@ -127,22 +126,16 @@ def undone(world: World) -> None:
 @pytest.mark.parametrize(("struck", "reason"), [(paused, "it was paused"), (undone, "undone")])
 async def test_an_owners_word_ends_our_roll_and_not_the_plan(struck: Callable[[World], None], reason: str) -> None:
     """Paused or undone, the workload is left alone at once, with the reason; all else goes on."""
-    before, plan = two_rolls_plan()
-    world = World(before)
+    world = World(*two_rolls_plan())
     world.on_second = once(lambda: new_pods(world) == 1, lambda: struck(world))
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    end = await world.completes("n1", "n2")
     assert float(end.figures["seconds"]) < 120
     told = {event.body.step: event.body for event in world.log() if isinstance(event.body, StepFailed)}
     assert told[f"skip/{WEB}"].reason == "changed"
     assert reason in told[f"skip/{WEB}"].detail
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
     web = world.memory.workloads[WEB]
     assert web.template_requests["cpu"] == 500
     assert web.paused == (struck is paused)
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 @pytest.mark.parametrize("seconds", [0, 5])
@@ -174,13 +167,10 @@ async def test_an_abort_waits_for_no_paused_deployment(seconds: int) -> None:
 async def test_a_paused_deployment_is_left_alone_at_once() -> None:
     """Paused before its turn: nothing of it is touched, and nothing waits for it."""
     before, plan = crowded_plan()
-    world = World(before)
+    world = World(before, plan)
     paused(world)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    end = await world.completes()
     assert float(end.figures["seconds"]) < 60
     told = {event.body.step: event.body for event in world.log() if isinstance(event.body, StepFailed)}
     assert (told[f"skip/{WEB}"].reason, "paused" in told[f"skip/{WEB}"].detail) == ("held", True)
     assert world.memory.revisions[WEB] == 0
-    assert world.marks_left() == []

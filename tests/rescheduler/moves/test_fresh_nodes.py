@@ -10,7 +10,7 @@ from tests.rescheduler.plan.test_aborts import intended_kinds
 from tests.support.builders import cluster, deployed, node, offers, taint
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, ExecutionCompleted, Plan
+from kinema_core.events import Plan
 from kinema_core.model.cluster import Cluster
 
 STARTING = "agent.example.com/starting:NoSchedule"
@@ -32,35 +32,27 @@ def tainted(world: World, *texts: str) -> None:
 
 async def test_pods_go_to_a_node_that_takes_a_while_to_admit_them() -> None:
     """A taint that goes some time after the node is Ready is waited for: nobody is sent elsewhere meanwhile."""
-    before, plan = fresh_node_plan()
-    world = World(before)
+    world = World(*fresh_node_plan())
     opens = world.clock.now() + timedelta(minutes=5)
     world.on_second = lambda: tainted(world, *([STARTING] if world.clock.now() < opens else []))
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    end = await world.completes()
     assert end.figures["placement_misses"] == 0
     assert sorted(pod.node or "" for pod in world.memory.pods.values()) == ["kinema-1", "kinema-1", "n1"]
 
 
 async def test_node_that_never_admits_its_pods_is_deleted_and_ends_the_plan() -> None:
     """A taint that nobody takes off is as bad as a node that is never Ready; the end names it."""
-    before, plan = fresh_node_plan()
-    world = World(before)
+    world = World(*fresh_node_plan())
     world.on_second = lambda: tainted(world, STARTING)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "node-never-ready"
+    end = await world.aborts("node-never-ready", "n1", "n2")
     assert f"does not admit shop/web-1 (taint {STARTING})" in end.detail
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
     assert "surge-up" not in intended_kinds(world)
 
 
 async def test_a_cordon_is_not_waited_for() -> None:
     """Whoever cordons the booted node means it: the plan goes on without the node."""
     before, plan = fresh_node_plan()
-    world = World(before)
+    world = World(before, plan)
 
     def operator() -> None:
         found = world.memory.nodes.get("kinema-1")
@@ -69,7 +61,5 @@ async def test_a_cordon_is_not_waited_for() -> None:
             world.memory.nodes["kinema-1"] = replace(found, unschedulable=True, taints=closed)
 
     world.on_second = operator
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert {pod.node for pod in world.memory.pods.values()} == {"n1"}

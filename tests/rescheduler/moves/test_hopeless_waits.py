@@ -10,7 +10,7 @@ from tests.rescheduler.plans_in_waves import swap_plan
 from tests.support.builders import NOW, cluster, deployed, node, offers, pod, selector
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionCompleted, PlacementRules, PodTerm, StepFailed
+from kinema_core.events import PlacementRules, PodTerm, StepFailed
 from kinema_rescheduler.plan.limits import Limits
 
 LIMITS = Limits()
@@ -30,14 +30,11 @@ async def test_a_roll_that_would_stop_half_way_is_left_out_soon() -> None:
         deployed("cart", ["n1", "n2", "n3"], cpu=500, rules=PlacementRules(anti_affinity=(apart,))),
         deployed("full", ["n4"], cpu=900),
     )
-    world = World(before)
-    await world.accept(plan_for(before, offers(), resizes={"Deployment/shop/cart": {"cpu": 300}}))
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    world = World(before, plan_for(before, offers(), resizes={"Deployment/shop/cart": {"cpu": 300}}))
+    await world.completes()
     assert verdicts(world) == {"skip/Deployment/shop/cart": "no-room"}
     assert seconds(world) < LIMITS.observed_seconds + 30
     assert "roll" not in intended_kinds(world)
-    assert world.marks_left() == []
 
 
 async def test_what_was_kept_for_one_is_the_next_ones() -> None:
@@ -48,12 +45,10 @@ async def test_what_was_kept_for_one_is_the_next_ones() -> None:
         deployed("b", ["old-b"], cpu=500),
     )
     plan = plan_for(before, offers(), to={"shop/a-0": "to-a", "shop/b-0": "to-b"}, delete=["old-a", "old-b"])
-    world = World(before)
+    world = World(before, plan)
     world.memory.pods["shop/one"] = pod("one", node="to-a", cpu=600, created=NOW)
     world.memory.pods["shop/two"] = pod("two", node="to-b", cpu=500, created=NOW)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert homes(world) == {"a": "old-a", "b": "to-a"}
     assert verdicts(world) == {"skip/Deployment/shop/a": "no-room", "keep/old-a": "not-empty"}
     assert seconds(world) < LIMITS.blocked_seconds
@@ -61,13 +56,10 @@ async def test_what_was_kept_for_one_is_the_next_ones() -> None:
 
 async def test_those_that_are_left_follow_each_other_at_once() -> None:
     """Where giving one up helps nobody, the next does not wait as long again."""
-    before, plan = tight()
-    world = World(before)
+    world = World(*tight())
     for name in ("to-a", "to-b", "to-c", "to-z"):
         world.memory.nodes[name] = replace(world.memory.nodes[name], unschedulable=True)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     skipped = [event.time for event in world.log() if isinstance(event.body, StepFailed) and "skip/" in event.body.step]
     assert len(skipped) == 3
     assert (max(skipped) - min(skipped)).total_seconds() < LIMITS.observed_seconds
@@ -75,8 +67,7 @@ async def test_those_that_are_left_follow_each_other_at_once() -> None:
 
 async def test_a_pod_that_ends_is_waited_for() -> None:
     """It has the room that is missed, and takes longer to end than anything would be waited for otherwise."""
-    before, plan = tight()
-    world = World(before)
+    world = World(*tight())
     world.memory.nodes["to-z"] = replace(world.memory.nodes["to-z"], unschedulable=True)
     world.memory.pods["shop/old"] = pod("old", node="to-a", cpu=500, created=NOW, terminating=True)
 
@@ -85,17 +76,14 @@ async def test_a_pod_that_ends_is_waited_for() -> None:
             world.memory.pods.pop("shop/old", None)
 
     world.on_second = ended
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert homes(world) == {"a": "to-a", "b": "to-b", "c": "to-c"}
     assert verdicts(world) == {}
 
 
 async def test_a_node_that_comes_back_is_waited_for() -> None:
     """A planned node that is not Ready for some minutes may come back, and then takes its pods."""
-    before, plan = tight()
-    world = World(before)
+    world = World(*tight())
     world.memory.nodes["to-z"] = replace(world.memory.nodes["to-z"], unschedulable=True)
 
     def back() -> None:
@@ -103,16 +91,14 @@ async def test_a_node_that_comes_back_is_waited_for() -> None:
         world.memory.nodes["to-a"] = replace(world.memory.nodes["to-a"], ready=late)
 
     world.on_second = back
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert homes(world) == {"a": "to-a", "b": "to-b", "c": "to-c"}
 
 
 async def test_a_temporary_node_that_somebody_closes_is_not_waited_for_without_end() -> None:
     """Its pods stay where they are once it was waited for in vain, long before the plan's own deadline."""
     before, plan = swap_plan()
-    world = World(before, limits=Limits(blocked_seconds=30))
+    world = World(before, plan, limits=Limits(blocked_seconds=30))
 
     def close() -> None:
         item = world.memory.nodes.get(WAY)
@@ -120,9 +106,7 @@ async def test_a_temporary_node_that_somebody_closes_is_not_waited_for_without_e
             world.memory.nodes[WAY] = replace(item, unschedulable=True)
 
     world.on_second = close
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert verdicts(world)["skip/Deployment/shop/a"] == "no-room"
     assert homes(world) == {"a": "n1", "b": "n2"}
     assert seconds(world) < LIMITS.blocked_seconds

@@ -8,7 +8,7 @@ from tests.rescheduler.plan.test_aborts import intended_kinds, verdicts
 from tests.support.builders import cluster, deployed, node, offers, selector
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionCompleted, PlacementRules, Spread
+from kinema_core.events import PlacementRules, Spread
 from kinema_rescheduler.plan.limits import Limits
 
 WEB = "Deployment/shop/web"
@@ -36,10 +36,7 @@ async def test_new_requests_wait_until_every_zone_has_room(*, full: bool) -> Non
         deployed("full", ["n3"], cpu=900 if full else 100),
     )
     plan = plan_for(before, offers(), resizes={WEB: {"cpu": 300}})
-    world = World(before, limits=Limits(blocked_seconds=30))
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    world = World(before, plan, limits=Limits(blocked_seconds=30))
+    await world.completes()
     assert ("roll" in intended_kinds(world)) is not full
     assert verdicts(world) == ({f"skip/{WEB}": "no-room"} if full else {})
-    assert world.problems == []

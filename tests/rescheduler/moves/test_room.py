@@ -8,7 +8,7 @@ from tests.rescheduler.harness import World
 from tests.support.builders import NOW, cluster, deployed, node, offers, pod
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionCompleted, PlacementRules, Plan, Volume, VolumeClaim
+from kinema_core.events import PlacementRules, Plan, Volume, VolumeClaim
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_rescheduler.moves.room import Room
 from kinema_rescheduler.plan.limits import Limits
@@ -47,11 +47,8 @@ class SeesLate(World):
 @pytest.mark.parametrize("world_type", [World, SeesLate])
 async def test_pods_come_where_the_plan_says(world_type: type[World]) -> None:
     """On a full cluster too, and where a workload's end is seen long after its pods have moved."""
-    before, plan = tight()
-    world = world_type(before, limits=Limits(max_parallel_moves=2))
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    world = world_type(*tight(), limits=Limits(max_parallel_moves=2))
+    end = await world.completes()
     assert homes(world) == {name: f"to-{name}" for name in NAMES}
     assert end.figures["placement_misses"] == 0
 
@@ -59,25 +56,19 @@ async def test_pods_come_where_the_plan_says(world_type: type[World]) -> None:
 async def test_a_pod_whose_place_was_taken_takes_nobody_elses() -> None:
     """A stranger sits on the first pod's node: it goes to the one that the plan gives to nobody, not to the next."""
     before, plan = tight()
-    world = World(before)
+    world = World(before, plan)
     world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert homes(world) == {"a": "to-z", "b": "to-b", "c": "to-c"}
 
 
 async def test_where_all_room_is_given_away_one_pod_stays() -> None:
     """Without the fourth node only the pod stays whose place was taken, after a wait; the others move as planned."""
-    before, plan = tight()
-    world = World(before, limits=Limits(blocked_seconds=30))
+    world = World(*tight(), limits=Limits(blocked_seconds=30))
     world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
     world.memory.nodes["to-z"] = replace(world.memory.nodes["to-z"], unschedulable=True)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes("old-a", "to-a", "to-b", "to-c", "to-z")
     assert homes(world) == {"a": "old-a", "b": "to-b", "c": "to-c"}
-    assert sorted(world.memory.nodes) == ["old-a", "to-a", "to-b", "to-c", "to-z"]
 
 
 def test_room_counts_attachments_of_volumes() -> None:

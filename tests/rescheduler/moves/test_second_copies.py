@@ -13,7 +13,7 @@ from tests.rescheduler.plans_in_memory import rolling_plan
 from tests.support.builders import cluster, deployed, node, offers
 from tests.support.plans import place, plan_for
 
-from kinema_core.events import ExecutionCompleted, FrozenMap
+from kinema_core.events import FrozenMap
 from kinema_core.model.checker.check import check_drifted
 from kinema_rescheduler.names import DISRUPTED
 
@@ -58,21 +58,16 @@ def counting_copies(world: World, strike: Callable[[], None]) -> list[int]:
 async def test_an_owner_who_excludes_a_second_copy_is_heard(when: When, change: dict[str, object]) -> None:
     """The planned surge does not begin: its pod stays, and so does its node."""
     before = cluster(node("n1"), node("n2"), deployed("web", ["n2"], cpu=500))
-    world = World(before)
+    world = World(before, plan_for(before, offers(), to={"shop/web-0": "n1"}, delete=["n2"]))
 
     def exclude() -> None:
         world.memory.workloads[WEB] = replace(world.memory.workloads[WEB], **change)
 
     wanted = counting_copies(world, once(lambda: when(world), exclude))
-    await world.accept(plan_for(before, offers(), to={"shop/web-0": "n1"}, delete=["n2"]))
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    end = await world.completes("n1", "n2")
     assert set(wanted) == {1}
     assert end.figures["nodes_kept"] == 1
     assert world.memory.pods["shop/web-0"].node == "n2"
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 @pytest.mark.parametrize(("annotations", "copies"), [(BY_EVICTION, 1), (ALLOWED, 2)])
@@ -80,12 +75,11 @@ async def test_the_only_copy_moves_as_its_owner_says(annotations: FrozenMap[str]
     """By an eviction no second one is asked for, by a surge one is; either way its node goes."""
     top, *rest = deployed("web", ["n2"], cpu=500, annotations=annotations)
     before = cluster(node("n1"), node("n2"), replace(top, **RECREATE), *rest)
-    world = World(before)
+    world = World(before, plan_for(before, offers(), to={"shop/web-0": "n1"}, delete=["n2"]))
     if copies == 1:
         world.floors[WEB] = 0  # it may be away for a moment
     wanted = counting_copies(world, lambda: None)
-    await world.accept(plan_for(before, offers(), to={"shop/web-0": "n1"}, delete=["n2"]))
-    await world.finishes_on("n1")
+    await world.completes("n1")
     assert max(wanted) == copies
 
 
@@ -94,16 +88,14 @@ async def test_no_only_copy_is_rolled_against_its_owner() -> None:
     before = cluster(node("n1"), node("n2"), deployed("web", ["n2"], cpu=500))
     smaller = {WEB: {"cpu": 300}}
     plan = plan_for(before, offers(), to={"shop/web-0": "n1"}, delete=["n2"], resizes=smaller)
-    world = World(before)
+    world = World(before, plan)
 
     def exclude() -> None:
         now = world.memory.workloads[WEB]
         world.memory.workloads[WEB] = replace(now, **NO_SURGE, annotations=BY_EVICTION)
 
     world.on_second = once(lambda: marked(world), exclude)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    end = await world.completes()
     assert verdicts(world)[f"skip/{WEB}"] == "held"
     assert world.memory.pods["shop/web-0"].requests["cpu"] == 500
     assert end.figures["moves_rolling"] == 0
@@ -114,21 +106,16 @@ async def test_no_only_copy_is_rolled_against_its_owner() -> None:
 async def test_no_held_pod_is_rolled() -> None:
     """A pod annotated do-not-move after the plan was made is not restarted by a rolling update either."""
     before, plan = rolling_plan()
-    world = World(before)
+    world = World(before, plan)
 
     def annotate() -> None:
         kept = world.memory.pods["shop/web-0"]
         world.memory.pods[kept.key] = replace(kept, annotations=FrozenMap({"kinema.io/do-not-move": "true"}))
 
     world.on_second = once(lambda: marked(world), annotate)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes("n1", "n2")
     assert verdicts(world)[f"skip/{WEB}"] == "held"
     assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 async def test_a_pod_that_is_to_move_in_an_unknown_way_stays() -> None:
@@ -137,8 +124,5 @@ async def test_a_pod_that_is_to_move_in_an_unknown_way_stays() -> None:
     world = World(before)
     plan = plan_for(before, offers(), to={"shop/web-0": "n1"}, delete=["n2"])
     await world.accept(place(plan, "shop/web-0", strategy="unknown"))
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes("n1", "n2")
     assert world.memory.pods["shop/web-0"].node == "n2"
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
-    assert world.marks_left() == []

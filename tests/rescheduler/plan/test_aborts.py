@@ -42,65 +42,43 @@ async def test_refused_boot_ends_the_plan_before_anything_moved(reason: str) -> 
     to = {"shop/web-0": "kinema-1", "shop/web-1": "kinema-2"}
     boot = {"kinema-1": "m2/a/on-demand", "kinema-2": "m4/a/on-demand"}
     plan = plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2", "n3"])
-    world = World(before)
+    world = World(before, plan)
     world.provider.refusals["m4/a/on-demand"] = reason
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == reason
+    end = await world.aborts(reason, "n1", "n2", "n3")
     assert end.leftovers == ()
-    assert sorted(world.memory.nodes) == ["n1", "n2", "n3"]
     assert not intended_kinds(world) & {"surge-up", "evict", "roll"}
-    assert world.marks_left() == []
 
 
 async def test_node_that_never_gets_ready_is_deleted_and_ends_the_plan() -> None:
     """A booted node that does not become Ready in time is deleted; nothing was moved."""
-    before, plan = fragmented_plan()
-    world = World(before)
+    world = World(*fragmented_plan())
     world.memory.never_ready_nodes.add("kinema-1")
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "node-never-ready"
+    await world.aborts("node-never-ready")
     assert "kinema-1" not in world.memory.nodes
     assert "surge-up" not in intended_kinds(world)
-    assert world.marks_left() == []
 
 
 async def test_node_with_less_room_than_promised_ends_the_plan() -> None:
     """A booted node that cannot hold its planned pods is deleted before anything moves."""
     before, plan = booted_plan()
-    world = World(before, sold=[*offers()[1:], offer("m2", cpu=600, memory=8 * 1024, price=85_000)])
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "less-allocatable"
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
+    world = World(before, plan, sold=[*offers()[1:], offer("m2", cpu=600, memory=8 * 1024, price=85_000)])
+    await world.aborts("less-allocatable", "n1", "n2")
 
 
 async def test_pods_that_never_get_ready_are_taken_back() -> None:
     """A surge whose new pods stay not Ready is undone: old pods run on, replicas as before, booted node gone."""
     before, plan = booted_plan()
-    world = World(before)
+    world = World(before, plan)
     world.memory.never_ready_workloads.add("Deployment/shop/web")
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "pods-never-ready"
+    await world.aborts("pods-never-ready", "n1", "n2")
     assert world.memory.workloads["Deployment/shop/web"].replicas == 2
     assert {pod.uid for pod in world.memory.pods.values()} == {"uid-pod-shop-web-0", "uid-pod-shop-web-1"}
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 async def test_booted_node_that_carries_moved_pods_stays_after_an_abort() -> None:
     """Pods that have moved are not moved back: their node stays, everything of ours on it goes."""
-    before, plan = fragmented_plan()
-    world = World(before)
+    world = World(*fragmented_plan())
     world.memory.never_ready_workloads.add("Deployment/shop/web")
-    await world.accept(plan)
     end = await world.run()
     assert isinstance(end, ExecutionAborted)
     assert "kinema-1" in world.memory.nodes
@@ -112,7 +90,7 @@ async def test_booted_node_that_carries_moved_pods_stays_after_an_abort() -> Non
 async def test_node_that_comes_up_while_it_is_given_up_is_closed_first() -> None:
     """A node that was not seen when its deletion was decided, but is there by now, is tainted before it goes."""
     before, plan = fragmented_plan()
-    world = World(before, limits=Limits(node_ready_seconds=5))
+    world = World(before, plan, limits=Limits(node_ready_seconds=5))
     register, hidden = world.memory.register, list[Node]()
     world.memory.register = hidden.append  # type: ignore[method-assign, assignment]  # the machine runs, its kubelet comes late
     tainted: list[bool] = []
@@ -129,27 +107,21 @@ async def test_node_that_comes_up_while_it_is_given_up_is_closed_first() -> None
 
     world.provider.delete = deleting  # type: ignore[method-assign]  # looks at what is deleted
     world.writer.check_deletable = checking  # type: ignore[method-assign]  # the kubelet is there just before
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "node-never-ready"
+    end = await world.aborts("node-never-ready")
     assert tainted == [True]
     assert "kinema-1" not in world.memory.nodes
     assert end.leftovers == ()
-    assert world.marks_left() == []
 
 
 async def test_booted_node_that_cannot_be_deleted_is_named() -> None:
     """A node that was booted for nothing and that the cloud does not take back is a leftover of the execution."""
-    before, plan = fragmented_plan()
-    world = World(before)
+    world = World(*fragmented_plan())
     world.memory.never_ready_nodes.add("kinema-1")
 
     async def refuse(name: str, operation: str) -> Operation:
         raise PermanentError("permission", f"{operation} on {name} is not allowed")
 
     world.provider.delete = refuse  # type: ignore[method-assign]  # the cloud of this one test
-    await world.accept(plan)
     end = await world.run()
     assert isinstance(end, ExecutionAborted)
     assert [left.partition(":")[0] for left in end.leftovers] == ["delete/kinema-1"]
@@ -158,24 +130,18 @@ async def test_booted_node_that_cannot_be_deleted_is_named() -> None:
 
 async def test_stuck_rolling_update_is_taken_back() -> None:
     """A rolling update that does not get on is put back at its deadline, and the pods that it waits for are named."""
-    before, plan = rolling_plan()
-    world = World(before, limits=Limits(roll_seconds=120))
+    world = World(*rolling_plan(), limits=Limits(roll_seconds=120))
     world.memory.never_ready_workloads.add("Deployment/shop/web")
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "roll-stuck"
+    end = await world.aborts("roll-stuck")
     assert "not Ready: shop/web-" in end.detail
     assert "revert" in intended_kinds(world)
-    assert world.marks_left() == []
-    assert world.problems == []
 
 
 async def test_a_stuck_update_and_its_way_back_take_the_time_of_one() -> None:
     """New pods have their time to be Ready, there and back: nobody waits for the end of a roll that does not get on."""
     before, plan = rolling_plan()
     limits = Limits(roll_seconds=3600, pods_ready_seconds=100)
-    world = World(before, limits=limits)
+    world = World(before, plan, limits=limits)
     world.memory.never_ready_workloads.add("Deployment/shop/web")
 
     def crash() -> None:
@@ -186,44 +152,23 @@ async def test_a_stuck_update_and_its_way_back_take_the_time_of_one() -> None:
         }
 
     world.on_second = crash
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "roll-stuck"
+    world.floors.clear()
+    await world.aborts("roll-stuck")
     [began] = [event.time for event in world.log() if event.id.endswith("/roll/Deployment/shop/web/1-1-intended")]
     assert world.clock.now() - began < timedelta(seconds=2 * limits.pods_ready_seconds + 30)
     assert "finalize-rollout" in intended_kinds(world)
-    assert world.marks_left() == []
 
 
 @pytest.mark.parametrize("second", [5, 34, 38, 44, 60])
 async def test_operator_aborts_at_any_time(second: int) -> None:
     """An abort ends the plan wherever it stands: no marks, no surplus, no node booted for nothing."""
-    before, plan = booted_plan()
-    world = World(before)
-    await world.accept(plan)
-
-    asked = False
-
-    async def ask() -> None:
-        nonlocal asked
-        if not asked and world.clock.now() >= NOW + timedelta(seconds=second):
-            asked = True
-            await world.publish(AbortRequested(by="me"), "abort-1")
-
-    for _ in range(400):
-        await ask()
+    world = World(*booted_plan())
+    await world.accept()
+    while world.clock.now() < NOW + timedelta(seconds=second):
         await world.second()
-        if world.end() is not None:
-            break
-    await world.stop()
-    end = world.end()
-    assert end is not None
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "operator"
+    await world.publish(AbortRequested(by="me"), "abort-1")
+    await world.aborts("operator")
     assert world.memory.workloads["Deployment/shop/web"].replicas == 2
-    assert world.marks_left() == []
-    assert world.problems == []
     carried = {pod.node for pod in world.memory.pods.values() if not pod.terminating}
     assert "kinema-1" not in world.memory.nodes or "kinema-1" in carried
 
@@ -231,13 +176,8 @@ async def test_operator_aborts_at_any_time(second: int) -> None:
 async def test_deadline_of_the_whole_plan() -> None:
     """A plan that is not done in time is given up and taken back."""
     before, plan = fragmented_plan()
-    world = World(before, limits=Limits(execution_seconds=50), pace=Pace(pod_ready=60))
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "deadline"
-    assert world.marks_left() == []
-    assert world.problems == []
+    world = World(before, plan, limits=Limits(execution_seconds=50), pace=Pace(pod_ready=60))
+    await world.aborts("deadline")
 
 
 async def test_plan_that_nobody_began_in_time_is_stale() -> None:
@@ -246,9 +186,7 @@ async def test_plan_that_nobody_began_in_time_is_stale() -> None:
     world = World(before)
     await world.accept(plan)
     await world.clock.sleep(301)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "stale"
+    await world.aborts("stale")
     assert intended_kinds(world) == set()
 
 

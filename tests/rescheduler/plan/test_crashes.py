@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
 
-from kinema_core.events import ExecutionAborted, ExecutionCompleted
+from kinema_core.events import ExecutionAborted, Plan
+from kinema_core.model.cluster import Cluster
 from kinema_rescheduler.service import FAULT_POINTS
 
 _KINDS = ("boot", "taint", "prefer-nodes", "surge-up", "surge-down", "evict", "delete", "clear-preferred-nodes")
@@ -53,14 +55,10 @@ def test_every_step_kind_has_its_fault_points() -> None:
 @pytest.mark.parametrize("point", [*_POINTS, *_ENDS])
 async def test_killed_at_a_point_the_execution_ends_the_same(point: str) -> None:
     """Killed at the first pass of each point: same nodes, same places, no effect twice."""
-    before, plan = fragmented_plan()
-    world = World(before)
+    world = World(*fragmented_plan())
     world.crash_at = at_pass(point)
-    await world.accept(plan)
-    end = await world.run()
+    await world.completes("kinema-1")
     assert world.crashes == (point != "rescheduler.finished.done") or point in world.passed
-    assert isinstance(end, ExecutionCompleted), world.told()
-    assert sorted(world.memory.nodes) == ["kinema-1"]
     assert {pod.node for pod in world.memory.pods.values()} == {"kinema-1"}
     check_once(world)
 
@@ -68,12 +66,9 @@ async def test_killed_at_a_point_the_execution_ends_the_same(point: str) -> None
 @pytest.mark.parametrize("point", _ROLLS)
 async def test_killed_in_a_rolling_update(point: str) -> None:
     """Killed around a template patch: it is patched once, and the strategy is given back."""
-    before, plan = rolling_plan()
-    world = World(before)
+    world = World(*rolling_plan())
     world.crash_at = at_pass(point)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert world.crashes == 1
     assert world.memory.revisions["Deployment/shop/web"] == 1
     check_once(world)
@@ -84,10 +79,9 @@ async def test_killed_in_a_rolling_update(point: str) -> None:
 async def test_killed_while_rolling_back(point: str) -> None:
     """Killed while a plan is taken back: it is taken back all the same, once."""
     before, plan = booted_plan()
-    world = World(before)
+    world = World(before, plan)
     world.memory.never_ready_workloads.add("Deployment/shop/web")
     world.crash_at = at_pass(point)
-    await world.accept(plan)
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()
     assert world.crashes == 1
@@ -101,39 +95,28 @@ async def test_killed_while_rolling_back(point: str) -> None:
 @given(st.lists(st.integers(min_value=1, max_value=160), min_size=1, max_size=6, unique=True))
 async def test_killed_again_and_again(passes: list[int]) -> None:
     """Killed at any passes of any points, also while recovering: same end, no effect twice."""
-    before, plan = fragmented_plan()
-    world = World(before)
-    count = 0
-
-    def crash(_: str) -> bool:
-        nonlocal count
-        count += 1
-        return count in passes
-
-    world.crash_at = crash
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
-    assert sorted(world.memory.nodes) == ["kinema-1"]
+    world = World(*fragmented_plan())
+    count = itertools.count(1)
+    world.crash_at = lambda _: next(count) in passes
+    await world.completes("kinema-1")
     check_once(world)
+
+
+async def check_killed_at_every_pass(
+    before: Cluster, plan: Plan, look: Callable[[World], object], make: type[World] = World
+) -> None:
+    """Carry the plan out once for each pass of each point, killed there: `look` sees the same after each of them."""
+    calm = make(before, plan)
+    await calm.completes()
+    for nth in range(1, len(calm.passed) + 1):
+        world = make(before, plan)
+        passes = itertools.count(1)
+        world.crash_at = lambda _, passes=passes, nth=nth: next(passes) == nth  # type: ignore[misc]
+        await world.completes()
+        assert look(world) == look(calm), (nth, world.told())
+        check_once(world)
 
 
 async def test_small_plan_survives_a_kill_at_every_pass() -> None:
     """Every single pass of every point of a whole execution, one after the other."""
-    before, plan = small_plan()
-    calm = World(before)
-    await calm.accept(plan)
-    await calm.run()
-    for nth in range(1, len(calm.passed) + 1):
-        world = World(before)
-        seen: list[str] = []
-
-        def crash(name: str, seen: list[str] = seen, nth: int = nth) -> bool:
-            seen.append(name)
-            return len(seen) == nth
-
-        world.crash_at = crash
-        await world.accept(plan)
-        assert isinstance(await world.run(), ExecutionCompleted), (nth, world.told())
-        assert sorted(world.memory.nodes) == ["n1"]
-        check_once(world)
+    await check_killed_at_every_pass(*small_plan(), look=lambda world: sorted(world.memory.nodes))

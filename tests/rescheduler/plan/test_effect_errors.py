@@ -14,7 +14,7 @@ from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, two_
 from tests.rescheduler.test_service import intents
 from tests.support.builders import NOW
 
-from kinema_core.events import ExecutionAborted, ExecutionCompleted, Plan, Step, StepSucceeded
+from kinema_core.events import ExecutionAborted, Plan, Step, StepSucceeded
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.clock import ManualClock
 from kinema_rescheduler.effects import Effects
@@ -58,8 +58,7 @@ class Refusing:
 
 def flaky_world(kind: str, error: TransientError | PermanentError, times: int, **limits: float) -> World:
     """A world with a writer that fails, and the plan that needs a booted node."""
-    before, _ = booted_plan()
-    world = World(before, limits=Limits(**limits))  # type: ignore[arg-type]  # the numbers that a test sets
+    world = World(*booted_plan(), limits=Limits(**limits))  # type: ignore[arg-type]  # the numbers that a test sets
     world.writer = Flaky(world, kind, error, times)
     world._service = world._new_service()
     return world
@@ -69,9 +68,7 @@ def flaky_world(kind: str, error: TransientError | PermanentError, times: int, *
 async def test_unreachable_cluster_is_asked_again_without_a_new_attempt(error: TransientError | PermanentError) -> None:
     """A time-out is no refusal, nor is what an API server says that has yet to read its roles: it is asked again."""
     world = flaky_world("taint", error, 7)
-    await world.accept(booted_plan()[1])
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert [intent.attempt for intent in intents(world)] == [1] * len(intents(world))
 
 
@@ -93,22 +90,15 @@ async def test_steps_that_were_refused_together_do_not_come_back_together(asked:
 async def test_conflict_is_tried_again_with_a_pause() -> None:
     """A conflict fails the attempt; the next one comes after a pause and counts."""
     world = flaky_world("taint", TransientError("conflict", "written by others"), 1)
-    await world.accept(booted_plan()[1])
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert max(intent.attempt for intent in intents(world)) == 2
 
 
 async def test_missing_right_ends_the_plan_without_a_storm() -> None:
     """A refused right is not tried again and again: the plan is given up after seconds."""
     world = flaky_world("surge-up", PermanentError("denied", "forbidden"), 100)
-    await world.accept(booted_plan()[1])
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted), world.told()
-    assert end.reason == "denied"
+    await world.aborts("denied", "n1", "n2")
     assert sum(intent.step.kind == "surge-up" for intent in intents(world)) == 1
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
-    assert world.marks_left() == []
 
 
 @pytest.mark.parametrize(
@@ -119,34 +109,27 @@ async def test_a_workload_that_may_not_be_written_is_left_alone(
 ) -> None:
     """What an admission rule or its owner forbids of one workload stops no other: the plan goes on without it."""
     before, plan = planned()
-    world = World(before)
+    world = World(before, plan)
     world.writer = Flaky(world, kind, PermanentError(reason, "not this one"), 1)
     world._service = world._new_service()
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    end = await world.completes()
     skipped = [name for name, why in verdicts(world).items() if why == reason]
     assert len(skipped) == end.figures["workloads_skipped"] == 1
     done = {event.body.step for event in world.log() if isinstance(event.body, StepSucceeded)}
     made = {step for step in done if step.startswith(kind)}
     assert made
     assert not any(skipped[0].removeprefix("skip/") in step for step in made)
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 async def test_steering_that_fails_is_done_without() -> None:
     """Steering fails open: the move goes on without it."""
     world = flaky_world("prefer-nodes", PermanentError("denied", "forbidden"), 100)
-    await world.accept(booted_plan()[1])
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
 
 
 async def test_what_cannot_be_taken_back_is_named() -> None:
     """What could not be taken back is listed by name, and the execution does not count as finished."""
     world = flaky_world("clear-preferred-nodes", PermanentError("denied", "forbidden"), 100)
-    await world.accept(booted_plan()[1])
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()
     assert end.reason == "leftovers"

@@ -14,7 +14,7 @@ from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, smal
 from tests.support.builders import budget, cluster, deployed, node, offers, stateful, taint
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, ExecutionCompleted, FrozenMap, Node, StepStarted
+from kinema_core.events import ExecutionAborted, FrozenMap, Node, StepStarted
 from kinema_core.model.vocabulary import (
     DELETION_CANDIDATE,
     DO_NOT_DISRUPT,
@@ -58,7 +58,7 @@ NODE_MARKS: dict[str, Callable[[Node], Node]] = {
 async def test_a_node_that_is_marked_is_left_alone(name: str, early: bool) -> None:
     """Before or after our own mark, a node that others delete or protect is neither emptied nor deleted by us."""
     before, plan = fragmented_plan()
-    world = World(before)
+    world = World(before, plan)
     pods = {pod.uid for pod in before.pods if pod.node == "n6"}
 
     def mark() -> None:
@@ -66,8 +66,7 @@ async def test_a_node_that_is_marked_is_left_alone(name: str, early: bool) -> No
 
     when = (lambda: True) if early else (lambda: DISRUPTED in world.memory.nodes["n6"].labels)
     world.on_second = once(when, mark)
-    await world.accept(plan)
-    await world.finishes_on("kinema-1", "n6")
+    await world.completes("kinema-1", "n6")
     assert ("delete", "n6") not in world.provider.orders
     assert pods <= {pod.uid for pod in world.memory.pods.values() if pod.node == "n6"}
 
@@ -85,9 +84,9 @@ async def test_a_node_that_is_cordoned_meanwhile_is_left_alone(before_us: bool) 
     world.on_second = once(when, cordon)
     await world.accept(plan)
     if before_us:
-        await world.finishes_on("kinema-1")
+        await world.completes("kinema-1")
     else:
-        await world.finishes_on("kinema-1", "n6")
+        await world.completes("kinema-1", "n6")
         assert verdicts(world)["keep/n6"] == "off-limits"
         assert world.memory.nodes["n6"].unschedulable
 
@@ -96,8 +95,7 @@ async def test_a_node_that_is_cordoned_meanwhile_is_left_alone(before_us: bool) 
 @pytest.mark.parametrize("name", ["cordon", *NODE_MARKS])
 async def test_a_booted_node_that_somebody_wants_outlives_an_abort(name: str) -> None:
     """A node that was booted for nothing is not deleted once somebody has cordoned or protected it, or deletes it."""
-    before, plan = booted_plan()
-    world = World(before)
+    world = World(*booted_plan())
     world.memory.never_ready_workloads.add(WEB)
 
     def mark() -> None:
@@ -106,7 +104,6 @@ async def test_a_booted_node_that_somebody_wants_outlives_an_abort(name: str) ->
         world.memory.nodes["kinema-1"] = marked
 
     world.on_second = once(lambda: world.memory.workloads[WEB].replicas > 2, mark)
-    await world.accept(plan)
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()
     assert sorted(world.memory.nodes) == ["kinema-1", "n1", "n2"]
@@ -117,8 +114,7 @@ async def test_a_booted_node_that_somebody_wants_outlives_an_abort(name: str) ->
 @pytest.mark.parametrize("early", [True, False])
 async def test_a_candidate_is_emptied_where_its_autoscaler_deletes_for_us(early: bool) -> None:
     """Cluster Autoscaler marks each node that it would not miss: what we empty for it is not given up for that."""
-    before, plan = fragmented_plan()
-    world = World(before)
+    world = World(*fragmented_plan())
     world.delegated = True
 
     def mark() -> None:
@@ -126,16 +122,14 @@ async def test_a_candidate_is_emptied_where_its_autoscaler_deletes_for_us(early:
 
     when = (lambda: True) if early else (lambda: DISRUPTED in world.memory.nodes["n6"].labels)
     world.on_second = once(when, mark)
-    await world.accept(plan)
-    await world.finishes_on("kinema-1")
+    await world.completes("kinema-1")
 
 
 @pytest.mark.parametrize("key", HOLDING)
 @pytest.mark.parametrize("moment", ["steered", "surplus asked for", "surplus Ready"])
 async def test_a_pod_that_is_marked_during_its_surge_stays(moment: str, key: str) -> None:
     """Whenever somebody marks a leaving pod, it stays while it is there: the surplus goes, the node is kept."""
-    before, plan = small_plan()
-    world = World(before)
+    world = World(*small_plan())
     moments: dict[str, Callable[[], bool]] = {
         "steered": lambda: bool(world.memory.steering),
         "surplus asked for": lambda: world.memory.workloads[WEB].replicas == 5,
@@ -147,15 +141,11 @@ async def test_a_pod_that_is_marked_during_its_surge_stays(moment: str, key: str
         world.memory.pods[pod.key] = replace(pod, annotations=FrozenMap({**pod.annotations, key: HOLDING[key]}))
 
     world.on_second = once(moments[moment], mark)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert verdicts(world)[f"skip/{WEB}"] == "held"
     assert world.memory.pods["shop/web-1"].uid == "uid-pod-shop-web-1"
     assert world.memory.workloads[WEB].replicas == 3
     assert "n2" in world.memory.nodes
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 async def test_a_pod_that_is_marked_while_its_eviction_is_refused_stays() -> None:
@@ -168,42 +158,33 @@ async def test_a_pod_that_is_marked_while_its_eviction_is_refused_stays() -> Non
         budget("db", min_available="1", allowed=0),
     )
     plan = plan_for(before, offers(), to={"shop/db-1": "n1", "shop/web-1": "n1"}, delete=["n2"])
-    world = World(before)
+    world = World(before, plan)
 
     def mark() -> None:
         pod = world.memory.pods["shop/db-1"]
         world.memory.pods[pod.key] = replace(pod, annotations=FrozenMap({DO_NOT_DISRUPT: "true"}))
 
     world.on_second = once(lambda: bool(intended(world, "evict")), mark)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert verdicts(world)["skip/StatefulSet/shop/db"] == "held"
     assert len(intended(world, "evict")) <= 2
     assert world.memory.pods["shop/db-1"].uid == "uid-pod-shop-db-1"
-    assert world.marks_left() == []
 
 
 @pytest.mark.parametrize("name", ["cordon", *FOREIGN_DELETION_TAINTS])
 async def test_nothing_moves_to_a_node_that_is_closed(name: str) -> None:
     """Once somebody cordons the planned node, or wants it deleted, no move to it begins: pods stay where they are."""
-    before, plan = small_plan()
-    world = World(before, limits=Limits(blocked_seconds=30))
+    world = World(*small_plan(), limits=Limits(blocked_seconds=30))
 
     def close() -> None:
         item = world.memory.nodes["n1"]
         world.memory.nodes["n1"] = replace(item, unschedulable=True) if name == "cordon" else tainted(item, name)
 
     world.on_second = once(lambda: True, close)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes("n1", "n2")
     assert verdicts(world)[f"skip/{WEB}"] == "no-room"
     assert intended(world, "surge-up") == []
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
     assert world.memory.nodes["n1"].unschedulable == (name == "cordon")
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 @pytest.mark.parametrize("key", FOREIGN_DELETION_TAINTS)
@@ -211,12 +192,8 @@ async def test_nothing_moves_from_a_node_that_others_delete(key: str) -> None:
     """A pod that the plan moves off a node that stays is not moved once another autoscaler empties that node."""
     before = cluster(node("n1"), node("n2"), node("n3"), deployed("web", ["n1", "n2"], cpu=500))
     plan = plan_for(before, offers(), to={"shop/web-1": "n1"}, delete=["n3"])
-    world = World(before)
+    world = World(before, plan)
     world.on_second = once(lambda: True, lambda: world.memory.nodes.update(n2=tainted(world.memory.nodes["n2"], key)))
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes("n1", "n2")
     assert intended(world, "surge-up") == []
     assert world.memory.pods["shop/web-1"].node == "n2"
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
-    assert world.marks_left() == []

@@ -46,7 +46,7 @@ async def test_autoscaler_takes_the_surplus_back_while_new_pods_start() -> None:
     world = World(with_autoscaler(before))
     world.on_second = once(lambda: world.memory.workloads[WEB].replicas == 5, lambda: world.memory.set_replicas(WEB, 3))
     await world.accept(plan)
-    await world.finishes_on("n1")
+    await world.completes("n1")
 
 
 async def test_autoscaler_takes_the_surplus_back_when_new_pods_are_ready() -> None:
@@ -55,13 +55,9 @@ async def test_autoscaler_takes_the_surplus_back_when_new_pods_are_ready() -> No
     world = World(with_autoscaler(before))
     world.on_second = once(lambda: world.memory.workloads[WEB].ready == 5, lambda: world.memory.set_replicas(WEB, 3))
     await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes("n1")
     ups = [e for e in world.log() if isinstance(e.body, StepStarted) and e.body.step.kind == "surge-up"]
     assert len(ups) == 1
-    assert sorted(world.memory.nodes) == ["n1"]
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 async def test_autoscaler_that_always_takes_back_leaves_the_workload_alone() -> None:
@@ -75,12 +71,8 @@ async def test_autoscaler_that_always_takes_back_leaves_the_workload_alone() -> 
 
     world.on_second = take_back
     await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes("n1", "n2")
     assert verdicts(world) == {f"skip/{WEB}": "taken-back", "keep/n2": "not-empty"}
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 async def test_autoscaler_that_wants_more_is_obeyed() -> None:
@@ -89,51 +81,39 @@ async def test_autoscaler_that_wants_more_is_obeyed() -> None:
     world = World(with_autoscaler(before))
     world.on_second = once(lambda: world.memory.workloads[WEB].replicas == 5, lambda: world.memory.set_replicas(WEB, 6))
     await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes("n1")
     assert world.memory.workloads[WEB].replicas == 6
-    assert sorted(world.memory.nodes) == ["n1"]
-    assert world.marks_left() == []
 
 
 async def test_operator_who_scales_in_the_middle_keeps_the_replicas() -> None:
     """Without an HPA a foreign change of replicas voids the move: their number stays, the workload too."""
-    before, plan = small_plan()
-    world = World(before)
+    world = World(*small_plan())
     world.on_second = once(lambda: world.memory.workloads[WEB].replicas == 5, lambda: world.memory.set_replicas(WEB, 4))
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert world.memory.workloads[WEB].replicas == 4
     assert verdicts(world)[f"skip/{WEB}"] == "changed"
     assert "n2" in world.memory.nodes
-    assert world.marks_left() == []
 
 
 async def test_operator_who_changes_the_template_gets_the_replicas_back() -> None:
     """A foreign change of the template in the middle of a surge voids it; the surplus is taken back."""
-    before, plan = small_plan()
-    world = World(before)
+    world = World(*small_plan())
 
     def edit() -> None:
         workload = world.memory.workloads[WEB]
         world.memory.workloads[WEB] = replace(workload, generation=workload.generation + 1)
 
     world.on_second = once(lambda: world.memory.workloads[WEB].replicas == 5, edit)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert world.memory.workloads[WEB].replicas == 3
     assert verdicts(world)[f"skip/{WEB}"] == "changed"
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 @pytest.mark.parametrize("marked", [False, True])
 async def test_do_not_move_set_in_the_middle_is_obeyed(marked: bool) -> None:
     """A pod annotated do-not-move before its turn stays with its node and all on it; the others go on."""
     before, plan = fragmented_plan()
-    world = World(before)
+    world = World(before, plan)
 
     def annotate() -> None:
         held = world.memory.pods["shop/cart-0"]
@@ -143,20 +123,14 @@ async def test_do_not_move_set_in_the_middle_is_obeyed(marked: bool) -> None:
         lambda: "kinema-1" in world.memory.nodes and (not marked or DISRUPTED in world.memory.nodes["n1"].labels),
         annotate,
     )
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    end = await world.completes("kinema-1", "n1")
     assert world.memory.pods["shop/cart-0"].uid == "uid-pod-shop-cart-0"
-    assert sorted(world.memory.nodes) == ["kinema-1", "n1"]
     assert end.figures["nodes_kept"] == 1
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 async def test_mark_taken_off_keeps_the_node() -> None:
     """Whoever takes our label `kinema.io/disrupted` off a node keeps it."""
-    before, plan = fragmented_plan()
-    world = World(before, limits=Limits(observed_seconds=1))
+    world = World(*fragmented_plan(), limits=Limits(observed_seconds=1))
 
     def unlabel() -> None:
         marked = world.memory.nodes["n6"]
@@ -164,18 +138,13 @@ async def test_mark_taken_off_keeps_the_node() -> None:
         world.memory.nodes["n6"] = replace(marked, labels=FrozenMap(kept))
 
     world.on_second = once(lambda: DISRUPTED in world.memory.nodes["n6"].labels, unlabel)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
-    assert sorted(world.memory.nodes) == ["kinema-1", "n6"]
+    await world.completes("kinema-1", "n6")
     assert verdicts(world) == {"keep/n6": "off-limits"}
-    assert world.marks_left() == []
 
 
 async def test_foreign_deletion_mark_keeps_us_away_from_the_node() -> None:
     """A node that another autoscaler is about to delete is left to it."""
-    before, plan = fragmented_plan()
-    world = World(before)
+    world = World(*fragmented_plan())
 
     def taint() -> None:
         from tests.support.builders import taint as made  # noqa: PLC0415 - the name is taken here
@@ -186,30 +155,22 @@ async def test_foreign_deletion_mark_keeps_us_away_from_the_node() -> None:
         )
 
     world.on_second = once(lambda: DISRUPTED in world.memory.nodes["n6"].labels, taint)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert verdicts(world)["keep/n6"] == "off-limits"
     assert ("delete", "n6") not in world.provider.orders
 
 
 async def test_node_deleted_by_somebody_else_is_done_with() -> None:
     """A node that vanishes in the middle needs no step any more; the rest goes on."""
-    before, plan = fragmented_plan()
-    world = World(before)
+    world = World(*fragmented_plan())
     world.floors.clear()  # its pods are killed by whoever deleted the node
     world.on_second = once(lambda: DISRUPTED in world.memory.nodes["n6"].labels, lambda: world.memory.vanish("n6"))
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
-    assert sorted(world.memory.nodes) == ["kinema-1"]
-    assert world.marks_left() == []
+    await world.completes("kinema-1")
 
 
 async def test_workload_deleted_in_the_middle_is_done_with() -> None:
     """A workload that vanishes in the middle of its surge holds nothing up."""
-    before, plan = small_plan()
-    world = World(before)
+    world = World(*small_plan())
 
     def remove() -> None:
         for key in [key for key in world.memory.workloads if "web" in key]:
@@ -217,7 +178,6 @@ async def test_workload_deleted_in_the_middle_is_done_with() -> None:
         world.memory.pods.clear()
 
     world.on_second = once(lambda: world.memory.workloads[WEB].replicas == 5, remove)
-    await world.accept(plan)
     end = await world.run()
     assert isinstance(end, ExecutionCompleted | ExecutionAborted), world.told()
     assert [key for key in world.marks_left() if not key.startswith("steering")] == []
@@ -234,10 +194,8 @@ async def test_budget_that_never_frees_keeps_the_pod_and_its_node() -> None:
     )
     to = {"shop/db-1": "n1", "shop/web-1": "n1"}
     plan = plan_for(before, offers(), to=to, delete=["n2"])
-    world = World(before)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    world = World(before, plan)
+    await world.completes()
     assert verdicts(world) == {"skip/StatefulSet/shop/db": "budget", "keep/n2": "not-empty"}
     times = [
         event.time for event in world.log() if isinstance(event.body, StepFailed) and event.body.reason == "budget"
@@ -246,52 +204,41 @@ async def test_budget_that_never_frees_keeps_the_pod_and_its_node() -> None:
     assert gaps[0] < gaps[1] < gaps[2]
     assert max(gaps[:-1]) <= 62
     assert world.memory.pods["shop/db-1"].uid == "uid-pod-shop-db-1"
-    assert world.marks_left() == []
 
 
 async def test_stranger_on_a_node_to_be_deleted_keeps_it() -> None:
     """A bare pod that lands on a marked node in the middle keeps the node; everything else goes on."""
-    before, plan = fragmented_plan()
-    world = World(before)
+    world = World(*fragmented_plan())
 
     def land() -> None:
         world.memory.pods["shop/stranger"] = pod("stranger", node="n6", created=NOW)
 
     world.on_second = once(lambda: DISRUPTED in world.memory.nodes["n6"].labels, land)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
-    assert sorted(world.memory.nodes) == ["kinema-1", "n6"]
+    await world.completes("kinema-1", "n6")
     assert "shop/stranger" in world.memory.pods
-    assert world.marks_left() == []
 
 
 async def test_no_room_means_no_move() -> None:
     """When somebody fills the target, nothing moves: capacity comes before disruption."""
     before, plan = small_plan()
-    world = World(before, limits=Limits(blocked_seconds=30))
+    world = World(before, plan, limits=Limits(blocked_seconds=30))
 
     def fill() -> None:
         world.memory.pods["shop/big"] = pod("big", node="n1", cpu=3400, memory=100, created=NOW)
 
     world.on_second = once(lambda: True, fill)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert verdicts(world)[f"skip/{WEB}"] == "no-room"
     assert not any(isinstance(e.body, StepStarted) and e.body.step.kind == "surge-up" for e in world.log())
-    assert world.marks_left() == []
 
 
 async def test_unhealthy_workload_is_left_alone() -> None:
     """A workload that is not whole before its move is not touched; its node stays."""
     before, plan = booted_plan()
-    world = World(before, limits=Limits(blocked_seconds=30))
+    world = World(before, plan, limits=Limits(blocked_seconds=30))
     sick = world.memory.pods["shop/web-0"]
     world.memory.pods[sick.key] = replace(sick, ready=False)
     world.floors.clear()
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    await world.completes()
     assert verdicts(world)[f"skip/{WEB}"] == "not-ready"
     assert {"n1", "n2"} <= set(world.memory.nodes)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.rescheduler.harness import World
-from tests.rescheduler.plan.test_crashes import check_once
+from tests.rescheduler.plan.test_crashes import check_killed_at_every_pass
 from tests.rescheduler.plans_in_memory import (
     booted_plan,
     fragmented_plan,
@@ -62,45 +62,32 @@ def surges(world: World) -> list[tuple[str, tuple[str, ...]]]:
 async def test_a_swap_on_full_nodes_goes_over_a_temporary_node() -> None:
     """One pod waits on a node that is booted for it and deleted after it; no node is ever overfull, no pod missing."""
     before, plan = swap_plan()
-    world = Watched(before)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
-    assert world.problems == []
+    world = Watched(before, plan)
+    end = await world.completes("n1", "n2")
     assert places(world) == wanted(plan)
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
     assert surges(world) == [("a", ("kinema-1-way-1",)), ("b", ("n1",)), ("a", ("n2",))]
     assert {key: end.figures[key] for key in ("booted", "deleted", "placement_misses")} == {
         "booted": 1,
         "deleted": 1,
         "placement_misses": 0,
     }
-    assert world.marks_left() == []
 
 
 async def test_a_stop_on_a_node_that_stays() -> None:
     """A stateful set's pod is evicted twice, to the stop and on; the node of the stop stays."""
     before, plan = detour_plan()
-    world = Watched(before)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
-    assert world.problems == []
+    world = Watched(before, plan)
+    await world.completes("n1", "n2", "n3")
     assert places(world) == wanted(plan)
-    assert sorted(world.memory.nodes) == ["n1", "n2", "n3"]
 
 
 async def test_a_chain_moves_from_its_end() -> None:
     """Each pod moves when the one whose room it takes has left."""
     before, plan = chain_plan()
-    world = Watched(before)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
-    assert world.problems == []
+    world = Watched(before, plan)
+    await world.completes("n2", "n3", "new")
     assert [name for name, _ in surges(world)] == ["c", "b", "a"]
     assert places(world) == wanted(plan)
-    assert sorted(world.memory.nodes) == ["n2", "n3", "new"]
 
 
 @pytest.mark.slow
@@ -108,35 +95,16 @@ async def test_a_chain_moves_from_its_end() -> None:
 async def test_killed_at_every_pass_a_plan_in_waves_ends_the_same(make: Callable[[], tuple[Cluster, Plan]]) -> None:
     """Every single pass of every point of a whole execution, one after the other: same places, nothing left."""
     before, plan = make()
-    calm = World(before)
-    await calm.accept(plan)
-    await calm.run()
-    for nth in range(1, len(calm.passed) + 1):
-        world = Watched(before)
-        seen: list[str] = []
-
-        def crash(name: str, seen: list[str] = seen, nth: int = nth) -> bool:
-            seen.append(name)
-            return len(seen) == nth
-
-        world.crash_at = crash
-        await world.accept(plan)
-        assert isinstance(await world.run(), ExecutionCompleted), (nth, world.told())
-        assert places(world) == wanted(plan), (nth, world.told())
-        check_once(world)
+    await check_killed_at_every_pass(before, plan, lambda world: places(world) == wanted(plan), Watched)
 
 
 async def test_a_sold_out_temporary_node_leaves_the_cluster_as_it_was() -> None:
     """The plan is given up before anything moved."""
     before, plan = swap_plan()
-    world = Watched(before)
+    world = Watched(before, plan)
     world.provider.refusals["m2/a/on-demand"] = "stock-out"
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
-    assert end.reason == "stock-out"
+    await world.aborts("stock-out")
     assert surges(world) == []
-    assert world.marks_left() == []
 
 
 async def test_given_up_half_way_a_temporary_node_keeps_its_pod() -> None:
@@ -192,30 +160,21 @@ async def test_a_temporary_node_for_a_later_wave_is_booted_when_its_wave_comes()
     """What is paid for by the hour is not booted before somebody needs it."""
     before, plan = late_swap_plan()
     assert min(item.wave for item in plan.steps if item.node == WAY) == 1
-    world = Watched(before)
-    await world.accept(plan)
-    end = await world.run()
-    assert isinstance(end, ExecutionCompleted), world.told()
+    world = Watched(before, plan)
+    await world.completes()
     bodies = [event.body for event in world.log()]
     booted = next(n for n, body in enumerate(bodies) if isinstance(body, StepSucceeded) and body.step == "boot/new")
     rented = next(n for n, body in enumerate(bodies) if isinstance(body, StepStarted) and body.step.id == f"boot/{WAY}")
     assert booted < rented
     assert places(world) == wanted(plan)
-    assert world.problems == []
 
 
 async def test_a_temporary_node_that_never_gets_ready_ends_the_plan() -> None:
     """The node is taken away again, and whoever has moved stays where it is."""
-    before, plan = late_swap_plan()
-    world = Watched(before)
+    world = Watched(*late_swap_plan())
     world.memory.never_ready_nodes.add(WAY)
-    await world.accept(plan)
-    end = await world.run(4000)
-    assert isinstance(end, ExecutionAborted), world.told()
-    assert end.reason == "node-never-ready"
+    end = await world.aborts("node-never-ready", "n1", "n2", "new", seconds=4000)
     assert end.leftovers == ()
-    assert sorted(world.memory.nodes) == ["n1", "n2", "new"]
-    assert world.marks_left() == []
 
 
 @pytest.mark.parametrize("make", [fragmented_plan, small_plan, booted_plan, rolling_plan, two_targets])
@@ -226,10 +185,7 @@ async def test_plans_whose_order_does_not_matter_are_carried_out_in_theirs(
     before, plan = make()
     ends = []
     for found in (plan, with_steps(plan, order_transition(plan, before, offers(), now=NOW))):
-        world = World(before)
-        await world.accept(found)
-        assert isinstance(await world.run(), ExecutionCompleted), world.told()
-        assert world.problems == []
-        assert world.marks_left() == []
+        world = World(before, found)
+        await world.completes()
         ends.append((places(world), sorted(world.memory.nodes)))
     assert ends[0] == ends[1]
