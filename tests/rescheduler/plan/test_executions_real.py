@@ -24,6 +24,7 @@ from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+from kinema_rescheduler.names import ROLLED_BY
 from kinema_rescheduler.plan.limits import Limits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -334,8 +335,8 @@ async def test_a_roll_resizes_and_gives_the_template_back(world: PlaneWorld) -> 
     assert world.marks_left() == []
 
 
-async def test_a_roll_by_choice_ends_with_the_very_template_of_before(world: PlaneWorld) -> None:
-    """Where only the nodes change, nothing of the Deployment's spec is otherwise afterwards, and no pod rolls back."""
+async def test_a_roll_by_choice_adds_one_annotation_to_the_template(world: PlaneWorld) -> None:
+    """Where only the nodes change, the rest of the Deployment's spec is as before, and no pod rolls back."""
     world.run("Deployment", "web", 4)
     world.patch("Deployment", "web", {"metadata": {"annotations": {"kinema.io/strategy": "rolling"}}})
     before = world.get("Deployment", "web")["spec"]
@@ -345,7 +346,9 @@ async def test_a_roll_by_choice_ends_with_the_very_template_of_before(world: Pla
     assert isinstance(end, ExecutionCompleted), world.failures()
     assert set(world.where("web")) == {"old-1"}
     assert not old & await same_pods_for(world, seconds=6)
-    assert world.get("Deployment", "web")["spec"] == before
+    after = world.get("Deployment", "web")["spec"]
+    assert after["template"]["metadata"].pop("annotations") == {ROLLED_BY: "plan-1"}
+    assert after == before
     assert watcher.least_ready[world.key("Deployment", "web")] == 4
     assert world.marks_left() == []
 
