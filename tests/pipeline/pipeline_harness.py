@@ -30,7 +30,7 @@ from kinema_core.runtime.bus import BusError, Stored
 
 SPEED: Final = 30.0
 _DEADLINES: Final = ("observed_seconds", "write_seconds", "pods_ready_seconds", "delete_seconds", "blocked_seconds")
-SETTINGS: Final = {
+SETTINGS: Final[Mapping[str, Mapping[str, object]]] = {
     "observer": {"stabilization_window_seconds": 30.0},
     "rescheduler": {
         # A killed leader's lease has to run out before the next one may act: the shorter, the sooner the test is over.
