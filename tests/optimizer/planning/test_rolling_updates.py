@@ -89,6 +89,15 @@ def test_forecasts_are_dropped_where_machines_run_out() -> None:
     assert found.status == "nothing-better"
 
 
+def test_forecasts_that_lower_requests_stay_where_machines_run_out() -> None:
+    """A workload whose larger pods find no place costs no other workload its lower requests."""
+    web, api = deployed("web", ["n1"] * 3, cpu=1300), deployed("api", ["n2"], cpu=300)
+    state = cluster(node("n1"), node("n2"), web, api, pod("bare", node="n2", cpu=2700))
+    forecasts = (forecast("web", cpu=1300, after=1500), forecast("api", cpu=300, after=200))
+    found = plan(state, (offer("m4", available=1),), forecasts=forecasts)
+    assert [one.workload for one in found.resizes] == ["Deployment/shop/api"]
+
+
 def test_a_pending_pod_gets_the_place_that_a_smaller_replacement_vacates() -> None:
     """With nothing on sale it waits on the node until the old copies have gone."""
     web = deployed("web", ["n1"] * 3, cpu=1000)

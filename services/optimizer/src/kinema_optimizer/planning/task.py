@@ -21,7 +21,7 @@ from kinema_optimizer.planning.unplaceable import with_unplaceable
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import without_placeholders_in
-from kinema_optimizer.request.objective import MICRO, Objective
+from kinema_optimizer.request.objective import MICRO, Objective, raised
 from kinema_optimizer.request.restate import Frame, framed
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.search.search import SearchOptions
@@ -117,8 +117,16 @@ def _solvable(question: Question, objective: Objective, stop: StopRule) -> tuple
 
 
 def _with_places(question: Question, stop: StopRule) -> Compiled:
-    """Return the problem, without forecasts where a pod that they replace finds no place."""
+    """Return the problem; where a pod that forecasts replace finds no place, without those that raise requests.
+
+    Where it finds none even then, no forecast is left.
+    """
     found = compiled(question)
-    if not question.forecasts or count_unplaced(found, stop) is not None:
-        return found
-    return compiled(replace(question, forecasts=()))
+    larger = {one.workload for one in raised(question.forecasts)}
+    falling = tuple(one for one in question.forecasts if one.workload not in larger)
+    for fewer in (falling, ()):
+        if not found.question.forecasts or count_unplaced(found, stop) is not None:
+            break
+        if len(fewer) < len(found.question.forecasts):
+            found = compiled(replace(question, forecasts=fewer))
+    return found
