@@ -59,7 +59,7 @@ register(*FAULT_POINTS)
 _ENDLESS: Final = frozenset({"budget", "not-ready"})
 """Reasons that cost no attempt: the decisions know their own deadlines for them."""
 _IDLE: Final = timedelta(seconds=1)
-"""Cluster time after which we decide again though nothing was read: deadlines pass."""
+"""Cluster time after which Kinema decides again though nothing was read: deadlines pass."""
 
 _LOG = structlog.get_logger()
 
@@ -227,8 +227,9 @@ class Rescheduler:
                 limits=self._settings.limits,
                 fencing=lease.revision,
             )
-            await self._publish(events, lease, cluster)
-            await self._reading.read()
+            if events:
+                await self._publish(events, lease, cluster)
+                await self._reading.read()
         self._check_fencing(lease)
         self._start(lease, known)
 
