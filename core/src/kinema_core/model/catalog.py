@@ -15,7 +15,7 @@ from typing import Final
 from kinema_core.events import Amounts, FrozenMap, Labels, Node, Offer
 from kinema_core.model.catalog_file import GIB, CatalogError, CatalogRow, dated, micro_usd, parse_catalog
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.match import HOSTNAME
+from kinema_core.model.match import HOSTNAME, parse_taints
 from kinema_core.model.resources import ATTACHABLE_ANY, limited
 from kinema_core.model.vocabulary import CAPACITY_TYPE, PRICE, SPOT_VALUES
 
@@ -30,6 +30,7 @@ __all__ = [
     "node_prices",
     "offers_from",
     "parse_catalog",
+    "taint_keys",
 ]
 
 INSTANCE_TYPE: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
@@ -110,6 +111,15 @@ def _is_spot(labels: Labels) -> bool:
         return own.lower() == "spot"
     said = labels.keys() & SPOT_VALUES.keys()  # of most nodes, nothing
     return any(labels[key].lower() == SPOT_VALUES[key] for key in said)
+
+
+def taint_keys(offers: Iterable[Offer]) -> Mapping[tuple[str, str, str], frozenset[str]]:
+    """Keys of the taints of offers, by machine type, zone and capacity type."""
+    found: dict[tuple[str, str, str], frozenset[str]] = {}
+    for offer in offers:
+        machine = (offer.machine_type, offer.zone, offer.capacity_type)
+        found[machine] = found.get(machine, frozenset()) | {taint.key for taint in parse_taints(offer.taints)}
+    return found
 
 
 def new_node_labels(offer: Offer, name: str) -> Labels:

@@ -22,7 +22,6 @@ from kinema_core.events import (
     Node,
     ObjectKey,
     Pod,
-    PriorityClass,
     Quarantined,
     Recommendation,
     StorageClass,
@@ -110,11 +109,6 @@ class Cluster:
     def storage_classes(self) -> tuple[StorageClass, ...]:
         """Storage classes by name."""
         return self._sorted(StorageClass)
-
-    @cached_property
-    def priority_classes(self) -> tuple[PriorityClass, ...]:
-        """Priority classes by name."""
-        return self._sorted(PriorityClass)
 
     @cached_property
     def namespaces(self) -> tuple[Namespace, ...]:

@@ -27,7 +27,8 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
 from kinema_core.model.match import node_admits
 from kinema_core.model.quarantine import quarantine_of
-from kinema_core.model.resources import add, largest, total
+from kinema_core.model.resources import add, largest, subtract, total
+from kinema_core.model.volumes import attachments
 
 _TOLERATED: Final = tuple(
     Toleration(key=f"node.kubernetes.io/{name}", operator="Exists")
@@ -119,6 +120,17 @@ def resident_requests(cluster: Cluster, node: Node) -> Amounts:
         and node_admits(daemon.rules, name=node.name, labels=node.labels, taints=node.taints) is None
     ]
     return total([*(pod.requests for pod in here), *coming])
+
+
+def room_left(cluster: Cluster, node: Node) -> Amounts:
+    """Return what a node has beside its pods, terminating ones included, and its present and future daemons.
+
+    Attachments of volumes are among it, where the node limits them.
+    """
+    there = cluster.pods_by_node.get(node.name, ())
+    taken: list[Mapping[str, int]] = [pod.requests for pod in there if not is_resident(cluster, pod)]
+    taken += [attachments(cluster, pod) for pod in there if pod.rules.claims]
+    return subtract(node.allocatable, add(total(taken), resident_requests(cluster, node)))
 
 
 @derived

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Final
 
 from kinema_core.events import Offer
 from kinema_core.model.catalog import PriceError, machine_of
+from kinema_core.model.catalog_file import MICRO
 from kinema_core.model.cluster import Cluster
-
-MICRO: Final = 1_000_000
 
 
 def watts_by_type(cluster: Cluster, offers: Sequence[Offer]) -> Mapping[str, int]:

@@ -24,6 +24,7 @@ from kinema_core.events import (
     ViolatedPreference,
 )
 from kinema_core.model.catalog import new_node_labels
+from kinema_core.model.catalog_file import MICRO
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_term_matches, parse_taints, taint_text, tolerates
 from kinema_core.model.mobility import listed_by_key
@@ -32,7 +33,6 @@ from kinema_core.model.pod_locations import PodLocations, Spot, fewest_of, group
 
 UNWEIGHTED: Final = 100
 """What a preference counts that Kubernetes gives no weight."""
-MICRO: Final = 1_000_000
 
 
 class Preference(NamedTuple):

@@ -68,7 +68,7 @@ def lacking(request: Amounts, room: Amounts) -> tuple[str, ...]:
     )
 
 
-def times(request: Amounts, room: Amounts, most: int) -> int:
+def times(request: Amounts, room: Mapping[str, int], most: int) -> int:
     """Return how often the room holds the request, up to `most` times."""
     found = most
     for name, amount in request.items():
@@ -77,7 +77,14 @@ def times(request: Amounts, room: Amounts, most: int) -> int:
     return found
 
 
-def fits(request: Amounts, room: Amounts) -> bool:
+def shift(room: dict[str, int], amounts: Mapping[str, int], times: int) -> None:
+    """Add `times` the amounts to a room, in place; a resource that is not limited in it stays so."""
+    for name, amount in amounts.items():
+        if name in room or limited(name):
+            room[name] = room.get(name, 0) + times * amount
+
+
+def fits(request: Amounts, room: Mapping[str, int]) -> bool:
     """Return whether the room holds the request in every resource."""
     for name, amount in request.items():
         if amount > 0 and amount > room.get(name, 0) and (name in room or limited(name)):

@@ -30,7 +30,7 @@ from kinema_core.model.checker.pods import (
 from kinema_core.model.checker.room import check_pending, check_room, check_targets
 from kinema_core.model.checker.rules import check_rules
 from kinema_core.model.checker.steps import check_waves
-from kinema_core.model.checker.view import PlanView, Violation, drifted_view, view_of
+from kinema_core.model.checker.view import PlanView, Violation, view_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
 
@@ -79,7 +79,7 @@ def check_plan(
     A plan that says `infeasible` is only asked who cannot be placed, and why. Steps are checked where there are any;
     with `ordered`, a plan that moves pods must have them.
     """
-    view = view_of(plan, cluster, tuple(offers), now=now, options=options)
+    view = view_of(plan, cluster, offers, now=now, options=options)
     if plan.schema != _SCHEMA:
         return (Violation("schema", "schema", f"{plan.schema!r} is not {_SCHEMA}"),)
     if plan.status == "infeasible":
@@ -100,7 +100,7 @@ def check_drifted(
     What went is left out, what appeared stays where it is: neither is a violation by itself. Lists, counts and money
     of the plan are not looked at: they were true at another time.
     """
-    view = drifted_view(plan, cluster, tuple(offers), now=now, options=options)
+    view = view_of(plan, cluster, offers, now=now, options=options, drifted=True)
     return (*_nodes_still_there(view), *(violation for check in _AT_ALL_TIMES for violation in check(view)))
 
 

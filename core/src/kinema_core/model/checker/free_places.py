@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from kinema_core.events import Amounts, Labels, Offer, Pod, PodTerm, Taint
 from kinema_core.model.catalog import machine_type
+from kinema_core.model.catalog_file import MICRO
 from kinema_core.model.checker.nodes import left_over
 from kinema_core.model.checker.rules import has_rules, locations_after, locations_now
-from kinema_core.model.checker.view import MICRO, PlanView, Site, boot_site
+from kinema_core.model.checker.view import PlanView, Site, boot_site
 from kinema_core.model.daemons import unlisted
 from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, ports_clash

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kinema_core.events import Amounts, PlanNode, PlanStep, Pod
-from kinema_core.model.checker.nodes import check_boot_name, micro
+from kinema_core.model.checker.nodes import check_boot
 from kinema_core.model.checker.view import PlannedPod, PlanView, Site, Violation, boot_site
 from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits
@@ -77,19 +77,7 @@ def _temporary(view: PlanView) -> Iterator[Violation]:
         if node.name in names:
             yield Violation("node-duplicate", node.name, "a temporary node has the name of another node")
         names.add(node.name)
-        yield from check_boot_name(view, node)
-        offer = view.offers.get(node.offer)
-        if offer is None:
-            yield Violation("offer-unknown", node.name, f"no offer is named {node.offer!r}")
-        elif (node.machine_type, node.zone, node.capacity_type) != (
-            offer.machine_type,
-            offer.zone,
-            offer.capacity_type,
-        ):
-            yield Violation("node-description", node.name, f"offer {offer.name} is of another machine")
-        elif micro(node.usd_per_hour) != offer.micro_usd_per_hour:
-            detail = f"{node.usd_per_hour} USD/h, the offer says {offer.micro_usd_per_hour} micro-USD/h"
-            yield Violation("offer-price", node.name, detail)
+        yield from check_boot(view, node)
         if node.action != "boot":
             yield Violation("node-description", node.name, f"a temporary node is booted, not {node.action}")
 

@@ -12,7 +12,8 @@ from typing import Final
 
 from kinema_core.events import Offer, PlanNode
 from kinema_core.model.catalog import PriceError, machine_of, node_prices
-from kinema_core.model.checker.view import MICRO, PlanView, Violation
+from kinema_core.model.catalog_file import MICRO
+from kinema_core.model.checker.view import PlanView, Violation
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WITHIN_OPTIMUM: Final = Fraction(1, 1000)
@@ -29,7 +30,9 @@ def check_nodes(view: PlanView) -> Iterator[Violation]:
         if node.name not in names:
             yield Violation("node-missing", node.name, "a live node is in the plan, to keep or to delete")
     for planned in view.plan.nodes:
-        yield from _boot(view, planned) if planned.action == "boot" else _live(view, planned)
+        yield from check_boot(view, planned) if planned.action == "boot" else _live(view, planned)
+        if planned.action == "boot" and planned.name not in view.seats_by_node and planned.offer in view.offers:
+            yield Violation("boot-empty", planned.name, "a node is booted and takes no pod")
     yield from check_availability(view)
 
 
@@ -58,7 +61,8 @@ def _description(planned: PlanNode, machine: tuple[str, str, str]) -> Iterator[V
         yield Violation("node-description", planned.name, f"it is {'/'.join(machine)}, not {'/'.join(said)}")
 
 
-def _boot(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
+def check_boot(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
+    """A node to boot has a name of its own and is what its offer says, at its price."""
     yield from check_boot_name(view, planned)
     offer = view.offers.get(planned.offer)
     if offer is None:
@@ -68,8 +72,6 @@ def _boot(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
     if micro(planned.usd_per_hour) != offer.micro_usd_per_hour:
         detail = f"{planned.usd_per_hour} USD/h, the offer says {offer.micro_usd_per_hour} micro-USD/h"
         yield Violation("offer-price", planned.name, detail)
-    if planned.name not in view.seats_by_node:
-        yield Violation("boot-empty", planned.name, "a node is booted and takes no pod")
 
 
 def check_boot_name(view: PlanView, planned: PlanNode) -> Iterator[Violation]:

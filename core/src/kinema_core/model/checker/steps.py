@@ -8,7 +8,7 @@ optimizer; `steps_rules` checks the rules between pods.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 from kinema_core.events import DisruptionBudget, HostPort, Pod
 from kinema_core.model.budgets import allowance, budgets_by_pod, expected
@@ -17,7 +17,7 @@ from kinema_core.model.checker.steps_rules import check_wave_rules
 from kinema_core.model.checker.view import PlanView, Violation
 from kinema_core.model.daemons import unlisted
 from kinema_core.model.match import ports_clash
-from kinema_core.model.resources import limited
+from kinema_core.model.resources import shift
 from kinema_core.model.strategy import strategy_of
 from kinema_core.model.volumes import with_attachments
 
@@ -90,11 +90,11 @@ def _room(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
     rooms = {name: dict(site.room) for name, site in itinerary.sites.items() if name in concerned}
     for pod in view.pods.values():
         if pod.node in concerned:
-            _add(rooms[pod.node], with_attachments(view.cluster, pod, pod.requests), -1)
+            shift(rooms[pod.node], with_attachments(view.cluster, pod, pod.requests), -1)
     for wave in itinerary.waves:
         coming: dict[str, list[Leg]] = {}
         for leg in itinerary.legs[wave]:
-            _add(rooms[leg.to], leg.takes, -1)
+            shift(rooms[leg.to], leg.takes, -1)
             coming.setdefault(leg.to, []).append(leg)
         for name in sorted(coming):
             for resource, free in sorted(rooms[name].items()):
@@ -103,13 +103,7 @@ def _room(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
                     yield Violation("wave-overfull", name, detail)
         for leg in itinerary.legs[wave]:
             if leg.source in concerned:
-                _add(rooms[leg.source], leg.leaves, 1)
-
-
-def _add(room: dict[str, int], amounts: Mapping[str, int], times: int) -> None:
-    for name, amount in amounts.items():
-        if name in room or limited(name):
-            room[name] = room.get(name, 0) + times * amount
+                shift(rooms[leg.source], leg.leaves, 1)
 
 
 def _floors(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:

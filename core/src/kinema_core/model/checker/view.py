@@ -7,19 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kinema_core.events import Amounts, FrozenMap, HostPort, Labels, Node, Offer, Placement, Plan, PlanNode, Pod, Taint
 from kinema_core.model.budgets import budgets_by_pod
-from kinema_core.model.catalog import machine_of, new_node_labels
+from kinema_core.model.catalog import machine_of, new_node_labels, taint_keys
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports, daemon_requests, is_resident, resident_requests, unlisted
 from kinema_core.model.match import parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, listed_by_key, mobility
 from kinema_core.model.resources import subtract, total
 from kinema_core.model.volumes import attachments
-
-MICRO: Final = 10**6
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,7 @@ class PlanView:
     @cached_property
     def seats_by_node(self) -> Mapping[str, tuple[PlannedPod, ...]]:
         """Seats of each node that has any."""
-        found: dict[str, list[PlannedPod]] = {}
-        for seat in self.seats:
-            found.setdefault(seat.to, []).append(seat)
-        return {name: tuple(seats) for name, seats in found.items()}
+        return _by_node(self.seats)
 
     @cached_property
     def arriving(self) -> tuple[PlannedPod, ...]:
@@ -91,10 +86,7 @@ class PlanView:
     @cached_property
     def arriving_by_node(self) -> Mapping[str, tuple[PlannedPod, ...]]:
         """Those of each node that has any."""
-        found: dict[str, list[PlannedPod]] = {}
-        for seat in self.arriving:
-            found.setdefault(seat.to, []).append(seat)
-        return {name: tuple(seats) for name, seats in found.items()}
+        return _by_node(self.arriving)
 
     @cached_property
     def healthy(self) -> Mapping[str, int]:
@@ -122,7 +114,7 @@ class PlanView:
     @cached_property
     def deleted(self) -> Mapping[str, Site]:
         """The live nodes that the plan deletes, as they would be if they were kept and all their pods had left."""
-        spot_keys = _spot_keys(self.offers)
+        spot_keys = taint_keys(self.offers.values())
         names = [node.name for node in self.plan.nodes if node.action == "delete"]
         live = [node for name in names if (node := self.cluster.node(name)) is not None]
         return {node.name: live_site(self.cluster, node, spot_keys) for node in live}
@@ -142,36 +134,33 @@ class PlanView:
         return self.cluster.controller_key_of(pod)
 
 
+def _by_node(seats: Iterable[PlannedPod]) -> Mapping[str, tuple[PlannedPod, ...]]:
+    found: dict[str, list[PlannedPod]] = {}
+    for seat in seats:
+        found.setdefault(seat.to, []).append(seat)
+    return {name: tuple(here) for name, here in found.items()}
+
+
 def view_of(
-    plan: Plan, cluster: Cluster, offers: Iterable[Offer], *, now: datetime, options: MobilityOptions
+    plan: Plan,
+    cluster: Cluster,
+    offers: Iterable[Offer],
+    *,
+    now: datetime,
+    options: MobilityOptions,
+    drifted: bool = False,
 ) -> PlanView:
-    """The plan over exactly the cluster that it was made for."""
-    by_name = {offer.name: offer for offer in offers}
-    spot_keys = _spot_keys(by_name)
-    sites = {node.name: site for node in plan.nodes if (site := _site(node, cluster, by_name, spot_keys)) is not None}
-    return PlanView(
-        plan=plan,
-        cluster=cluster,
-        offers=by_name,
-        options=options,
-        mobility=mobility(cluster, now, options),
-        sites=sites,
-        seats=tuple(_seats(plan, cluster)),
-    )
+    """Lay the plan over the cluster that it was made for, or over a later one (`drifted`).
 
-
-def drifted_view(
-    plan: Plan, cluster: Cluster, offers: Iterable[Offer], *, now: datetime, options: MobilityOptions
-) -> PlanView:
-    """The plan over a later cluster: what went is left out; what appeared stays where it is.
-
-    A pod that the plan knew under another uid is another pod. One that was pending and found a node stays there.
+    On a later one what went is left out, and what appeared stays where it is. A pod that the plan knew under another
+    uid is another pod. One that was pending and found a node stays there.
     """
     by_name = {offer.name: offer for offer in offers}
-    spot_keys = _spot_keys(by_name)
+    spot_keys = taint_keys(by_name.values())
     sites = {node.name: site for node in plan.nodes if (site := _site(node, cluster, by_name, spot_keys)) is not None}
-    mentioned = {node.name for node in plan.nodes}
-    sites |= {node.name: live_site(cluster, node, spot_keys) for node in cluster.nodes if node.name not in mentioned}
+    if drifted:
+        planned = {node.name for node in plan.nodes}
+        sites |= {node.name: live_site(cluster, node, spot_keys) for node in cluster.nodes if node.name not in planned}
     return PlanView(
         plan=plan,
         cluster=cluster,
@@ -179,7 +168,7 @@ def drifted_view(
         options=options,
         mobility=mobility(cluster, now, options),
         sites=sites,
-        seats=tuple(_drifted_seats(plan, cluster)),
+        seats=tuple(_drifted_seats(plan, cluster) if drifted else _seats(plan, cluster)),
     )
 
 
@@ -208,16 +197,6 @@ def _seat(item: Placement, pod: Pod, workload: str | None, resized: Mapping[str,
     rolled = item.strategy == "rolling"
     requests = expected_requests(pod, resized.get(workload)) if workload and resized else pod.requests
     return PlannedPod(item.pod, pod, item.to, requests, workload, rolled=rolled, arrives=rolled or pod.node != item.to)
-
-
-def _spot_keys(offers: Mapping[str, Offer]) -> Mapping[tuple[str, str, str], frozenset[str]]:
-    """Keys of the taints of the offers, by machine type, zone and capacity type."""
-    found: dict[tuple[str, str, str], frozenset[str]] = {}
-    for offer in offers.values():
-        machine = (offer.machine_type, offer.zone, offer.capacity_type)
-        keys = frozenset(taint.key for taint in parse_taints(offer.taints))
-        found[machine] = found.get(machine, frozenset()) | keys
-    return found
 
 
 def _site(

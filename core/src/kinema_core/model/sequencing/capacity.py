@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kinema_core.events import Amounts, Labels, Offer, Plan, PlanNode, Pod, Taint
-from kinema_core.model.catalog import machine_of, new_node_labels
+from kinema_core.model.catalog import machine_of, new_node_labels, taint_keys
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests
+from kinema_core.model.daemons import daemon_requests, room_left
 from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, spot_allowed
-from kinema_core.model.resources import add, fits, limited, subtract, times, total
-from kinema_core.model.volumes import attachments
+from kinema_core.model.resources import fits, shift, subtract, times
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Capacity:
         self._facts = facts
         self._options = options
         self._offers = {offer.name: offer for offer in offers}
-        self._keys = _taint_keys(self._offers)
+        self._keys = taint_keys(self._offers.values())
         self._booted = Counter(node.offer for node in plan.nodes if node.action == "boot")
         self._taken = {node.name for node in plan.nodes}
         self._rooms: dict[str, Amounts] = {}
@@ -89,40 +88,25 @@ class Capacity:
         """Return what the node has free; to be changed by `take` and `give` only."""
         if name not in self._free:
             node = self._cluster.node(name)
-            everyone = self._cluster.pods_by_node.get(name, ())
-            here: list[Mapping[str, int]] = [pod.requests for pod in everyone if not is_resident(self._cluster, pod)]
-            here += [attachments(self._cluster, pod) for pod in everyone if pod.rules.claims]
-            taken = {} if node is None else add(total(here), resident_requests(self._cluster, node))
-            self._free[name] = {} if node is None else dict(subtract(node.allocatable, Amounts(taken)))
+            self._free[name] = {} if node is None else dict(room_left(self._cluster, node))
         return self._free[name]
 
     def fits(self, name: str, requests: Amounts) -> bool:
         """Return whether the node has room for one more such pod now."""
-        room = self.free(name)
-        for resource, amount in requests.items():
-            if amount > 0 and amount > room.get(resource, 0) and (resource in room or limited(resource)):
-                return False
-        return True
+        return fits(requests, self.free(name))
 
     def times(self, name: str, requests: Amounts, most: int) -> int:
         """Return how many such pods the node has room for now, up to `most`."""
-        return times(requests, Amounts(self.free(name)), most)
+        return times(requests, self.free(name), most)
 
     def take(self, name: str, requests: Amounts) -> None:
         """A new copy comes to the node."""
-        room = self.free(name)
-        for resource, amount in requests.items():
-            if resource in room or limited(resource):
-                room[resource] = room.get(resource, 0) - amount
+        shift(self.free(name), requests, -1)
 
     def give(self, name: str, requests: Amounts) -> None:
         """An old copy has left the node. One that the plan deletes takes no pod: its room is not counted."""
-        if name not in self._specs:
-            return
-        room = self.free(name)
-        for resource, amount in requests.items():
-            if resource in room or limited(resource):
-                room[resource] = room.get(resource, 0) + amount
+        if name in self._specs:
+            shift(self.free(name), requests, 1)
 
     # --- nodes for a while
 
@@ -187,12 +171,3 @@ def _node_spec(offer: Offer, name: str) -> NodeSpec:
     taints = parse_taints(offer.taints)
     keys = frozenset(taint.key for taint in taints)
     return NodeSpec(name, new_node_labels(offer, name), taints, offer.capacity_type == "spot", keys)
-
-
-def _taint_keys(offers: Mapping[str, Offer]) -> Mapping[tuple[str, str, str], frozenset[str]]:
-    """Keys of the taints of offers, by machine type, zone and capacity type."""
-    found: dict[tuple[str, str, str], frozenset[str]] = {}
-    for offer in offers.values():
-        machine = (offer.machine_type, offer.zone, offer.capacity_type)
-        found[machine] = found.get(machine, frozenset()) | {taint.key for taint in parse_taints(offer.taints)}
-    return found

@@ -15,8 +15,9 @@ from datetime import datetime
 import msgspec
 
 from kinema_core.events import Cost, Offer, Placement, Plan, PlanNode, Pod, Unplaced
+from kinema_core.model.catalog_file import MICRO
 from kinema_core.model.checker.free_places import FreePlace, FreePlaces
-from kinema_core.model.checker.view import MICRO, PlanView, expected_requests, view_of
+from kinema_core.model.checker.view import PlanView, expected_requests, view_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
 

@@ -7,26 +7,17 @@ from types import MappingProxyType
 
 from kinema_core.events import EMPTY, Amounts, Node, Pod
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.daemons import is_resident, resident_requests
+from kinema_core.model.daemons import room_left
 from kinema_core.model.derived import derived
 from kinema_core.model.match import node_admits
-from kinema_core.model.resources import add, fits, subtract, times, total
-from kinema_core.model.volumes import attachments, with_attachments
+from kinema_core.model.resources import add, fits, subtract, times
+from kinema_core.model.volumes import with_attachments
 
 
 @derived
 def free_room(cluster: Cluster) -> Mapping[str, Amounts]:
-    """Return the room of each node beside its pods, terminating ones included, and its present and future daemons.
-
-    Attachments of volumes are among it, where the node limits them.
-    """
-    room: dict[str, Amounts] = {}
-    for node in cluster.nodes:
-        there = cluster.pods_by_node.get(node.name, ())
-        pods: list[Mapping[str, int]] = [pod.requests for pod in there if not is_resident(cluster, pod)]
-        pods += [attachments(cluster, pod) for pod in there if pod.rules.claims]
-        room[node.name] = subtract(node.allocatable, add(total(pods), resident_requests(cluster, node)))
-    return MappingProxyType(room)
+    """Return the room that each node has left."""
+    return MappingProxyType({node.name: room_left(cluster, node) for node in cluster.nodes})
 
 
 class Room:
