@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import timedelta
+
+from tests.support.builders import NOW
 
 from kinema_cli.report.audit import ReadyPoint, audit
 from kinema_cli.report.data import (
     EventRow,
     Headline,
-    Load,
+    Life,
+    Machine,
     NodeBox,
-    NodeSpan,
     PodBox,
-    PodSpan,
     Replicas,
     ReportData,
     Rule,
     Sample,
+    Sums,
 )
 
 GIB = 1024**3
@@ -90,7 +93,7 @@ def sample(at: float) -> Sample:
     gone = min(10, max(0, int((at - 130) / 12)))
     old = TYPES[0][: 11 - gone]
     new = TYPES[1] if at >= 60 else []
-    machines = {kind: [*old, *new].count(kind) for kind in ("e2-standard-4", "e2-standard-2")}
+    machines = [*old, *new]
     workloads = {}
     for index, (app, (_, _, count)) in enumerate(APPS.items()):
         surging = 75 + index * 7 <= at < 92 + index * 7
@@ -100,15 +103,14 @@ def sample(at: float) -> Sample:
         workloads[f"{kind}/{app}"] = Replicas(desired=count, ready=ready)
     requested = sum(pod.cpu for pod in PODS)
     return Sample(
+        time=NOW + timedelta(seconds=at),
         at=at,
-        machines=machines,
-        usd_per_hour=sum(PRICE[kind] * count for kind, count in machines.items()),
-        cpu=Load(
-            requested, sum(CPU[k] * c for k, c in machines.items()), int(requested * (0.2 + 0.05 * math.sin(at / 20)))
-        ),
-        memory=Load(
-            sum(pod.memory for pod in PODS),
-            sum(MEMORY[k] * c for k, c in machines.items()),
+        nodes=tuple(map(Machine, machines)),
+        usd_per_hour=sum(PRICE[kind] for kind in machines),
+        requested=Sums(requested, sum(pod.memory for pod in PODS)),
+        allocatable=Sums(sum(CPU[kind] for kind in machines), sum(MEMORY[kind] for kind in machines)),
+        used=Sums(
+            int(requested * (0.2 + 0.05 * math.sin(at / 20))),
             int(8 * GIB + GIB * math.sin(at / 30)),
         ),
         workloads=workloads,
@@ -128,10 +130,10 @@ def fake_run() -> ReportData:
         workload = f"{lane}/{pod.pod.rpartition('-')[0]}"
         at = 75 + list(APPS).index(pod.pod.rpartition("-")[0]) * 7 + index % 3
         old = f"pool-{index % 10 + 1}"
-        spans.append(PodSpan(workload, pod.pod, old, -1, -1, at + 12.0, at + 17.0, "old"))
-        spans.append(PodSpan(workload, f"{pod.pod}-new", f"kinema-7-{index % 3}", at, at + 11.0, None, None, "new"))
-    nodes = [NodeSpan(f"kinema-7-{i}", kind, 45, 60 + i, None, "new") for i, kind in enumerate(TYPES[1])]
-    nodes += [NodeSpan(b.name, b.machine_type, -1, -1, 142.0 + 12 * i, "old") for i, b in enumerate(before[1:])]
+        spans.append(Life(pod.pod, workload, old, -1, -1, at + 12.0, at + 17.0, "old"))
+        spans.append(Life(f"{pod.pod}-new", workload, f"kinema-7-{index % 3}", at, at + 11.0, role="new"))
+    nodes = [Life(f"kinema-7-{i}", kind, "", 45, 60 + i, role="new") for i, kind in enumerate(TYPES[1])]
+    nodes += [Life(b.name, b.machine_type, "", -1, -1, gone=142.0 + 12 * i) for i, b in enumerate(before[1:])]
     cost = sum(box.usd_per_hour for box in before), sum(box.usd_per_hour for box in after)
     return ReportData(
         title="Kinema: demo",
@@ -142,8 +144,8 @@ def fake_run() -> ReportData:
         before=before,
         after=after,
         samples=samples,
-        node_spans=tuple(nodes),
-        pod_spans=tuple(spans),
+        node_lives=tuple(nodes),
+        pod_lives=tuple(spans),
         audit=audit(series, dict.fromkeys(names, "surge") | {"StatefulSet/teastore/db": "evict"}, start=BEGIN, end=END),
         window=(BEGIN, END),
         events=(

@@ -141,7 +141,7 @@ def test_text_of_events_is_escaped(tmp_path: Path) -> None:
 
 def test_report_of_a_plan_alone_has_no_empty_sections(tmp_path: Path) -> None:
     """What was not observed is left out: no plots, no audit, no timeline."""
-    data = replace(fake_run(), samples=(), node_spans=(), pod_spans=(), audit=None, window=None, events=())
+    data = replace(fake_run(), samples=(), node_lives=(), pod_lives=(), audit=None, window=None, events=())
     html = written(data, tmp_path)
     assert html.count("<svg") == 2
     for heading in ("Disruption audit", "Over time", "Timeline of moves", "What happened"):

@@ -198,11 +198,11 @@ def test_autoscaler_may_lower_the_floor() -> None:
 def test_timeline_holds_what_came_and_went() -> None:
     """The old pod, the new one and the node that left are on the timeline; pods that stayed are not."""
     data = Run().report()
-    assert [(span.pod, span.role) for span in data.pod_spans] == [("web-2", "old"), ("web-new", "new")]
-    old, new = data.pod_spans
+    assert [(life.name, life.role) for life in data.pod_lives] == [("web-2", "old"), ("web-new", "new")]
+    old, new = data.pod_lives
     assert (new.created, new.ready, new.gone) == (40, 50, None)
     assert (old.leaving, old.gone) == (52, 54)
-    assert [(span.name, span.role, span.gone) for span in data.node_spans] == [("n2", "old", 70)]
+    assert [(life.name, life.role, life.gone) for life in data.node_lives] == [("n2", "old", 70)]
 
 
 def test_boxes_are_those_of_the_plan_on_its_own_state() -> None:

@@ -180,13 +180,13 @@ def _plots(data: ReportData) -> list[Plot]:
 
 
 def _moves(data: ReportData) -> str:
-    if not data.pod_spans and not data.node_spans:
+    lives = [*data.pod_lives, *data.node_lives]
+    if not lives:
         return ""
-    lives = [(span.created, span.ready, span.gone) for span in data.pod_spans]
-    lives += [(span.created, span.ready, span.gone) for span in data.node_spans]
-    moments = [moment for life in lives for moment in life if moment is not None and moment >= 0]
+    found = (moment for life in lives for moment in (life.created, life.ready, life.gone))
+    moments = [moment for moment in found if moment is not None and moment >= 0]
     start, end = min(moments, default=0.0), max(moments, default=1.0)
     if data.window is not None:
         start, end = min(start, data.window[0]), max(end, data.window[1])
     room = (end - start) * 0.03 + 1
-    return timeline(data.node_spans, data.pod_spans, start=max(0.0, start - room), end=end + room)
+    return timeline(data.node_lives, data.pod_lives, start=max(0.0, start - room), end=end + room)

@@ -2,72 +2,76 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
+
+import msgspec
 
 from kinema_cli.output import HOURS_PER_MONTH
 from kinema_cli.report.audit import Audit
+from kinema_core.events import Plan
 
 WAITED = "schedule"
 """The strategy of pending pods, which get a place."""
 
 
-@dataclass(frozen=True)
-class Load:
-    """One resource of the whole cluster; `used` is None where it was not measured."""
+class Machine(msgspec.Struct, frozen=True):
+    """A machine that is paid for."""
 
-    requested: int
-    allocatable: int
-    used: int | None = None
+    machine_type: str
 
 
-@dataclass(frozen=True)
-class Replicas:
-    """Replicas that a workload's owner asks for, and the pods of it that are ready."""
+class Replicas(msgspec.Struct, frozen=True):
+    """Replicas that a workload's owner asks for, and the pods of it that are ready and not leaving."""
 
     desired: int
     ready: int
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The cluster at one moment: `at` in seconds since the record began, CPU in millicores, memory in bytes."""
+class Sums(msgspec.Struct, frozen=True):
+    """A sum over the cluster."""
 
-    at: float
-    machines: Mapping[str, int]
-    """Machine type → nodes that are paid for."""
+    cpu_m: int
+    memory_bytes: int
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster at one moment, as the simulated cluster records it."""
+
+    time: datetime
+    nodes: tuple[Machine, ...]
     usd_per_hour: float
-    cpu: Load
-    memory: Load
-    workloads: Mapping[str, Replicas]
+    workloads: dict[str, Replicas]
+    requested: Sums
+    allocatable: Sums
+    used: Sums
+    at: float = 0.0
+    """Seconds since the record began; not part of the record itself."""
+
+    @property
+    def machines(self) -> Mapping[str, int]:
+        """Nodes that are paid for, by machine type."""
+        return Counter(node.machine_type for node in self.nodes)
 
 
-@dataclass(frozen=True)
-class PodSpan:
-    """Life of one pod, in seconds since the record began; None: not within the record."""
-
-    workload: str
-    pod: str
-    node: str
-    created: float
-    ready: float | None
-    leaving: float | None
-    """When its deletion was asked for."""
-    gone: float | None
-    role: Literal["old", "new"]
-
-
-@dataclass(frozen=True)
-class NodeSpan:
-    """Life of a node that was booted or deleted, in seconds since the record began."""
+@dataclass
+class Life:
+    """Life of one pod or node, in seconds since the record began; below 0: before it; None: not within the record."""
 
     name: str
-    machine_type: str
+    of: str
+    """A pod's workload, a node's machine type."""
+    node: str
     created: float
-    ready: float | None
-    gone: float | None
-    role: Literal["old", "new"]
+    ready: float | None = None
+    leaving: float | None = None
+    """When its deletion was asked for."""
+    gone: float | None = None
+    role: Literal["old", "new"] = "old"
+    """`new`: created by a plan."""
 
 
 @dataclass(frozen=True)
@@ -201,11 +205,13 @@ class ReportData:
     title: str
     subtitle: str
     headline: Headline
+    plan: Plan | None = None
+    """The plan, or the one of several that saves most."""
     before: tuple[NodeBox, ...] = ()
     after: tuple[NodeBox, ...] = ()
     samples: tuple[Sample, ...] = ()
-    node_spans: tuple[NodeSpan, ...] = ()
-    pod_spans: tuple[PodSpan, ...] = ()
+    node_lives: tuple[Life, ...] = ()
+    pod_lives: tuple[Life, ...] = ()
     audit: Audit | None = None
     window: tuple[float, float] | None = None
     """When the plan was executed, seconds since the record began."""
@@ -214,13 +220,5 @@ class ReportData:
     warnings: tuple[str, ...] = ()
     machines: tuple[MachineRow, ...] = ()
     moves: tuple[MoveRow, ...] = ()
-    unplaced: tuple[tuple[str, str, str], ...] = ()
-    """Pod, code and reason of each pod that the plan places nowhere."""
-    quarantined: tuple[tuple[str, str, str], ...] = ()
-    """Object, path and reason of each object that could not be read."""
-    violated_preferences: tuple[tuple[str, str, int, int], ...] = ()
-    """Workload, preference, weight and pods of each preferred rule that the plan ends."""
-    redundancy_loss: tuple[tuple[str, int, int, str], ...] = ()
-    """Workload, pods, nodes now and the one node then, of each that comes together."""
     facts: tuple[tuple[str, str], ...] = ()
     """Name and value of what is worth knowing about how this came about."""

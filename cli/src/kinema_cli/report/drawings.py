@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from kinema_cli.report.data import NodeBox, NodeSpan, PodBox, PodSpan
+from kinema_cli.report.data import Life, NodeBox, PodBox
 
 SERIES: Final = tuple(f"var(--s{number})" for number in range(1, 9))
 """Eight hues in an order whose neighbors stay apart for color-blind eyes too."""
@@ -214,7 +214,7 @@ def minutes(seconds: float) -> str:
     return f"{whole // 60}:{whole % 60:02d}"
 
 
-def timeline(nodes: Sequence[NodeSpan], pods: Sequence[PodSpan], *, start: float, end: float) -> str:
+def timeline(nodes: Sequence[Life], pods: Sequence[Life], *, start: float, end: float) -> str:
     """Draw the lives of nodes and pods between `start` and `end` (seconds since the record began)."""
     scale = (_MOVES_WIDTH - _LEFT) / max(1.0, end - start)
 
@@ -223,15 +223,15 @@ def timeline(nodes: Sequence[NodeSpan], pods: Sequence[PodSpan], *, start: float
 
     top = float(_HEAD)
     rows: list[str] = []
-    for node in sorted(nodes, key=lambda span: (span.created, span.role, span.name)):
-        about = f"{node.name} ({node.machine_type}): booted {_moment(node.created)}, ready {_moment(node.ready)}"
+    for node in sorted(nodes, key=lambda life: (life.created, life.role, life.name)):
+        about = f"{node.name} ({node.of}): booted {_moment(node.created)}, ready {_moment(node.ready)}"
         bar = _bar(at(node.created), at(node.ready), at(node.gone), top=top, css=f"life {node.role}")
         label = text(node.name, x=_LEFT - 8, y=top + _LINE - 1, css="lane", anchor="end", room=26)
         rows.append(titled(f"{about}, deleted {_moment(node.gone)}", [label, bar]))
         top += _LINE + 4
     top += _GAP if rows else 0
-    ordered = sorted(pods, key=lambda span: (span.workload, span.created, span.role, span.pod))
-    for workload, spans in groupby(ordered[:MOST_PODS], key=attrgetter("workload")):
+    ordered = sorted(pods, key=lambda life: (life.of, life.created, life.role, life.name))
+    for workload, spans in groupby(ordered[:MOST_PODS], key=attrgetter("of")):
         name = workload.partition("/")[2] or workload
         rows.append(text(name, x=_LEFT - 8, y=top + _LINE - 1, css="lane", anchor="end", room=26))
         for span in spans:
@@ -275,14 +275,14 @@ def _stretch(begin: float, until: float, top: float, css: str) -> str:
     return element("rect", x=begin, y=top, width=until - begin, height=_LINE - 1.5, **{"class": css})
 
 
-def _pod_line(span: PodSpan, *moments: float, top: float) -> str:
+def _pod_line(span: Life, *moments: float, top: float) -> str:
     created, ready, leaving, gone = moments
     parts = [
         _bar(created, min(ready, leaving), leaving, top=top, css=f"life {span.role}"),
         _stretch(leaving, gone, top, f"life {span.role} leaving"),
     ]
     about = (
-        f"{span.pod} on {span.node}: created {_moment(span.created)}, ready {_moment(span.ready)}, "
+        f"{span.name} on {span.node or 'no node'}: created {_moment(span.created)}, ready {_moment(span.ready)}, "
         f"asked to leave {_moment(span.leaving)}, gone {_moment(span.gone)}"
     )
     return titled(about, parts)

@@ -149,18 +149,13 @@ def plan_report(
         title=title,
         subtitle=subtitle,
         headline=headline_of(plan),
+        plan=plan,
         before=before,
         after=after,
         rules=rules_of(plan, cluster),
         warnings=tuple(warnings),
         machines=machines_of(plan),
         moves=moves_of(plan, cluster),
-        unplaced=tuple((item.pod, item.code, item.reason) for item in plan.unplaced),
-        quarantined=tuple((item.object, item.path, item.reason) for item in plan.quarantined),
-        violated_preferences=tuple(
-            (one.workload, one.preference, one.weight, one.pods) for one in plan.violated_preferences
-        ),
-        redundancy_loss=tuple((one.workload, one.pods, one.nodes_before, one.node) for one in plan.redundancy_loss),
         facts=facts_of(plan, cluster),
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,10 +11,9 @@ from typing import Final
 import msgspec
 
 from kinema_cli.report.audit import ReadyPoint, audit
-from kinema_cli.report.data import Headline, Load, NodeSpan, PodSpan, Replicas, ReportData, Sample
-from kinema_cli.report.from_plan import boxes_of, facts_of, fate_of, headline_of, machines_of, moves_of
+from kinema_cli.report.data import Headline, Life, Replicas, ReportData, Sample
+from kinema_cli.report.from_plan import fate_of, headline_of, plan_report
 from kinema_cli.report.protocol import rows
-from kinema_cli.report.rules import rules_of
 from kinema_core.events import (
     EMPTY,
     CatalogPublished,
@@ -40,47 +40,10 @@ class HistoryError(ValueError):
     """The text is no such record; says where it is not."""
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that is paid for."""
-
-    name: str
-    machine_type: str
-    usd_per_hour: float
-    ready: bool
-
-
-class Count(msgspec.Struct, frozen=True):
-    """Replicas of a workload: `spec.replicas`, and the pods of it that are ready and not leaving."""
-
-    desired: int
-    ready: int
-
-
-class Sums(msgspec.Struct, frozen=True):
-    """A sum over the cluster."""
-
-    cpu_m: int
-    memory_bytes: int
-
-
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster at one moment."""
-
-    time: datetime
-    nodes: tuple[Machine, ...]
-    usd_per_hour: float
-    workloads: dict[str, Count]
-    """`Kind namespace/name` → its replicas."""
-    pending: int
-    requested: Sums
-    allocatable: Sums
-    used: Sums
-
-
 class History(msgspec.Struct, frozen=True):
     """The whole record, in order of time."""
 
-    samples: tuple[Moment, ...]
+    samples: tuple[Sample, ...]
 
 
 def read_history(data: bytes) -> History:
@@ -91,31 +54,20 @@ def read_history(data: bytes) -> History:
         raise HistoryError(f"this is no history of the simulated cluster: {error}") from error
 
 
-def workload_key(name: str) -> str:
-    """Return `Deployment/shop/web` for `Deployment shop/web`."""
-    return name.replace(" ", "/", 1)
-
-
 def samples_of(history: History, start: datetime) -> tuple[Sample, ...]:
     """Return what the plots show, from `start` on; daemon sets are left out, as their replicas are the nodes'."""
-    return tuple(_sample(item, start) for item in history.samples if item.time >= start)
-
-
-def _sample(item: Moment, start: datetime) -> Sample:
-    machines: dict[str, int] = {}
-    for node in item.nodes:
-        machines[node.machine_type] = machines.get(node.machine_type, 0) + 1
-    return Sample(
-        at=(item.time - start).total_seconds(),
-        machines=machines,
-        usd_per_hour=item.usd_per_hour,
-        cpu=Load(item.requested.cpu_m, item.allocatable.cpu_m, item.used.cpu_m),
-        memory=Load(item.requested.memory_bytes, item.allocatable.memory_bytes, item.used.memory_bytes),
-        workloads={
-            workload_key(name): Replicas(desired=count.desired, ready=count.ready)
-            for name, count in item.workloads.items()
-            if not name.startswith("DaemonSet ")
-        },
+    return tuple(
+        msgspec.structs.replace(
+            item,
+            at=(item.time - start).total_seconds(),
+            workloads={
+                name.replace(" ", "/", 1): count
+                for name, count in item.workloads.items()
+                if not name.startswith("DaemonSet ")
+            },
+        )
+        for item in history.samples
+        if item.time >= start
     )
 
 
@@ -151,20 +103,6 @@ def _asked_at(scaled: Sequence[tuple[float, int]], at: float, otherwise: int) ->
 
 
 @dataclass
-class Life:
-    """One object's life in seconds since the record began; below 0: before it."""
-
-    name: str
-    of: str
-    """A pod's workload, a node's machine type."""
-    node: str
-    created: float
-    ready: float | None = None
-    leaving: float | None = None
-    gone: float | None = None
-
-
-@dataclass
 class Lives:
     """Lives by uid."""
 
@@ -175,15 +113,12 @@ class Lives:
 def lives_of(state: Iterable[Event], start: datetime) -> Lives:
     """Fold recorded STATE events into lives; times count from `start`."""
     lives = Lives()
-    cluster = Cluster()
-    for event in state:
-        if not isinstance(event.body, ClusterSnapshot | ClusterDelta) or event.body.version <= cluster.version:
-            continue
-        first = cluster.version == 0
-        cluster = evolve(cluster, event.body)
-        at = (event.time - start).total_seconds()
+    first = True
+    for time, cluster in clusters(state):
+        at = (time - start).total_seconds()
         _see_pods(lives.pods, cluster, at=at, first=first)
         _see_nodes(lives.nodes, cluster, at=at, first=first)
+        first = False
     return lives
 
 
@@ -223,45 +158,14 @@ def _end(lives: dict[str, Life], alive: Iterable[str], at: float) -> None:
             life.leaving = at if life.leaving is None else life.leaving
 
 
-def pod_spans(lives: Lives, since: float, until: float) -> tuple[PodSpan, ...]:
-    """Return pods that came or were asked to leave between `since` and `until`, by workload."""
-    return tuple(
-        PodSpan(
-            workload=life.of,
-            pod=life.name,
-            node=life.node or "no node",
-            created=life.created,
-            ready=life.ready,
-            leaving=life.leaving,
-            gone=life.gone,
-            role="new" if life.created >= since else "old",
-        )
-        for life in _touched(lives.pods, since, until)
-    )
-
-
-def node_spans(lives: Lives, since: float, until: float) -> tuple[NodeSpan, ...]:
-    """Return nodes that came or went between `since` and `until`."""
-    return tuple(
-        NodeSpan(
-            name=life.name,
-            machine_type=life.of,
-            created=life.created,
-            ready=life.ready,
-            gone=life.gone,
-            role="new" if life.created >= since else "old",
-        )
-        for life in _touched(lives.nodes, since, until)
-    )
-
-
-def _touched(lives: dict[str, Life], since: float, until: float) -> Sequence[Life]:
+def touched(lives: dict[str, Life], since: float, until: float) -> tuple[Life, ...]:
+    """Return the lives that began or were asked to end between `since` and `until`, by workload or machine type."""
     chosen = [
-        life
+        replace(life, role="new" if life.created >= since else "old")
         for life in lives.values()
         if since <= life.created <= until or (life.leaving is not None and since <= life.leaving <= until)
     ]
-    return sorted(chosen, key=lambda life: (life.of, life.created, life.name))
+    return tuple(sorted(chosen, key=lambda life: (life.of, life.created, life.name)))
 
 
 class RunError(ValueError):
@@ -318,7 +222,7 @@ def run_report(state: Sequence[Event], log: Sequence[Event], history: History, *
     if not samples:
         raise RunError(f"the history holds nothing since {start}: it belongs to another run")
     start += timedelta(seconds=samples[0].at)
-    samples = tuple(replace(sample, at=sample.at - samples[0].at) for sample in samples)
+    samples = tuple(msgspec.structs.replace(sample, at=sample.at - samples[0].at) for sample in samples)
     executions = executions_of(log)
     data = _with_record(state, log, samples, start, title)
     if not executions:
@@ -362,35 +266,28 @@ def _with_plans(
     )
     plan = max((item.plan for item in executions), key=lambda plan: plan.cost.before - plan.cost.after)
     cluster = cluster_at(state, plan.base_version)
-    before, after = boxes_of(plan, cluster, offers_in(log))
     lives = lives_of(state, start)
     series = ready_series(data.samples, autoscaled(state, start), start=window[0])
+    drawn = plan_report(plan, cluster, offers_in(log), title=data.title, subtitle=data.subtitle)
     return replace(
-        data,
+        drawn,
         samples=_asked_for(data.samples, series, window[0]),
         headline=_headline(data, executions, plan, window),
-        before=before,
-        after=after,
-        node_spans=node_spans(lives, *window),
-        pod_spans=pod_spans(lives, *window),
+        node_lives=touched(lives.nodes, *window),
+        pod_lives=touched(lives.pods, *window),
         audit=audit(series, _strategies(state, executions), start=window[0], end=window[1]),
         window=window,
-        rules=rules_of(plan, cluster),
-        machines=machines_of(plan),
-        moves=moves_of(plan, cluster),
-        unplaced=tuple((item.pod, item.code, item.reason) for item in plan.unplaced),
-        quarantined=tuple((item.object, item.path, item.reason) for item in plan.quarantined),
-        facts=(*facts_of(plan, cluster), *data.facts),
+        events=data.events,
+        facts=(*drawn.facts, *data.facts),
     )
 
 
 def _headline(data: ReportData, executions: Sequence[Execution], plan: Plan, window: tuple[float, float]) -> Headline:
     """Return nodes and cost as they were when the first plan began and as they are at the end; moves of all plans."""
     at_start = [sample for sample in data.samples if sample.at <= window[0]] or [data.samples[0]]
-    strategies: dict[str, int] = {}
+    strategies = Counter[str]()
     for item in executions:
-        for name, count in item.moves.items():
-            strategies[name] = strategies.get(name, 0) + count
+        strategies.update(item.moves)
     restarts = sum(item.plan.restarts for item in executions)
     return replace(
         headline_of(plan),
@@ -398,7 +295,7 @@ def _headline(data: ReportData, executions: Sequence[Execution], plan: Plan, win
         nodes_after=data.headline.nodes_after,
         usd_before=at_start[-1].usd_per_hour,
         usd_after=data.headline.usd_after,
-        moves=sum(strategies.values()) - min(restarts, strategies.get("rolling", 0)),
+        moves=sum(strategies.values()) - min(restarts, strategies["rolling"]),
         restarts=restarts,
         strategies=strategies,
     )
@@ -412,11 +309,9 @@ def _asked_for(
     return tuple(
         sample
         if sample.at < since
-        else replace(
+        else msgspec.structs.replace(
             sample,
-            workloads={
-                name: replace(count, desired=asked[name, sample.at]) for name, count in sample.workloads.items()
-            },
+            workloads={name: Replicas(asked[name, sample.at], count.ready) for name, count in sample.workloads.items()},
         )
         for sample in samples
     )
@@ -426,53 +321,46 @@ def _strategies(state: Sequence[Event], executions: Sequence[Execution]) -> dict
     """Return how workloads were moved by all plans; of two ways the one with the higher floor."""
     found: dict[str, str] = {}
     for item in executions:
-        for workload, strategy in strategies_of(item.plan, cluster_at(state, item.plan.base_version)).items():
-            found[workload] = strategy if found.get(workload, "evict") == "evict" else found[workload]
-    return found
-
-
-def strategies_of(plan: Plan, cluster: Cluster) -> dict[str, str]:
-    """Return how the plan moves each workload's pods; of two ways the one with the higher floor."""
-    found: dict[str, str] = {}
-    for placement in plan.placements:
-        pod = cluster.pod(placement.pod)
-        workload = None if pod is None else cluster.controller_of(pod)
-        if workload is None or fate_of(placement) not in ("move", "restart"):
-            continue
-        if found.get(workload.key, "evict") == "evict":
-            found[workload.key] = placement.strategy
+        cluster = cluster_at(state, item.plan.base_version)
+        for placement in item.plan.placements:
+            pod = cluster.pod(placement.pod)
+            workload = None if pod is None else cluster.controller_of(pod)
+            if workload is None or fate_of(placement) not in ("move", "restart"):
+                continue
+            if found.get(workload.key, "evict") == "evict":
+                found[workload.key] = placement.strategy
     return found
 
 
 def autoscaled(state: Sequence[Event], start: datetime) -> Mapping[str, list[tuple[float, int]]]:
     """Return what each autoscaler asked for over time, by the workload that it scales."""
     asked: dict[str, list[tuple[float, int]]] = {}
-    for at, cluster in _clusters(state, start):
+    for time, cluster in clusters(state):
         for scaler in cluster.autoscalers:
             key = f"{scaler.target_kind}/{scaler.namespace}/{scaler.target_name}"
             points = asked.setdefault(key, [])
             if scaler.desired > 0 and (not points or points[-1][1] != scaler.desired):
-                points.append((at, scaler.desired))
+                points.append(((time - start).total_seconds(), scaler.desired))
     return asked
 
 
-def _clusters(state: Sequence[Event], start: datetime) -> list[tuple[float, Cluster]]:
-    """Return the cluster after each state event."""
-    cluster, found = Cluster(), []
+def clusters(state: Iterable[Event]) -> Iterator[tuple[datetime, Cluster]]:
+    """Yield the time of each state event, and the cluster after it."""
+    cluster = Cluster()
     for event in state:
         if isinstance(event.body, ClusterSnapshot | ClusterDelta) and event.body.version > cluster.version:
             cluster = evolve(cluster, event.body)
-            found.append(((event.time - start).total_seconds(), cluster))
-    return found
+            yield event.time, cluster
 
 
-def cluster_at(state: Sequence[Event], version: int) -> Cluster:
+def cluster_at(state: Iterable[Event], version: int) -> Cluster:
     """Return the cluster at a version; the nearest earlier one when the record does not hold it."""
-    cluster = Cluster()
-    for event in state:
-        if isinstance(event.body, ClusterSnapshot | ClusterDelta) and cluster.version < event.body.version <= version:
-            cluster = evolve(cluster, event.body)
-    return cluster
+    found = Cluster()
+    for _, cluster in clusters(state):
+        if cluster.version > version:
+            break
+        found = cluster
+    return found
 
 
 def offers_in(log: Sequence[Event]) -> tuple[Offer, ...]:

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from matplotlib.typing import RcKeyType
 
-from kinema_cli.report.data import Load, Sample
+from kinema_cli.report.data import Sample
 from kinema_cli.report.drawings import BAD, GRID, INK, MUTED, SURFACE, WINDOW, minutes, stand_in, themed
 
 WIDTH: Final = 9.4
@@ -91,19 +91,17 @@ def cost_plot(samples: Sequence[Sample], window: tuple[float, float] | None, bou
 def load_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> str:
     """Draw what is allocatable, requested and used, CPU above memory."""
 
-    def panel(label: str, of: Callable[[Sample], Load], unit: float) -> Callable[[Axes], None]:
+    def panel(label: str, resource: str, unit: float) -> Callable[[Axes], None]:
         def draw(axes: Axes) -> None:
             times = [sample.at for sample in samples]
-            loads = [of(sample) for sample in samples]
-            requested = [load.requested / unit for load in loads]
-            axes.fill_between(times, 0, requested, step="post", facecolor=stand_in(0), alpha=0.2, linewidth=0)
-            axes.step(
-                times, [load.allocatable / unit for load in loads], where="post", color=MUTED, label="allocatable"
+            requested, allocatable, used = (
+                [getattr(getattr(sample, what), resource) / unit for sample in samples]
+                for what in ("requested", "allocatable", "used")
             )
+            axes.fill_between(times, 0, requested, step="post", facecolor=stand_in(0), alpha=0.2, linewidth=0)
+            axes.step(times, allocatable, where="post", color=MUTED, label="allocatable")
             axes.step(times, requested, where="post", color=stand_in(0), linewidth=1.6, label="requested")
-            known = [(at, load.used / unit) for at, load in zip(times, loads, strict=True) if load.used is not None]
-            if known:
-                axes.plot(*zip(*known, strict=True), color=stand_in(1), linewidth=1.6, label="used")
+            axes.plot(times, used, color=stand_in(1), linewidth=1.6, label="used")
             axes.set_ylabel(label)
             axes.set_ylim(bottom=0)
             axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
@@ -111,8 +109,8 @@ def load_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> 
         return draw
 
     panels = [
-        panel("CPU, cores", lambda sample: sample.cpu, 1000),
-        panel("memory, GiB", lambda sample: sample.memory, GIB),
+        panel("CPU, cores", "cpu_m", 1000),
+        panel("memory, GiB", "memory_bytes", GIB),
     ]
     return _figure("load", panels, samples, window)
 
