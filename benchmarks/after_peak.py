@@ -69,7 +69,7 @@ _LOOK_SECONDS: Final = 2.0
 
 @dataclass(frozen=True)
 class Wish:
-    """What to measure."""
+    """Options of a measurement."""
 
     steering: bool = True
     solve_seconds: float = 20.0
@@ -91,7 +91,7 @@ class Wish:
 
 
 class EnoughError(Exception):
-    """As many plans have been carried out as were wished for, or the time is over: what was reached is told."""
+    """Enough plans were executed, or the time is over; what was reached is reported."""
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Watchman:
     progress: Progress = field(default_factory=Progress)
     began: float = 0.0
     in_time: bool = True
-    """Whether the services came to the end before they were stopped."""
+    """Return whether the services came to the end before they were stopped."""
     _next: float = 0.0
 
     async def look(self, pipeline: LocalPipeline, progress: Progress) -> bool:
@@ -155,7 +155,7 @@ def measure() -> dict[str, object]:
 
 
 def beside(start: Start, wish: Wish) -> dict[str, object]:
-    """What comes of a start, with the figures of Karpenter and of its imitation on the same start."""
+    """Return the result of a start, with the figures of Karpenter and of its imitation on the same start."""
     rival = Karpenter().propose(start.cluster, start.offers, NOW)
     imitated = {"usd_per_hour": rival.plan.cost.after, "evictions": rival.evictions}
     found = run_on(start, wish, Options(only=PROGRAMS))
@@ -193,7 +193,7 @@ async def _watched(plane: ControlPlane, start: Start, wish: Wish, folder: Path) 
         **_figures(start, watchman.progress, witness.verdict(), catalog(folder)),
         "stages": _stages(watchman),
         "peak_rss_mib": dict(sorted(watchman.peaks.items())),
-        "told": _told(watchman.log),
+        "events": _events(watchman.log),
         "steps_done": Counter(step.partition("/")[0] for step in watchman.progress.done),
         "came_to_its_end": watchman.in_time,
         "seconds_watched": round(watched, 1),
@@ -276,7 +276,7 @@ def _last_step(own: list[Event], kind: str) -> datetime | None:
     return next(done, None)
 
 
-def _told(log: list[Event]) -> list[str]:
+def _events(log: list[Event]) -> list[str]:
     """Plans and what became of them, for people."""
     found = []
     for event in log:
@@ -316,7 +316,7 @@ def main() -> None:
         "--most-seconds",
         type=float,
         default=Wish.most_seconds,
-        help="after which it is stopped, and what was reached is told",
+        help="after which it is stopped, and what was reached is printed",
     )
     parser.add_argument("--out", type=Path, default=Path("out/bench/after_peak.json"))
     given = parser.parse_args()

@@ -79,12 +79,12 @@ def assemble(
 
 
 def admitted(one: PodClass, label: str, zone: str) -> bool:
-    """Whether the class may run on machines with this label in this zone, room aside."""
+    """Return whether the class may run on machines with this label in this zone, room aside."""
     return (not one.labels or label in one.labels) and one.zone in ("", zone)
 
 
 def could_hold(machine: MachineType, one: PodClass) -> bool:
-    """Whether one pod of the class fits on the machine while nothing else is on it."""
+    """Return whether one pod of the class fits on the machine while nothing else is on it."""
     fits = all(have >= want for have, want in zip(machine.amounts, one.requests, strict=True))
     return fits and admitted(one, machine.label, machine.zone)
 

@@ -52,7 +52,7 @@ _PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 @dataclass(frozen=True)
 class Files:
-    """Where a start and what Karpenter made of it lie."""
+    """Files of a start and of the result of Karpenter."""
 
     folder: Path
     name: str
@@ -64,12 +64,12 @@ class Files:
 
     @property
     def catalog(self) -> Path:
-        """What was on sale."""
+        """Offers that were on sale."""
         return self.folder / "karpenter-catalog.csv"
 
     @property
     def seen(self) -> Path:
-        """What was seen."""
+        """Changes that were seen."""
         return self.folder / f"karpenter-{self.name}-seen.json"
 
     def start(self) -> Start:
@@ -157,7 +157,7 @@ async def _quiet(api: FencedClient) -> None:
 
 
 def seen_of(verdict: Verdict) -> Seen:
-    """What the changes come to at the catalog's prices."""
+    """Return the sum of the changes at the catalog's prices."""
     price = {row.machine_type: row.micro_usd_per_hour for row in parse_catalog(e2_catalog())}
     return Seen(
         name="Karpenter 1.15, the real one",

@@ -64,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Rival:
-    """What a neighboring tool makes of the same cluster. USD per hour."""
+    """Result of a neighboring tool on the same cluster. USD per hour."""
 
     name: str
     moves: int
@@ -80,7 +80,7 @@ class Rival:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a real tool was seen to make of the same cluster. USD per hour."""
+    """Observed result of a real tool on the same cluster. USD per hour."""
 
     name: str
     cost: float

@@ -27,7 +27,7 @@ POOL: Final = "/apis/karpenter.sh/v1/nodepools/all"
 _CLASS: Final = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "usual"}
 _CAPACITY: Final = "karpenter.sh/capacity-type"
 OVERHEAD: Final[Mapping[str, int]] = {"cpu": 100, "memory": 10 * 2**20}
-"""What its provider takes off a type's resources: millicores and bytes."""
+"""Amounts that its provider takes off a type's resources: millicores and bytes."""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def running_karpenter(plane: ControlPlane, offers: Sequence[Offer], folder: Path
     plane.admin.apply(f"/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses/{_CLASS['name']}", kind, spec={})
     _write_pool(plane, budget="0")
     health = free_port()
-    told = {
+    settings = {
         "KUBECONFIG": str(config),
         "INSTANCE_TYPES_FILE_PATH": str(types),
         "HEALTH_PROBE_PORT": str(health),
@@ -58,7 +58,7 @@ def running_karpenter(plane: ControlPlane, offers: Sequence[Offer], folder: Path
         "DISABLE_LEADER_ELECTION": "true",
         "SYSTEM_NAMESPACE": "kube-system",
     }
-    command = ["env", *(f"{name}={value}" for name, value in told.items()), str(programs / "karpenter")]
+    command = ["env", *(f"{name}={value}" for name, value in settings.items()), str(programs / "karpenter")]
     server = Server("karpenter", command, folder=folder, is_ready=lambda: _is_well(health))
     try:
         server.start()

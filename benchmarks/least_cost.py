@@ -1,6 +1,6 @@
-"""What no plan with so many moves can cost less than: a linear program of the whole cluster, for the frontier's chart.
+"""Lower bound of plans with so many moves: a linear program of the whole cluster, for the frontier's chart.
 
-Existing nodes are kept in part, their pods stay as far as they are kept, and everybody else goes wherever nodes alike,
+Existing nodes are kept in part, their pods stay as far as they are kept, and all others go wherever nodes alike,
 taken together, have room, machines on sale in fractions. Every plan is a solution of this program, at its own cost and
 with its own moves. Rules between pods are left out, and nothing is rounded but by the solver's tolerance of 1e-7.
 """
@@ -63,7 +63,7 @@ class LeastCost:
         return low
 
     def _load(self, place: int, c: int) -> _Column:
-        """What one pod takes of the room of a set of nodes or of a machine."""
+        """Return the amounts that one pod takes of a set of nodes or of a machine."""
         first = self._rooms + place * len(self._unit)
         asked = self._problem.requests[c] / self._unit
         return [(first + int(r), -float(asked[r])) for r in np.flatnonzero(asked)]

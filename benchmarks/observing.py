@@ -71,7 +71,7 @@ async def _measure(plane: ControlPlane, folder: Path) -> dict[str, object]:
     baseline = peak_rss_mib()
     wall, cpu = time.perf_counter(), time.process_time()
     following = asyncio.create_task(source.run())
-    while not source.listed():  # noqa: ASYNC110 - the source tells nobody
+    while not source.listed():  # noqa: ASYNC110 - the source has no event for it
         await asyncio.sleep(0.1)  # the service looks once a second: looking is not to be measured
     listed_wall, listed = time.perf_counter() - wall, time.process_time() - cpu
     listed_rss = peak_rss_mib()

@@ -114,7 +114,7 @@ def _row(name: str, directory: Path, time_limit: float) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class _Ran:
-    """What a run of the command took."""
+    """Time and memory of a run of the command."""
 
     seconds: float
     cpu_seconds: float

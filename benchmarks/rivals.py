@@ -3,7 +3,7 @@
     python -m benchmarks.rivals [--seconds 10] [--only NAME …] [--pods 12000] [--out FILE]
 
 Every plan, the tools' too, has passed the checker. Cost is also given over the bound that Kinema's solver proved, which
-holds for plans that keep Kinema's rules: for everybody here.
+holds for plans that keep Kinema's rules: for all tools here.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def main() -> None:
         "--most-seconds",
         type=float,
         default=Wish.most_seconds,
-        help="after which it is stopped, and what was reached is told",
+        help="after which it is stopped, and what was reached is printed",
     )
     parser.add_argument("--out", type=Path, default=Path("out/bench/scale.json"))
     given = parser.parse_args()

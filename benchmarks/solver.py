@@ -24,7 +24,7 @@ class Solved:
     unplaced: int
     seconds: float
     curve: tuple[tuple[float, int, int], ...]
-    """(time, cost, moves) whenever the search told of something better."""
+    """(time, cost, moves) whenever the search reported a better plan."""
 
     @property
     def gap(self) -> float:
@@ -49,8 +49,8 @@ def solve(
     began = time.perf_counter()
     curve: list[tuple[float, int, int]] = []
 
-    def report(told: Progress) -> None:
-        curve.append((round(time.perf_counter() - began, 3), told.cost, told.moves))
+    def report(progress: Progress) -> None:
+        curve.append((round(time.perf_counter() - began, 3), progress.cost, progress.moves))
 
     wish = SearchOptions(move_price=move_price, max_moves=max_moves, seed=seed, workers=workers)
     found = search(problem, problem, wish, ClockStop(seconds), report)

@@ -32,7 +32,7 @@ _SIDE_BY_SIDE: Final = 32
 _PATIENCE: Final = 1800.0
 """Seconds until all pods have to be there, or Ready."""
 _GRACE_SECONDS: Final = 30
-"""What Kubernetes gives a pod to end, where nothing else is said."""
+"""Grace period of a pod in Kubernetes, where its spec has none."""
 _LOOK_SECONDS: Final = 2.0
 
 
@@ -122,7 +122,7 @@ async def _bound(api: FencedClient, start: Start) -> None:
     """Bind every pod as soon as its controller has made it."""
     places: defaultdict[str, list[tuple[str, Mapping[str, str]]]] = defaultdict(list)
     for pod in sorted(start.cluster.pods, key=lambda one: one.key):
-        assert pod.node is not None  # a start leaves nobody waiting
+        assert pod.node is not None  # a start has no pending pod
         places[pod.labels["app"]].append((pod.node, pod.annotations))
     left = len(start.cluster.pods)
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Clusters as a consolidation meets them: after a peak, on machines that nobody needs any more, and full of rules.
+"""Clusters as a consolidation meets them: after a peak, on machines that are not needed any more, and full of rules.
 
 They are made by letting Karpenter's provisioning buy nodes for the pods of the peak, the scheduler bind them, and then
 taking replicas away at random. The same seed gives the same cluster.
@@ -89,7 +89,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Peak:
-    """What runs at a peak and after it; the seed tells whose replicas are taken away."""
+    """Workloads at a peak and after it; the seed decides whose replicas are taken away."""
 
     services: Callable[[], list[Service]]
     seed: int = 0

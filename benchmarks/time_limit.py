@@ -1,4 +1,4 @@
-"""Whether `kinema plan` keeps its time limit: also with cold caches, on one processor, beside busy loops.
+"""Check that `kinema plan` keeps its time limit: also with cold caches, on one processor, beside busy loops.
 
     python -m benchmarks.time_limit [--only NAME …] [--time-limit 1 2 10] [--cold] [--one-processor] [--busy 4]
         [--ruled DIR] [--out FILE]
@@ -43,7 +43,7 @@ _LOOP: Final = "while True: pass"
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a command meets."""
+    """Circumstances of a command."""
 
     cold: bool = False
     """Neither kernels nor Python modules are compiled."""

@@ -1,4 +1,4 @@
-"""What happened in a cluster, seen from outside: every change is kept as it comes and judged when all is over.
+"""Witness of a cluster from outside: every change is kept as it comes and judged when all is over.
 
 Shares no code with the services. Changes of all kinds are put in the order of their resource versions, which is that
 in which they were written.
@@ -69,7 +69,7 @@ class Witness:
                 self._told.append((time.monotonic() - self.began, kind, line))
 
     def verdict(self) -> Verdict:
-        """What the changes come to."""
+        """Return the sum of the changes."""
         changes = [(at, kind, json.loads(line)) for at, kind, line in self._told]
         changes.sort(key=lambda change: int(change[2]["object"]["metadata"]["resourceVersion"]))
         found = Verdict(self._first)

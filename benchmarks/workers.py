@@ -52,7 +52,7 @@ READY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class Run:
-    """How many worker processes there are, and whether one is killed."""
+    """Number of worker processes, and whether one is killed."""
 
     workers: int
     killed: bool = False
@@ -129,7 +129,7 @@ def _shared(
             round(b - a, 2) for a, b in zip(before, after, strict=True) if a is not None and b is not None
         ]
         if run.killed:
-            assert processes[0].poll() is not None, f"the search ended before {KILL_SECONDS:g} s: nobody was killed"
+            assert processes[0].poll() is not None, f"the search ended before {KILL_SECONDS:g} s: no process was killed"
         return digest, {**row, "errands_by_workers": task_pool.answered, "errands_lost": task_pool.lost}
 
 

@@ -3,7 +3,7 @@
     python tools/event_catalog.py            write it
     python tools/event_catalog.py --check    exit 1 when it is not what would be written
 
-Order, docstrings, fields and defaults come from the structs, who may publish an event from the broker's rights.
+Order, docstrings, fields and defaults come from the structs, the publishers of an event from the broker's rights.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def _fields(node: ast.ClassDef) -> Iterator[Field]:
     for item, after in zip(node.body, [*node.body[1:], None], strict=True):
         if not isinstance(item, ast.AnnAssign) or "ClassVar" in ast.unparse(item.annotation):
             continue
-        said = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
         name, default = _wire_name(item)
-        yield Field(name=name, annotation=ast.unparse(item.annotation), default=default, meaning=str(said))
+        yield Field(name=name, annotation=ast.unparse(item.annotation), default=default, meaning=str(text))
 
 
 def _wire_name(item: ast.AnnAssign) -> tuple[str, str | None]:
@@ -85,18 +85,18 @@ def _wire_name(item: ast.AnnAssign) -> tuple[str, str | None]:
 
 
 def aliases(module: ModuleType) -> Iterator[Field]:
-    """The type aliases of a module: name, what it stands for, and what is said about it."""
+    """Yield the type aliases of a module: name, meaning, and documentation."""
     body = ast.parse(inspect.getsource(module)).body
     for item, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(item, ast.AnnAssign) and ast.unparse(item.annotation) == "TypeAlias" and item.value is not None:
-            said = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             yield Field(
-                name=ast.unparse(item.target), annotation=ast.unparse(item.value), default=None, meaning=str(said)
+                name=ast.unparse(item.target), annotation=ast.unparse(item.value), default=None, meaning=str(text)
             )
 
 
 def publishers(body: type[Body] | type[Plan]) -> str:
-    """Who has the right to publish such an event."""
+    """Return the services with the right to publish such an event."""
     users = [user for user, own in PUBLISHES.items() if body in own]
     services = [user for user in PUBLISHES if user != "operator"]
     return "every service" if users == services else ", ".join(users)
@@ -163,16 +163,16 @@ def _overview() -> list[str]:
 
 def _struct(item: Struct, known: dict[str, Struct], shown: Sequence[str]) -> list[str]:
     fields = _all_fields(item, known)
-    said = re.sub(r"(?<!\n)\n(?!\n)", " ", item.meaning)
+    text = re.sub(r"(?<!\n)\n(?!\n)", " ", item.meaning)
     rows = [
         (f"`{field.name}`", _linked(field.annotation, shown), "" if field.default is None else f"`{field.default}`")
         for field in fields
     ]
     head: tuple[str, ...] = ("field", "type", "default")
     if not any(field.meaning for field in fields):
-        return [said, "", *_table(head, rows), ""]
-    told = [(*row, " ".join(field.meaning.split())) for row, field in zip(rows, fields, strict=True)]
-    return [said, "", *_table((*head, "meaning"), told), ""]
+        return [text, "", *_table(head, rows), ""]
+    explained = [(*row, " ".join(field.meaning.split())) for row, field in zip(rows, fields, strict=True)]
+    return [text, "", *_table((*head, "meaning"), explained), ""]
 
 
 def _all_fields(item: Struct, known: dict[str, Struct]) -> list[Field]:

@@ -84,7 +84,7 @@ class _Part:
         tag = kind.__struct_config__.tag
         if tag is not None:
             yield f"`{kind.__struct_config__.tag_field}`", f'`"{tag}"`', "", "", "Which of them it is."
-        said = _fields_of(kind)
+        texts = _fields_of(kind)
         for field in msgspec.structs.fields(kind):
             name = prefix + field.encode_name
             if field.type is RuntimeSettings:
@@ -92,7 +92,7 @@ class _Part:
             elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
                 yield from self._rows(field.type, f"{name}.")
             else:
-                yield f"`{name}`", self._type(field.type), _unit(name), _default(field), said.get(field.name, "")
+                yield f"`{name}`", self._type(field.type), _unit(name), _default(field), texts.get(field.name, "")
 
     def _type(self, kind: object) -> str:
         """A type in words; a struct becomes a link to its section."""
@@ -114,7 +114,7 @@ def _meaning(kind: type[msgspec.Struct]) -> str:
 
 
 def _fields_of(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """What stands below each field, its own and inherited ones."""
+    """Return the docstring below each field, its own and inherited ones."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         if issubclass(one, msgspec.Struct) and one is not msgspec.Struct:

@@ -11,7 +11,7 @@ from typing import Final
 
 from kinema_cli.broker import on_bus, settings_for
 from kinema_cli.inputs import UsageError, fail
-from kinema_cli.output import Format, cell, print_error, print_value, print_warning, show
+from kinema_cli.output import Format, cell, emit, print_error, print_warning
 from kinema_cli.status.plan_ids import LATEST, UnknownPlanError, matching_id, short_id
 from kinema_cli.status.plans import HELD, REFUSED, RUNNING, PlanState, read_plan_states
 from kinema_core.events import AbortRequested, ExecutionPaused, ExecutionResumed, PlanApproved
@@ -55,10 +55,7 @@ def publish_command(*, nats: str, command: Command, cluster: str = "", output: F
         print_error(str(error))
         return error.code
     what, done = _outcome(command, settings.cluster)
-    if output is Format.TABLE:
-        show(cell(f"{what} {done} by {command.by}"))
-    else:
-        print_value({"object": what, "action": done, "by": command.by}, output)
+    emit({"object": what, "action": done, "by": command.by}, output, lambda: [cell(f"{what} {done} by {command.by}")])
     if warning:
         print_warning(warning)
     return 0

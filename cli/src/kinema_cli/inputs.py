@@ -181,7 +181,7 @@ _EXPECTED: Final = {
     "poddisruptionbudgets": ("DisruptionBudget", ("PodDisruptionBudget",)),
     "namespaces": ("Namespace", ("Namespace",)),
 }
-"""What a complete snapshot has, as a plan without it is less careful: name → internal kind, Kubernetes' kinds."""
+"""Content of a complete snapshot, as a plan without it is less careful: name → internal kind, Kubernetes' kinds."""
 
 
 def input_warnings(snapshot: Snapshot) -> Iterator[str]:

@@ -30,7 +30,7 @@ GO_ON: Final = (
 )
 _KINDS: Final = ("step-started", "step-succeeded", "step-failed")
 _ENDS: Final = {"surge-up": "surge-down", "roll": "finalize-rollout"}
-"""What begins a move that leaves something to give back → what gives it back."""
+"""Step that begins a move and leaves a surplus or a rollout → step that ends it."""
 _CHECK: Final = "leftover taints"
 
 
@@ -48,8 +48,8 @@ class NodeMarkers:
         return bool(self.closed or self.labeled)
 
     @property
-    def told(self) -> str:
-        """Which nodes have which markers."""
+    def text(self) -> str:
+        """Nodes with their markers, in a line."""
         stay = "stays" if len(self.closed) == 1 else "stay"
         parts = (
             [f"{_names(self.closed)} {stay} tainted against new pods ({DISRUPTED}:NoSchedule)"] if self.closed else []
@@ -62,7 +62,7 @@ class NodeMarkers:
 
     @property
     def by_hand(self) -> str:
-        """The command that removes them where no Kinema can."""
+        """Command that removes them where no Kinema can."""
         every = " ".join((*self.closed, *self.labeled))
         untaint = f"kubectl taint nodes {' '.join(self.closed)} {DISRUPTED}:NoSchedule- && " if self.closed else ""
         labels = f"kubectl label nodes {every} {DISRUPTED}-"
@@ -121,7 +121,7 @@ async def incomplete_moves_of(bus: Bus, plan: str, kubeconfig: Path, *, context:
         return ""
     api = await connect(str(kubeconfig), context=context)
     try:
-        return format_moves([said for step in steps if (said := await _now(api, step))])
+        return format_moves([text for step in steps if (text := await _now(api, step))])
     finally:
         await api.close()
 
@@ -159,9 +159,9 @@ async def _now(api: Client, begun: Step) -> str:
 
 def format_moves(every: Iterable[str]) -> str:
     """Return the workloads in a line."""
-    said = list(every)
-    more = [f"{len(said) - _MOST} more workloads in the middle of a move"] if len(said) > _MOST else []
-    return "; ".join((*said[:_MOST], *more))
+    texts = list(every)
+    more = [f"{len(texts) - _MOST} more workloads in the middle of a move"] if len(texts) > _MOST else []
+    return "; ".join((*texts[:_MOST], *more))
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -184,11 +184,11 @@ async def leftovers(api: Client, nodes: Iterable[Node]) -> list[Finding]:
     except NotFoundError:
         spec = _Spec()
     except (KubernetesError, msgspec.DecodeError) as error:
-        return [Finding(_CHECK, "warn", f"{marks.told}; it is unknown whether a Kinema is running: {error}", GO_ON)]
+        return [Finding(_CHECK, "warn", f"{marks.text}; it is unknown whether a Kinema is running: {error}", GO_ON)]
     if _lives(spec, SystemClock().now()):
-        return [Finding(_CHECK, "ok", f"{marks.told}; a running Kinema executes a plan")]
-    said = f"{marks.told}, and no Kinema acts on this cluster: a plan is incomplete"
-    return [Finding(_CHECK, "warn", said, f"{GO_ON}; {marks.by_hand}")]
+        return [Finding(_CHECK, "ok", f"{marks.text}; a running Kinema executes a plan")]
+    message = f"{marks.text}, and no Kinema acts on this cluster: a plan is incomplete"
+    return [Finding(_CHECK, "warn", message, f"{GO_ON}; {marks.by_hand}")]
 
 
 def _lives(spec: _Spec, now: datetime) -> bool:

@@ -363,11 +363,8 @@ def abort(nats: Nats = BROKER, cluster: ClusterName = "", reason: Reason = "", o
 @_command("Show versions", "kinema version -o json")
 def version(output: Output = Format.TABLE) -> None:
     """Show the versions of Kinema, Python and the solver."""
-    from kinema_cli.output import facts, print_value, show
+    from kinema_cli.output import emit, facts
     from kinema_cli.versions import versions
 
     found = versions()
-    if output is Format.TABLE:
-        show(facts("", found.items()))
-    else:
-        print_value(found, output)
+    emit(found, output, lambda: [facts("", found.items())])

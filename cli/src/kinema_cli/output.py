@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +20,7 @@ HOURS_PER_MONTH = 730
 
 
 class Format(StrEnum):
-    """How a command prints its result."""
+    """Form in which a command prints its result."""
 
     TABLE = "table"
     JSON = "json"
@@ -35,6 +35,14 @@ def print_value(value: object, form: Format) -> None:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
     else:
         sys.stdout.write(msgspec.yaml.encode(msgspec.to_builtins(value)).decode())
+
+
+def emit(value: object, form: Format, tables: Callable[[], Iterable[RenderableType]]) -> None:
+    """Print a result to standard output: as its tables, or as JSON or YAML."""
+    if form is Format.TABLE:
+        show(*tables())
+    else:
+        print_value(value, form)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -87,7 +87,7 @@ class MemoryDelivery:
 
     @property
     def item(self) -> Stored | Damaged:
-        """What was delivered."""
+        """Delivered item."""
         return self._item
 
     @property
@@ -282,7 +282,7 @@ class MemoryBus:
         return f"memory/{id(self)}"
 
     def connected(self) -> bool:
-        """Whether the bus is open and was not cut off."""
+        """Return whether the bus is open and was not cut off."""
         return self._open and self._reachable
 
     async def close(self) -> None:

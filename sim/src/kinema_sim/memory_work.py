@@ -13,7 +13,7 @@ from kinema_core.runtime.work import MOST_ITEM_BYTES, Item, cut
 
 @dataclass
 class MemoryQueue:
-    """What all connections to a queue in memory share."""
+    """State that all connections to a queue in memory share."""
 
     waiting: asyncio.Queue[tuple[bytes, asyncio.Future[bytes]]] = field(default_factory=asyncio.Queue)
     blobs: dict[str, bytes] = field(default_factory=dict)

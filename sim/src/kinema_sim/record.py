@@ -236,7 +236,7 @@ class Recorder:
         self.samples.append({"time": precise(self._loop.now_ms), **shown, **sums, **self._measured})
 
     def _show(self) -> Obj:
-        """What starts a sample of its own when it changes."""
+        """Return the part whose changes start a sample of their own."""
         return {
             **self._nodes(),
             "workloads": dict(sorted(self._workloads.items())),

@@ -192,5 +192,5 @@ async def test_the_doctor_tells_marks_that_nobody_will_take_off(half_done: HalfD
 def test_many_nodes_are_counted_and_all_of_them_cleaned() -> None:
     """Ten names can be read; the command has every one."""
     marks = NodeMarkers(tuple(f"n{number:02}" for number in range(12)), ())
-    assert "n09 and 2 more stay tainted" in marks.told
+    assert "n09 and 2 more stay tainted" in marks.text
     assert "n11" in marks.by_hand

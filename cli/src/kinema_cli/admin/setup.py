@@ -14,7 +14,7 @@ from kinema_cli.admin.steering_policy import install, remove, was_in_use
 from kinema_cli.broker import settings_for
 from kinema_cli.inputs import InputError, UsageError, fail, kubeconfig_file
 from kinema_cli.leftovers import GO_ON, markers_in
-from kinema_cli.output import Format, cell, print_error, print_value, show
+from kinema_cli.output import Format, cell, emit, print_error
 from kinema_core.runtime.bus import BusError
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, SetupReport, setup
@@ -41,7 +41,7 @@ _IN_GOOD_ORDER: Final = "a plan is running; let it end or `kinema abort` it, end
 
 @dataclass(frozen=True)
 class Steering:
-    """Whether new pods of a cluster get a preference for the planned nodes."""
+    """Wish to give new pods of a cluster a preference for the planned nodes, or to end that."""
 
     kubeconfig: Path
     on: bool
@@ -81,10 +81,7 @@ def run_setup(
             lines += done
     except (UsageError, InputError, BusError, KubernetesError) as error:
         return fail(error)
-    if output is Format.TABLE:
-        show(*map(cell, lines))
-    else:
-        print_value({"created": report.created, "differs": report.drift, "messages": lines}, output)
+    emit({"created": report.created, "differs": report.drift, "messages": lines}, output, lambda: map(cell, lines))
     if in_the_way:
         print_error(in_the_way)
     return 4 if report.drift or in_the_way else 0
@@ -120,7 +117,7 @@ async def _apply(wish: Steering) -> tuple[list[str], str]:
     claim = await release_cluster(wish.kubeconfig, context=wish.context)
     marks = await markers_in(wish.kubeconfig, context=wish.context)
     advice = _IN_GOOD_ORDER if _STAYS in claim else f"{GO_ON}; {marks.by_hand}"
-    return [*done, claim], f"{marks.told}: {advice}" if marks else ""
+    return [*done, claim], f"{marks.text}: {advice}" if marks else ""
 
 
 async def release_cluster(kubeconfig: Path, seconds: float = 15.0, *, context: str = "") -> str:

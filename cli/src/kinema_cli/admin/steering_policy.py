@@ -15,11 +15,11 @@ from kinema_rescheduler.names import DISRUPTED, STEERING_NAME, STEERING_NAMESPAC
 
 Found = Literal["installed", "removed", "absent"]
 
-_GROUP: Final = "admissionregistration.k8s.io"
+GROUP: Final = "admissionregistration.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta1")
 """`v1` from Kubernetes 1.36 on; `v1beta1` on 1.34 and 1.35 where it is enabled."""
-_POLICIES: Final = "mutatingadmissionpolicies"
-_BINDINGS: Final = "mutatingadmissionpolicybindings"
+POLICIES: Final = "mutatingadmissionpolicies"
+BINDINGS: Final = "mutatingadmissionpolicybindings"
 
 _CONTROLLED: Final = (
     "has(params.data) && has(object.metadata.ownerReferences) && "
@@ -78,9 +78,9 @@ variables.nodes.map(n, JSONPatch{{
 
 
 def policy(version: str) -> Json:
-    """The policy itself."""
+    """Return the policy itself."""
     return {
-        "apiVersion": f"{_GROUP}/{version}",
+        "apiVersion": f"{GROUP}/{version}",
         "kind": "MutatingAdmissionPolicy",
         "metadata": {"name": STEERING_NAME},
         "spec": {
@@ -100,10 +100,10 @@ def policy(version: str) -> Json:
 
 
 def binding(version: str) -> Json:
-    """What puts the policy into force, everywhere."""
+    """Return the binding that puts the policy into force, everywhere."""
     reference = {"name": STEERING_NAME, "namespace": STEERING_NAMESPACE, "parameterNotFoundAction": "Allow"}
     return {
-        "apiVersion": f"{_GROUP}/{version}",
+        "apiVersion": f"{GROUP}/{version}",
         "kind": "MutatingAdmissionPolicyBinding",
         "metadata": {"name": STEERING_NAME},
         "spec": {"policyName": STEERING_NAME, "paramRef": reference},
@@ -116,23 +116,23 @@ async def install(api: Client) -> Found:
     Raises:
         KubernetesError: it was refused, or the server cannot be reached.
     """
-    version = await _version(api)
+    version = await version_served(api)
     if version is None:
         return "absent"
-    await api.patch(_path(version, _POLICIES), policy(version), APPLY)
-    await api.patch(_path(version, _BINDINGS), binding(version), APPLY)
+    await api.patch(path_of(version, POLICIES), policy(version), APPLY)
+    await api.patch(path_of(version, BINDINGS), binding(version), APPLY)
     return "installed"
 
 
 async def was_in_use(api: Client) -> bool:
-    """Whether the policy is not there, but the ConfigMap with which a Kinema has steered: was it removed in between?
+    """Return whether the policy is absent beside the ConfigMap of a Kinema that has steered: it was removed in between.
 
     Raises:
         KubernetesError: the server cannot be reached.
     """
-    version = await _version(api)
+    version = await version_served(api)
     config_map = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps/{STEERING_NAME}"
-    return version is not None and not await _exists(api, _path(version, _POLICIES)) and await _exists(api, config_map)
+    return version is not None and not await _exists(api, path_of(version, POLICIES)) and await _exists(api, config_map)
 
 
 async def _exists(api: Client, path: str) -> bool:
@@ -146,10 +146,10 @@ async def _exists(api: Client, path: str) -> bool:
 
 async def remove(api: Client) -> Found:
     """Take the policy away; `absent` where there is none. Raises KubernetesError as `install`."""
-    version = await _version(api)
+    version = await version_served(api)
     found: Found = "absent"
-    for plural in (_BINDINGS, _POLICIES) if version is not None else ():
-        path = _path(version or "", plural)
+    for plural in (BINDINGS, POLICIES) if version is not None else ():
+        path = path_of(version or "", plural)
         try:
             await api.delete(path, uid(await api.get(path)))
             found = "removed"
@@ -158,13 +158,14 @@ async def remove(api: Client) -> Found:
     return found
 
 
-def _path(version: str, plural: str) -> str:
-    return f"/apis/{_GROUP}/{version}/{plural}/{STEERING_NAME}"
+def path_of(version: str, plural: str) -> str:
+    """Return the path of the policy or of its binding."""
+    return f"/apis/{GROUP}/{version}/{plural}/{STEERING_NAME}"
 
 
-async def _version(api: Client) -> str | None:
+async def version_served(api: Client) -> str | None:
     """Return the version in which the server has such policies."""
     for version in _VERSIONS:
-        if _POLICIES in await api.served(f"/apis/{_GROUP}/{version}"):
+        if POLICIES in await api.served(f"/apis/{GROUP}/{version}"):
             return version
     return None

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from kinema_cli.admin.steering_policy import BINDINGS, GROUP, POLICIES, path_of, version_served
 from kinema_cli.output import counted
 from kinema_core.runtime.clock import SystemClock
 from kinema_kubernetes.client import Client
@@ -28,11 +29,7 @@ MOST_SKEW: Final = 5.0
 """Seconds that the clocks of this machine and of the API server may differ."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1"
 _AT_ONCE: Final = 16
-_GROUP: Final = "admissionregistration.k8s.io"
-_POLICY_VERSIONS: Final = ("v1", "v1beta1")
-"""Versions in order; the policy is installed in the first that is served."""
-_POLICIES: Final = "mutatingadmissionpolicies"
-_PARTS: Final = {"policy": _POLICIES, "binding": "mutatingadmissionpolicybindings"}
+_PARTS: Final = {"policy": POLICIES, "binding": BINDINGS}
 _POLICY: Final = "placement policy"
 
 
@@ -76,22 +73,24 @@ async def reachable(api: Client) -> list[Finding]:
     clock = SystemClock()
     before = clock.now()
     answer = await api.read("/version")
-    told = msgspec.json.decode(answer.body, type=_Version)
-    return [_version(told, api.server), _skew(answer.date, before, clock.now())]
+    found = msgspec.json.decode(answer.body, type=_Version)
+    return [_version(found, api.server), _skew(answer.date, before, clock.now())]
 
 
-def _version(told: _Version, host: str) -> Finding:
-    said = f"Kubernetes {told.git_version or 'of an unknown version'} at {host}"
-    digits = "".join(char for char in told.minor if char.isdecimal())
-    if not (told.major.isdecimal() and digits):
-        return Finding("kubernetes", "warn", said, "check that it is 1.23 or newer")
-    version = (int(told.major), int(digits))
+def _version(found: _Version, host: str) -> Finding:
+    message = f"Kubernetes {found.git_version or 'of an unknown version'} at {host}"
+    digits = "".join(char for char in found.minor if char.isdecimal())
+    if not (found.major.isdecimal() and digits):
+        return Finding("kubernetes", "warn", message, "check that it is 1.23 or newer")
+    version = (int(found.major), int(digits))
     if version < OLDEST:
-        return Finding("kubernetes", "fail", said, "use 1.23 or newer; autoscaling/v2 is missing here")
+        return Finding("kubernetes", "fail", message, "use 1.23 or newer; autoscaling/v2 is missing here")
     if not TESTED[0] <= version <= TESTED[1]:
         first, last = (".".join(map(str, one)) for one in TESTED)
-        return Finding("kubernetes", "warn", f"{said}; tested with {first} to {last}", "try it on a test cluster first")
-    return Finding("kubernetes", "ok", said)
+        return Finding(
+            "kubernetes", "warn", f"{message}; tested with {first} to {last}", "try it on a test cluster first"
+        )
+    return Finding("kubernetes", "ok", message)
 
 
 def _skew(date: str, before: datetime, after: datetime) -> Finding:
@@ -102,8 +101,8 @@ def _skew(date: str, before: datetime, after: datetime) -> Finding:
         return Finding("clock", "warn", "the API server gives no time", "compare the clocks yourself")
     apart = max(server - after, before - (server + timedelta(seconds=1)), timedelta(0)).total_seconds()
     if apart > MOST_SKEW:
-        said = f"the clocks of this machine and of the API server are {apart:.0f} s apart"
-        return Finding("clock", "warn", said, "synchronize both by NTP; ages and deadlines are wrong by as much")
+        message = f"the clocks of this machine and of the API server are {apart:.0f} s apart"
+        return Finding("clock", "warn", message, "synchronize both by NTP; ages and deadlines are wrong by as much")
     return Finding("clock", "ok", "this machine and the API server agree on the time")
 
 
@@ -124,16 +123,16 @@ async def rights(api: Client, services: Mapping[str, Sequence[Rule]], *, account
 
     found: list[Finding] = []
     options = f"{f' --provider {provider}' if provider else ''}{f' -n {accounts}' if accounts else ''}"
-    do = f"kinema rbac{options} | kubectl apply -f -"
+    remedy = f"kinema rbac{options} | kubectl apply -f -"
     try:
         for service, rules in services.items():
             every = [(rule, right) for rule in rules for right in rights_of(rule)]
             answers = await asyncio.gather(*(granted(service, right) for _, right in every))
             missing = [(rule, right) for (rule, right), has in zip(every, answers, strict=True) if not has]
-            who = f"{accounts}/{account(service)} has" if accounts else "you have"
-            found += _findings(service, missing, f"{who} all {len(every)} rights that it uses", do)
+            account_has = f"{accounts}/{account(service)} has" if accounts else "you have"
+            found += _findings(service, missing, f"{account_has} all {len(every)} rights that it uses", remedy)
     except KubernetesError as error:
-        found.append(Finding("rights", "fail", f"the API server does not answer about rights: {error}", do))
+        found.append(Finding("rights", "fail", f"the API server does not answer about rights: {error}", remedy))
     return found
 
 
@@ -189,12 +188,12 @@ async def _metrics(api: Client) -> Finding:
             "metrics-server", "warn", f"metrics.k8s.io does not answer: {error}{lost}", "look at the metrics server"
         )
     if usage is not None:
-        said = f"metrics.k8s.io has usage of {counted(len(usage.pods), 'pod')}"
-        return Finding("metrics-server", "ok", f"{said}, as of {usage.sampled:%Y-%m-%d %H:%M:%S} UTC")
+        message = f"metrics.k8s.io has usage of {counted(len(usage.pods), 'pod')}"
+        return Finding("metrics-server", "ok", f"{message}, as of {usage.sampled:%Y-%m-%d %H:%M:%S} UTC")
     if not await _any_pod_runs(api):
         return Finding("metrics-server", "ok", "metrics.k8s.io is served; no pod runs")
-    do = "wait two minutes; if there is still no usage, look at the metrics server"
-    return Finding("metrics-server", "warn", f"metrics.k8s.io is served but has no usage of any pod{lost}", do)
+    remedy = "wait two minutes; if there is still no usage, look at the metrics server"
+    return Finding("metrics-server", "warn", f"metrics.k8s.io is served but has no usage of any pod{lost}", remedy)
 
 
 async def _any_pod_runs(api: Client) -> bool:
@@ -222,20 +221,20 @@ async def steering(api: Client, command: str) -> Finding:
     It takes the user's right to get them: no service has or needs it.
     """
     try:
-        version = await _policy_version(api)
+        version = await version_served(api)
         if version is None:
             lost = "kube-scheduler places pods without Kinema's preference"
             return Finding(_POLICY, "ok", f"this Kubernetes has no mutating admission policies (1.36 has); {lost}")
-        missing = [part for part, plural in _PARTS.items() if not await _is_there(api, version, plural)]
+        missing = [part for part, plural in _PARTS.items() if not await _is_there(api, path_of(version, plural))]
     except DeniedError as error:
-        rights = " and ".join(str(Right("get", _GROUP, plural, "", STEERING_NAME)) for plural in _PARTS.values())
+        rights = " and ".join(str(Right("get", GROUP, plural, "", STEERING_NAME)) for plural in _PARTS.values())
         return Finding(_POLICY, "warn", _unknown(error), f"check as a user with the right to {rights}")
     except KubernetesError as error:
         return Finding(_POLICY, "warn", _unknown(error))
     if missing:
         lost = "more new pods land elsewhere than planned"
-        said = f"not installed: admission {' and '.join(missing)}; {lost}"
-        return Finding(_POLICY, "warn", said, command)
+        message = f"not installed: admission {' and '.join(missing)}; {lost}"
+        return Finding(_POLICY, "warn", message, command)
     return Finding(_POLICY, "ok", f"the admission policy is installed ({version})")
 
 
@@ -243,17 +242,9 @@ def _unknown(error: KubernetesError) -> str:
     return f"it is unknown whether the admission policy is installed: {error}"
 
 
-async def _policy_version(api: Client) -> str | None:
-    """Return the version in which the server has such policies."""
-    for version in _POLICY_VERSIONS:
-        if _POLICIES in await api.served(f"/apis/{_GROUP}/{version}"):
-            return version
-    return None
-
-
-async def _is_there(api: Client, version: str, plural: str) -> bool:
+async def _is_there(api: Client, path: str) -> bool:
     try:
-        await api.read(f"/apis/{_GROUP}/{version}/{plural}/{STEERING_NAME}")
+        await api.read(path)
     except NotFoundError:
         return False
     return True

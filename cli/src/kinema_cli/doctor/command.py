@@ -62,13 +62,10 @@ def run_doctor(subject: Subject, output: Format) -> int:
     import asyncio
 
     from kinema_cli.doctor.examine import examine
-    from kinema_cli.output import print_value, show
+    from kinema_cli.output import emit
 
     found = asyncio.run(examine(subject))
-    if output is Format.TABLE:
-        show(*findings_table(found))
-    else:
-        print_value({"findings": found}, output)
+    emit({"findings": found}, output, lambda: findings_table(found))
     return 1 if any(finding.level == "fail" for finding in found) else 0
 
 

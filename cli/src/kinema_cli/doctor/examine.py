@@ -42,8 +42,8 @@ async def broker(settings: RuntimeSettings) -> list[Finding]:
     except BusError as error:
         return [Finding("broker", "fail", _about(where, error), "start nats-server with JetStream, or correct --nats")]
     if absent:
-        do = f"kinema setup --nats nats://admin:…@… --cluster-name {settings.cluster}"
-        return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(absent))}", do)]
+        remedy = f"kinema setup --nats nats://admin:…@… --cluster-name {settings.cluster}"
+        return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(absent))}", remedy)]
     return [Finding("broker", "ok", f"{where} has all streams and consumers"), await _state(settings)]
 
 
@@ -53,20 +53,20 @@ def _about(where: str, error: BusError) -> str:
 
 
 async def _state(settings: RuntimeSettings) -> Finding:
-    do = "start the observer, or look at its /readyz"
+    remedy = "start the observer, or look at its /readyz"
     now = settings.clock().now()
     state = (await on_bus(settings, lambda bus: read_status(bus, cluster=settings.cluster, now=now))).state
     if state is None:
-        return Finding("state", "warn", f"no events of cluster {settings.cluster} yet", do)
-    said = f"version {state.version}, {state.age_seconds:.0f} s old"
+        return Finding("state", "warn", f"no events of cluster {settings.cluster} yet", remedy)
+    message = f"version {state.version}, {state.age_seconds:.0f} s old"
     return Finding(
-        "state", "warn" if state.age_seconds > SILENT else "ok", said, do if state.age_seconds > SILENT else ""
+        "state", "warn" if state.age_seconds > SILENT else "ok", message, remedy if state.age_seconds > SILENT else ""
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What to check."""
+    """Subject of the checks."""
 
     kubeconfig: str
     context: str = ""
@@ -76,7 +76,7 @@ class Subject:
     """Namespace of the service accounts whose rights are checked; empty: the user's own rights."""
     nats: RuntimeSettings | None = None
     steering: bool = True
-    """Whether to check the admission policy; not where it is about to be installed, or not wanted."""
+    """Check the admission policy; not where it is about to be installed, or not wanted."""
 
 
 async def examine(subject: Subject) -> tuple[Finding, ...]:
@@ -95,8 +95,8 @@ async def _cluster(subject: Subject) -> list[Finding]:
     try:
         return await _in_reach(api, subject)
     except (KubernetesError, msgspec.DecodeError) as error:
-        said = f"{api.server}: {error}"
-        return [Finding("kubernetes", "fail", said, "check address and credentials with `kubectl version`")]
+        message = f"{api.server}: {error}"
+        return [Finding("kubernetes", "fail", message, "check address and credentials with `kubectl version`")]
     finally:
         await api.close()
 
@@ -121,11 +121,11 @@ async def _nodes(cluster: Cluster, subject: Subject, kind: str) -> list[Finding]
     found = []
     if cluster.quarantined:
         first = cluster.quarantined[0]
-        said = f"{counted(len(cluster.quarantined), 'node')} cannot be read and stay: {first.object}, {first.path}"
-        found.append(Finding("nodes", "warn", said, first.reason))
+        message = f"{counted(len(cluster.quarantined), 'node')} cannot be read and stay: {first.object}, {first.path}"
+        found.append(Finding("nodes", "warn", message, first.reason))
     if subject.provider is not None:
         found += await prices(subject.provider, subject.kubeconfig, cluster, context=subject.context)
     else:
-        do = "name the node provider with --provider"
-        found.append(Finding("provider", "ok", "not named; neither it nor prices are checked", do))
+        remedy = "name the node provider with --provider"
+        found.append(Finding("provider", "ok", "not named; neither it nor prices are checked", remedy))
     return found + other_autoscalers(cluster.nodes, kind)

@@ -49,8 +49,8 @@ async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster,
         found.append(Finding("prices", "fail", shortened(str(error)), f"complete {catalog.source}"))
     else:
         types = len({machine_type(node.labels) for node in cluster.nodes})
-        said = f"known for each of {counted(len(cluster.nodes), 'node')} ({counted(types, 'machine type')})"
-        found.append(Finding("prices", "ok", said))
+        message = f"known for each of {counted(len(cluster.nodes), 'node')} ({counted(types, 'machine type')})"
+        found.append(Finding("prices", "ok", message))
     return [*found, _age(catalog, now, simulated=provider["kind"] == "sim")]
 
 
@@ -67,31 +67,35 @@ async def _catalog(provider: dict[str, object], kubeconfig: str, context: str) -
 def _age(catalog: Catalog, now: datetime, *, simulated: bool) -> Finding:
     """Check the age of the prices; those of a simulated cloud do not age."""
     if catalog.priced is None:
-        do = "check that its prices are current"
-        return Finding("price date", "warn", f"{catalog.source} has no price date", do)
+        remedy = "check that its prices are current"
+        return Finding("price date", "warn", f"{catalog.source} has no price date", remedy)
     # Some providers give a day only, without a zone; a few hours do not matter here.
     age = now - (catalog.priced if catalog.priced.tzinfo is not None else catalog.priced.replace(tzinfo=UTC))
-    days, said = age.days, f"prices of {catalog.priced:%Y-%m-%d}"
+    days, message = age.days, f"prices of {catalog.priced:%Y-%m-%d}"
     if age > OLD and not simulated:
-        do = "update its prices"
-        return Finding("price date", "warn", f"{catalog.source}: {said}, {days} days ago", do)
-    return Finding("price date", "ok", said)
+        remedy = "update its prices"
+        return Finding("price date", "warn", f"{catalog.source}: {message}, {days} days ago", remedy)
+    return Finding("price date", "ok", message)
 
 
 def other_autoscalers(nodes: Iterable[Node], provider: str) -> list[Finding]:
     """Report autoscalers whose labels, annotations or taints are on nodes; the provider `delegate` relies on them."""
     marked: dict[str, list[str]] = {}
     for node in nodes:
-        for who in _marks(node):
-            marked.setdefault(who, []).append(node.name)
+        for tool in _marks(node):
+            marked.setdefault(tool, []).append(node.name)
     if not marked:
         return [Finding("other autoscalers", "ok", "no node has labels, annotations or taints of one")]
-    told = (f"{counted(len(names), 'node')} ({names[0]} …) managed by {who}" for who, names in sorted(marked.items()))
-    said = ", ".join(told)
+    groups = (
+        f"{counted(len(names), 'node')} ({names[0]} …) managed by {tool}" for tool, names in sorted(marked.items())
+    )
+    message = ", ".join(groups)
     if provider == "delegate":
-        return [Finding("other autoscalers", "ok", f"{said}, which launches and deletes nodes for Kinema")]
-    do = "use --provider delegate=CATALOG, or keep the other autoscaler off these nodes"
-    return [Finding("other autoscalers", "warn", f"{said}: it and Kinema would both launch and delete nodes", do)]
+        return [Finding("other autoscalers", "ok", f"{message}, which launches and deletes nodes for Kinema")]
+    remedy = "use --provider delegate=CATALOG, or keep the other autoscaler off these nodes"
+    return [
+        Finding("other autoscalers", "warn", f"{message}: it and Kinema would both launch and delete nodes", remedy)
+    ]
 
 
 def _marks(node: Node) -> set[str]:

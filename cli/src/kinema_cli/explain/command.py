@@ -52,7 +52,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions:
-    """What to explain, of which cluster."""
+    """Subject of an explanation, and its cluster."""
 
     name: str
     namespace: str = ""
@@ -140,20 +140,17 @@ def _parsed(given: str) -> tuple[str, str]:
 
 def _explain_plan(options: ExplainOptions, name: str) -> None:
     from kinema_cli.explain.plan import explained_plan, plan_explanation
-    from kinema_cli.output import print_value, show
+    from kinema_cli.output import emit
 
     if options.snapshot is not None:
         raise UsageError("a plan is explained from the broker's log; --snapshot is for nodes and pods")
     found = explained_plan(name, nats=options.nats, cluster=options.cluster)
-    if options.output is Format.TABLE:
-        show(*plan_explanation(found))
-    else:
-        print_value(found, options.output)
+    emit(found, options.output, lambda: plan_explanation(found))
 
 
 def _explain_part(options: ExplainOptions, kind: str, name: str) -> None:
     from kinema_cli.explain.table import explanation_table
-    from kinema_cli.output import print_value, show
+    from kinema_cli.output import emit
     from kinema_core.model.mobility import MobilityOptions
 
     catalog = required_catalog(options.catalog)
@@ -163,10 +160,7 @@ def _explain_part(options: ExplainOptions, kind: str, name: str) -> None:
     may = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot)
     names = (kind, f"{options.namespace}/{name}" if options.namespace and "/" not in name else name)
     explanation = _explained(names, found, offers, may=may)
-    if options.output is Format.TABLE:
-        show(*explanation_table(explanation))
-    else:
-        print_value(explanation, options.output)
+    emit(explanation, options.output, lambda: explanation_table(explanation))
 
 
 def _explained(

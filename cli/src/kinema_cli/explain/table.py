@@ -60,14 +60,14 @@ def explanation_table(found: Explanation) -> list[RenderableType]:
     return [facts(found.object, [("could not be read", f"{found.path}: {found.reason}")])]
 
 
-def _of_node(told: NodeExplanation) -> Iterable[tuple[str, str]]:
-    yield "machine", f"{told.machine_type}, zone {told.zone}, {told.capacity_type}, {unit_price(told.usd_per_hour)}"
-    yield "verdict", f"{_NODE[told.verdict]}: {told.reason}"
-    if told.caveat:
-        yield "but", told.caveat
-    yield "pods", f"{told.movable} may move, {len(told.held)} may not"
-    yield "elsewhere", _elsewhere(told.elsewhere)
-    yield "deleting it saves", _saves(told)
+def _of_node(node: NodeExplanation) -> Iterable[tuple[str, str]]:
+    yield "machine", f"{node.machine_type}, zone {node.zone}, {node.capacity_type}, {unit_price(node.usd_per_hour)}"
+    yield "verdict", f"{_NODE[node.verdict]}: {node.reason}"
+    if node.caveat:
+        yield "but", node.caveat
+    yield "pods", f"{node.movable} may move, {len(node.held)} may not"
+    yield "elsewhere", _elsewhere(node.elsewhere)
+    yield "deleting it saves", _saves(node)
 
 
 def _elsewhere(found: Elsewhere) -> str:
@@ -85,29 +85,29 @@ def _elsewhere(found: Elsewhere) -> str:
     return f"{counted(found.pods, 'pod')}: {', '.join(parts)}{price}"
 
 
-def _saves(told: NodeExplanation) -> str:
-    if told.saves_usd_per_hour is None:
+def _saves(node: NodeExplanation) -> str:
+    if node.saves_usd_per_hour is None:
         return "unknown, as not all of its pods have a place elsewhere"
-    if told.saves_usd_per_hour <= 0:
+    if node.saves_usd_per_hour <= 0:
         return "nothing"
-    said = f"{hourly(told.saves_usd_per_hour)}, {monthly(told.saves_usd_per_hour)}"
-    return f"{said}, if the node and its pods were free" if told.rule is not None or told.held else said
+    saving = f"{hourly(node.saves_usd_per_hour)}, {monthly(node.saves_usd_per_hour)}"
+    return f"{saving}, if the node and its pods were free" if node.rule is not None or node.held else saving
 
 
 def _verdict_of(pod: PodExplanation) -> str:
     return f"{_POD[pod.verdict]}{f' ({pod.code})' if pod.code else ''}: {pod.reason}"
 
 
-def _of_pod(told: PodExplanation) -> Iterable[tuple[str, str]]:
-    yield "node", told.node or "none"
-    yield "verdict", _verdict_of(told)
-    if told.caveat:
-        yield "but", told.caveat
-    yield "requests", ", ".join(f"{name} {in_words(name, amount)}" for name, amount in told.requests.items())
-    if told.strategy is not None:
-        yield "moves by", told.strategy
-    if told.rooms_in_all:
-        more = f" and {told.rooms_in_all - 3} more" if told.rooms_in_all > 3 else ""
-        yield "fits now on", f"{', '.join(told.rooms[:3])}{more}"
-    if told.cheapest is not None:
-        yield "cheapest machine", f"{told.cheapest.offer} at {unit_price(told.cheapest.usd_per_hour)}"
+def _of_pod(pod: PodExplanation) -> Iterable[tuple[str, str]]:
+    yield "node", pod.node or "none"
+    yield "verdict", _verdict_of(pod)
+    if pod.caveat:
+        yield "but", pod.caveat
+    yield "requests", ", ".join(f"{name} {in_words(name, amount)}" for name, amount in pod.requests.items())
+    if pod.strategy is not None:
+        yield "moves by", pod.strategy
+    if pod.rooms_in_all:
+        more = f" and {pod.rooms_in_all - 3} more" if pod.rooms_in_all > 3 else ""
+        yield "fits now on", f"{', '.join(pod.rooms[:3])}{more}"
+    if pod.cheapest is not None:
+        yield "cheapest machine", f"{pod.cheapest.offer} at {unit_price(pod.cheapest.usd_per_hour)}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
-import shutil
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +16,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from kinema_cli.inputs import InputError, fail
 from kinema_cli.local.demo_summary import DemoResult, figures, print_summary, summarize
+from kinema_cli.local.directory import check_own, clear_own, exclusive_lock
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, ChildError, first_line, stop_event
@@ -47,8 +47,6 @@ from kinema_core.runtime.bus import BusError, Stored
 
 T = TypeVar("T")
 CLUSTER: Final = "demo"
-MARKER: Final = ".kinema-demo"
-"""File in a demo's directory, with the id of its process: only such a directory is cleared."""
 SIMULATOR_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 120.0
@@ -71,7 +69,7 @@ class Progress:
     done: dict[str, StepSucceeded] = field(default_factory=dict)
     failed: list[StepFailed] = field(default_factory=list)
     settled: bool = False
-    """Whether everything accepted has ended, and the pipeline has looked again since and found nothing more to do."""
+    """True when every accepted plan has ended, and the pipeline has found nothing more to do since."""
 
     def fold(self, event: Event) -> None:
         """Take one LOG event into account."""
@@ -144,7 +142,7 @@ class InterruptedDemoError(Exception):
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """How the demo runs. `speed` is cluster seconds per second; `timeout` real seconds for the whole run."""
+    """Options of the demo. `speed` is cluster seconds per second; `timeout` real seconds for the whole run."""
 
     out: Path
     seed: int = 0
@@ -155,12 +153,12 @@ class DemoOptions:
 
     @property
     def recording(self) -> Path:
-        """Where the recording goes."""
+        """File of the recording."""
         return self.out / "recording.jsonl.zst"
 
 
 class SimulatorAddress(msgspec.Struct, frozen=True):
-    """What the simulator prints when it is ready."""
+    """Address that the simulator prints when it is ready."""
 
     url: str
     port: int
@@ -182,10 +180,15 @@ def run_demo(options: DemoOptions) -> int:
             print_error(f"{name} {value:g}: give a number above 0")
             return 2
     try:
-        result = asyncio.run(_demo(options))
+        check_own(options.out)
+        with exclusive_lock(options.out):
+            clear_own(options.out)
+            result = asyncio.run(_demo(options))
     except InterruptedDemoError:
         print_note("interrupted; all started processes have ended")
         return 130
+    except InputError as error:
+        return fail(error)
     except (DemoError, ChildError, ServerError, BusError, SimulatorError, RunError, HistoryError) as error:
         print_error(f"demo failed: {error}")
         return 1
@@ -196,39 +199,8 @@ def run_demo(options: DemoOptions) -> int:
     return 0 if result.good else 1
 
 
-def _prepare(options: DemoOptions) -> None:
-    """Clear the directory if a demo made it and no other demo uses it; raises DemoError."""
-    out = options.out
-    marker = out / MARKER
-    try:
-        if out.exists() and not out.is_dir():
-            raise DemoError(f"--out {out} is a file: name a directory")
-        if out.is_dir() and any(out.iterdir()):
-            if not marker.is_file():
-                raise DemoError(f"--out {out} was not made by a demo; name another directory, or empty it")
-            if _alive(marker.read_text(encoding="utf-8")):
-                raise DemoError(f"--out {out} is in use by another demo: wait for it, or name another directory")
-            shutil.rmtree(out)
-        out.mkdir(parents=True, exist_ok=True)
-        marker.write_text(str(os.getpid()), encoding="utf-8")
-    except OSError as error:
-        raise DemoError(f"--out {out}: {error.strerror}") from error
-
-
-def _alive(pid: str) -> bool:
-    """Return whether a process of that number runs."""
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 async def _demo(options: DemoOptions) -> DemoResult:
     began = time.monotonic()
-    _prepare(options)
     print_note("starting the simulated cluster; it simulates a traffic peak first …")
     child = simulator_child(options)
     pipeline: LocalPipeline | None = None

@@ -16,7 +16,7 @@ _LOCK: Final = ".kinema-lock"
 _MARKER: Final = ".kinema"
 """File in every directory that Kinema may clear."""
 _PROCESSES: Final = Path("/proc")
-"""Where Linux lists processes; elsewhere processes that were left behind are not found."""
+"""Directory of processes on Linux; elsewhere processes that were left behind are not found."""
 
 
 def state_directory(name: str) -> Path:
@@ -25,21 +25,36 @@ def state_directory(name: str) -> Path:
     return Path(home).expanduser() / "kinema" / name
 
 
+def check_own(directory: Path) -> None:
+    """Raise InputError where the directory holds files and no marker of Kinema, or cannot be read."""
+    try:
+        if directory.exists() and _content(directory) and not (directory / _MARKER).is_file():
+            raise InputError(f"{directory}: was not made by Kinema; name another directory with --out, or move it")
+    except OSError as error:
+        raise InputError(f"{directory}: {error.strerror}; name another directory with --out") from error
+
+
 def clear_own(directory: Path) -> None:
-    """Make an empty directory with Kinema's marker; delete what is in it only if the marker is there.
+    """Make an empty directory with Kinema's marker, but for a lock; delete what is in it only if the marker is there.
 
     Raises:
         InputError: the directory holds files and no marker, or cannot be written to.
     """
+    check_own(directory)
     try:
-        if directory.is_dir() and any(directory.iterdir()):
-            if not (directory / _MARKER).is_file():
-                raise InputError(f"{directory}: was not made by Kinema; name another directory with --out, or move it")
-            shutil.rmtree(directory)
         directory.mkdir(parents=True, exist_ok=True)
+        for entry in _content(directory):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
         (directory / _MARKER).touch()
     except OSError as error:
         raise InputError(f"{directory}: {error.strerror}; name another directory with --out") from error
+
+
+def _content(directory: Path) -> list[Path]:
+    return [entry for entry in directory.iterdir() if entry.name != _LOCK]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import IO, Final
 
 _INPUT: Final = 0
 _GRACE_SECONDS: Final = 5.0
-"""How long a guarded program is left to services that are ending and need it for that."""
+"""Time for which a guarded program outlives this process: services need it to end."""
 
 
 def start_guard(pid: int, log: IO[bytes]) -> subprocess.Popen[bytes] | None:

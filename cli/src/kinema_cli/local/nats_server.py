@@ -80,7 +80,7 @@ class NatsServer:
     Args:
         directory: where configuration, log and data lie; data outlive the process.
         port: client port; 0 takes a free one and keeps it over restarts.
-        authorization: the configuration's block of users (`rights.authorization`); None lets everybody in.
+        authorization: the configuration's block of users (`rights.authorization`); None admits every client.
         max_file_store: bytes that streams may take on disk.
         member: place in a cluster of servers.
         guarded: let it end when this process is gone (`guard`).
@@ -108,7 +108,7 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """Where clients connect to."""
+        """Address for clients."""
         return f"nats://127.0.0.1:{self.port}"
 
     @property

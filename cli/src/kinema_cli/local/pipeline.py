@@ -32,7 +32,7 @@ SERVICES: Final = ("observer", "predictor", "optimizer", "decider", "rescheduler
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions:
-    """What a local pipeline works on, and how. Times are the cluster's: `clock_speed` of its seconds per second."""
+    """Options of a local pipeline. Times are the cluster's: `clock_speed` of its seconds per second."""
 
     directory: Path
     cluster: str
@@ -157,7 +157,7 @@ class LocalPipeline:
 
     def _places(self, service: str) -> Mapping[str, object]:
         options = self.options
-        # A service that is started again must not follow when somebody has switched the file to another cluster.
+        # A service that is started again must not follow when the file has been switched to another cluster.
         context = options.context or current_context(options.kubeconfig)
         cluster = {"kubeconfig": str(options.kubeconfig), "context": context}
         if service == "observer":

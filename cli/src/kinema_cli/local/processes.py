@@ -36,7 +36,7 @@ class Starts:
 
     @property
     def vain(self) -> bool:
-        """Whether it has ended so often within a short time that starting it again does not help."""
+        """True when it has ended so often within a short time that starting it again does not help."""
         return len(self._at) > MOST_RESTARTS and self._at[-1] - self._at[0] < WITHIN_SECONDS
 
 
@@ -69,7 +69,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """True when it was started and has not ended."""
         return self.process is not None and self.process.returncode is None
 
     async def stop(self) -> None:

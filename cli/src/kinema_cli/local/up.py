@@ -35,7 +35,7 @@ LOOK_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class UpOptions:
-    """What `kinema up` acts on."""
+    """Options of `kinema up`."""
 
     kubeconfig: Path | None
     """None: as kubectl finds it."""
@@ -53,7 +53,7 @@ class UpOptions:
     """A prepared broker; empty: start one."""
     workers: int = 0
     steering: bool = True
-    """Whether new pods are placed on the planned nodes; needs the right to create an admission policy."""
+    """Place new pods on the planned nodes; needs the right to create an admission policy."""
 
 
 def run_up(options: UpOptions) -> int:
@@ -178,14 +178,14 @@ async def _last_words(pipeline: LocalPipeline, *, steers: bool) -> str:
         return f"ended; the log could not be read for an incomplete plan: {error}; `kinema doctor` finds tainted nodes"
     if plan:
         where = f"--out {options.directory}" if options.nats is None else f"--nats {options.nats.nats_url}"
-        found = "; ".join(part for part in (marks.told, moved) if part)
+        found = "; ".join(part for part in (marks.text, moved) if part)
         left = f": {found}" if found else ""
         return (
             f"ended in the middle of plan {plan}{left}. `kinema up` with the same {where} continues it; to abort it, "
             "start that, `kinema abort`, and end it only when `kinema plans` shows that the plan has ended"
         )
     if marks:
-        return f"ended; {marks.told}: {GO_ON}; {marks.by_hand}"
+        return f"ended; {marks.text}: {GO_ON}; {marks.by_hand}"
     if not steers:
         return "ended"
     return (

@@ -37,7 +37,7 @@ _ABOUT_OUTPUT: Final = frozenset({"output", "html", "began"})
 
 
 class PlanFormat(StrEnum):
-    """How a plan is printed; `wide` lists every move."""
+    """Form in which a plan is printed; `wide` lists every move."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -46,7 +46,7 @@ class PlanFormat(StrEnum):
 
 
 class Objective(StrEnum):
-    """What is minimized."""
+    """Quantity to minimize."""
 
     COST = "cost"
     ENERGY = "energy"
@@ -54,7 +54,7 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """What to plan for, and how to print it."""
+    """Options of `kinema plan`."""
 
     catalog: Path | None
     snapshot: Path | None = None

@@ -34,7 +34,7 @@ MAX_VALUE_SHOWN: Final = 200
 
 @dataclass
 class Tally:
-    """What a replay found."""
+    """Result of a replay."""
 
     decided: dict[str, int] = field(default_factory=dict)
     equal: dict[str, int] = field(default_factory=dict)

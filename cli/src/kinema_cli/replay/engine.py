@@ -249,7 +249,7 @@ class StageReplay:
             version = wanted.version
         state = None if isinstance(wanted, NoState) else track.at(version)
         if state is None and not isinstance(wanted, NoState):
-            return [Skipped(self.name, told.sequence, NO_STATE) for told in recorded]
+            return [Skipped(self.name, one.sequence, NO_STATE) for one in recorded]
         moment = Moment(now=first.time, recorded=recorded[0].event.body if recorded else None)
         bodies = await stage.handle(item.event, state, moment)
         made = [

@@ -21,13 +21,13 @@ import zstandard
 
 from kinema_cli.broker import on_bus, settings_for
 from kinema_cli.inputs import InputError, UsageError, check_output, fail
-from kinema_cli.output import Format, cell, counted, print_error, print_value, print_warning, show
+from kinema_cli.output import Format, cell, counted, emit, print_error, print_warning
 from kinema_core.events import Event, EventError, decode, encode
 from kinema_core.runtime.bus import Bus, BusError, Stored, StreamName
 
 FORMAT: Final = "kinema.recording/v1"
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for bytes that are no JSON, no text, or nested too deeply."""
+"""Errors of decoding for bytes that are no JSON, no text, or nested too deeply."""
 _STREAMS: Final[tuple[StreamName, ...]] = ("STATE", "LOG")
 
 
@@ -184,8 +184,9 @@ def run_record(*, nats: str, cluster: str, out: Path, output: Format = Format.TA
     if count == 0:
         print_error(f'no events found for cluster "{settings.cluster}"')
         return 3
-    if output is Format.TABLE:
-        show(cell(f"{counted(count, 'event')} written to {out}"))
-    else:
-        print_value({"events": count, "damaged": damaged, "file": str(out)}, output)
+    emit(
+        {"events": count, "damaged": damaged, "file": str(out)},
+        output,
+        lambda: [cell(f"{counted(count, 'event')} written to {out}")],
+    )
     return 0

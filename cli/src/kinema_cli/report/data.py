@@ -134,11 +134,11 @@ class Headline:
     still: bool = False
     """The bound is of plans that move nothing."""
     beside: str = ""
-    """What the plan minded and the bound does not: a limit on moves, their price."""
+    """Limits of the plan that the bound leaves out: a limit on moves, their price."""
 
     @property
     def usd_saved(self) -> float:
-        """What the change saves per hour for what runs already."""
+        """Saving per hour for the pods that run already."""
         return round(self.usd_before - self.usd_after + self.usd_waiting, 6)
 
     @property
@@ -162,9 +162,9 @@ class Rule:
     usd_alone: float
     """Price of those. Lifting the rule may save less, as their pods need a place, or more, as others leave room."""
     saves: float | None
-    """How much lower the bound is without the rule; None where it was not priced."""
+    """Decrease of the bound without the rule; None where it was not priced."""
     part: bool = False
-    """Whether the row above contains it."""
+    """True if the row above contains it."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class MachineRow:
 
     @property
     def change(self) -> float:
-        """What they cost more after the plan, in USD per hour."""
+        """Increase of their cost by the plan, in USD per hour."""
         return self.usd_per_hour * (self.after - self.before)
 
 

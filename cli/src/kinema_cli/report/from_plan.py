@@ -109,9 +109,9 @@ def format_requests(plan: Plan, cluster: Cluster) -> tuple[tuple[str, str], ...]
     named = "; ".join(_resize(one, pods[one.workload]) for one in first[:_MOST_RESIZES])
     more = f"; and {counted(len(first) - _MOST_RESIZES, 'workload')} more" if len(first) > _MOST_RESIZES else ""
     in_all = ", ".join(_signed(name, amount) for name, amount in sorted(total.items()) if amount) or "nothing"
-    said = f"{in_all} in all: {named}{more}"
+    text = f"{in_all} in all: {named}{more}"
     dearer = plan.cost.after > plan.cost.before and any(amount > 0 for amount in total.values())
-    return (("costs more", f"as requests rise, by {said}") if dearer else ("requests", f"change by {said}"),)
+    return (("costs more", f"as requests rise, by {text}") if dearer else ("requests", f"change by {text}"),)
 
 
 def _resized_pods(workload: str, plan: Plan, cluster: Cluster) -> int:
@@ -129,11 +129,11 @@ def _change(one: Resize, pods: int) -> dict[str, int]:
 def _resize(one: Resize, pods: int) -> str:
     before, after = one.requests_before, one.requests_after
     changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name, 0) != after.get(name, 0)]
-    told = ", ".join(
+    amounts = ", ".join(
         f"{name} {rounded_in_words(name, before.get(name, 0))} → {rounded_in_words(name, after.get(name, 0))}"
         for name in changed
     )
-    return f"{one.workload} {told} ({counted(pods, 'pod')})"
+    return f"{one.workload} {amounts} ({counted(pods, 'pod')})"
 
 
 def _signed(name: str, amount: int) -> str:
@@ -200,13 +200,13 @@ def _beside_the_bound(plan: Plan) -> str:
 def _waiting(plan: Plan) -> float:
     """Return what new machines cost for pods that wait now: by their part of the CPU and memory requested there."""
     prices = {node.name: node.usd_per_hour for node in plan.nodes if node.action == "boot"}
-    everybody: dict[str, Counter[str]] = {name: Counter() for name in prices}
-    newcomers: dict[str, Counter[str]] = {name: Counter() for name in prices}
+    all_pods: dict[str, Counter[str]] = {name: Counter() for name in prices}
+    new_pods: dict[str, Counter[str]] = {name: Counter() for name in prices}
     for placement in plan.placements:
         if placement.to in prices:
-            everybody[placement.to].update(placement.requests)
-            newcomers[placement.to].update(placement.requests if placement.source is None else ())
-    return round(sum(price * _part(newcomers[name], everybody[name]) for name, price in prices.items()), 6)
+            all_pods[placement.to].update(placement.requests)
+            new_pods[placement.to].update(placement.requests if placement.source is None else ())
+    return round(sum(price * _part(new_pods[name], all_pods[name]) for name, price in prices.items()), 6)
 
 
 def _part(some: Counter[str], every: Counter[str]) -> float:

@@ -32,7 +32,7 @@ from kinema_core.model.cluster import Cluster, evolve
 from kinema_core.model.daemons import is_resident
 
 LEAD = timedelta(minutes=5)
-"""How much of the time before the first event is shown."""
+"""Time before the first event that is shown."""
 _MOVES: Final = "moves_"
 
 
@@ -180,7 +180,7 @@ class Execution:
     accepted: datetime
     ended: datetime | None
     figures: Figures = EMPTY
-    """What the execution counted at its end."""
+    """Figures that the execution counted at its end."""
 
     @property
     def moves(self) -> dict[str, int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from kinema_cli.output import counted, hourly, percent
 from kinema_cli.report.data import EventRow
@@ -39,12 +39,6 @@ from kinema_core.events import (
 )
 
 _REFUSALS = (IterationSkipped, NoPlanFound, PlanRejected, PlanApprovalRequested, StepFailed, ExecutionAborted)
-_PUBLISHED: Final[Mapping[str, tuple[type, ...]]] = {
-    "predictor": (ForecastMade,),
-    "optimizer": (Plan, NoPlanFound),
-    "decider": (PlanAccepted, PlanRejected, PlanApprovalRequested),
-    "rescheduler": (CatalogPublished, StepStarted, StepSucceeded, StepFailed, ExecutionCompleted, ExecutionAborted),
-}
 
 
 def rows(log: Sequence[Event], start: datetime) -> tuple[EventRow, ...]:
@@ -65,79 +59,15 @@ def rows(log: Sequence[Event], start: datetime) -> tuple[EventRow, ...]:
 
 def service_of(body: AnyBody) -> str:
     """Return the service that publishes such an event."""
-    match body:
-        case ServiceStarted(service=service):
-            return service
-        case ExecutionPaused(by=by) | ExecutionResumed(by=by) | PlanApproved(by=by) | AbortRequested(by=by):
-            return f"operator ({by})"
-        case _:
-            return next((name for name, kinds in _PUBLISHED.items() if isinstance(body, kinds)), "observer")
+    if isinstance(body, ServiceStarted):
+        return body.service
+    service = _PROTOCOL[type(body)][0] if type(body) in _PROTOCOL else "observer"
+    return f"operator ({getattr(body, 'by', '')})" if service == "operator" else service
 
 
 def in_a_line(body: AnyBody) -> str:
     """Return the event in one line."""
-    match body:
-        case IterationStarted(mode=mode, version=version, reason=reason, figures=figures):
-            return f"{mode} at state {version}: {_with_figures(reason, figures)}"
-        case IterationSkipped(reason=reason, figures=figures):
-            return _with_figures(reason, figures)
-        case NodeDeletionRequested(node=node):
-            return f"{node} runs no evictable pod"
-        case ExecutionPaused(reason=reason) | AbortRequested(reason=reason):
-            return reason or "no reason given"
-        case PlanApproved(plan=plan):
-            return plan
-        case _:
-            return _plan_in_a_line(body)
-
-
-def _plan_in_a_line(body: AnyBody) -> str:
-    match body:
-        case ForecastMade():
-            return _forecast(body)
-        case Plan(cost=cost):
-            gap = "unknown" if cost.gap is None else percent(cost.gap, 1)
-            amount = f"{cost.before:.1f} → {cost.after:.1f} W"
-            if cost.unit != "W":
-                amount = f"{hourly(cost.before)} → {hourly(cost.after)}"
-            return f"{body.status}: {amount}, {counted(body.moves, 'move')}, gap {gap}"
-        case NoPlanFound(reason=reason, figures=figures):
-            return _with_figures(reason, figures)
-        case PlanAccepted(version=version, figures=figures):
-            return _with_figures(f"decided on state {version}", figures)
-        case PlanRejected() | PlanApprovalRequested():
-            text = _with_figures(f"{body.rule}: {body.reason}", body.figures)
-            return f"{text}. What would change it: {body.would_change}" if body.would_change else text
-        case _:
-            return _rest_in_a_line(body)
-
-
-def _rest_in_a_line(body: AnyBody) -> str:
-    match body:
-        case StepStarted(step=step, attempt=attempt):
-            return f"{step_in_a_line(step)}{'' if attempt == 1 else f', attempt {attempt}'}"
-        case StepSucceeded(step=step_id, outcome=outcome, figures=figures):
-            return _with_figures(f"{step_id} {outcome}", figures)
-        case StepFailed():
-            text = _with_figures(f"{body.step}: {body.reason}: {body.detail}", body.figures)
-            return f"{text}; {'will be repeated' if body.retry else 'not repeated'}"
-        case ExecutionCompleted(figures=figures):
-            return _with_figures(f"plan {completed_phase(body)[0]}", figures)
-        case ExecutionAborted():
-            left = f"; left behind: {', '.join(body.leftovers)}" if body.leftovers else ""
-            return _with_figures(f"{body.reason}: {body.detail}", body.figures) + left
-        case _:
-            return _setting_in_a_line(body)
-
-
-def _setting_in_a_line(body: AnyBody) -> str:
-    match body:
-        case ServiceStarted():
-            return "started with new settings"
-        case CatalogPublished(source=source, offers=offers):
-            return f"{len(offers)} offers from {source}"
-        case _:
-            return ""
+    return _PROTOCOL[type(body)][1](body) if type(body) in _PROTOCOL else ""
 
 
 def step_in_a_line(step: Step) -> str:
@@ -163,8 +93,8 @@ def figures_in_a_line(figures: Figures) -> str:
     )
 
 
-def _with_figures(said: str, figures: Figures) -> str:
-    return f"{said} ({figures_in_a_line(figures)})" if figures else said
+def _with_figures(text: str, figures: Figures) -> str:
+    return f"{text} ({figures_in_a_line(figures)})" if figures else text
 
 
 def _forecast(body: ForecastMade) -> str:
@@ -172,3 +102,66 @@ def _forecast(body: ForecastMade) -> str:
     reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items()))
     none = f", none for {len(body.refused)} ({reasons})" if refused else ""
     return f"new requests for {len(body.forecasts)} workloads{none}"
+
+
+def _reason(body: IterationSkipped | NoPlanFound) -> str:
+    return _with_figures(body.reason, body.figures)
+
+
+def _command(body: ExecutionPaused | AbortRequested) -> str:
+    return body.reason or "no reason given"
+
+
+def _plan(body: Plan) -> str:
+    cost = body.cost
+    gap = "unknown" if cost.gap is None else percent(cost.gap, 1)
+    amount = f"{cost.before:.1f} → {cost.after:.1f} W"
+    if cost.unit != "W":
+        amount = f"{hourly(cost.before)} → {hourly(cost.after)}"
+    return f"{body.status}: {amount}, {counted(body.moves, 'move')}, gap {gap}"
+
+
+def _verdict(body: PlanRejected | PlanApprovalRequested) -> str:
+    text = _with_figures(f"{body.rule}: {body.reason}", body.figures)
+    return f"{text}. What would change it: {body.would_change}" if body.would_change else text
+
+
+def _failure(body: StepFailed) -> str:
+    text = _with_figures(f"{body.step}: {body.reason}: {body.detail}", body.figures)
+    return f"{text}; {'will be repeated' if body.retry else 'not repeated'}"
+
+
+def _abort(body: ExecutionAborted) -> str:
+    left = f"; left behind: {', '.join(body.leftovers)}" if body.leftovers else ""
+    return _with_figures(f"{body.reason}: {body.detail}", body.figures) + left
+
+
+_PROTOCOL: Final[Mapping[type, tuple[str, Callable[[Any], str]]]] = {
+    ServiceStarted: ("", lambda _: "started with new settings"),
+    IterationStarted: (
+        "observer",
+        lambda body: f"{body.mode} at state {body.version}: {_with_figures(body.reason, body.figures)}",
+    ),
+    IterationSkipped: ("observer", _reason),
+    NodeDeletionRequested: ("observer", lambda body: f"{body.node} runs no evictable pod"),
+    ForecastMade: ("predictor", _forecast),
+    Plan: ("optimizer", _plan),
+    NoPlanFound: ("optimizer", _reason),
+    PlanAccepted: ("decider", lambda body: _with_figures(f"decided on state {body.version}", body.figures)),
+    PlanRejected: ("decider", _verdict),
+    PlanApprovalRequested: ("decider", _verdict),
+    CatalogPublished: ("rescheduler", lambda body: f"{len(body.offers)} offers from {body.source}"),
+    StepStarted: (
+        "rescheduler",
+        lambda body: step_in_a_line(body.step) + (f", attempt {body.attempt}" if body.attempt > 1 else ""),
+    ),
+    StepSucceeded: ("rescheduler", lambda body: _with_figures(f"{body.step} {body.outcome}", body.figures)),
+    StepFailed: ("rescheduler", _failure),
+    ExecutionCompleted: ("rescheduler", lambda body: _with_figures(f"plan {completed_phase(body)[0]}", body.figures)),
+    ExecutionAborted: ("rescheduler", _abort),
+    ExecutionPaused: ("operator", _command),
+    ExecutionResumed: ("operator", lambda _: ""),
+    PlanApproved: ("operator", lambda body: body.plan),
+    AbortRequested: ("operator", _command),
+}
+"""Type of an event → the service that publishes it, and the event in one line."""

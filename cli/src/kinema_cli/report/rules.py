@@ -14,7 +14,7 @@ from kinema_core.model.cluster import Cluster
 _NODE_RULE: Final = "node rule"
 _ZONE_RULE: Final = "zone with a node that is not Ready"
 _GROUPS: Final = {"pdb": "pdb *", "limit": "limit *", "node": "node annotations"}
-"""How the name of a single rule begins → the class that contains it."""
+"""First word of the name of a single rule → the class that contains it."""
 _TITLES: Final = {"pdb *": "disruption budgets (all)", "limit *": "offer limits (all)"}
 
 

@@ -99,8 +99,8 @@ def _json(path: Path) -> Iterator[bytes]:
 
         if not is_yaml(start):
             line = start.splitlines()[0][:_SHOWN].decode(errors="replace")
-            said = "this is no JSON list of Kubernetes objects, nor YAML"
-            raise SnapshotError(f"{path}: {said}: it begins with {line!r}; take it with {_TAKEN}")
+            problem = "this is no JSON list of Kubernetes objects, nor YAML"
+            raise SnapshotError(f"{path}: {problem}: it begins with {line!r}; take it with {_TAKEN}")
         try:
             yield from as_json(text)
         except YamlError as error:

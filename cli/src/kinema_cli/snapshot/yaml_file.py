@@ -41,7 +41,7 @@ def as_json(pieces: Iterable[bytes]) -> Iterator[bytes]:
             if writer.size > _PIECE:
                 yield writer.given()
     except yaml.MarkedYAMLError as error:
-        raise YamlError(_said(error.problem_mark, error.problem or "no YAML")) from error
+        raise YamlError(_fault(error.problem_mark, error.problem or "no YAML")) from error
     except yaml.YAMLError as error:  # a character that YAML has not
         raise YamlError(f"no YAML: {' '.join(str(error).split())}: {_REMEDY}") from error
     yield writer.given() + b"]}"
@@ -57,13 +57,13 @@ class _Mark(Protocol):
     column: int
 
 
-def _said(mark: _Mark | None, problem: str) -> str:
+def _fault(mark: _Mark | None, problem: str) -> str:
     place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
     return f"{place}{problem}: {_REMEDY}"
 
 
 class _Stream:
-    """What PyYAML reads: the pieces, in portions of the size that it asks for."""
+    """Stream for PyYAML: the pieces, in portions of the size that it asks for."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -85,9 +85,9 @@ class _Writer:
         self._open: list[bool] = []
         """Mappings (True) and sequences that are open, from outside."""
         self._key = False
-        """Whether a key comes next."""
+        """True if a key comes next."""
         self._first = True
-        """Whether nothing stands yet in what is open."""
+        """True while the innermost open mapping or sequence is empty."""
         self.size = 0
 
     def given(self) -> bytes:
@@ -103,7 +103,7 @@ class _Writer:
                 self._value(text)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             if self._key:
-                raise YamlError(_said(event.start_mark, "a key that is no text"))
+                raise YamlError(_fault(event.start_mark, "a key that is no text"))
             self._separate()
             mapping = isinstance(event, yaml.MappingStartEvent)
             self._put(b"{" if mapping else b"[")
@@ -113,7 +113,7 @@ class _Writer:
             self._put(_CLOSING[self._open.pop()])
             self._after()
         elif isinstance(event, yaml.AliasEvent):
-            raise YamlError(_said(event.start_mark, "an alias, which kubectl writes none of"))
+            raise YamlError(_fault(event.start_mark, "an alias, which kubectl writes none of"))
 
     def _value(self, text: bytes) -> None:
         if self._key:
@@ -125,12 +125,12 @@ class _Writer:
         self._after()
 
     def _separate(self) -> None:
-        """Between items of a sequence, and documents; after a key stands its colon."""
+        """Write the comma between items of a sequence, and documents; after a key stands its colon."""
         if not (self._first or (self._open and self._open[-1])):
             self._put(b",")
 
     def _after(self) -> None:
-        """Return a whole value was written."""
+        """Note that a whole value was written."""
         self._first = False
         self._key = bool(self._open and self._open[-1])
 
@@ -142,7 +142,7 @@ class _Writer:
 def _scalar(event: yaml.ScalarEvent, *, key: bool) -> bytes:
     value = event.value
     if event.tag not in _TEXT_TAGS:
-        raise YamlError(_said(event.start_mark, f"the tag {event.tag}, which kubectl writes none of"))
+        raise YamlError(_fault(event.start_mark, f"the tag {event.tag}, which kubectl writes none of"))
     plain = event.implicit[0] and not event.style
     if plain and not key:
         if value in _WORDS:

@@ -37,7 +37,7 @@ def run_status(*, nats: str, cluster: str, output: Format) -> int:
 
     from kinema_cli.broker import on_bus, settings_for
     from kinema_cli.inputs import UsageError, fail
-    from kinema_cli.output import print_error, print_hint, print_value, show
+    from kinema_cli.output import emit, print_error, print_hint
     from kinema_cli.status.pipeline import read_status
     from kinema_core.runtime.bus import BusError
 
@@ -51,10 +51,7 @@ def run_status(*, nats: str, cluster: str, output: Format) -> int:
         print_error(f'no events found for cluster "{settings.cluster}"')
         print_hint("check --cluster-name (KINEMA_CLUSTER), and that the observer is running")
         return NOTHING_FOUND
-    if output is Format.TABLE:
-        show(status_table(found))
-    else:
-        print_value(found, output)
+    emit(found, output, lambda: [status_table(found)])
     return 0
 
 
@@ -181,7 +178,7 @@ def run_plans(*, nats: str, cluster: str, limit: int, output: Format) -> int:
 
     from kinema_cli.broker import on_bus, settings_for
     from kinema_cli.inputs import UsageError, fail
-    from kinema_cli.output import print_error, print_hint, print_value, show
+    from kinema_cli.output import emit, print_error, print_hint
     from kinema_cli.status.plans import read_plans
     from kinema_core.runtime.bus import BusError
 
@@ -194,10 +191,7 @@ def run_plans(*, nats: str, cluster: str, limit: int, output: Format) -> int:
         print_error(f'no plan was proposed for cluster "{settings.cluster}" yet')
         print_hint("`kinema status` shows what it waits for")
         return NOTHING_FOUND
-    if output is Format.TABLE:
-        show(plans_table(found))
-    else:
-        print_value({"plans": found}, output)
+    emit({"plans": found}, output, lambda: [plans_table(found)])
     return 0
 
 

@@ -44,7 +44,7 @@ class FailedStep(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     detail: str
     retry: bool
-    """Whether it will be repeated; no step is after the plan's end."""
+    """True if it will be repeated; no step is after the plan's end."""
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class ExecutionStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_progress_time: datetime
     """When a step last began or ended; before the first, when the plan was accepted."""
     blocked_on: tuple[str, ...] = ()
-    """What it most probably waits for, where no step is running, or none began or ended for a while."""
+    """Probable causes of the wait, where no step is running, or none began or ended for a while."""
     pending_pods: tuple[str, ...] = ()
     """Pods without a node that the plan has no place for, where no step began or ended for a while: no other plan is
     executed before its end."""
@@ -190,7 +190,7 @@ def blocked_on(steps: Steps, plan: Plan | None, cluster: Cluster, blocked: Seque
         *(f"{one.workload} cannot be moved yet: {one.reason}: {one.detail}" for one in blocked),
         *_nodes_to_come(steps, cluster),
         *_nodes_to_fill(plan, steps, cluster),
-        *(said for workload in workloads for said in _held_up(workload, steps)),
+        *(text for workload in workloads for text in _held_up(workload, steps)),
         *_pods_to_come(workloads, cluster),
         *_nodes_to_go(steps, cluster),
     ]

@@ -96,7 +96,7 @@ class PlanStatus(_Part, frozen=True, kw_only=True):
 
 
 class PauseStatus(_Part, frozen=True, kw_only=True):
-    """Whether the operator has paused the pipeline."""
+    """Pause of the pipeline by the operator."""
 
     paused: bool
     by: str = ""
@@ -128,7 +128,7 @@ class Status(_Part, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Whether no service has published an event yet."""
+        """True if no service has published an event yet."""
         return self.state is None and self.iteration is None and self.skipped is None
 
 

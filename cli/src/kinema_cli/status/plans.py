@@ -56,7 +56,7 @@ class PlanState(msgspec.Struct, frozen=True, kw_only=True):
     """The decider's rule that rejected it, or that asks for approval."""
     iteration: str = ""
     end: ExecutionCompleted | None = None
-    """How it ended, where it was completed, at least in part."""
+    """End of the plan, where it was completed, at least in part."""
 
 
 class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +75,9 @@ class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     rule: str = ""
     usd_per_hour_reached: float | None = None
-    """What the nodes cost after a plan that was completed in part, where the events show it."""
+    """Cost of the nodes after a plan that was completed in part, where the events show it."""
     times: int = 1
-    """How often it was proposed and rejected in a row: by the same rule, with the same figures."""
+    """Number of times that it was proposed and rejected in a row: by the same rule, with the same figures."""
     first_proposed: datetime
 
 
@@ -101,8 +101,8 @@ async def read_plan_states(bus: Bus) -> dict[str, PlanState]:
 
 def completed_phase(end: ExecutionCompleted) -> tuple[str, str]:
     """Return the phase of a completed plan, and what was not done, such as `2 nodes kept, 1 workload skipped`."""
-    told = (("nodes_kept", "node", "kept"), ("workloads_skipped", "workload", "skipped"))
-    undone = ((int(end.figures.get(name, 0)), what, state) for name, what, state in told)
+    counts = (("nodes_kept", "node", "kept"), ("workloads_skipped", "workload", "skipped"))
+    undone = ((int(end.figures.get(name, 0)), what, state) for name, what, state in counts)
     left = ", ".join(f"{counted(count, what)} {state}" for count, what, state in undone if count)
     return IN_PART if left else COMPLETED, left
 

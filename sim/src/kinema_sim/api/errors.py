@@ -72,18 +72,18 @@ def about(kind: Kind, name: str) -> Obj:
 
 
 def not_found(kind: Kind, name: str) -> ApiError:
-    """No such object."""
+    """Return the refusal of an object that does not exist."""
     return ApiError(404, f'{kind.qualified} "{name}" not found', details=about(kind, name))
 
 
 def conflict(kind: Kind, name: str, why: str) -> ApiError:
-    """The object is not what the caller took it for."""
+    """Return the refusal of a write to an object that has changed."""
     message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
     return ApiError(409, message, details=about(kind, name))
 
 
 def invalid(kind: Kind, name: str, *, field: str, why: str) -> ApiError:
-    """The object would not be valid."""
+    """Return the refusal of an invalid object."""
     causes = [{"reason": "FieldValueInvalid", "message": why, "field": field}]
     message = f'{kind.name} "{name}" is invalid: {field}: {why}'
     return ApiError(422, message, details={**about(kind, name), "causes": causes})

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class FaultType(StrEnum):
-    """What goes wrong.
+    """Kind of a fault.
 
     Attributes:
         API: matching requests are answered with a status and not executed.

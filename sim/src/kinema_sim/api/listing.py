@@ -18,7 +18,7 @@ _TOKEN_LIFE_MS = 300_000
 
 @dataclass(frozen=True)
 class Query:
-    """What a list or watch asks for.
+    """Selection of a list or watch.
 
     Attributes:
         namespace: one namespace, or None for all.

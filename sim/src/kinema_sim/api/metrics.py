@@ -10,7 +10,7 @@ from kinema_sim.load.meter import SCRAPE_MS, Meter, Usage
 
 _API_VERSION = "metrics.k8s.io/v1beta1"
 _NODE_SYSTEM = Usage(60_000_000, 400 * 1024**2)
-"""What kubelet, runtime and kernel use on every node, beside its pods."""
+"""Usage of kubelet, runtime and kernel on every node, beside its pods."""
 
 
 class MetricsApi:
@@ -80,7 +80,7 @@ class MetricsApi:
 
 
 def _shares(pod: Obj, usage: Usage) -> list[Usage]:
-    """The first container does the work; helpers beside it use nothing."""
+    """Return the usage of each container: the first does the work; helpers beside it use nothing."""
     idle = [Usage(0, 0)] * (len(pod["spec"]["containers"]) - 1)
     return [usage, *idle]
 

@@ -13,7 +13,7 @@ _VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 @dataclass(frozen=True)
 class Target:
-    """What a path names.
+    """Object or collection that a path names.
 
     Attributes:
         kind: kind of the objects.

@@ -62,7 +62,7 @@ def evict(api: KubeApi, namespace: str, name: str, *, body: Obj) -> Obj:
 
 
 def _bypasses(pod: Obj) -> bool:
-    """Pods that serve no requests are outside of the budgets."""
+    """Return whether a pod serves no requests, so that no budget counts it."""
     return is_finished(pod) or phase_of(pod) == "Pending" or is_terminating(pod)
 
 

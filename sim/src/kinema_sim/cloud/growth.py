@@ -36,7 +36,7 @@ class Growth:
     Args:
         store: for the daemon sets that take room on every node.
         cloud: where machines are ordered.
-        books: who is pending.
+        books: for the pending pods.
         groups: machine types to choose from.
         zones: zones, filled evenly.
     """

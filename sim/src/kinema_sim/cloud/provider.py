@@ -18,11 +18,11 @@ READY_MS = (3_000, 6_000)
 """From registration to Ready."""
 DELETE_MS = (8_000, 15_000)
 STOCK_OUT_MS = 4_000
-"""How long the cloud looks for capacity before it says that there is none."""
+"""Time for which the cloud looks for capacity before it reports that there is none."""
 
 
 class ErrorClass(StrEnum):
-    """What a failure means for the caller."""
+    """Meaning of a failure for the caller."""
 
     STOCK_OUT = "stock-out"
     QUOTA = "quota"

@@ -1,4 +1,4 @@
-"""What controllers share: the work queue in virtual time, and making, ranking and judging pods."""
+"""Base of the controllers: the work queue in virtual time, and creating, ranking and judging pods."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ _PHASE_ORDER = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class Turn(IntEnum):
-    """Who acts first at one instant."""
+    """Order of the controllers at one instant."""
 
     CLEANUP = 5
     WORKLOAD = 20

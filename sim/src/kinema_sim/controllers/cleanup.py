@@ -51,7 +51,7 @@ class Cleanup:
                     self.store.remove(kind, key_of(child))
 
     def _sync_namespace(self, key: Key) -> None:
-        """What lived in a namespace goes with it."""
+        """Remove the objects of a namespace that is gone."""
         if self.store.find(NAMESPACE, key) is not None:
             return
         for kind in self.store.kinds():
@@ -59,7 +59,7 @@ class Cleanup:
                 self.store.remove(kind, key_of(obj))
 
     def _check_owner(self, change: Change) -> None:
-        """A child that is born after its owner's death is collected, too."""
+        """Queue a child that was created after its owner was deleted."""
         owner = controller_ref(change.new)
         if owner is None:
             return

@@ -31,7 +31,7 @@ _TOLERATED = (
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
-"""What every daemon pod tolerates without asking. A new node's not-ready taint is tolerated too, see `_tolerations`."""
+"""Taints that every daemon pod tolerates; with them a new node's not-ready taint, see `_tolerations`."""
 
 
 class DaemonSetController(Controller):

@@ -49,7 +49,7 @@ class SetState:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far a rolling update may stray.
+    """Bounds of a rolling update.
 
     Attributes:
         replicas: what the Deployment asks for.
@@ -158,13 +158,13 @@ def template_hash(template: Obj) -> str:
 
 
 def _is_of(replica_set: Obj, deployment: Obj) -> bool:
-    """Whether a ReplicaSet has a Deployment's template: by what is in it and not by name, as the real controller."""
+    """Return whether a ReplicaSet has a Deployment's template: by content, not by name, as the real controller."""
     ours, theirs = replica_set["spec"]["template"], deployment["spec"]["template"]
-    return bool(ours["spec"] == theirs["spec"]) and _told(ours) == _told(theirs)
+    return bool(ours["spec"] == theirs["spec"]) and _metadata(ours) == _metadata(theirs)
 
 
-def _told(template: Obj) -> Obj:
-    """A template's metadata but for the hash, and for maps with nothing in them."""
+def _metadata(template: Obj) -> Obj:
+    """Return a template's metadata but for the hash, and for empty maps."""
     metadata = template.get("metadata") or {}
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != _HASH}
     return {key: value for key, value in {**metadata, "labels": labels}.items() if value}
@@ -257,8 +257,8 @@ class DeploymentController(Controller):
                 self._resize(each, sizes.get(name_of(each), 0), limits)
 
     def _was_rescaled(self, active: list[Obj], limits: Bounds) -> bool:
-        told = [annotations_of(each).get(_DESIRED) for each in active]
-        return any(value is not None and value != str(limits.replicas) for value in told)
+        noted = [annotations_of(each).get(_DESIRED) for each in active]
+        return any(value is not None and value != str(limits.replicas) for value in noted)
 
     def _recreate(self, new: Obj, old: list[Obj], limits: Bounds) -> None:
         for each in old:
@@ -297,7 +297,7 @@ class DeploymentController(Controller):
         total, ready, available = (
             sum(_counts(each)[field] for each in sets) for field in ("replicas", "readyReplicas", "availableReplicas")
         )
-        failure = next((told for each in sets if (told := condition(each, REPLICA_FAILURE)) is not None), None)
+        failure = next((entry for each in sets if (entry := condition(each, REPLICA_FAILURE)) is not None), None)
         wanted, limits = int(found["spec"]["replicas"]), self._limits(found)
         complete = updated == wanted == total == available
         enough = available >= wanted - limits.max_unavailable

@@ -92,8 +92,8 @@ class Kubelets:
         annotations = annotations_of(pod)
         if RUN_SECONDS in annotations:
             self._later(pod, int(annotations[RUN_SECONDS]) * 1000, self._succeeded)
-        told = annotations.get(READY_SECONDS)
-        delay = int(told) * 1000 if told else spread("ready", self._seed, uid_of(pod), READY_MS)
+        seconds = annotations.get(READY_SECONDS)
+        delay = int(seconds) * 1000 if seconds else spread("ready", self._seed, uid_of(pod), READY_MS)
         self._later(pod, delay, self._ready)
 
     def _ready(self, pod: Obj) -> None:

@@ -44,7 +44,7 @@ class ReplicaSetController(Controller):
         self._report(key, refused)
 
     def _related(self, found: Obj) -> list[Obj]:
-        """Active pods of all sets under the same owner."""
+        """Return active pods of all sets under the same owner."""
         owner = controller_ref(found)
         siblings = self.store.owned(REPLICA_SET, owner["uid"]) if owner else [found]
         return [pod for sibling in siblings for pod in self.store.owned(POD, uid_of(sibling)) if is_active(pod)]

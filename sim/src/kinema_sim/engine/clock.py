@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 EPOCH_MS = 1_767_600_000_000
-"""Where virtual time starts: 2026-01-05T08:00:00Z, a Monday morning."""
+"""Start of virtual time: 2026-01-05T08:00:00Z, a Monday morning."""
 
 _MAX_EVENTS_PER_INSTANT = 1_000_000
 

@@ -44,7 +44,7 @@ def write_kubeconfig(path: Path, *, url: str, token: str) -> None:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a running server listens."""
+    """Address at which a running server listens."""
 
     url: str
     port: int

@@ -43,7 +43,7 @@ class _Stream:
             self.wake.set()
 
     def take(self) -> list[bytes]:
-        """Give what is to be said about the changes so far."""
+        """Give the events of the changes so far."""
         events = [event for change in self.pending if (event := as_event(change, self.keep)) is not None]
         self.pending.clear()
         return [_line(event) for event in events]

@@ -12,7 +12,7 @@ SCRAPE_MS = 15_000
 
 @dataclass(frozen=True)
 class Usage:
-    """What a pod uses: CPU in billionths of a core, memory in bytes."""
+    """Usage of a pod: CPU in billionths of a core, memory in bytes."""
 
     cpu_nano: int
     memory_bytes: int

@@ -123,7 +123,7 @@ def load_application(name: str) -> Application:
 
 @dataclass(frozen=True)
 class Flow:
-    """What a number of users makes of an application.
+    """Throughput of an application under a number of users.
 
     Attributes:
         requests_per_1000s: user requests per thousand seconds.

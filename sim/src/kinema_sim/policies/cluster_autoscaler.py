@@ -36,7 +36,7 @@ _MOST_ROUNDS: Final = 100
 
 
 def balanced(sizes: Sequence[int], most: Sequence[int | None], new: int) -> tuple[int, ...]:
-    """How many of `new` nodes each group gets: always one to the smallest, the first of equals, never above its most.
+    """Split `new` nodes over groups: always one to the smallest, the first of equals, never above its most.
 
     `sizes` are the groups' nodes now; `most` how many each may have, None: any number.
     """
@@ -50,7 +50,7 @@ def balanced(sizes: Sequence[int], most: Sequence[int | None], new: int) -> tupl
 
 
 def similar(a: Offer, b: Offer, *, free_a: Amounts, free_b: Amounts) -> bool:
-    """Whether two offers are groups of one kind: all but zone and host name alike, allocatable and free within 5%."""
+    """Return whether two offers are alike: all but zone and host name equal, allocatable and free within 5%."""
     return (
         a.capacity == b.capacity
         and a.capacity_type == b.capacity_type
@@ -82,7 +82,7 @@ class Option:
 
 
 def estimate(world: World, offer: int, pods: Sequence[str]) -> Option:
-    """The option that this offer is; with no nodes where it would help no pod. The world is left as it was."""
+    """Return the option of an offer; without nodes where it would help no pod. The world is left as it was."""
     left = world.left(offer)
     run = _Run(world, offer, MOST_NODES if left is None else min(left, MOST_NODES))
     mark = world.mark()
@@ -106,7 +106,7 @@ class _Run:
         self.first = len(world.sites)
 
     def group(self, kind: int, pods: Sequence[str]) -> None:
-        """Pods of one kind: onto any node of the estimate until one misses, then onto the last, adding nodes."""
+        """Place pods of one kind: on any node of the estimate until one misses, then on the last, adding nodes."""
         if self._world.topology.concerns(kind):
             self._ruled(kind, list(pods))
         else:
@@ -128,7 +128,7 @@ class _Run:
                 world.place(pods.pop(), index)
 
     def _round_robin(self, room: Ints, count: int) -> Ints:
-        """One pod per node and turn, from where the last search ended."""
+        """Return the pods per node, one per node and turn, from where the last search ended."""
         taken = np.zeros_like(room)
         order = np.roll(np.arange(len(room)), -self._turn)
         while count:
@@ -141,7 +141,7 @@ class _Run:
         return taken
 
     def _ruled(self, kind: int, pods: list[str]) -> None:
-        """The same pod by pod, for kinds that rules between pods are about."""
+        """Place pods one by one, for kinds that rules between pods are about."""
         world = self._world
         while pods:
             takes = np.flatnonzero(world.fits(kind, self.first))
@@ -177,7 +177,7 @@ class ClusterAutoscaler:
     score: Score = "least-allocated"
 
     def propose(self, cluster: Cluster, offers: Sequence[Offer], now: datetime) -> Proposal:
-        """Nodes for pending pods, then no underused node whose pods fit elsewhere."""
+        """Buy nodes for pending pods, then remove underused nodes whose pods fit elsewhere."""
         world = World(cluster, offers, now)
         steps = [*self.scale_up(world), *self.scale_down(world)]
         for index in world.live():
@@ -188,7 +188,7 @@ class ClusterAutoscaler:
     # --- scale-up
 
     def scale_up(self, world: World) -> list[Step]:
-        """One option after the other until no waiting pod can be helped."""
+        """Buy one option after the other until no waiting pod can be helped."""
         steps: list[Step] = []
         waiting = bind(world, world.waiting(), self.score)
         for _ in range(_MOST_ROUNDS):
@@ -208,7 +208,7 @@ class ClusterAutoscaler:
         return min(options, key=lambda option: (self._rate(world, option), option.offer)) if options else None
 
     def _rate(self, world: World, option: Option) -> int:
-        """The expander's figure, lower is better."""
+        """Return the expander's figure, lower is better."""
         if self.expander == "least-nodes":
             return option.nodes
         if self.expander == "most-pods":
@@ -222,7 +222,7 @@ class ClusterAutoscaler:
         return int(((room - wanted) * _EXACT // np.maximum(room, 1)).sum())
 
     def _split(self, world: World, option: Option) -> list[tuple[int, int]]:
-        """Offers and how many nodes of each."""
+        """Return offers and how many nodes of each to buy."""
         if not self.balance:
             return [(option.offer, option.nodes)]
         kinds = sorted({world.kind_of[pod] for pod in option.pods})
@@ -265,7 +265,7 @@ class ClusterAutoscaler:
         return steps
 
     def _unneeded(self, world: World) -> list[int]:
-        """Nodes that could all go together, empty ones first; the world is left as it was."""
+        """Return nodes that could all go together, empty ones first; the world is left as it was."""
         mark = world.mark()
         budgets = _Budgets(world)
         candidates = [index for index in world.live() if self._underused(world, index) and _removable(world, index)]
@@ -327,11 +327,11 @@ class _Budgets:
         self._left = {budget.key: budget.allowed for budget in world.cluster.budgets}
 
     def allow(self, pods: Sequence[str]) -> bool:
-        """Whether each pod alone could be evicted; that they exceed a budget together makes the drain slow."""
+        """Return whether each pod alone could be evicted; exceeding a budget together only makes the drain slow."""
         return all(self._left[budget.key] >= 1 for pod in pods for budget in self._of.get(pod, ()))
 
     def take(self, pods: Sequence[str]) -> None:
-        """These are on their way out."""
+        """Count evictions of these pods."""
         for pod in pods:
             for budget in self._of.get(pod, ()):
                 self._left[budget.key] -= 1
@@ -345,7 +345,7 @@ def _removable(world: World, index: int) -> bool:
 
 
 def _blocks(world: World, key: str) -> bool:
-    """Pods of the system without a budget block a drain unless they are marked safe."""
+    """Return whether a pod blocks a drain: one of the system without a budget, unless it is marked safe."""
     pod = world.pods[key]
     if pod.namespace != "kube-system" or is_true(pod.annotations, SAFE_TO_EVICT):
         return False

@@ -19,7 +19,7 @@ _SCALE: Final = 10**6
 
 
 def by_size(world: World, pods: Iterable[str], template: Ints) -> list[tuple[int, list[str]]]:
-    """Kinds and their pods, by the sum of their shares of a template's CPU and memory, largest first."""
+    """Return kinds and their pods, by the sum of their shares of a template's CPU and memory, largest first."""
     groups = world.by_kind(sorted(pods))
     return sorted(groups.items(), key=lambda item: (-_size(world, item[0], template), item[0]))
 
@@ -30,7 +30,7 @@ def _size(world: World, kind: int, template: Ints) -> int:
 
 
 def place_in_order(world: World, pods: Sequence[str], allowed: Flags, *, start: int = 0) -> tuple[list[str], int]:
-    """Each pod on the first allowed node that takes it, going round from `start`; the rest, and where it stopped.
+    """Place each pod on the first allowed node, going round from `start`; return the rest, and where it stopped.
 
     After a hit the search goes on at the next node, as the Cluster Autoscaler's does.
     """
@@ -67,7 +67,7 @@ class FirstFit:
         world.empties = True
         evicted = self._clear(world)
         lost = world.waiting()
-        while lost:  # who needs another nearby waits for it
+        while lost:  # a pod that needs another nearby waits for it
             count = len(lost)
             lost = [pod for kind, pods in self._order(world, lost) for pod in _pack(world, kind, pods)]
             if len(lost) == count:
@@ -104,7 +104,7 @@ class FirstFit:
 
 
 def _pack(world: World, kind: int, pods: list[str]) -> list[str]:
-    """Pods of one kind by first fit, buying where nothing takes one; gives those that nothing on sale holds."""
+    """Place pods of one kind by first fit, buying where no node takes one; return those that no offer holds."""
     waiting = list(pods)
     while waiting:
         takes = np.flatnonzero(world.fits(kind))

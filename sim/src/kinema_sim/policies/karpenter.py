@@ -41,7 +41,7 @@ class Claim:
     """(O,): offers that would do."""
     load: Ints
     domains: dict[str, int]
-    """Where it counts as being, as far as that is settled; the host name always is."""
+    """Topology domains, as far as they are settled; the host name always is."""
     pods: list[str] = field(default_factory=list)
     counted: Counter[int] = field(default_factory=Counter)
     """Pods by kind that rules between pods count here."""
@@ -49,7 +49,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a simulation found. Pods on existing nodes are placed in the world already."""
+    """Result of a simulation. Pods on existing nodes are placed in the world already."""
 
     claims: tuple[Claim, ...]
     failed: tuple[str, ...]
@@ -106,7 +106,7 @@ class Simulation:
         return -int(requests[0]), -int(requests[1]), kind
 
     def _existing(self, kind: int, pods: list[str]) -> list[str]:
-        """First fit over the nodes by index; gives the pods that fit nowhere."""
+        """Place pods by first fit over the nodes; return those that fit nowhere."""
         world, left = self._world, list(reversed(pods))
         if not world.topology.concerns(kind):
             takes = np.flatnonzero(world.fits(kind))
@@ -127,7 +127,7 @@ class Simulation:
     # --- kinds that no rule between pods is about
 
     def _claimed(self, kind: int, pods: list[str]) -> list[str]:
-        """Onto the claim with the fewest pods that can still take one; else a new claim. Gives who fits on none."""
+        """Place each pod on the claim with the fewest pods, else on a new one; return those that fit on none."""
         world = self._world
         offered = world.offered(kind) & self._free_offers
         room = [self._room(kind, claim.options & offered, claim.load) for claim in self._claims]
@@ -154,7 +154,7 @@ class Simulation:
         return []
 
     def _room(self, kind: int, options: Flags, load: Ints) -> int:
-        """How many more pods of the kind a claim takes on the best of its options."""
+        """Return how many more pods of the kind a claim takes on the best of its options."""
         if not options.any():
             return 0
         return int(self._world.most(kind, self._world.template_room[options] - load).max())
@@ -204,7 +204,7 @@ class Simulation:
         return True
 
     def _places(self, claim: Claim) -> Places:
-        """Domains that the claim would be in with each offer."""
+        """Return the domains that the claim would be in with each offer."""
         count = len(self._world.offers)
         return {
             key: np.full(count, claim.domains[HOSTNAME])
@@ -214,7 +214,7 @@ class Simulation:
         }
 
     def _settle(self, claim: Claim, options: Flags) -> Flags:
-        """Fix the claim's domains to those of its cheapest option: what counts per zone has to know the zone."""
+        """Fix the claim's domains to those of its cheapest option: rules per zone need the zone."""
         world = self._world
         first = min(np.flatnonzero(options).tolist(), key=lambda offer: (world.templates[offer].price, offer))
         settled = {key: domain for key, domain in world.templates[first].domains.items() if key != HOSTNAME}
@@ -224,7 +224,7 @@ class Simulation:
 
 
 def cheapest(world: World, options: Flags) -> int:
-    """The offer that the provider launches: the lowest price, the first of equals."""
+    """Return the offer that the provider launches: the lowest price, the first of equals."""
     return min(np.flatnonzero(options).tolist(), key=lambda offer: (world.templates[offer].price, offer))
 
 
@@ -263,7 +263,7 @@ class Karpenter:
     most_nodes: int = 100
 
     def propose(self, cluster: Cluster, offers: Sequence[Offer], now: datetime) -> Proposal:
-        """Nodes for pending pods, then one consolidation after the other until no method finds any.
+        """Buy nodes for pending pods, then consolidate until no method finds anything.
 
         Where the scheduler binds otherwise than was simulated, this need not end: nodes are removed and bought again.
         Then it is cut off when the cluster has not become cheaper for long, at the cheapest state that it was in.
@@ -290,7 +290,7 @@ class Karpenter:
     # --- provisioning
 
     def provision(self, world: World, pods: Sequence[str]) -> list[Step]:
-        """Nodes for waiting pods: a claim each, then binding.
+        """Buy nodes for waiting pods: a claim each, then binding.
 
         Pods that the scheduler cannot place where it has put the others get another round; after two, the rest goes
         where the simulation says.
@@ -311,7 +311,7 @@ class Karpenter:
 
     @staticmethod
     def _buy(world: World, pods: Sequence[str], *, planned: bool) -> tuple[str, ...]:
-        """The nodes that the simulation asks for; with `planned` the pods go where it says."""
+        """Buy the nodes that the simulation asks for; with `planned` the pods go where it says."""
         mark = world.mark()
         simulation = Simulation(world)
         claims = simulation.run(pods).claims
@@ -336,7 +336,7 @@ class Karpenter:
         return self._several(world, nodes) or self._single(world, nodes)
 
     def _several(self, world: World, nodes: Sequence[int]) -> Command | None:
-        """The longest prefix that a binary search finds; feasibility need not be monotone, the search assumes it."""
+        """Return the longest prefix that a binary search finds; it assumes that feasibility is monotone."""
         found, low, high = None, 1, min(self.most_nodes, len(nodes) - 1)
         while low <= high:
             middle = (low + high) // 2
@@ -349,7 +349,7 @@ class Karpenter:
 
     @staticmethod
     def _single(world: World, nodes: Sequence[int]) -> Command | None:
-        """The first node, not the best, that can go or be replaced by a cheaper one."""
+        """Return the first node, not the best, that can go or be replaced by a cheaper one."""
         probes = (probe(world, (index,), "consolidate-single") for index in hopeful(world, nodes))
         return next((command for command in probes if command is not None), None)
 
@@ -384,7 +384,7 @@ def _price(world: World) -> int:
 
 
 def candidates(world: World) -> list[int]:
-    """Nodes that may be disrupted: the highest price for the least disruption first."""
+    """Return nodes that may be disrupted: the highest price for the least disruption first."""
     costs = [_cost(kind.pod) for kind in world.kinds]
     rated = [
         (-(site.price * _EXACT // (_ONE + sum(costs[world.kind_of[pod]] for pod in site.pods))), site.name, index)
@@ -406,12 +406,12 @@ def _evictable(world: World, site: Site) -> bool:
 
 
 def _cost(pod: Pod) -> int:
-    """What evicting the pod counts, in parts of an ordinary eviction: more the higher its priority."""
+    """Return the cost of evicting the pod, in parts of an ordinary eviction: more the higher its priority."""
     return min(10 * _ONE, max(0, _ONE + pod.priority))
 
 
 def hopeful(world: World, nodes: Sequence[int]) -> Iterator[int]:
-    """The nodes without those for which a count shows at once that a probe fails.
+    """Yield the nodes but for those for which a count shows at once that a probe fails.
 
     More pods of a kind than all the other nodes have room for go to the one new node, and it has to be a cheaper one.
     """
@@ -435,7 +435,7 @@ def hopeful(world: World, nodes: Sequence[int]) -> Iterator[int]:
 
 
 def probe(world: World, nodes: Sequence[int], method: str) -> Command | None:
-    """Whether these nodes can go, at most one cheaper node in their place; the world is left as it was."""
+    """Return the command that removes these nodes, with one cheaper node or none in their place; None: impossible."""
     mark = world.mark()
     pods = [pod for index in nodes for pod in world.sites[index].pods]
     for pod in pods:
@@ -460,7 +460,7 @@ def probe(world: World, nodes: Sequence[int], method: str) -> Command | None:
 
 
 def _cheaper(world: World, nodes: Sequence[int], options: Flags) -> Flags:
-    """The options that cost less than the nodes together, whichever of a type's zones is had.
+    """Return the options that cost less than the nodes together, whichever of a type's zones is had.
 
     A replacement for several nodes that is of a type among them must be of one cheaper than the cheapest such node:
     else keeping that node would do as well.
@@ -480,7 +480,7 @@ def _cheaper(world: World, nodes: Sequence[int], options: Flags) -> Flags:
 
 
 def _below(world: World, limit: int, options: Flags) -> Flags:
-    """The options of machine types that cost less in each of their zones."""
+    """Return the options of machine types that cost less in each of their zones."""
     worst: dict[tuple[str, bool], int] = {}
     for offer in np.flatnonzero(options).tolist():
         site = world.templates[offer]

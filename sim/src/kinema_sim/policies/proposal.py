@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Where a policy leads. The plan counts net moves; the evictions of the steps may be more."""
+    """Result of a policy. The plan counts net moves; the evictions of the steps may be more."""
 
     plan: Plan
     steps: tuple[Step, ...]
@@ -57,10 +57,10 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in reports."""
+        """Name in reports."""
 
     def propose(self, cluster: Cluster, offers: Sequence[Offer], now: datetime) -> Proposal:
-        """What it would make of the cluster; the same for the same arguments.
+        """Return its plan for the cluster; the same for the same arguments.
 
         Raises:
             PriceError: live nodes have no price.
@@ -68,7 +68,7 @@ class Policy(Protocol):
 
 
 def proposal(world: World, steps: Sequence[Step], *, name: str) -> Proposal:
-    """The plan that leads from the cluster to the world's state."""
+    """Return the plan that leads from the cluster to the world's state."""
     placements = _placements(world)
     nodes = _nodes(world)
     before = sum(_micro(node) for node in nodes if node.action != "boot")
@@ -100,7 +100,7 @@ def _micro(node: PlanNode) -> int:
 
 
 def _nodes(world: World) -> tuple[PlanNode, ...]:
-    """Live nodes, then new ones; one that was bought and went again is not mentioned."""
+    """Return live nodes, then new ones; one that was bought and removed again is left out."""
     found = []
     for index, site in enumerate(world.sites):
         there = bool(world.alive[index])

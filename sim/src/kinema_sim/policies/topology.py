@@ -33,7 +33,7 @@ class _Count:
         self.here[domain] += number
 
     def at(self, domains: Ints) -> Ints:
-        """Pods in the domain of each node; 0 where it is in none."""
+        """Return the pods in the domain of each node; 0 where it is in none."""
         known = (domains >= 0) & (domains < len(self.here))
         return np.where(known, self.here[np.where(known, domains, 0)], 0)
 
@@ -44,7 +44,7 @@ class _Count:
 
 @dataclass
 class _Rules:
-    """What counts for one kind of pods, and which counts it is part of."""
+    """Counts that matter to one kind of pods, and counts that it is part of."""
 
     counted: list[_Count] = field(default_factory=list)
     """Counts that a pod of this kind adds to."""
@@ -109,29 +109,29 @@ class Topology:
         return tuple(self._domains)
 
     def domain(self, key: str, labels: Labels) -> int:
-        """The number of the domain that a node with these labels is in; -1 for none."""
+        """Return the number of the domain of a node with these labels; -1 for none."""
         value = labels.get(key)
         known = self._domains[key]
         return -1 if value is None else known.setdefault(value, len(known))
 
     def concerns(self, kind: int) -> bool:
-        """Whether any rule between pods is about this kind."""
+        """Return whether any rule between pods is about this kind."""
         return kind in self._rules
 
     def local(self, kind: int) -> bool:
-        """Whether all rules about this kind are about single nodes."""
+        """Return whether all rules about this kind are about single nodes."""
         mine = self._rules.get(kind)
         return mine is None or all(count.key == HOSTNAME for count in _counts_of(mine))
 
     def add(self, kind: int, domains: Mapping[str, int], number: int) -> None:
-        """A number of pods of the kind come to a node (or leave it, below 0)."""
+        """Count pods of the kind that come to a node (or leave it, below 0)."""
         mine = self._rules.get(kind)
         for count in mine.counted if mine else ():
             if domains[count.key] >= 0:
                 count.add(domains[count.key], number)
 
     def admits(self, kind: int, places: Places, eligible: Mapping[str, Ints]) -> Flags | None:
-        """Nodes that take one more pod of the kind; None: all. `eligible`: the domains that count for its spread."""
+        """Return nodes that take one more pod of the kind; None: all. `eligible`: domains that count for its spread."""
         mine = self._rules.get(kind)
         if mine is None:
             return None
@@ -151,7 +151,7 @@ class Topology:
         return found
 
     def spread_keys(self, kind: int) -> tuple[str, ...]:
-        """Topology keys of the kind's spread constraints."""
+        """Return the topology keys of the kind's spread constraints."""
         mine = self._rules.get(kind)
         return () if mine is None else tuple(dict.fromkeys(count.key for count, _ in mine.spreads))
 
@@ -165,7 +165,7 @@ class Topology:
         return False
 
     def needing(self) -> tuple[int, ...]:
-        """Kinds with required affinity."""
+        """Return kinds with required affinity."""
         return tuple(kind for kind, mine in sorted(self._rules.items()) if mine.needs)
 
 

@@ -70,22 +70,22 @@ class Kind:
     asks: Ints
     """Indices of the resources that it requests."""
     places: tuple[tuple[NodeTerm, ...], ...]
-    """Where its volumes can be reached: one alternative of each has to match."""
+    """Nodes from which its volumes can be reached: one alternative of each has to match."""
 
 
 def is_spot(node: Node) -> bool:
-    """Whether a live node is spot capacity."""
+    """Return whether a live node is spot capacity."""
     return machine_of(node)[2] == "spot"
 
 
 def resources_of(pods: Iterable[Pod]) -> tuple[str, ...]:
-    """CPU, memory, then every other resource and host port that some pod requests, by name."""
+    """Return CPU, memory, then every other resource and host port that some pod requests, by name."""
     named = {name for pod in pods for name, amount in asked(pod).items() if amount}
     return ("cpu", "memory", *sorted(named - {"cpu", "memory"}))
 
 
 def asked(pod: Pod) -> Amounts:
-    """The pod's requests; host ports are resources of which each node has one."""
+    """Return the pod's requests; host ports are resources of which each node has one."""
     if not pod.rules.host_ports:
         return pod.requests
     return FrozenMap({**pod.requests, **{_port(port): 1 for port in pod.rules.host_ports}})
@@ -98,7 +98,7 @@ def _port(port: HostPort) -> str:
 def kinds_of(
     cluster: Cluster, pods: Iterable[Pod], resources: Sequence[str]
 ) -> tuple[tuple[Kind, ...], dict[str, int]]:
-    """The kinds, and the kind of each pod key."""
+    """Return the kinds, and the kind of each pod key."""
     known: dict[tuple[object, ...], int] = {}
     kinds: list[Kind] = []
     kind_of: dict[str, int] = {}
@@ -127,7 +127,7 @@ def _volume_places(cluster: Cluster, pod: Pod) -> tuple[tuple[NodeTerm, ...], ..
 
 
 def live_site(cluster: Cluster, node: Node, *, price: int, open_: bool) -> Site:
-    """A live node: what goes with it and what is leaving keep their room."""
+    """Read a live node: its resident and terminating pods keep their room."""
     here = cluster.pods_by_node.get(node.name, ())
     leaving = [pod for pod in here if pod.terminating and not is_resident(cluster, pod)]
     taken = total([resident_requests(cluster, node), *(pod.requests for pod in leaving)])
@@ -148,7 +148,7 @@ def live_site(cluster: Cluster, node: Node, *, price: int, open_: bool) -> Site:
 
 
 def new_site(cluster: Cluster, offer: Offer, name: str = NEW_NODE) -> Site:
-    """A node of the offer: its daemons' room is taken."""
+    """Return a node of the offer without the room of its daemons."""
     labels, taints = new_node_labels(offer, name), parse_taints(offer.taints)
     daemons = daemon_requests(cluster, name=name, labels=labels, taints=taints)
     return Site(
@@ -165,7 +165,7 @@ def new_site(cluster: Cluster, offer: Offer, name: str = NEW_NODE) -> Site:
 
 
 def vector(room: Amounts, resources: Sequence[str]) -> list[int]:
-    """A node's amounts in the order of the resources."""
+    """Return a node's amounts in the order of the resources."""
     return [room.get(name, _default(name)) for name in resources]
 
 
@@ -232,7 +232,7 @@ class World:
         )
 
     def _open_offers(self, offers: Sequence[Offer]) -> Iterable[Offer]:
-        """What can be had, domains aside that no node is in yet: one more would break the spread of who runs now."""
+        """Yield offers on sale, but none in a domain without a node: it would break the spread of running pods."""
         keys = {key for kind in range(len(self.kinds)) for key in self.topology.spread_keys(kind)}
         known = {key: {node.labels.get(key) for node in self.cluster.nodes} for key in sorted(keys - {HOSTNAME})}
         for offer in offers:
@@ -258,11 +258,11 @@ class World:
         return self._total[: len(self.sites)]
 
     def live(self) -> list[int]:
-        """The nodes that are there, by index."""
+        """Return the nodes that exist, by index."""
         return [int(index) for index in np.flatnonzero(self.alive)]
 
     def buy(self, offer: int, prefix: str) -> int:
-        """A new node of an offer; gives its index."""
+        """Buy a node of an offer; return its index."""
         self._new += 1
         while self.cluster.node(name := f"{prefix}-{self.cluster.version}-{self._new}") is not None:
             self._new += 1
@@ -279,12 +279,12 @@ class World:
         return np.array([self.left(offer) != 0 for offer in range(len(self.offers))], dtype=np.bool_)
 
     def left(self, offer: int) -> int | None:
-        """How many more of an offer can be had; None: any number."""
+        """Return how many more of an offer can be bought; None: any number."""
         available = self.offers[offer].available
         return None if available is None else available - self.bought[_pool(self.offers[offer])]
 
     def remove(self, index: int) -> None:
-        """The node goes; its pods must have gone before."""
+        """Remove a node; its pods must have gone before."""
         self._alive[index] = False
         self._log.append(("", index, NOWHERE))
 
@@ -311,10 +311,10 @@ class World:
         self._alive = np.concatenate([self._alive, np.zeros_like(self._alive)])
         self._places = {key: np.concatenate([old, np.full_like(old, -1)]) for key, old in self._places.items()}
 
-    # --- who fits where
+    # --- fitting
 
     def fits(self, kind: int, since: int = 0) -> Flags:
-        """(S - since,): whether each node, from that index on, takes one more pod of the kind."""
+        """Return (S - since,): whether each node, from that index on, takes one more pod of the kind."""
         mine = self.kinds[kind]
         found: Flags = self.alive[since:] & self.admitted(kind)[since:]
         for resource in mine.asks:
@@ -327,7 +327,7 @@ class World:
         return found
 
     def fits_new(self, kind: int, offer: int) -> bool:
-        """Whether rules between pods allow the kind on an empty new node of an offer."""
+        """Return whether rules between pods allow the kind on an empty new node of an offer."""
         domains = self.templates[offer].domains
         places = {key: np.array([domains[key]]) for key in self.topology.keys}
         found = self.topology.admits(kind, places, self.eligible(kind))
@@ -348,7 +348,7 @@ class World:
         return {key: domains[: len(self.sites)] for key, domains in self._places.items()}
 
     def eligible(self, kind: int) -> Places:
-        """Domains that count for the kind's spread: those of the nodes that its own rules allow."""
+        """Return domains that count for the kind's spread: those of the nodes that its own rules allow."""
         keys = self.topology.spread_keys(kind)
         if not keys:
             return {}
@@ -362,7 +362,7 @@ class World:
         return {key: domains[domains >= 0] for key, domains in found.items()}
 
     def most(self, kind: int, free: Ints) -> Ints:
-        """How many pods of the kind each row of `free` holds, by resources alone."""
+        """Return how many pods of the kind each row of `free` holds, by resources alone."""
         mine = self.kinds[kind]
         if not len(mine.asks):
             return np.full(len(free), 2**31, dtype=np.int64)
@@ -372,7 +372,7 @@ class World:
         return found
 
     def admitted(self, kind: int) -> Flags:
-        """(S,): nodes that the pod's own rules and the nodes' taints allow, room aside."""
+        """Return (S,): nodes that the pod's own rules and the nodes' taints allow, room aside."""
         rule = self._rule(kind)
         known = self._admitted.get(rule)
         have = 0 if known is None else len(known)
@@ -383,7 +383,7 @@ class World:
         return known
 
     def offered(self, kind: int) -> Flags:
-        """(O,): offers that would hold a pod of the kind on an empty node, rules between pods aside."""
+        """Return (O,): offers that would hold a pod of the kind on an empty node, rules between pods aside."""
         if kind not in self._offered:
             allowed = np.array([self._allows(kind, site) for site in self.templates], dtype=np.bool_)
             self._offered[kind] = allowed & (self.template_room >= self.kinds[kind].requests).all(axis=1)
@@ -404,7 +404,7 @@ class World:
         )
 
     def _rule(self, kind: int) -> tuple[object, ...]:
-        """Kinds of one rule are admitted by the same nodes; where there is spot capacity, each kind is its own."""
+        """Return a key that kinds admitted by the same nodes share; with spot capacity each kind has its own."""
         mine = self.kinds[kind]
         rules = mine.pod.rules
         alone = kind if self._spot else NOWHERE
@@ -421,7 +421,7 @@ class World:
         self._log.append((pod, before, index))
 
     def unplace(self, pod: str) -> None:
-        """The pod runs nowhere and waits."""
+        """Take a pod off its node; it waits."""
         before = self.where[pod]
         self._take(pod)
         self._log.append((pod, before, NOWHERE))
@@ -441,11 +441,11 @@ class World:
         self.where[pod] = NOWHERE
 
     def waiting(self) -> list[str]:
-        """Pods without a node that may be placed, by key."""
+        """Return keys of pods without a node that may be placed."""
         return [pod for pod in self.pods if self.where[pod] == NOWHERE and pod not in self.mobility.held]
 
     def by_kind(self, pods: Iterable[str]) -> dict[int, list[str]]:
-        """Pods by kind, both in the order given."""
+        """Group pods by kind, both in the order given."""
         found: dict[int, list[str]] = {}
         for pod in pods:
             found.setdefault(self.kind_of[pod], []).append(pod)
@@ -454,7 +454,7 @@ class World:
     # --- the way back
 
     def mark(self) -> int:
-        """A point to come back to."""
+        """Return a point to come back to."""
         return len(self._log)
 
     def back_to(self, mark: int) -> None:
@@ -512,7 +512,7 @@ def _bound(world: World, pod: str, score: Score, avoid: Flags | None) -> bool:
 
 
 def best(world: World, kind: int, score: Score, avoid: Flags | None = None) -> int | None:
-    """The node that the scheduler would choose; None when none takes the pod."""
+    """Return the node that the scheduler would choose; None when none takes the pod."""
     takes = np.flatnonzero(world.fits(kind))
     if not len(takes):
         return None

@@ -95,8 +95,8 @@ class Scheduler:
         self._store.edit(POD, key, bind)
 
     def _report(self, key: Key, reasons: Counter[str]) -> None:
-        told = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-        message = f"0/{sum(reasons.values())} nodes are available: {told or 'no nodes'}."
+        listed = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+        message = f"0/{sum(reasons.values())} nodes are available: {listed or 'no nodes'}."
         entry = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         pod = self._store.find(POD, key)
         old = condition(pod, "PodScheduled") if pod else None
