@@ -84,7 +84,7 @@ class _Part:
         tag = kind.__struct_config__.tag
         if tag is not None:
             yield f"`{kind.__struct_config__.tag_field}`", f'`"{tag}"`', "", "", "Which of them it is."
-        texts = _fields_of(kind)
+        texts = fields_of(kind)
         for field in msgspec.structs.fields(kind):
             name = prefix + field.encode_name
             if field.type is RuntimeSettings:
@@ -113,7 +113,7 @@ def _meaning(kind: type[msgspec.Struct]) -> str:
     return " ".join((kind.__doc__ or "").split())
 
 
-def _fields_of(kind: type[msgspec.Struct]) -> dict[str, str]:
+def fields_of(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Return the docstring below each field, its own and inherited ones."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):

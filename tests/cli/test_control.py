@@ -9,7 +9,7 @@ import pytest
 from tests.support.builders import NOW
 
 from kinema_cli import broker, control
-from kinema_cli.admin.setup import run_setup
+from kinema_cli.admin.setup import StreamOptions, run_setup
 from kinema_cli.control import Command, publish_command
 from kinema_cli.output import Format
 from kinema_cli.replay.recording import record_to, run_record
@@ -42,7 +42,7 @@ def test_every_command_refuses_a_bad_address(
     """Exit 2 and one line without the password, whichever command was called."""
     codes = [
         run_record(nats=nats, cluster=cluster, out=tmp_path / "r.jsonl"),
-        run_setup(nats=nats, clusters=["good", cluster], replicas=1),
+        run_setup(nats=nats, clusters=["good", cluster], streams=StreamOptions()),
         run_status(nats=nats, cluster=cluster, output=Format.JSON),
         run_plans(nats=nats, cluster=cluster, limit=1, output=Format.JSON),
         *(publish_command(nats=nats, cluster=cluster, command=word) for word in WORDS),
@@ -102,7 +102,7 @@ async def publish(bus: MemoryBus, body: AnyBody) -> None:
 @pytest.mark.parametrize("replicas", [0, -1, 2, 4, 7])
 def test_replicas(replicas: int, capsys: pytest.CaptureFixture[str]) -> None:
     """The broker knows 1, 3 or 5 copies; anything else is refused before it is asked."""
-    assert run_setup(nats="nats://host", clusters=["demo"], replicas=replicas) == 2
+    assert run_setup(nats="nats://host", clusters=["demo"], streams=StreamOptions(replicas)) == 2
     assert capsys.readouterr().err == f"error: --replicas is {replicas}; use 1, 3 or 5\n"
 
 

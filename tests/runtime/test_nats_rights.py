@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.nats_connection import Connection
 from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.rights import ADMIN, OPERATOR, USERS, authorization, publish_rights
-from kinema_core.runtime.setup import Layout, setup
+from kinema_core.runtime.setup import Layout, SetupReport, setup
 from kinema_core.runtime.topology import CONSUMES, LEASES, PUBLISHES, STREAMS, WORKS, kinds_of, subject
 
 SERVICES = tuple(user for user in PUBLISHES if user != OPERATOR)
@@ -282,6 +283,23 @@ class TestOnBroker:
         assert "stream KINEMA_DLQ: max_bytes is 67108864, wanted 1000000" in report.drift
         assert "consumer decider-c1: ack_wait is 1000000000, wanted 2000000000" in report.drift
         assert len(report.drift) == 1 + len(CONSUMES)
+
+    async def test_an_update_changes_what_loses_nothing(self, broker: Broker) -> None:
+        """Larger streams and other consumers are made so; what drops messages or is refused stays and is reported."""
+        wanted = Layout(clusters=("c1",), ack_wait_seconds=2, log_bytes=3 << 30, state_bytes=1 << 20, replicas=3)
+        await setup(broker.settings("admin"), replace(wanted, replicas=1, state_bytes=2 << 30), update=True)
+        report = await setup(broker.settings("admin"), wanted, update=True)
+        assert report.created == report.changed == ()
+        assert (
+            f"stream KINEMA_STATE: max_bytes is {2 << 30}, wanted {1 << 20}; not changed, as it would drop messages"
+            in report.drift
+        )
+        assert [line for line in report.drift if line.startswith("stream KINEMA_LOG: num_replicas is 1, wanted 3; not")]
+        assert not [line for line in report.drift if "ack_wait" in line or "KINEMA_LOG: max_bytes" in line]
+        unchanged = replace(wanted, replicas=1, state_bytes=2 << 30)
+        assert await setup(broker.settings("admin"), unchanged) == SetupReport()
+        back = await setup(broker.settings("admin"), replace(unchanged, ack_wait_seconds=1), update=True)
+        assert len(back.changed) == len(CONSUMES)
 
     async def test_clusters_on_one_broker_do_not_see_each_other(self, tmp_path: Path) -> None:
         """Two clusters share streams and ids, and neither reads, consumes or loses anything of the other's."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from kinema_cli.inputs import UsageError, cluster_name
@@ -12,6 +13,8 @@ from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.settings import RuntimeSettings
 
 T = TypeVar("T")
+
+PASSWORD_FILE: Final = "KINEMA_NATS_PASSWORD_FILE"  # noqa: S105 - a name
 
 
 class AddressError(UsageError):
@@ -23,7 +26,8 @@ def settings_for(nats: str, cluster: str = "") -> RuntimeSettings:
 
     Without a cluster's name it is that of the current context.
 
-    User and password may stand in the first address: `nats://user:password@host:port`.
+    User and password may stand in the first address: `nats://user:password@host:port`; without a password there, it is
+    that in the file named by `KINEMA_NATS_PASSWORD_FILE`.
 
     Raises:
         AddressError: the address has another form.
@@ -42,6 +46,7 @@ def settings_for(nats: str, cluster: str = "") -> RuntimeSettings:
         nats_url=",".join(plain),
         nats_user=unquote(addresses[0].username or ""),
         nats_password=unquote(addresses[0].password or ""),
+        nats_password_file="" if addresses[0].password else os.environ.get(PASSWORD_FILE, ""),
         nats_connect_seconds=5.0,
     )
 

@@ -208,10 +208,11 @@ def replay(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
 @_command(
     "Prepare a broker or the placement policy",
     "kinema setup --nats nats://admin:…@host:4222 --cluster-name prod --replicas 3",
+    "kinema setup --update --nats nats://admin:…@host:4222 --cluster-name prod --log-size 8Gi",
     "kinema setup --context prod",
     "kinema setup --context prod --no-placement-policy",
 )
-def setup(
+def setup(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     nats: Annotated[
         str, typer.Option("--nats", metavar="URL", help="Broker to prepare, with an administrator's credentials.")
     ] = "",
@@ -220,6 +221,15 @@ def setup(
         typer.Option("--cluster-name", metavar="NAME", help="With --nats: a cluster's name; may be repeated."),
     ] = None,
     replicas: Annotated[int, typer.Option("--replicas", metavar="N", help="Copies of each stream: 1, 3 or 5.")] = 1,
+    state_size: Annotated[
+        str, typer.Option("--state-size", metavar="SIZE", help="Size of the stream of cluster states, such as 512Mi.")
+    ] = "2Gi",
+    log_size: Annotated[
+        str, typer.Option("--log-size", metavar="SIZE", help="Size of the stream of plans and steps, such as 4Gi.")
+    ] = "2Gi",
+    update: Annotated[
+        bool, typer.Option("--update", help="Also change what is there and differs, where no message is lost by it.")
+    ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     policy: Annotated[
@@ -233,15 +243,16 @@ def setup(
     """Create streams on a broker, or install the admission policy that places new pods on the planned nodes.
 
     --nats with --cluster-name does the first; --kubeconfig, --context or --placement-policy does the second; together
-    they do both. Running it again changes nothing.
+    they do both. Running it again changes nothing, unless --update asks for it. In a pod without a kubeconfig,
+    --placement-policy uses the account of the pod.
     """
-    from kinema_cli.admin.setup import run_setup
+    from kinema_cli.admin.setup import StreamOptions, run_setup
 
     raise typer.Exit(
         run_setup(
             nats=nats,
             clusters=clusters or [],
-            replicas=replicas,
+            streams=StreamOptions(replicas, state_size, log_size, update),
             kubeconfig=kubeconfig,
             context=context,
             policy=policy,

@@ -55,6 +55,11 @@ class _ExecCredential(msgspec.Struct):
     status: _Credential
 
 
+def is_in_pod() -> bool:
+    """Return whether this process has the account of a pod."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").exists()
+
+
 async def load(kubeconfig: str, context: str) -> Access:
     """Read address and credentials: of a kubeconfig's context, or of the pod's service account without a kubeconfig.
 

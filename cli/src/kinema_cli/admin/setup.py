@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 from dataclasses import dataclass
 from os import getpid
@@ -20,11 +21,13 @@ from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, SetupReport, setup
 from kinema_kubernetes.claim import CLAIM_NAME, NAMESPACE, PATH, PROCESS, ClaimedError, ClusterClaim
 from kinema_kubernetes.client import Client, connect
+from kinema_kubernetes.credentials import is_in_pod
 from kinema_kubernetes.errors import KubernetesError, NotFoundError
 from kinema_kubernetes.kubeconfig import current_context
 from kinema_kubernetes.objects import annotations_of, uid
 
 REPLICAS: Final = (1, 3, 5)
+_SIZE: Final = re.compile(r"([1-9][0-9]*)(Mi|Gi)")
 _NOTHING: Final = (
     "nothing to set up; give --nats and --cluster-name for streams on a broker, --context or --kubeconfig for the "
     "placement policy of a cluster (with --no-placement-policy to remove it), or all of them"
@@ -40,10 +43,22 @@ _IN_GOOD_ORDER: Final = "a plan is running; let it end or `kinema abort` it, end
 
 
 @dataclass(frozen=True)
+class StreamOptions:
+    """Copies and sizes of the streams, as an operator writes them."""
+
+    replicas: int = 1
+    state: str = "2Gi"
+    log: str = "2Gi"
+    update: bool = False
+    """Change what is there and differs."""
+
+
+@dataclass(frozen=True)
 class Steering:
     """Wish to give new pods of a cluster a preference for the planned nodes, or to end that."""
 
-    kubeconfig: Path
+    kubeconfig: Path | None
+    """None: the account of the pod in which this runs."""
     on: bool
     context: str = ""
     """In the kubeconfig; empty: its current one."""
@@ -53,7 +68,7 @@ def run_setup(
     *,
     nats: str,
     clusters: list[str],
-    replicas: int,
+    streams: StreamOptions,
     kubeconfig: Path | None = None,
     context: str = "",
     policy: bool | None = None,
@@ -66,22 +81,25 @@ def run_setup(
     Returns:
         0 done, 1 refused, 2 wrong arguments, 4 something differs from what it should be, or markers of a plan stay.
     """
-    report, lines, in_the_way = SetupReport(created=(), drift=()), [], ""
+    report, lines, in_the_way = SetupReport(), [], ""
     try:
-        every = _brokers(nats, clusters, replicas)
+        every, layout = _brokers(nats, clusters), _layout(clusters, streams)
         wish = _policy_wish(kubeconfig, context, policy)
         if not every and wish is None:
             return fail(UsageError(_NOTHING))
         if every:
-            report = asyncio.run(setup(every[0], Layout(clusters=tuple(clusters), replicas=replicas)))
-            lines += [f"created {what}" for what in report.created] + [f"differs: {what}" for what in report.drift]
+            report = asyncio.run(setup(every[0], layout, update=streams.update))
+            lines += [f"created {what}" for what in report.created]
+            lines += [f"changed {what}" for what in report.changed]
+            lines += [f"differs: {what}" for what in report.drift]
             lines += [] if lines else ["everything exists already"]
         if wish is not None:
             done, in_the_way = asyncio.run(_apply(wish))
             lines += done
     except (UsageError, InputError, BusError, KubernetesError) as error:
         return fail(error)
-    emit({"created": report.created, "differs": report.drift, "messages": lines}, output, lambda: map(cell, lines))
+    made = {"created": report.created, "changed": report.changed, "differs": report.drift, "messages": lines}
+    emit(made, output, lambda: map(cell, lines))
     if in_the_way:
         print_error(in_the_way)
     return 4 if report.drift or in_the_way else 0
@@ -91,19 +109,38 @@ def _policy_wish(kubeconfig: Path | None, context: str, policy: bool | None) -> 
     """Return what to do with the placement policy; None where no option asks for it."""
     if kubeconfig is None and not context and policy is None:
         return None
+    if kubeconfig is None and not context and policy and is_in_pod():
+        return Steering(None, on=True)
     path = kubeconfig_file(kubeconfig)
     return Steering(path, policy is not False, context or current_context(path))
 
 
-def _brokers(nats: str, clusters: list[str], replicas: int) -> list[RuntimeSettings]:
+def _brokers(nats: str, clusters: list[str]) -> list[RuntimeSettings]:
     """Return how each cluster's administrator connects, none without a broker; raises UsageError."""
-    if replicas not in REPLICAS:
-        raise UsageError(f"--replicas is {replicas}; use 1, 3 or 5")
     if clusters and not nats:
         raise UsageError("--cluster-name names the cluster whose streams are made; give their broker with --nats")
     if nats and not clusters:
         raise UsageError("--nats is given without --cluster-name; name the cluster whose streams are made there")
     return [settings_for(nats, cluster) for cluster in clusters]
+
+
+def _layout(clusters: list[str], streams: StreamOptions) -> Layout:
+    """Return what is to be on the broker; raises UsageError."""
+    if streams.replicas not in REPLICAS:
+        raise UsageError(f"--replicas is {streams.replicas}; use 1, 3 or 5")
+    return Layout(
+        clusters=tuple(clusters),
+        replicas=streams.replicas,
+        state_bytes=_bytes("--state-size", streams.state),
+        log_bytes=_bytes("--log-size", streams.log),
+    )
+
+
+def _bytes(option: str, text: str) -> int:
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{option} is {text!r}; write a size such as 512Mi or 4Gi")
+    return int(found[1]) << {"Mi": 20, "Gi": 30}[found[2]]
 
 
 async def _apply(wish: Steering) -> tuple[list[str], str]:
@@ -112,7 +149,7 @@ async def _apply(wish: Steering) -> tuple[list[str], str]:
     Returns what was done, and the markers of a plan that stay on nodes.
     """
     done = [await steer(wish)]
-    if wish.on:
+    if wish.on or wish.kubeconfig is None:
         return done, ""
     claim = await release_cluster(wish.kubeconfig, context=wish.context)
     marks = await markers_in(wish.kubeconfig, context=wish.context)
@@ -156,7 +193,7 @@ async def steer(wish: Steering) -> str:
     Raises:
         KubernetesError: the cluster refused it, or cannot be reached.
     """
-    api = await connect(str(wish.kubeconfig), context=wish.context)
+    api = await connect(str(wish.kubeconfig or ""), context=wish.context)
     try:
         again = wish.on and await was_in_use(api)
         found = await (install(api) if wish.on else remove(api))

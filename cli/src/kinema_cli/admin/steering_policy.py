@@ -11,6 +11,7 @@ from typing import Final, Literal
 from kinema_kubernetes.client import APPLY, Client
 from kinema_kubernetes.errors import NotFoundError, PermanentError
 from kinema_kubernetes.objects import Json, uid
+from kinema_kubernetes.rights import Rule
 from kinema_rescheduler.names import DISRUPTED, STEERING_NAME, STEERING_NAMESPACE
 
 Found = Literal["installed", "removed", "absent"]
@@ -20,6 +21,25 @@ _VERSIONS: Final = ("v1", "v1beta1")
 """`v1` from Kubernetes 1.36 on; `v1beta1` on 1.34 and 1.35 where it is enabled."""
 POLICIES: Final = "mutatingadmissionpolicies"
 BINDINGS: Final = "mutatingadmissionpolicybindings"
+
+RULES: Final = (
+    Rule(
+        purpose="installs the placement policy",
+        group=_GROUP,
+        resources=(_POLICIES, _BINDINGS),
+        verbs=("get", "patch"),
+        names=(STEERING_NAME,),
+    ),
+    Rule(purpose="installs the placement policy", group=_GROUP, resources=(_POLICIES, _BINDINGS), verbs=("create",)),
+    Rule(
+        purpose="shows whether a removed policy was in use; the binding of a policy needs it, too",
+        resources=("configmaps",),
+        verbs=("get",),
+        names=(STEERING_NAME,),
+        namespace=STEERING_NAMESPACE,
+    ),
+)
+"""Rights that the installation takes; no service has them."""
 
 _CONTROLLED: Final = (
     "has(params.data) && has(object.metadata.ownerReferences) && "

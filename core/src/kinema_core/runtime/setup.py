@@ -1,7 +1,7 @@
 """Creates the streams, consumers, work queue and bucket of leases. Run by a person or a job, never by a service.
 
-Running it again creates what is missing and changes nothing that is there; what differs from the wanted layout is
-reported as drift.
+Running it again creates what is missing. What differs from the wanted layout is reported as drift; an update changes it
+where JetStream allows that and no message is lost by it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -35,6 +35,8 @@ _NO_PEERS: Final = frozenset({10005, 10008, 10009})
 """Servers of the broker's cluster do not see each other, just now."""
 _TRIES: Final = 40
 _PAUSE_SECONDS: Final = 0.5
+_DROPPING: Final = frozenset({"max_bytes", "max_age", "max_msgs_per_subject"})
+"""Limits of a stream: a lower one drops messages."""
 _OPEN_TO_OPERATOR: Final = (
     *(f"STREAM.INFO.{name}" for name in STREAMS.values()),
     f"CONSUMER.INFO.{STREAMS['LOG']}.",
@@ -69,10 +71,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class SetupReport:
-    """Parts that a run of `setup` created, and differences that it found."""
+    """Parts that a run of `setup` created, settings that it changed, and differences that remain."""
 
-    created: tuple[str, ...]
-    drift: tuple[str, ...]
+    created: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    drift: tuple[str, ...] = ()
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -82,19 +85,33 @@ class _Config(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _Part:
-    """A stream or a consumer: how to ask for it, how to create it, and what it is to be."""
+    """A stream, or a consumer of one: its name for people and in the API, and what it is to be."""
 
     what: str
-    info: str
-    create: str
-    body: Mapping[str, Any]
+    name: str
     wanted: Mapping[str, Any]
+    stream: str = ""
+    """Of a consumer."""
+
+    @property
+    def info(self) -> str:
+        """The call that asks for it."""
+        return f"CONSUMER.INFO.{self.stream}.{self.name}" if self.stream else f"STREAM.INFO.{self.name}"
+
+    def write(self, action: Literal["create", "update"], config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return the call that creates or changes it, with its body."""
+        if not self.stream:
+            return f"STREAM.{action.upper()}.{self.name}", config
+        body = {"stream_name": self.stream, "config": config, "action": action}
+        return f"CONSUMER.CREATE.{self.stream}.{self.name}", body
 
 
 @dataclass
 class _Builder:
     connection: Connection
+    update: bool
     created: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
     drift: list[str] = field(default_factory=list)
 
     async def ensure(self, part: _Part) -> None:
@@ -113,25 +130,43 @@ class _Builder:
         data = await self.connection.api(part.info)
         fault = fault_of(data, part.what)
         if fault is None:
-            have = msgspec.json.decode(data, type=_Config).config
-            self.drift += [
-                f"{part.what}: {key} is {have.get(key)!r}, wanted {value!r}"
-                for key, value in part.wanted.items()
-                if have.get(key) != value
-            ]
+            await self._compare(part, msgspec.json.decode(data, type=_Config).config)
             return
         if fault.err_code not in _NOT_FOUND:
             raise fault_error(fault, part.what)
-        fault = fault_of(await self.connection.api(part.create, part.body), part.what)
+        fault = await self._write(part, "create", part.wanted)
         if fault is not None and fault.err_code in _NO_PEERS:
             raise BusUnavailableError(f"{part.what} cannot be created yet: {fault.description} ({fault.err_code})")
         if fault is not None:
             raise BusSetupError(f"{part.what} cannot be created: {fault.description} ({fault.err_code})")
         self.created.append(part.what)
 
+    async def _compare(self, part: _Part, have: dict[str, Any]) -> None:
+        """Note what differs; an update changes one setting at a time, as each may be refused."""
+        for key, value in part.wanted.items():
+            if have.get(key) == value:
+                continue
+            differs = f"{part.what}: {key} is {have.get(key)!r}, wanted {value!r}"
+            if not self.update:
+                self.drift.append(differs)
+            elif key in _DROPPING and 0 <= value < have.get(key, -1):
+                self.drift.append(f"{differs}; not changed, as it would drop messages")
+            elif fault := await self._write(part, "update", {**have, key: value}):
+                self.drift.append(f"{differs}; not changed: {fault.description}")
+            else:
+                self.changed.append(f"{part.what}: {key} from {have.get(key)!r} to {value!r}")
+                have = {**have, key: value}
 
-async def setup(settings: RuntimeSettings, layout: Layout) -> SetupReport:
+    async def _write(
+        self, part: _Part, action: Literal["create", "update"], config: Mapping[str, Any]
+    ) -> ApiFault | None:
+        return fault_of(await self.connection.api(*part.write(action, config)), part.what)
+
+
+async def setup(settings: RuntimeSettings, layout: Layout, *, update: bool = False) -> SetupReport:
     """Create what the layout wants; `settings` name the broker and its admin user.
+
+    With `update`, what is there and differs is changed, unless JetStream refuses or messages would be dropped.
 
     Raises:
         BusDeniedError: wrong credentials, or not the admin's. BusUnavailableError. BusSetupError: the broker refuses.
@@ -139,10 +174,10 @@ async def setup(settings: RuntimeSettings, layout: Layout) -> SetupReport:
     connection = Connection("kinema-setup")
     await connection.open(settings)
     try:
-        builder = _Builder(connection)
+        builder = _Builder(connection, update)
         for part in _parts(layout):
             await builder.ensure(part)
-        return SetupReport(created=tuple(builder.created), drift=tuple(builder.drift))
+        return SetupReport(tuple(builder.created), tuple(builder.changed), tuple(builder.drift))
     finally:
         await connection.close()
 
@@ -171,15 +206,12 @@ async def missing(settings: RuntimeSettings) -> tuple[str, ...]:
 
 
 def _parts(layout: Layout) -> Iterator[_Part]:
+    consumers = {STREAMS["LOG"]: consumer_configs(layout), WORK_STREAM: work_consumer_configs(layout)}
     for config in (*stream_configs(layout), work_config(layout)):
-        name = config["name"]
-        yield _Part(f"stream {name}", f"STREAM.INFO.{name}", f"STREAM.CREATE.{name}", config, config)
-    consumers = ((STREAMS["LOG"], consumer_configs(layout)), (WORK_STREAM, work_consumer_configs(layout)))
-    for stream, configs in consumers:
+        yield _Part(f"stream {config['name']}", config["name"], config)
+    for stream, configs in consumers.items():
         for config in configs:
-            name, place = config["durable_name"], f"{stream}.{config['durable_name']}"
-            body = {"stream_name": stream, "config": config, "action": "create"}
-            yield _Part(f"consumer {name}", f"CONSUMER.INFO.{place}", f"CONSUMER.CREATE.{place}", body, config)
+            yield _Part(f"consumer {config['durable_name']}", config["durable_name"], config, stream)
 
 
 def stream_configs(layout: Layout) -> list[dict[str, Any]]:

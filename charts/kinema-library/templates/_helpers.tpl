@@ -1,0 +1,145 @@
+{{/* Values of a chart under those that an umbrella sets for all (`global.kinema`), as YAML. */}}
+{{- define "kinema.values" -}}
+{{- $all := dig "kinema" dict (.Values.global | default dict) -}}
+{{- mergeOverwrite (deepCopy .Values) (deepCopy $all) | toYaml -}}
+{{- end -}}
+
+{{/* Labels of all objects. Takes root and name. */}}
+{{- define "kinema.labels" -}}
+{{ include "kinema.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: kinema
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .name .root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "kinema.selector" -}}
+app.kubernetes.io/name: {{ .name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- end -}}
+
+{{/* Metadata of an object in the release's namespace. Takes root and name. */}}
+{{- define "kinema.metadata" -}}
+name: {{ .name }}
+namespace: {{ .root.Release.Namespace }}
+labels: {{- include "kinema.labels" . | nindent 2 }}
+{{- end -}}
+
+{{/* The name in the release's cluster-wide objects: two releases in two namespaces do not share them. */}}
+{{- define "kinema.clusterName" -}}
+{{ .root.Release.Namespace }}-{{ .name }}
+{{- end -}}
+
+{{- define "kinema.serviceAccountName" -}}
+{{ .values.serviceAccount.name | default .name }}
+{{- end -}}
+
+{{- define "kinema.image" -}}
+{{- $image := .values.image -}}
+{{- $repository := list $image.registry $image.repository | compact | join "/" -}}
+{{- if $image.digest -}}
+{{ $repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $repository }}:{{ $image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* Security of a pod, as the restricted pod security standard asks for it. */}}
+{{- define "kinema.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "kinema.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* What the pods of services and jobs have in common. Takes root, name and values. */}}
+{{- define "kinema.scheduling" -}}
+securityContext: {{- include "kinema.podSecurity" . | nindent 2 }}
+{{- with .values.image.pullSecrets }}
+imagePullSecrets: {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" }}
+{{- with get $.values $key }}
+{{ $key }}: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Account of a service with the rights that its rules state; the rules come from the service's own code. */}}
+{{- define "kinema.rights" -}}
+{{- $context := . -}}
+{{- $account := dict "kind" "ServiceAccount" "name" (include "kinema.serviceAccountName" .) "namespace" .root.Release.Namespace -}}
+{{- if .values.serviceAccount.create }}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ $account.name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "kinema.labels" . | nindent 4 }}
+  {{- with .values.serviceAccount.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
+{{- end }}
+{{- if .values.rbac.create }}
+{{- $spaces := list }}
+{{- range .rules }}{{ $spaces = append $spaces (.namespace | default "") }}{{ end }}
+{{- range $space := $spaces | uniq | sortAlpha }}
+{{- $kind := ternary "Role" "ClusterRole" (ne $space "") }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}
+metadata:
+  name: {{ include "kinema.clusterName" $context }}
+  {{- with $space }}
+  namespace: {{ . }}
+  {{- end }}
+  labels: {{- include "kinema.labels" $context | nindent 4 }}
+  {{- with $context.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+rules:
+{{- range $context.rules }}
+{{- if eq (.namespace | default "") $space }}
+  - {{ toJson .rule }}
+{{- end }}
+{{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  name: {{ include "kinema.clusterName" $context }}
+  {{- with $space }}
+  namespace: {{ . }}
+  {{- end }}
+  labels: {{- include "kinema.labels" $context | nindent 4 }}
+  {{- with $context.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ $kind }}, name: {{ include "kinema.clusterName" $context }}}
+subjects:
+  - {{ toJson $account }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What `helm uninstall` leaves, and why. */}}
+{{- define "kinema.stays" -}}
+`helm uninstall` leaves:
+- MutatingAdmissionPolicy kinema-steering and its binding: without a plan they change no pod, and a policy that is
+  installed again after its removal has no effect until the API server restarts. `kinema setup --no-placement-policy`
+  removes them, and the Lease.
+- in kube-system: ConfigMap kinema-steering, Lease kinema, and the provider's ledger of ordered nodes.
+- with the broker of the chart kinema-nats: Secret kinema-nats and PersistentVolumeClaim data-kinema-nats-0, so that a
+  second installation goes on with the same streams.
+{{- end -}}

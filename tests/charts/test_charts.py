@@ -1,0 +1,197 @@
+"""The charts as Helm renders them, and as a real API server takes them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from tests.charts.helm import CHARTS, INSTALLABLE, NAMED, PROVIDED, WHOLE, Helm, Values, named, needed, pods
+from tests.controlplane.build import VERSIONS, built
+from tests.controlplane.plane import ControlPlane
+from tools.settings_reference import SERVICES
+
+from kinema_core.runtime.settings import load
+
+pytestmark = pytest.mark.cluster
+
+MATRIX: dict[str, tuple[str, Values]] = {
+    "whole": ("kinema", WHOLE),
+    "alone": ("kinema", {**WHOLE, "enabled": {"nats": False, "setup": False}}),
+    "observer": ("kinema-observer", {**NAMED, "replicas": 2, "nats": {"existingSecret": ""}}),
+    "digest": (
+        "kinema-decider",
+        {**NAMED, "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": ["registry"]}, "podLabels": {"team": "a"}},
+    ),
+    "workers": (
+        "kinema-optimizer",
+        {**NAMED, "workers": {"replicas": 1, "autoscaling": {"enabled": True, "maxReplicas": 3}}},
+    ),
+    "identity": (
+        "kinema-rescheduler",
+        {**PROVIDED, "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"}}},
+    ),
+    "account": (
+        "kinema-rescheduler",
+        {**PROVIDED, "serviceAccount": {"create": False, "name": "own"}, "rbac": {"create": False}},
+    ),
+    "static": (
+        "kinema-rescheduler",
+        {
+            **NAMED,
+            "settings": {"provider": {"kind": "static"}},
+            "catalog": "{}",
+            "networkPolicy": {"extraEgress": [{"ports": [{"port": 623, "protocol": "UDP"}]}]},
+            "extraVolumes": [{"name": "keys", "secret": {"secretName": "keys"}}],
+            "extraVolumeMounts": [{"name": "keys", "mountPath": "/keys"}],
+        },
+    ),
+    "placed": (
+        "kinema-predictor",
+        {
+            **NAMED,
+            "nodeSelector": {"pool": "a"},
+            "tolerations": [{"operator": "Exists"}],
+            "priorityClassName": "system-cluster-critical",
+            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+            "env": [{"name": "A", "value": "b"}],
+        },
+    ),
+    "nats": ("kinema-nats", {**NAMED, "existingSecret": "own", "storage": {"storageClass": "fast", "size": "20Gi"}}),
+    "setup": ("kinema-setup", {**NAMED, "streams": {"replicas": 3, "logSize": "10Gi"}}),
+}
+"""Values that reach every branch of the templates."""
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm without a cluster."""
+    return Helm(built(VERSIONS[0])["helm"], tmp_path_factory.mktemp("helm"))
+
+
+@pytest.mark.parametrize("chart", INSTALLABLE)
+def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
+    """`helm lint --strict` passes with the default values and with the least that an installation needs."""
+    for values in ({}, needed(chart)):
+        done = helm.run("lint", "--strict", str(CHARTS / chart), values=values)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("chart", "values", "said"),
+    [
+        ("kinema-decider", {}, "cluster: name the cluster"),
+        ("kinema-rescheduler", NAMED, "settings.provider.kind: name the provider of nodes"),
+        ("kinema-decider", {**NAMED, "replicas": 2}, "additional properties 'replicas' not allowed"),
+        ("kinema-decider", {**NAMED, "settings": {"limits": {"aproval": "auto"}}}, "at '/settings/limits': additional"),
+        (
+            "kinema-decider",
+            {**NAMED, "settings": {"limits": {"approval": "always"}}},
+            "at '/settings/limits/approval': value must be one of 'auto', 'required'",
+        ),
+        ("kinema-decider", {**NAMED, "runtime": {"health_port": 1}}, "at '/runtime': additional properties"),
+        ("kinema-rescheduler", {**PROVIDED, "replicas": 0}, "at '/replicas': minimum: got 0, want 1"),
+        ("kinema-observer", {**NAMED, "settings": {"kubeconfig": "f"}}, "at '/settings': additional properties"),
+        ("kinema-setup", {**NAMED, "streams": {"replicas": 2}}, "at '/streams/replicas': value must be one of"),
+        ("kinema-nats", {"cluster": "a.b"}, "at '/cluster': 'a.b' does not match pattern"),
+        ("kinema", {**WHOLE, "decidr": {}}, "at '': additional properties 'decidr' not allowed"),
+        ("kinema", {**WHOLE, "decider": {"setings": {}}}, "additional properties 'setings' not allowed"),
+        ("kinema", {**WHOLE, "global": {"kinema": {"clustr": "c1"}}}, "at '/global/kinema': additional properties"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_path(helm: Helm, chart: str, values: Values, said: str) -> None:
+    """Schemas are closed: a mistyped or unsafe value stops the installation, and the error names the place."""
+    done = helm.run("template", "kinema", str(CHARTS / chart), values=values)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_service_takes_the_settings_that_its_chart_writes(helm: Helm, service: str, tmp_path: Path) -> None:
+    """Broker, user, password file and probes of the rendered settings are those of the values."""
+    objects = helm.rendered(f"kinema-{service}", needed(f"kinema-{service}"))
+    written = named(objects, "ConfigMap", f"kinema-{service}")["data"]["settings.json"]
+    wanted = {"cluster": "c1", "nats_url": "nats://kinema-nats:4222", "nats_user": service, "health_host": "0.0.0.0"}
+    runtime = json.loads(written)["runtime"]
+    assert runtime | wanted == runtime
+    path = tmp_path / "settings.json"
+    path.write_text(written)
+    module = __import__(f"kinema_{service}.settings", fromlist=["Settings"])
+    assert isinstance(load(module.Settings, path), msgspec.Struct)
+
+
+def test_services_of_which_two_are_not_safe_run_once(helm: Helm) -> None:
+    """Predictor, optimizer and decider have no lease: the old one ends before the new one starts."""
+    objects = helm.rendered("kinema", WHOLE)
+    for service in SERVICES:
+        spec = named(objects, "Deployment", f"kinema-{service}")["spec"]
+        leased = service in {"observer", "rescheduler"}
+        assert (spec["replicas"], spec.get("strategy")) == (1, None if leased else {"type": "Recreate"})
+
+
+def test_workers_share_the_solve(helm: Helm) -> None:
+    """Workers are a Deployment of their own, and the optimizer that has some offers its tasks."""
+    objects = helm.rendered("kinema", WHOLE)
+    worker = named(objects, "Deployment", "kinema-optimizer-worker")
+    assert worker["spec"]["replicas"] == 2
+    assert worker["spec"]["template"]["spec"]["containers"][0]["command"][-1] == "kinema_optimizer.process.worker"
+    settings = json.loads(named(objects, "ConfigMap", "kinema-optimizer")["data"]["settings.json"])
+    assert settings["solver"] == {"share": True}
+    selectors = {str(one["spec"]["selector"]) for one in objects if one["kind"] == "Deployment"}
+    assert len(selectors) == len(SERVICES) + 1
+
+
+def test_a_change_of_settings_starts_the_pods_again(helm: Helm) -> None:
+    """The checksum of the settings stands in the pod template."""
+    one, other = (
+        named(helm.rendered("kinema-decider", {**NAMED, "settings": settings}), "Deployment", "kinema-decider")
+        for settings in ({}, {"limits": {"approval": "required"}})
+    )
+    assert one["spec"]["template"] != other["spec"]["template"]
+
+
+def test_monitors_are_made_where_their_kind_exists(helm: Helm) -> None:
+    """Without the Prometheus operator nothing asks for its kinds."""
+    values = {**NAMED, "podMonitor": {"labels": {"release": "prometheus"}}}
+    assert "PodMonitor" not in {one["kind"] for one in helm.rendered("kinema-decider", values)}
+    objects = helm.rendered("kinema-decider", values, "--api-versions", "monitoring.coreos.com/v1")
+    assert named(objects, "PodMonitor", "kinema-decider")["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_only_services_that_use_the_api_have_a_token(helm: Helm) -> None:
+    """A pod of another service cannot ask the API server anything."""
+    with_token = {name for name, spec in pods(helm.rendered("kinema", WHOLE)) if spec["automountServiceAccountToken"]}
+    assert with_token == {"Deployment/kinema-observer", "Deployment/kinema-rescheduler", "Job/kinema-placement-policy"}
+
+
+@pytest.fixture(scope="module")
+def strict(control_plane: ControlPlane) -> None:
+    """A namespace that takes only pods of the restricted pod security standard."""
+    labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+    control_plane.admin.ensure("/api/v1/namespaces", {"metadata": {"name": "kinema", "labels": labels}})
+
+
+@pytest.mark.parametrize("case", MATRIX)
+@pytest.mark.usefixtures("strict")
+def test_the_api_server_takes_what_is_rendered(
+    helm: Helm, control_plane: ControlPlane, case: str, tmp_path: Path
+) -> None:
+    """Every object passes validation and admission, and no pod breaks the restricted standard."""
+    chart, values = MATRIX[case]
+    objects: list[dict[str, Any]] = helm.rendered(chart, values)
+    file = tmp_path / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    access = control_plane.admin.write_kubeconfig(tmp_path / "kubeconfig")
+    command = ["apply", "--server-side", "--dry-run=server", "--filename", str(file)]
+    done = subprocess.run(
+        [str(control_plane.programs["kubectl"]), "--kubeconfig", str(access), *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert len(done.stdout.splitlines()) == len(objects)

@@ -1,0 +1,509 @@
+"""Write what the charts take from the code: default values, their schemas, rights, the broker's users, and READMEs.
+
+    python tools/charts.py            write it
+    python tools/charts.py --check    exit 1 when something is not what would be written
+
+The structs below are the values of the charts. Values of a service hold its settings as the service's own struct states
+them, less what the chart sets itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+import yaml
+
+# As a script this file finds its neighbors, in a test it is part of a package.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.event_catalog import write_or_check
+from tools.settings_reference import SERVICES, fields_of
+
+from kinema_cli.admin import steering_policy
+from kinema_core.runtime.rights import USERS, authorization
+from kinema_kubernetes.rights import Rule, as_written
+from kinema_observer.rights import RULES
+from kinema_rescheduler.kubernetes import rights as rescheduler
+
+CHARTS: Final = Path(__file__).resolve().parent.parent / "charts"
+CLUSTER: Final = "__CLUSTER__"
+"""Stands in the generated rights on the broker for the cluster's name."""
+_HIDDEN: Final = frozenset({"kubeconfig", "context"})
+"""Settings that a pod has no use for: it reaches the API server of its own cluster."""
+_MANAGED: Final = frozenset({"cluster", "nats_url", "nats_user", "nats_password", "nats_password_file"})
+_SET: Final = _MANAGED | {"health_host", "health_port"}
+"""Settings of the runtime that the chart sets by values of its own."""
+_REFERENCE: Final = "#/definitions/{name}"
+_DIALECT: Final = "http://json-schema.org/draft-07/schema#"
+_DOCS: Final = "https://github.com/kinema/kinema/blob/main/docs/"
+
+Free: TypeAlias = dict[str, Any]
+"""An object whose form Kubernetes checks."""
+
+
+class _Values(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Values are closed: an unknown name is an error."""
+
+
+class Image(_Values, frozen=True):
+    """Container image."""
+
+    registry: str = "ghcr.io/kinema"
+    """Registry and path before the repository."""
+    repository: str = ""
+    """Name of the image."""
+    tag: str = ""
+    """Empty: the chart's appVersion."""
+    digest: str = ""
+    """Takes the place of the tag: `sha256:…`."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """As in a pod."""
+    pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets with credentials for the registry."""
+
+
+class Nats(_Values, frozen=True):
+    """The broker, and the service's user on it."""
+
+    url: str = "nats://kinema-nats:4222"
+    """One address, or several of one broker cluster separated by commas."""
+    user: str = ""
+    """Empty: the service's name."""
+    existing_secret: str = "kinema-nats"  # noqa: S105 - a name
+    """Secret that holds the password; empty: the broker asks for none."""
+    password_key: str = ""
+    """Key in that Secret; empty: the service's name."""
+
+
+class ServiceAccount(_Values, frozen=True):
+    """Account in the Kubernetes API."""
+
+    create: bool = True
+    """false: an account of the name below exists."""
+    name: str = ""
+    """Empty: the chart's name."""
+    annotations: dict[str, str] = {}
+    """For workload identity, such as `eks.amazonaws.com/role-arn`."""
+
+
+class Rbac(_Values, frozen=True):
+    """Rights in the Kubernetes API."""
+
+    create: bool = True
+    """false: the roles come from elsewhere, such as `kinema rbac`."""
+
+
+class NetworkPolicy(_Values, frozen=True):
+    """What may reach the pods and what they may reach."""
+
+    enabled: bool = True
+    """true: only probes and metrics come in; only DNS, broker and API server are reached."""
+    api_server_ports: tuple[int, ...] = (443, 6443)
+    """Ports of the API server behind its Service."""
+    extra_egress: tuple[Free, ...] = ()
+    """More egress rules, such as one to a machine's controller for the provider `static`."""
+
+
+class PodMonitor(_Values, frozen=True):
+    """Metrics for the Prometheus operator."""
+
+    enabled: bool = True
+    """Only where the API server has `monitoring.coreos.com/v1`."""
+    interval: str = "30s"
+    """How often metrics are read."""
+    labels: dict[str, str] = {}
+    """By which your Prometheus selects monitors."""
+
+
+class Base(_Values, frozen=True):
+    """Values that every chart with pods has."""
+
+    cluster: str = ""
+    """Name of the cluster whose pipeline this is; required."""
+    image: Image = Image()
+    """"""
+    resources: Free = {}
+    """Requests and limits of the container."""
+    node_selector: dict[str, str] = {}
+    """As in a pod."""
+    tolerations: tuple[Free, ...] = ()
+    """As in a pod."""
+    affinity: Free = {}
+    """As in a pod."""
+    priority_class_name: str = ""
+    """As in a pod."""
+
+
+class Service(Base, frozen=True):
+    """Values that all services have."""
+
+    nats: Nats = Nats()
+    """"""
+    runtime: Free = {}
+    """Settings of the runtime, less those that the chart sets."""
+    settings: Free = {}
+    """Settings of the service."""
+    env: tuple[Free, ...] = ()
+    """More environment variables of the container."""
+    pod_labels: dict[str, str] = {}
+    """More labels of the pods."""
+    pod_annotations: dict[str, str] = {}
+    """More annotations of the pods."""
+    extra_volumes: tuple[Free, ...] = ()
+    """More volumes of the pods."""
+    extra_volume_mounts: tuple[Free, ...] = ()
+    """Where they are mounted."""
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """"""
+    pod_monitor: PodMonitor = PodMonitor()
+    """"""
+
+
+class InCluster(Service, frozen=True):
+    """Values of a service that uses the Kubernetes API."""
+
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
+    """Processes; a lease lets one of them act, the others wait for it to end."""
+    service_account: ServiceAccount = ServiceAccount()
+    """"""
+    rbac: Rbac = Rbac()
+    """"""
+
+
+class Rescheduler(InCluster, frozen=True):
+    """Values of the rescheduler."""
+
+    catalog: str = ""
+    """The provider's file: CSV of prices (`delegate`, `kwok`) or JSON inventory (`static`); use `--set-file`."""
+
+
+class Autoscaling(_Values, frozen=True):
+    """A HorizontalPodAutoscaler for the workers."""
+
+    enabled: bool = False
+    """true: between `replicas` and `maxReplicas` at 60% of the requested CPU."""
+    max_replicas: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
+    """Most workers."""
+
+
+class Workers(_Values, frozen=True):
+    """Processes that share the optimizer's search."""
+
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    """0: the optimizer searches alone. Workers may come and go at any time; give them one kind of processor."""
+    resources: Free = {}
+    """Requests and limits of a worker."""
+    autoscaling: Autoscaling = Autoscaling()
+    """"""
+
+
+class Optimizer(Service, frozen=True):
+    """Values of the optimizer."""
+
+    workers: Workers = Workers(resources={"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}})
+    """"""
+
+
+class Streams(_Values, frozen=True):
+    """What `kinema setup` prepares on the broker, and mends where JetStream lets it."""
+
+    enabled: bool = True
+    """false: the broker was prepared by other means."""
+    replicas: Literal[1, 3, 5] = 1
+    """Copies of each stream, each on a server of its own."""
+    state_size: str = "2Gi"
+    """Size of the stream of cluster states; its oldest messages go first."""
+    log_size: str = "2Gi"
+    """Size of the stream of plans and steps; its oldest messages go first."""
+
+
+class PlacementPolicy(_Values, frozen=True):
+    """The admission policy that lets new pods prefer their planned nodes."""
+
+    enabled: bool = True
+    """true: a hook installs it, with rights that exist only meanwhile. It stays when the release is uninstalled."""
+
+
+class Setup(Base, frozen=True):
+    """Values of the chart that prepares broker and cluster."""
+
+    nats: Nats = Nats()
+    """"""
+    streams: Streams = Streams()
+    """"""
+    placement_policy: PlacementPolicy = PlacementPolicy()
+    """"""
+
+
+class Storage(_Values, frozen=True):
+    """The volume of the streams."""
+
+    size: str = "8Gi"
+    """Of the volume."""
+    max_file_store: str = "6G"
+    """What all streams together may take: at most 80% of the volume."""
+    storage_class: str = ""
+    """Empty: the cluster's default."""
+
+
+class Broker(Base, frozen=True):
+    """Values of the broker's chart."""
+
+    cluster: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]*$")] = ""
+    """Name of the cluster whose services use this broker; required."""
+    existing_secret: str = ""
+    """Secret with a password for each user, each beginning with a letter; empty: the chart makes one."""
+    storage: Storage = Storage()
+    """"""
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """"""
+
+
+def _resources(cpu: str, memory: str, limit: str) -> Free:
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}}
+
+
+def _image(name: str) -> Image:
+    return Image(repository=f"kinema-{name}")
+
+
+VALUES: Final[Mapping[str, Service]] = {
+    "observer": InCluster(image=_image("observer"), resources=_resources("100m", "256Mi", "1Gi")),
+    "predictor": Service(image=_image("predictor"), resources=_resources("100m", "256Mi", "1Gi")),
+    "optimizer": Optimizer(image=_image("optimizer"), resources=_resources("1", "1Gi", "6Gi")),
+    "decider": Service(image=_image("decider"), resources=_resources("50m", "128Mi", "512Mi")),
+    "rescheduler": Rescheduler(image=_image("rescheduler"), resources=_resources("100m", "256Mi", "1Gi")),
+}
+"""Default values of each service's chart."""
+
+
+class Kinema(_Values, frozen=True):
+    """Values for all services at once."""
+
+    cluster: str = ""
+    """Name of the cluster; required."""
+    nats: Nats | msgspec.UnsetType = msgspec.UNSET
+    """The broker."""
+    image: Image | msgspec.UnsetType = msgspec.UNSET
+    """Registry, tag and pull policy of Kinema's images."""
+    network_policy: NetworkPolicy | msgspec.UnsetType = msgspec.UNSET
+    """What may reach the pods and what they may reach."""
+    pod_monitor: PodMonitor | msgspec.UnsetType = msgspec.UNSET
+    """Metrics for the Prometheus operator."""
+
+
+class Global(msgspec.Struct, frozen=True):
+    """Values that Helm hands to every chart; others may stand beside Kinema's."""
+
+    kinema: Kinema = Kinema()
+    """"""
+
+
+class Enabled(_Values, frozen=True):
+    """Charts to install."""
+
+    nats: bool = False
+    """One NATS server, for trying Kinema out."""
+    setup: bool = True
+    """Streams and placement policy."""
+    observer: bool = True
+    """The service."""
+    predictor: bool = True
+    """The service."""
+    optimizer: bool = True
+    """The service."""
+    decider: bool = True
+    """The service."""
+    rescheduler: bool = True
+    """The service."""
+
+
+class Umbrella(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Values of the umbrella chart."""
+
+    global_: Global = msgspec.field(name="global", default_factory=Global)
+    """"""
+    enabled: Enabled = Enabled()
+    """"""
+
+
+SETUP: Final = Setup(image=_image("admin"), resources=_resources("50m", "128Mi", "256Mi"))
+BROKER: Final = Broker(
+    image=Image(registry="docker.io/library", repository="nats"), resources=_resources("200m", "256Mi", "1Gi")
+)
+UMBRELLA: Final = Umbrella()
+
+
+def schema(kind: type[msgspec.Struct], **properties: Free) -> Free:
+    """Return the schema of a chart's values: closed, in the dialect that Helm 3 and 4 share."""
+    found = _schema_of(kind)
+    own = {"type": "object", "description": "Helm's own; leave it empty."}
+    found["properties"] |= {"kinema-library": own, **properties}
+    if kind is not Umbrella:
+        of_all = _schema_of(Global)
+        found["definitions"] |= of_all.pop("definitions")
+        found["properties"]["global"] = of_all
+    return {"$schema": _DIALECT, **found}
+
+
+def service_schema(service: str) -> Free:
+    """Return the schema of a service's values, with the settings of its struct less what the chart sets."""
+    settings = _schema_of(import_module(f"kinema_{service}.settings").Settings, required=("kind",))
+    definitions = settings.pop("definitions")
+    runtime = definitions.pop("RuntimeSettings")
+    for name in ("runtime", *_HIDDEN):
+        settings["properties"].pop(name, None)
+    runtime["properties"] = {name: value for name, value in runtime["properties"].items() if name not in _SET}
+    found = schema(type(VALUES[service]), settings=settings, runtime=runtime)
+    assert not definitions.keys() & found["definitions"].keys()
+    found["definitions"] |= definitions
+    return found
+
+
+def _schema_of(kind: type[msgspec.Struct], *, required: Sequence[str] = ()) -> Free:
+    """Return a struct's schema with its definitions. Values are partial: nothing is required but what is named."""
+    (top,), parts = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
+    for inner in _structs(kind):
+        _describe(parts[inner.__name__], inner, required)
+    return {**parts.pop(top["$ref"].rpartition("/")[2]), "definitions": dict(sorted(parts.items()))}
+
+
+def _describe(part: Free, kind: type[msgspec.Struct], required: Sequence[str]) -> None:
+    said = fields_of(kind)
+    by_wire = {field.encode_name: said.get(field.name, "") for field in msgspec.structs.fields(kind)}
+    for name, value in part["properties"].items():
+        value.pop("default", None)
+        value.pop("discriminator", None)
+        if by_wire.get(name) and "$ref" not in value:
+            value["description"] = by_wire[name]
+    if kept := [name for name in part.pop("required", ()) if name in required]:
+        part["required"] = kept
+    part["description"] = " ".join((kind.__doc__ or "").split())
+
+
+def _structs(kind: object) -> Iterator[type[msgspec.Struct]]:
+    """Return a struct and every struct in its fields, each once."""
+    seen: dict[type[msgspec.Struct], None] = {}
+    waiting = [kind]
+    while waiting:
+        one = waiting.pop()
+        waiting += get_args(one)
+        if isinstance(one, type) and issubclass(one, msgspec.Struct) and one not in seen:
+            seen[one] = None
+            waiting += [field.type for field in msgspec.structs.fields(one)]
+    yield from seen
+
+
+def rights() -> Mapping[str, Any]:
+    """Return the rights of each service that uses the Kubernetes API, as the charts read them."""
+    return {
+        "observer": _rules(RULES),
+        "setup": _rules(steering_policy.RULES),
+        "rescheduler": {
+            "every": _rules(rescheduler.RULES),
+            "of_provider": {kind: _rules(of) for kind, of in rescheduler.OF_PROVIDER.items()},
+        },
+    }
+
+
+def _rules(of: Sequence[Rule]) -> list[Free]:
+    return [{"namespace": one.namespace, "rule": as_written(one)} for one in of]
+
+
+def default_values(values: msgspec.Struct) -> str:
+    """Return a values file: every default below its meaning."""
+    return "# Written by tools/charts.py.\n" + "\n".join(_default_lines(values)) + "\n"
+
+
+def _default_lines(values: msgspec.Struct) -> Iterator[str]:
+    said = fields_of(type(values))
+    for field in msgspec.structs.fields(type(values)):
+        value = getattr(values, field.name)
+        if value is msgspec.UNSET:
+            continue
+        meaning = said.get(field.name) or " ".join((type(value).__doc__ or "").split())
+        yield f"# {meaning}"
+        if isinstance(value, msgspec.Struct):
+            yield f"{field.encode_name}:"
+            yield from (f"  {line}" for line in _default_lines(value))
+        else:
+            text = yaml.safe_dump({field.encode_name: msgspec.to_builtins(value)}, sort_keys=False, width=1000)
+            yield from text.splitlines()
+
+
+def readme(chart: str, values: msgspec.Struct, about: str = "") -> str:
+    """Return the README of a chart."""
+    described = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text(encoding="utf-8"))["description"]
+    lines = [f"# {chart}", "", "<!-- Written by tools/charts.py. -->", "", f"{described}.", ""]
+    lines += [about, ""] if about else []
+    lines += ["| value | default | meaning |", "|---|---|---|"]
+    return "\n".join([*lines, *_rows(values, "")]) + "\n"
+
+
+def _rows(values: msgspec.Struct, prefix: str) -> Iterator[str]:
+    said = fields_of(type(values))
+    for field in msgspec.structs.fields(type(values)):
+        value, name = getattr(values, field.name), prefix + field.encode_name
+        if value is msgspec.UNSET:
+            yield f"| `{name}` | | {said[field.name]} |"
+        elif isinstance(value, msgspec.Struct):
+            yield from _rows(value, f"{name}.")
+        else:
+            yield f"| `{name}` | `{json.dumps(msgspec.to_builtins(value))}` | {said[field.name]} |"
+
+
+def _about(service: str) -> str:
+    return (
+        f"`settings` are those of the [{service}]({_DOCS}settings.md#{service}), `runtime` those of the "
+        f"[runtime]({_DOCS}settings.md#runtime). The chart `kinema` sets `cluster`, `nats`, `image`, `networkPolicy` "
+        "and `podMonitor` for all services under `global.kinema`."
+    )
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """Return every file that the code decides, with its content."""
+    others: tuple[tuple[str, msgspec.Struct, str], ...] = (
+        ("setup", SETUP, "A Job runs `kinema setup --update`, a hook installs the placement policy."),
+        ("nats", BROKER, f"In production, use the [official chart]({_DOCS}broker.md)."),
+    )
+    for service in SERVICES:
+        yield from _of_chart(f"kinema-{service}", VALUES[service], service_schema(service), _about(service))
+    for name, values, about in others:
+        yield from _of_chart(f"kinema-{name}", values, schema(type(values)), about)
+    charts = {name: {"type": "object"} for name in Enabled.__struct_fields__}
+    about = "Values of a service stand below its name, as in `decider.settings`; see the charts' own READMEs."
+    yield from _of_chart("kinema", UMBRELLA, schema(Umbrella, **charts), about)
+    for service, rules in rights().items():
+        yield CHARTS / f"kinema-{service}" / "files" / "rights.json", _json(rules)
+    users = authorization({user: f"${user.upper()}_PASSWORD" for user in USERS}, [CLUSTER])
+    # The server replaces a variable only where no quotes stand around it.
+    yield CHARTS / "kinema-nats" / "files" / "authorization.conf", re.sub(r'"(\$[A-Z]+_PASSWORD)"', r"\1", _json(users))
+    yield CHARTS / "kinema-nats" / "files" / "users.json", _json(USERS)
+
+
+def _of_chart(chart: str, values: msgspec.Struct, its_schema: Free, about: str) -> Iterator[tuple[Path, str]]:
+    yield CHARTS / chart / "values.yaml", default_values(values)
+    yield CHARTS / chart / "values.schema.json", _json(its_schema)
+    yield CHARTS / chart / "README.md", readme(chart, values, about)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the files, or with `--check` say whether they are up to date."""
+    for path, _ in (found := list(files())):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return max(write_or_check(path, text, arguments, "charts.py") for path, text in found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
