@@ -31,9 +31,9 @@ from kinema_core.runtime.bus import BusError, Stored
 SPEED: Final = 30.0
 _DEADLINES: Final = ("observed_seconds", "write_seconds", "pods_ready_seconds", "delete_seconds", "blocked_seconds")
 SETTINGS: Final[Mapping[str, Mapping[str, object]]] = {
-    "observer": {"stabilization_window_seconds": 30.0},
+    # A killed leader's lease has to run out before the next one may act: the shorter, the sooner the test is over.
+    "observer": {"lease_seconds": 3.0, "stabilization_window_seconds": 30.0},
     "rescheduler": {
-        # A killed leader's lease has to run out before the next one may act: the shorter, the sooner the test is over.
         "lease_seconds": 3.0,
         # Deadlines count the cluster's time, of which minutes pass while a process that died starts again.
         "limits": dict.fromkeys(_DEADLINES, 7200.0),
