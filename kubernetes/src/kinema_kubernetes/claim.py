@@ -89,7 +89,9 @@ class ClusterClaim:
     async def release(self) -> None:
         """Release the claim if this Kinema holds it; raise KubernetesError where the API server does not answer."""
         self._since = -inf
-        await self._api.modify(PATH, lambda found: {"spec": {"holderIdentity": None}} if self._is_ours(found) else None)
+        await self._api.modify(
+            PATH, lambda found: {"spec": {"holderIdentity": None}} if self._is_holder(found) else None
+        )
 
     async def _turn(self) -> None:
         """Take or renew the claim unless another holder may be alive, and note the holder."""
@@ -101,19 +103,24 @@ class ClusterClaim:
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
             await self._api.create(_LEASES, body)
             found, _ = await self._api.modify(PATH, self._renewed)
-        if self._is_ours(found):
+        if self._is_holder(found):
             self._since, self._seen, self._refusal = asked, (None, 0.0), _UNKNOWN
 
     def _renewed(self, found: Json) -> Json | None:
-        """The change that makes it ours for another while; None where another holder may be alive."""
+        """Return the change that takes or renews the claim; None where another holder may be alive."""
         spec = found.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
         if holder not in {"", self._holder} and self._may_live(found, holder):
             return None
         now = SystemClock().now().isoformat(timespec="microseconds").replace("+00:00", "Z")
         begun = {} if holder == self._holder else {"acquireTime": now}
-        mine = {"holderIdentity": self._holder, "leaseDurationSeconds": ceil(self._seconds), "renewTime": now, **begun}
-        return {"metadata": {"annotations": {PROCESS: self._process}}, "spec": mine}
+        renewed = {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": ceil(self._seconds),
+            "renewTime": now,
+            **begun,
+        }
+        return {"metadata": {"annotations": {PROCESS: self._process}}, "spec": renewed}
 
     def _may_live(self, found: Json, holder: str) -> bool:
         """Return whether another holder's time has not run out under our eyes."""
@@ -128,5 +135,5 @@ class ClusterClaim:
         self._seen = (said, now)
         return True
 
-    def _is_ours(self, found: Json) -> bool:
+    def _is_holder(self, found: Json) -> bool:
         return bool((found.get("spec") or {}).get("holderIdentity") == self._holder)

@@ -20,7 +20,7 @@ from kinema_rescheduler.names import ROLLED, ROLLED_BY
 from kinema_sim.engine.kinds import REPLICA_SET
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"
-OURS = "kinema.io/"
+KINEMA_PREFIX = "kinema.io/"
 
 
 @pytest.fixture
@@ -82,15 +82,15 @@ async def test_an_undo_in_the_middle_loses_no_strategy(bench: Bench, bounds: dic
         assert not pods & alive(bench)
     await until_ours_is_there(bench)
     await undo(bench, owners)
-    assert OURS not in str(bench.web()["metadata"]["annotations"])
+    assert KINEMA_PREFIX not in str(bench.web()["metadata"]["annotations"])
     assert bench.web()["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
     await violated_preferences(bench, uid)
     after = bench.web()
     wanted = {"maxSurge": "25%", "maxUnavailable": "25%", **bounds}
     assert after["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": wanted}
     assert after["spec"]["template"] == before["template"]
-    assert OURS not in str(after)
-    assert OURS not in str(sets(bench))
+    assert KINEMA_PREFIX not in str(after)
+    assert KINEMA_PREFIX not in str(sets(bench))
     assert (await bench.perform("revert", WEB, uid=uid)).outcome == "adopted"
 
 
@@ -104,7 +104,7 @@ async def test_a_plan_that_goes_on_after_an_undo_gives_the_strategy_back(bench: 
     await rolled(bench)
     assert (await bench.perform("finalize-rollout", WEB, uid=uid)).outcome == "done"
     assert bench.web()["spec"]["strategy"] == before
-    assert OURS not in str(bench.web()) + str(sets(bench))
+    assert KINEMA_PREFIX not in str(bench.web()) + str(sets(bench))
 
 
 async def test_the_next_roll_remembers_what_an_undone_one_left(bench: Bench) -> None:
@@ -120,7 +120,7 @@ async def test_the_next_roll_remembers_what_an_undone_one_left(bench: Bench) -> 
     await rolled(bench)
     await bench.perform("finalize-rollout", WEB, uid=uid)
     assert bench.web()["spec"]["strategy"] == before
-    assert OURS not in str(bench.web()["metadata"])
+    assert KINEMA_PREFIX not in str(bench.web()["metadata"])
 
 
 async def test_a_strategy_that_its_owner_sets_meanwhile_stays(bench: Bench) -> None:
@@ -132,7 +132,7 @@ async def test_a_strategy_that_its_owner_sets_meanwhile_stays(bench: Bench) -> N
     await bench.api.patch(DEPLOYMENT, {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}})
     await violated_preferences(bench, uid)
     assert bench.web()["spec"]["strategy"] == {"type": "Recreate"}
-    assert OURS not in str(bench.web())
+    assert KINEMA_PREFIX not in str(bench.web())
 
 
 async def test_a_late_copy_of_our_note_brings_nothing_back(bench: Bench) -> None:
@@ -148,7 +148,7 @@ async def test_a_late_copy_of_our_note_brings_nothing_back(bench: Bench) -> None
         await bench.api.patch(path, {"metadata": {"annotations": {ROLLED: note}}})
     assert (await bench.perform("revert", WEB, uid=uid)).outcome == "adopted"
     assert bench.web()["spec"] == after
-    assert OURS not in str(bench.web())
+    assert KINEMA_PREFIX not in str(bench.web())
 
 
 async def test_a_label_that_somebody_spoils_is_no_strategy(bench: Bench) -> None:
@@ -159,4 +159,4 @@ async def test_a_label_that_somebody_spoils_is_no_strategy(bench: Bench) -> None
     await bench.api.patch(DEPLOYMENT, {"metadata": {"labels": {BOUNDS_BEFORE: "odd"}}}, STRATEGIC)
     await violated_preferences(bench, uid)
     assert bench.web()["spec"]["strategy"] == before
-    assert OURS not in str(bench.web())
+    assert KINEMA_PREFIX not in str(bench.web())

@@ -22,7 +22,7 @@ from kinema_rescheduler.plan.limits import Limits
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 DRIVER: Final = "disk.example.com"
-OURS: Final = "disk-example-com/attacher"
+KINEMA_PREFIX: Final = "disk-example-com/attacher"
 """The driver's finalizer: as long as it is there the volume is attached."""
 LOOKS: Final = 12
 """How many looks, a second apart, a detachment takes."""
@@ -64,8 +64,8 @@ class Attacher:
         if not self._access.answers(f"/api/v1/nodes/{node}"):
             self.torn.add(node)
         if "deletionTimestamp" not in meta:
-            if OURS not in meta.get("finalizers", []):
-                self._patch(path, {"metadata": {"finalizers": [OURS]}})
+            if KINEMA_PREFIX not in meta.get("finalizers", []):
+                self._patch(path, {"metadata": {"finalizers": [KINEMA_PREFIX]}})
                 self._patch(f"{path}/status", {"status": {"attached": True}})
             return
         self._looks[meta["name"]] = self._looks.get(meta["name"], 0) + 1

@@ -18,7 +18,7 @@ import zstandard
 
 from kinema_core.events import ClusterObject, Quarantined, kind_of
 from kinema_core.model.cluster import Cluster, from_objects
-from kinema_core.model.quarantine import UNTOLD
+from kinema_core.model.quarantine import NO_KIND
 from kinema_observer.errors import UnreadableListError
 from kinema_observer.logic.lists import decode_pieces
 
@@ -80,7 +80,7 @@ def _refuse_two_of_a_name(path: Path, objects: Sequence[ClusterObject], cluster:
     if len(objects) == sum(len(mine) for mine in cluster.objects.values()):
         return
     for item in objects:
-        if isinstance(item, Quarantined) and item.object.startswith(f"{UNTOLD} "):
+        if isinstance(item, Quarantined) and item.object.startswith(f"{NO_KIND} "):
             continue  # named after its text alone, and as good as any other
         if cluster.objects[kind_of(item)][item.key] != item:
             raise SnapshotError(

@@ -61,8 +61,8 @@ class Cluster:
         return cast("Mapping[str, T]", self.objects.get(kind.__name__, {}))
 
     def _sorted(self, kind: type[T]) -> tuple[T, ...]:
-        mine = self._all(kind)
-        return tuple(mine[key] for key in sorted(mine))
+        items = self._all(kind)
+        return tuple(items[key] for key in sorted(items))
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -72,8 +72,8 @@ class Cluster:
     @cached_property
     def pods_by_key(self) -> Mapping[str, Pod]:
         """Pods by `namespace/name`, and in that order: a caller that needs both need not build every key again."""
-        mine = self._pods
-        return {key: mine[key] for key in sorted(mine)}
+        items = self._pods
+        return {key: items[key] for key in sorted(items)}
 
     @cached_property
     def pods(self) -> tuple[Pod, ...]:

@@ -62,7 +62,7 @@ def _ending(cluster: Cluster) -> _Ending | None:
 
 
 def _barred(cluster: Cluster, ending: _Ending, pod: Pod) -> Barred:
-    places = {place for scope, theirs in ending.keeps_away.items() if selects(scope, pod) for place in theirs}
+    places = {place for scope, labels in ending.keeps_away.items() if selects(scope, pod) for place in labels}
     for term in required(pod.rules.anti_affinity):
         for other in ending.pods.select(term_scope(cluster, pod, term)):
             place = domain(ending.nodes.get(other.node or ""), term.topology_key)

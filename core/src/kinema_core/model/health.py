@@ -54,7 +54,7 @@ def _successors(cluster: Cluster, pods: Iterable[Pod]) -> int:
     owners = {one.key: one for pod in pods if (one := cluster.controller_of(pod)) is not None}
     coming = 0
     for key, owner in owners.items():
-        mine = cluster.pods_by_workload[key]
-        gone = sum(pod.terminating for pod in mine)
-        coming += min(gone, max(0, owner.replicas - len(mine) + gone))
+        owned = cluster.pods_by_workload[key]
+        gone = sum(pod.terminating for pod in owned)
+        coming += min(gone, max(0, owner.replicas - len(owned) + gone))
     return coming

@@ -137,10 +137,10 @@ def parse_taints(texts: tuple[str, ...]) -> tuple[Taint, ...]:
 
 def ports_clash(a: tuple[HostPort, ...], b: tuple[HostPort, ...]) -> HostPort | None:
     """A host port of `a` that cannot be had on a node where `b` is taken; None when there is none."""
-    for mine in a:
+    for port in a:
         for other in b:
-            same = mine.port == other.port and mine.protocol == other.protocol
-            anywhere = mine.host_ip in _ANY_ADDRESS or other.host_ip in _ANY_ADDRESS
-            if same and (anywhere or mine.host_ip == other.host_ip):
-                return mine
+            same = port.port == other.port and port.protocol == other.protocol
+            anywhere = port.host_ip in _ANY_ADDRESS or other.host_ip in _ANY_ADDRESS
+            if same and (anywhere or port.host_ip == other.host_ip):
+                return port
     return None

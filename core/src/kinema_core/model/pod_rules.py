@@ -252,7 +252,7 @@ def _annotated(facts: Facts, pod: Pod) -> Verdict | None:
     return None
 
 
-def _told(facts: Facts, pod: Pod) -> Verdict | None:
+def _annotated_as_held(facts: Facts, pod: Pod) -> Verdict | None:
     said = next((given[HELD] for given in annotations_of(facts.cluster, pod) if HELD in given), None)
     if said is None:
         return None
@@ -321,7 +321,7 @@ _RULES: Final[tuple[Rule, ...]] = (
     _strategy_rule,
     _risk,
     _controller,
-    _told,
+    _annotated_as_held,
     _host_path,
     _single,
     _budgeted,

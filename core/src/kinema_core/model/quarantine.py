@@ -11,7 +11,7 @@ from kinema_core.events import Quarantined
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
 
-UNTOLD: Final = "Object"
+NO_KIND: Final = "Object"
 """Stands for the kind of an object that states none: it may be anything."""
 UNNAMED: Final = "unnamed-"
 """Beginning of the name of an object that states none."""
@@ -63,7 +63,7 @@ def quarantine_of(cluster: Cluster) -> Quarantine:
 
 def _lost(item: Quarantined, kind: str) -> bool:
     """Return whether it may be a pod bound to an unknown node: then its namespace is named or empty."""
-    return (kind == "Pod" and item.namespace is not None) or kind == UNTOLD
+    return (kind == "Pod" and item.namespace is not None) or kind == NO_KIND
 
 
 def _identified(key: str) -> bool:

@@ -29,7 +29,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
 from kinema_core.model.quantity import in_words
 from kinema_core.model.strategy import chain_of
-from kinema_core.model.vocabulary import OURS, RESIZED_AT_ADMISSION, ROLLED, RUNTIME_CLASS
+from kinema_core.model.vocabulary import KINEMA_PREFIX, RESIZED_AT_ADMISSION, ROLLED, RUNTIME_CLASS
 
 
 class _Stated(NamedTuple):
@@ -96,10 +96,10 @@ def _asked(stated: tuple[ContainerRequests, ...], pod: Pod) -> str | None:
     for item in stated:
         own = pod.requests if single else next((one.requests for one in pod.containers if one.name == item.name), EMPTY)
         for resource, amount in item.requests.items():
-            mine = own.get(resource, 0)
-            if mine != amount:
+            asked = own.get(resource, 0)
+            if asked != amount:
                 what = f"container {item.name}" if item.name else "the pod as a whole"
-                asks = f"{in_words(resource, amount)} of {resource} where the pod asks for {in_words(resource, mine)}"
+                asks = f"{in_words(resource, amount)} of {resource} where the pod asks for {in_words(resource, asked)}"
                 return f"in which {what} requests {asks}"
     return None
 
@@ -119,17 +119,17 @@ def _same_node_terms(stated: PlacementRules, pod: Pod) -> bool:
 
     What leads away from disrupted nodes is in a template only for the time of a rolling update by Kinema.
     """
-    terms, mine = stated.node_terms, pod.rules.node_terms
+    terms, own_terms = stated.node_terms, pod.rules.node_terms
     if terms is None:
         return True
     wanted = [_owners(term) for term in terms]
     if not all(term.expressions or term.fields for term in wanted):
         return True
-    return mine is not None and all(any(_within(term, own) for term in wanted) for own in mine)
+    return own_terms is not None and all(any(_within(term, own) for term in wanted) for own in own_terms)
 
 
 def _owners(term: NodeTerm) -> NodeTerm:
-    kept = tuple(one for one in term.expressions if not one.key.startswith(OURS))
+    kept = tuple(one for one in term.expressions if not one.key.startswith(KINEMA_PREFIX))
     return NodeTerm(expressions=kept, fields=term.fields)
 
 
@@ -155,8 +155,8 @@ def _same_anti_affinity(stated: PlacementRules, pod: Pod) -> bool:
     return _same_pod_terms(stated.anti_affinity, pod.rules.anti_affinity)
 
 
-def _same_pod_terms(stated: tuple[PodTerm, ...], mine: tuple[PodTerm, ...]) -> bool:
-    return all(item.weight or any(_same_pod_term(item, own) for own in mine) for item in stated)
+def _same_pod_terms(stated: tuple[PodTerm, ...], own_terms: tuple[PodTerm, ...]) -> bool:
+    return all(item.weight or any(_same_pod_term(item, own) for own in own_terms) for item in stated)
 
 
 def _same_pod_term(item: PodTerm, own: PodTerm) -> bool:

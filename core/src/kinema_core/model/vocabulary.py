@@ -9,7 +9,7 @@ from typing import Final
 
 from kinema_core.events import Labels
 
-OURS: Final = "kinema.io/"
+KINEMA_PREFIX: Final = "kinema.io/"
 """Beginning of all labels and annotations of Kinema."""
 STRATEGY: Final = "kinema.io/strategy"
 DO_NOT_MOVE: Final = "kinema.io/do-not-move"

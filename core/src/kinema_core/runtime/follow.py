@@ -80,7 +80,7 @@ class Follower(Generic[S]):
         """
         point = await self._advance(version)
         if not (point.known and point.version == version):
-            raise StateLostError(f"state version {version} cannot be had: {_told(point)}")
+            raise StateLostError(f"state version {version} cannot be had: {_reached(point)}")
         return point.state
 
     async def latest(self) -> tuple[S, int]:
@@ -91,7 +91,7 @@ class Follower(Generic[S]):
         """
         point = await self._advance(None)
         if not point.known:
-            raise StateLostError(f"the newest state cannot be had: {_told(point)}")
+            raise StateLostError(f"the newest state cannot be had: {_reached(point)}")
         return point.state, point.version
 
     async def _advance(self, version: int | None) -> _Point[S]:
@@ -167,7 +167,7 @@ class Follower(Generic[S]):
         return replace(point, state=self._fold(point.state, event), version=version, exact=True)
 
 
-def _told(point: _Point[S]) -> str:
+def _reached(point: _Point[S]) -> str:
     if not point.sequence:
         return "the stream holds no state yet"
     if not point.known:

@@ -104,7 +104,7 @@ class Publisher:
         return sequence
 
     async def _lost(self, message: _Message) -> int:
-        """Another event came first, unless ours is among those that came."""
+        """Raise ConflictError, as another event came first, unless this one is among those that came."""
         found = await self._find(message)
         if found is not None:
             return found.sequence

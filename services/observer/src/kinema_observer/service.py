@@ -139,7 +139,7 @@ class Observer:
             blind=self._source.missing(),
         )
         self._memory = decision.memory
-        # The position in the log is part of an id where the same may be told again later.
+        # The position in the log is part of an id where the same may be published again later.
         for deletion in decision.deletions:
             await self._publish(deletion, f"delete-{deletion.uid}-{self._view.sequence}", now)
         if decision.start is not None:

@@ -321,7 +321,7 @@ class Rescheduler:
             return  # whoever holds the lease by then makes it
         body = await self._make(lease, execution, progress)
         if isinstance(body, StepFailed) and lease.left() <= 0:
-            return  # not ours to judge: somebody else may be making it by now
+            return  # another process may be making it by now
         self._fault(f"rescheduler.{kind}.effected")
         event = event_of(
             body,

@@ -95,8 +95,8 @@ class PlanView:
         budgets = budgets_by_pod(self.cluster)
         for key, pod in self.cluster.pods_by_key.items():
             if pod.terminating:
-                mine = self.cluster.pods_by_workload.get(self.cluster.controller_key_of(pod) or "", ())
-                found.update({one.key for other in mine for one in budgets.get(other.key, ())})
+                siblings = self.cluster.pods_by_workload.get(self.cluster.controller_key_of(pod) or "", ())
+                found.update({one.key for other in siblings for one in budgets.get(other.key, ())})
             elif pod.ready or (pod.node is None and key not in self.unplaced):
                 found.update(one.key for one in budgets.get(key, ()))
         return found

@@ -59,9 +59,9 @@ class ExclusiveResources:
 
     def _port_taken(self, mover: Mover, to: str) -> bool:
         others = self._ports.get(to, {})
-        mine = mover.pod.rules.host_ports
-        return bool(mine) and any(
-            ports_clash(mine, ports) is not None for key, ports in others.items() if key != mover.key
+        wanted = mover.pod.rules.host_ports
+        return bool(wanted) and any(
+            ports_clash(wanted, ports) is not None for key, ports in others.items() if key != mover.key
         )
 
     def _volume_taken(self, mover: Mover, source: str | None, to: str) -> bool:

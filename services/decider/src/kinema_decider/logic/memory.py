@@ -63,7 +63,7 @@ class Memory:
     """Id of the proposal that was accepted and has not ended."""
     ended: datetime | None = None
     """When the last execution ended."""
-    vain: int = 0
+    ineffective: int = 0
     """How many executions in a row, up to the last, were without effect."""
     aim: Aim | None = None
     """What the plan that is executed is to save; None where its proposal is not in the log."""
@@ -90,8 +90,8 @@ def remember(memory: Memory, event: Event) -> Memory:
         case CatalogPublished(offers=offers, delegated=delegated):
             memory = replace(memory, offers=offers, delegated=delegated)
         case ExecutionCompleted(plan=plan_id) | ExecutionAborted(plan=plan_id) if plan_id == memory.executing:
-            vain = memory.vain + 1 if _in_vain(event.body, memory.aim) else 0
-            memory = replace(memory, executing=None, ended=event.time, vain=vain, aim=None)
+            ineffective = memory.ineffective + 1 if _was_ineffective(event.body, memory.aim) else 0
+            memory = replace(memory, executing=None, ended=event.time, ineffective=ineffective, aim=None)
         case ExecutionPaused() as pause:
             memory = replace(memory, paused=pause)
         case ExecutionResumed():
@@ -101,7 +101,7 @@ def remember(memory: Memory, event: Event) -> Memory:
     return memory
 
 
-def _in_vain(end: ExecutionCompleted | ExecutionAborted, aim: Aim | None) -> bool:
+def _was_ineffective(end: ExecutionCompleted | ExecutionAborted, aim: Aim | None) -> bool:
     """Return whether the next plan would probably meet the same obstacle, such as a quota: no state shows it.
 
     An execution that brought its saving had an effect, even where it left one workload of many, for example one that

@@ -94,11 +94,11 @@ def executing(case: DecisionInput) -> Rejection | None:
 def cooldown(case: DecisionInput) -> Rejection | None:
     """Reject a plan too soon after an execution, so that the effect of that shows first.
 
-    The rest doubles with each execution without effect in a row (`Memory.vain`): those cost machines and restarts.
+    The rest doubles with each execution without effect in a row (`Memory.ineffective`): each costs restarts.
     """
-    ended, vain = case.memory.ended, case.memory.vain
+    ended, ineffective = case.memory.ended, case.memory.ineffective
     shortest = case.limits.cooldown_seconds
-    rest = max(shortest, min(shortest * 2.0 ** min(max(0, vain - 1), 30), case.limits.max_cooldown_seconds))
+    rest = max(shortest, min(shortest * 2.0 ** min(max(0, ineffective - 1), 30), case.limits.max_cooldown_seconds))
     if ended is None or not case.saves:
         return None
     passed = (case.now - ended).total_seconds()
@@ -106,7 +106,8 @@ def cooldown(case: DecisionInput) -> Rejection | None:
         return None
     return _reject(
         "cooldown",
-        f"the last execution ended {passed:.0f} s ago" + (f", {vain} in a row were without effect" if vain > 1 else ""),
+        f"the last execution ended {passed:.0f} s ago"
+        + (f", {ineffective} in a row were without effect" if ineffective > 1 else ""),
         f"{rest - passed:.0f} s more rest, or a smaller cooldown_seconds",
         passed_seconds=round(passed, 3),
         cooldown_seconds=rest,

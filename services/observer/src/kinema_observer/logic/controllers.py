@@ -38,7 +38,7 @@ from kinema_observer.logic.reading import (
 from kinema_observer.logic.wire import Scalar
 
 _NO_UPDATE: Final = wire.UpdateStrategy()
-_TOLD_CHARACTERS: Final = 256
+_MESSAGE_CHARACTERS: Final = 256
 """Of what a controller says, for people."""
 
 
@@ -119,8 +119,8 @@ def _refused(status: wire.ControllerStatus) -> str:
     found = next((item for item in status.conditions or () if item.type == "ReplicaFailure"), None)
     if found is None or found.status != "True" or found.reason != "FailedCreate":
         return ""
-    told = found.message or found.reason
-    return (told.partition(" is forbidden: ")[2] or told)[:_TOLD_CHARACTERS]
+    message = found.message or found.reason
+    return (message.partition(" is forbidden: ")[2] or message)[:_MESSAGE_CHARACTERS]
 
 
 def _update(type_: WorkloadKind, spec: wire.ControllerSpec) -> tuple[str, str]:

@@ -59,13 +59,13 @@ def _allocatable(status: wire.NodeStatus) -> Amounts:
     Raises:
         UnreadableFieldError: a quantity cannot be read, or one that every kubelet reports is missing.
     """
-    path, told = "status.allocatable", status.allocatable
-    if told is None and status.capacity is not None:
-        path, told = "status.capacity", status.capacity
+    path, amounts = "status.allocatable", status.allocatable
+    if amounts is None and status.capacity is not None:
+        path, amounts = "status.capacity", status.capacity
     for resource in ("cpu", "memory"):
-        if resource not in (told or {}):
+        if resource not in (amounts or {}):
             raise UnreadableFieldError(f"{path}.{resource}", "is missing: take it again once the node reports it")
-    return amounts_of(told, path)
+    return amounts_of(amounts, path)
 
 
 def _taint(found: wire.Taint, path: str) -> Taint:

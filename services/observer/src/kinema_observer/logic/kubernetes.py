@@ -16,7 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from kinema_core.events import ClusterObject, Quarantined
-from kinema_core.model.quarantine import UNNAMED, UNTOLD
+from kinema_core.model.quarantine import NO_KIND, UNNAMED
 from kinema_observer.errors import UnreadableFieldError, UnreadableListError
 from kinema_observer.logic import controllers, drivers, infrastructure, pods, wire, wire_controllers, wire_pods
 from kinema_observer.logic.drivers import Seen
@@ -208,7 +208,7 @@ def is_read(kind: str, api_version: str) -> bool:
 
 def no_object(raw: msgspec.Raw, path: str) -> Seen | None:
     """Return what stands for an item of a list that is not even an object of a kind."""
-    return _quarantine(UNTOLD, raw, UnreadableFieldError(path, "is no object with a kind")).item
+    return _quarantine(NO_KIND, raw, UnreadableFieldError(path, "is no object with a kind")).item
 
 
 # --- quarantine
@@ -237,7 +237,7 @@ def _quarantine(kind: str, raw: bytes | msgspec.Raw, fault: UnreadableFieldError
     node = name if kind in _NODES_OWN else _text(value, "spec", "nodeName") if kind == "Pod" else None
     space = name if kind == "Namespace" else namespace
     spec = _at(value, "spec")
-    # A pod without a node's name waits for one; where that cannot even be told, it may run anywhere.
+    # A pod without a node's name waits for one; where that cannot be read, it may run anywhere.
     lost = kind == "Pod" and node is None and not (isinstance(spec, dict) and spec.get("nodeName") in (None, ""))
     item = Quarantined(
         object=f"{kind} {key}",

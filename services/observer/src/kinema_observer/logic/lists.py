@@ -174,7 +174,7 @@ def _opening(text: bytearray) -> _Opening | None:
     if part.items != [] or (part.kind and not part.kind.endswith("List")):
         return None
     if not part.kind and found[1] not in _NAMES_KIND:
-        return None  # of what kind they are is told after them
+        return None  # their kind follows after them
     between = re.compile(rb"\}\s*,\s*(?=\{\s*" + re.escape(found[1]) + rb")")
     return _Opening(part.kind.removesuffix("List"), bool(part.kind), end, between)
 

@@ -66,12 +66,12 @@ def tick(
     """
     moment = _Moment(cluster, view, now, settings, view.running(now, settings))
     if blind:
-        return Decision(Memory(), skip=_told(moment, refusal("state-unknown", missing=", ".join(blind))))
+        return Decision(Memory(), skip=_skip(moment, refusal("state-unknown", missing=", ".join(blind))))
     decision = _decide(moment, memory)
     if decision.start is None and not decision.deletions:
         return decision
     contradiction = missing_objects(cluster, settings.missing_share)
-    return decision if contradiction is None else Decision(Memory(), skip=_told(moment, contradiction))
+    return decision if contradiction is None else Decision(Memory(), skip=_skip(moment, contradiction))
 
 
 def _decide(moment: _Moment, memory: Memory) -> Decision:
@@ -82,12 +82,12 @@ def _decide(moment: _Moment, memory: Memory) -> Decision:
     empty, occupied = _disrupted_nodes(cluster)
     deletions = _deletions(moment, empty)
     if occupied is not None:
-        return Decision(memory, deletions, skip=_told(moment, occupied))
+        return Decision(memory, deletions, skip=_skip(moment, occupied))
     start = _autoscale(moment)
     if start is None:
         obstacle = _obstacle(moment, restless, memory)
         if obstacle is not None:
-            return Decision(memory, deletions, skip=_told(moment, obstacle))
+            return Decision(memory, deletions, skip=_skip(moment, obstacle))
         start = _reschedule(moment, memory)
     return Decision(memory, deletions, iteration=_iteration_id(view, cluster.version), start=start)
 
@@ -98,7 +98,7 @@ def _iteration_id(view: LogView, version: int) -> str:
     return f"it-{version}-{count + 1}" if last == version else f"it-{version}"
 
 
-def _told(moment: _Moment, why: Refusal) -> IterationSkipped | None:
+def _skip(moment: _Moment, why: Refusal) -> IterationSkipped | None:
     """Return the refusal as an event; None while the same reason was published recently."""
     if moment.view.skipped is not None:
         reason, at = moment.view.skipped

@@ -94,8 +94,8 @@ def annotations_of(raw: msgspec.Raw) -> tuple[Labels, bool]:
         return EMPTY, False
     try:
         found = _PARTS.decode(text)
-        ours = [key for key in found if key.startswith(KEPT_ANNOTATIONS) and not key.startswith(DROPPED_ANNOTATIONS)]
-        kept = {key: _TEXT.decode(found[key]) for key in sorted(ours)} if ours else None
+        honored = [key for key in found if key.startswith(KEPT_ANNOTATIONS) and not key.startswith(DROPPED_ANNOTATIONS)]
+        kept = {key: _TEXT.decode(found[key]) for key in sorted(honored)} if honored else None
     except msgspec.DecodeError as error:
         raise fault_of(error).under("metadata.annotations") from error
     return (FrozenMap(kept) if kept else EMPTY), MIRROR in found

@@ -23,7 +23,7 @@ from kinema_core.events import (
     Toleration,
 )
 from kinema_core.model.match import EFFECTS
-from kinema_core.model.vocabulary import OURS
+from kinema_core.model.vocabulary import KINEMA_PREFIX
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic.reading import (
     RequirementIn,
@@ -247,7 +247,9 @@ def _preferred_nodes(found: Sequence[PreferredNodeIn]) -> tuple[PreferredNodeTer
         PreferredNodeTerm(weight=_weight(item.weight), term=_node_term(item.preference, f"{path}[{index}].preference"))
         for index, item in enumerate(found)
     )
-    return tuple(one for one in terms if not any(wanted.key.startswith(OURS) for wanted in one.term.expressions))
+    return tuple(
+        one for one in terms if not any(wanted.key.startswith(KINEMA_PREFIX) for wanted in one.term.expressions)
+    )
 
 
 def _weight(weight: int) -> int:

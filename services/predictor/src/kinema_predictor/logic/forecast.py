@@ -136,7 +136,7 @@ def _refuse_unfit(workload: Workload, pods: Sequence[Pod], current: Amounts) -> 
         raise _RefusedError("requests-not-of-containers")
     others = sum(any(pod.requests.get(name, 0) != current.get(name, 0) for name in RESOURCES) for pod in pods)
     if others:
-        # A roll-out is under way, or somebody adds to the pods what their template does not say.
+        # A roll-out is under way, or admission adds to the pods what their template does not state.
         raise _RefusedError("requests-differ-from-template", pods=others)
 
 

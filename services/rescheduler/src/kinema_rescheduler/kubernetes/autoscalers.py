@@ -20,11 +20,11 @@ from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.names import FLOOR_BEFORE, PLAN
 
-_NOT_OURS: Final = frozenset({"denied", "gone"})
+_UNWRITABLE: Final = frozenset({"denied", "gone"})
 
 
 class _Limits(msgspec.Struct, frozen=True):
-    """Limits of an autoscaler before ours, and the floor that we set."""
+    """Limits of an autoscaler before a surge, and the floor that Kinema set."""
 
     minimum: int
     maximum: int
@@ -89,6 +89,6 @@ async def _change(api: FencedClient, step: Step, change: Callable[[Json], Json |
                     await api.disown(one)
                 changed = changed or done
     except PermanentError as error:
-        if error.reason not in _NOT_OURS:
+        if error.reason not in _UNWRITABLE:
             raise
     return changed

@@ -41,12 +41,12 @@ async def mark(api: FencedClient, order: Order) -> Made:
         value = label_value(order.iteration)
         labels = node["metadata"].get("labels") or {}
         taints = (node.get("spec") or {}).get("taints") or []
-        ours = {"key": DISRUPTED, "value": value, "effect": "NoSchedule"}
-        if labels.get(DISRUPTED) == value and annotations_of(node).get(PLAN) == order.plan and ours in taints:
+        wanted = {"key": DISRUPTED, "value": value, "effect": "NoSchedule"}
+        if labels.get(DISRUPTED) == value and annotations_of(node).get(PLAN) == order.plan and wanted in taints:
             return None
         return {
             "metadata": {"labels": {DISRUPTED: value}, "annotations": {PLAN: order.plan}},
-            "spec": {"taints": [*(taint for taint in taints if taint.get("key") != DISRUPTED), ours]},
+            "spec": {"taints": [*(taint for taint in taints if taint.get("key") != DISRUPTED), wanted]},
         }
 
     try:
@@ -58,7 +58,7 @@ async def mark(api: FencedClient, order: Order) -> Made:
 
 
 async def unmark(api: FencedClient, order: Order) -> Made:
-    """Take our labels, our taint and our annotation off a node; a cordon is never ours."""
+    """Take Kinema's labels, taint and annotation off a node; Kinema sets no cordon."""
 
     def change(node: Json) -> Json | None:
         _same(node, order.step)

@@ -82,8 +82,8 @@ async def surge_down(api: FencedClient, order: Order) -> Made:
         staying = sum(1 for pod in pods if pod_ready(pod) and uid(pod) not in leaving)
         ready = _serving(workload)
         if staying < step.replicas_to or ready < step.replicas_from:
-            told = f"{staying} of {step.replicas_to} staying pods of {step.target} are Ready"
-            detail = f"{told}, {ready} of {step.replicas_from} for as long as it asks"
+            count = f"{staying} of {step.replicas_to} staying pods of {step.target} are Ready"
+            detail = f"{count}, {ready} of {step.replicas_from} for as long as it asks"
             raise TransientError("not-ready", detail)
         # First the autoscaler: were its floor still raised, it would ask for the surplus again. If it takes the
         # surplus away by itself now, the victims are the ones to go.

@@ -28,7 +28,7 @@ from kinema_rescheduler.names import ROLLED, ROLLED_BY
 
 _NO_SURGE: Final = (0, "0", "0%")
 BOUNDS_BEFORE: Final = "kinema.io/rolling-update-before"
-"""Label of a Deployment under our rolling update: the bounds of its updates before, as long as ours are in force.
+"""Label of a Deployment under a rolling update by Kinema: its own bounds, as long as Kinema's are in force.
 
 `kubectl rollout undo` puts the annotations of an older ReplicaSet in the place of the Deployment's, and leaves labels.
 """
@@ -139,7 +139,7 @@ def before_of(workload: Json) -> Before | None:
 
 
 def bounds_before(workload: Json) -> Json:
-    """`maxSurge` and `maxUnavailable` as the owner wants them: those of now unless they are ours."""
+    """`maxSurge` and `maxUnavailable` as the owner wants them: those of now unless Kinema set them."""
     now = (workload["spec"].get("strategy") or {}).get("rollingUpdate") or {}
     noted = _BOUNDS.fullmatch(labels_of(workload).get(BOUNDS_BEFORE, ""))
     if now.get("maxUnavailable") == 0 and noted is not None:
@@ -187,7 +187,7 @@ async def restore_template(api: FencedClient, order: Order) -> bool:
 
 
 def _old_requests(template: Json, before: Before) -> list[Json]:
-    """The requests of before, as a patch of each container: of those that are still ours, none that its owner wrote."""
+    """Return the requests of before, as a patch of each container: of those that Kinema set, none of its owner."""
     now = {container["name"]: container for container in template["spec"]["containers"]}
     back = {
         name: {
@@ -263,8 +263,8 @@ def _resumed(workload: Json) -> Json | None:
     if before is None and BOUNDS_BEFORE not in labels_of(workload):
         return None
     strategy = workload["spec"].get("strategy") or {}
-    ours = (strategy.get("rollingUpdate") or {}).get("maxUnavailable") == 0  # else somebody has changed it since
-    bounds = {"strategy": {"rollingUpdate": bounds_before(workload)}} if ours else {}
+    kept = (strategy.get("rollingUpdate") or {}).get("maxUnavailable") == 0  # else another client has changed it since
+    bounds = {"strategy": {"rollingUpdate": bounds_before(workload)}} if kept else {}
     return {
         "metadata": {"annotations": {ROLLED: None}, "labels": {BOUNDS_BEFORE: None}},
         "spec": bounds,

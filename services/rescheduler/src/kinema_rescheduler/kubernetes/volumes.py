@@ -46,8 +46,8 @@ async def check_detached(attachments: Attachments, node: str, staying: Iterable[
     found = await attachments.of(node)
     if not found:
         return
-    theirs = {await _volume(attachments.api, claim) for pod in staying for claim in _claims(pod)}
-    left = sorted(_name(item) for item in found if _name(item) not in theirs)
+    resident = {await _volume(attachments.api, claim) for pod in staying for claim in _claims(pod)}
+    left = sorted(_name(item) for item in found if _name(item) not in resident)
     if left:
         raise TransientError(ATTACHED, f"node {node} still has {', '.join(left[:5])} attached")
 

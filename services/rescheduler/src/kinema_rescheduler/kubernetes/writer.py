@@ -51,7 +51,7 @@ class KubernetesWriter:
         return await _read_right(order, effect(self._api, order))
 
     async def check_deletable(self, order: Order) -> bool:
-        """Return whether the node of a `delete` step is there, ours and empty."""
+        """Return whether the node of a `delete` step is there, marked by Kinema and empty."""
         return await _read_right(order, check_deletable(self._api, self._attachments, order))
 
 

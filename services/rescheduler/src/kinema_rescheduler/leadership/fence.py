@@ -20,7 +20,7 @@ class Fence:
     """
 
     def __init__(self, claim: Callable[[], None] = lambda: None) -> None:
-        """`claim` raises a KubernetesError where the cluster is not ours to write to."""
+        """`claim` raises a KubernetesError where another Kinema may write to the cluster."""
         self._claim = claim
         self._lease: Lease | None = None
 
@@ -37,7 +37,7 @@ class Fence:
         """Let a write pass; `written` is the revision that stands on the object, if one does.
 
         Raises:
-            TransientError: `fenced`, it is not ours to write any more. EffectError: what the claim says.
+            TransientError: `fenced`, another process may write by now. EffectError: what the claim says.
         """
         if self._lease is not None and self._lease.left() <= 0:
             raise TransientError("fenced", f"the lease of revision {self.revision} has run out: nothing is written")

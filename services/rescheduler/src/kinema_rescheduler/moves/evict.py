@@ -92,14 +92,14 @@ def _refused(ctx: ExecutionContext, movers: WorkloadMoves, progress: Progress) -
 
 def _paused_until(ctx: ExecutionContext, pod_key: str) -> datetime:
     """Return when a pod's budgets may be asked again: a refusal counts for every pod under the same budget."""
-    mine = {budget.key for budget in budgets_by_pod(ctx.cluster).get(pod_key, ())}
+    own = {budget.key for budget in budgets_by_pod(ctx.cluster).get(pod_key, ())}
     until = ctx.execution.cause.time
     for progress in ctx.execution.steps.values():
         if progress.step.kind != "evict" or progress.result != "budget" or progress.ended is None:
             continue
         other = ctx.cluster.pods_by_uid.get(progress.step.pods[0])
-        theirs = budgets_by_pod(ctx.cluster).get(other.key, ()) if other is not None else ()
-        if mine & {budget.key for budget in theirs}:
+        others = budgets_by_pod(ctx.cluster).get(other.key, ()) if other is not None else ()
+        if own & {budget.key for budget in others}:
             pause = timedelta(seconds=ctx.limits.pause_seconds(progress.attempt))
             until = max(until, progress.ended + pause)
     return until

@@ -65,7 +65,7 @@ class Room:
     def copies(self, pod: Pod, requests: Amounts, name: str, most: int) -> int:
         """Return how many pods like `pod`, each with `requests`, fit on a node that is open to everybody, up to `most`.
 
-        What is promised to others is not theirs.
+        They get nothing that is promised to others.
         """
         node = self._cluster.node(name)
         if node is None or name not in self._free or name in self._reserved or not _admits(node, pod):

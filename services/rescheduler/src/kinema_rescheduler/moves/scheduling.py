@@ -224,13 +224,13 @@ def _begin_one(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later:
     held = _held(item)
     if held is not None:
         return skip(ctx, item, "held", held)
-    vain = _in_vain(ctx, item)
-    if vain:
-        last = vain[-1]
-        if len(vain) >= ctx.limits.rounds:
+    ineffective = _ineffective(ctx, item)
+    if ineffective:
+        last = ineffective[-1]
+        if len(ineffective) >= ctx.limits.rounds:
             reason = last.result if last.state == "failed" else "taken-back"
-            return fail(ctx, item, reason, f"{len(vain)} moves had no effect, the last: {last.detail or reason}")
-        if last.state == "failed" and not ctx.passed(last.ended, ctx.limits.pause_seconds(len(vain))):
+            return fail(ctx, item, reason, f"{len(ineffective)} moves had no effect, the last: {last.detail or reason}")
+        if last.state == "failed" and not ctx.passed(last.ended, ctx.limits.pause_seconds(len(ineffective))):
             return WAIT
     if not item.healthy:
         return blocked(ctx, item, "not-ready", "not all of its pods are Ready and up to date")
@@ -248,7 +248,7 @@ def _held(item: WorkloadMoves) -> str | None:
     return None
 
 
-def _in_vain(ctx: ExecutionContext, item: WorkloadMoves) -> list[Progress]:
+def _ineffective(ctx: ExecutionContext, item: WorkloadMoves) -> list[Progress]:
     """Ended moves of the workload whose pods still have to leave."""
     leaving = {pod.uid for pod in item.victims}
     found: list[Progress] = []

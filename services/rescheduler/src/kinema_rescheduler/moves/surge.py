@@ -92,7 +92,7 @@ def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
     others = sum(1 for pod in movers.pods if pod.ready and pod.uid not in up.step.pods)
     if others >= up.step.replicas_from and workload.ready >= up.step.replicas_to:
         return Turn(ctx.intend(_down(movers, workload, up)))
-    # Counted from when the pods were asked for: the time that a killed process was away is not theirs.
+    # Counted from when the pods were asked for: the time that a killed process was away does not count.
     if ctx.passed(up.ended, ctx.limits.pods_ready_seconds):
         detail = f"{others} of {up.step.replicas_from} pods beside the leaving ones are Ready"
         return Turn(ctx.give_up("pods-never-ready", f"{movers.key}: {detail}"))
@@ -184,7 +184,7 @@ def restoring(ctx: ExecutionContext, key: str, pods: tuple[Pod, ...]) -> Step:
     if not unfinished(ctx, key, number):
         return step
     surplus = up.step.replicas_to - up.step.replicas_from
-    # Creation times have whole seconds, ours have more: allow for the second that was cut off.
+    # Creation times have whole seconds, those of events have more: allow for the second that was cut off.
     fresh = [
         pod
         for pod in pods

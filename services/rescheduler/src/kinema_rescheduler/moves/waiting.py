@@ -26,7 +26,7 @@ from kinema_rescheduler.names import DISRUPTED, taint_id, unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
 _CUT_OFF: Final = timedelta(seconds=1)
-"""Creation times have whole seconds, ours have more: allow for what was cut off."""
+"""Creation times have whole seconds, those of events have more: allow for what was cut off."""
 
 
 def kept_waiting(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
@@ -68,7 +68,7 @@ def _would_run_on(ctx: ExecutionContext, offer: Offer, pod: Pod) -> bool:
 def _closed(ctx: ExecutionContext) -> Iterator[tuple[Node, datetime]]:
     """Nodes under our taint as they would be without it, and since when; none that goes in any case."""
     for name in ctx.deletes:
-        if name in ctx.ours:
+        if name in ctx.booted:
             continue
         node, marked = ctx.same_node(taint_id(name)), ctx.progress(taint_id(name))
         if node is None or marked is None or marked.ended is None or ctx.progress(f"delete/{name}") is not None:

@@ -77,7 +77,7 @@ class ExecutionContext:
         return tuple(sorted([*planned, *(name for name, stay in self.route.temporary.items() if stay.boot == 0)]))
 
     @cached_property
-    def ours(self) -> tuple[str, ...]:
+    def booted(self) -> tuple[str, ...]:
         """Names of all nodes that this plan boots at some time, sorted."""
         return tuple(sorted({*self.boots, *self.route.temporary}))
 

@@ -190,7 +190,7 @@ def clean(ctx: ExecutionContext) -> Phase:
 
 def reopen(ctx: ExecutionContext) -> Phase:
     """Take the marks off the nodes that were there before the plan, first off those that are closed by them."""
-    steps = [step for step in _unmarks(ctx) if step.target not in ctx.ours]
+    steps = [step for step in _unmarks(ctx) if step.target not in ctx.booted]
     return _taken_back(ctx, sorted(steps, key=lambda step: step.target not in ctx.deletes))
 
 
@@ -240,8 +240,8 @@ def leftovers(ctx: ExecutionContext) -> tuple[str, ...]:
     """Return what could not be taken back, sorted."""
     cleaning = {"untaint", "clear-preferred-nodes", "revert", "finalize-rollout"}
     steps = ctx.execution.steps.values()
-    ours = {f"delete/{name}" for name in ctx.ours}
-    lost = [item for item in steps if item.lost and (item.step.kind in cleaning or item.step.id in ours)]
+    booted = {f"delete/{name}" for name in ctx.booted}
+    lost = [item for item in steps if item.lost and (item.step.kind in cleaning or item.step.id in booted)]
     found = [f"{progress.step.id}: {progress.result} {progress.detail}".strip() for progress in lost]
     unconfirmed = [name for name, verdict in ctx.execution.verdicts.items() if verdict.reason == "delete-unconfirmed"]
     return tuple(sorted([*found, *unconfirmed]))

@@ -55,8 +55,8 @@ def roll_back(ctx: ExecutionContext) -> Phase:
 def _taking_back(ctx: ExecutionContext) -> bool:
     """Return whether all that is under way belongs to the rollback itself."""
     undoing = {"revert", "delete", "untaint", "clear-preferred-nodes"}
-    ours = {taint_id(name) for name in ctx.ours}
-    return all(progress.step.kind in undoing or progress.step.id in ours for progress in ctx.execution.open_steps)
+    booted = {taint_id(name) for name in ctx.booted}
+    return all(progress.step.kind in undoing or progress.step.id in booted for progress in ctx.execution.open_steps)
 
 
 def _moves(ctx: ExecutionContext) -> Phase:
@@ -68,7 +68,7 @@ def _nodes(ctx: ExecutionContext) -> Phase:
     """Delete booted nodes that carry nothing; keep those that pods have moved to."""
     bodies: list[Decision] = []
     over = True
-    for name in ctx.ours:
+    for name in ctx.booted:
         booted = ctx.progress(f"boot/{name}")
         if booted is None or (booted.lost and booted.result in _NEVER_MADE):
             continue

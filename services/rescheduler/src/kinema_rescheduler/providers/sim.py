@@ -87,10 +87,10 @@ class SimProvider:
     async def catalog(self) -> Catalog:
         """Return what is on sale now."""
         data = await self._request("GET", "/cloud/v1/offers")
-        told = _read(data, _Offers)
-        priced = datetime.fromisoformat(told.date) if told.date else None
-        rows = tuple(_row(line, row) for line, row in enumerate(told.offers, start=1))
-        return Catalog(source=told.source, priced=priced, rows=rows)
+        answer = _read(data, _Offers)
+        priced = datetime.fromisoformat(answer.date) if answer.date else None
+        rows = tuple(_row(line, row) for line, row in enumerate(answer.offers, start=1))
+        return Catalog(source=answer.source, priced=priced, rows=rows)
 
     async def boot(self, name: str, offer: Offer, operation: str) -> Operation:
         """Begin to boot a node."""
@@ -161,12 +161,12 @@ def _row(line: int, row: _Row) -> CatalogRow:
 
 
 def _operation(data: bytes) -> Operation:
-    told = _read(data, _Answer).operation
-    fault = told.error
+    answer = _read(data, _Answer).operation
+    fault = answer.error
     return Operation(
-        id=told.id,
-        node=told.node,
-        state=told.state,
+        id=answer.id,
+        node=answer.node,
+        state=answer.state,
         reason=fault.class_ if fault is not None else "",
         message=fault.message if fault is not None else "",
     )

@@ -13,7 +13,7 @@ from kinema_rescheduler.errors import PermanentError, TransientError
 
 NO_PERMISSION: Final = 77
 """Exit code for a missing right, as in BSD's sysexits; any other but 0 may pass."""
-_TOLD: Final = 300
+_KEPT_CHARACTERS: Final = 300
 """How much of a command's last words is kept."""
 _ENDING_SECONDS: Final = 2.0
 """Real seconds that a command which was killed is waited for."""
@@ -45,12 +45,14 @@ async def run(command: tuple[str, ...], seconds: float) -> str:
     finally:
         if printed is None:
             await _end(process)
-    told = printed.decode(errors="replace").strip()
+    output = printed.decode(errors="replace").strip()
     if process.returncode == NO_PERMISSION:
-        raise PermanentError("permission", f"{' '.join(command)}: {told[-_TOLD:]}")
+        raise PermanentError("permission", f"{' '.join(command)}: {output[-_KEPT_CHARACTERS:]}")
     if process.returncode:
-        raise TransientError("transient", f"{' '.join(command)} ended with {process.returncode}: {told[-_TOLD:]}")
-    return told
+        raise TransientError(
+            "transient", f"{' '.join(command)} ended with {process.returncode}: {output[-_KEPT_CHARACTERS:]}"
+        )
+    return output
 
 
 async def _end(process: Process) -> None:

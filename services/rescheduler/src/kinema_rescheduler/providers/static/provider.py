@@ -178,13 +178,13 @@ class StaticProvider:
             except EffectError as error:
                 return error
 
-        told = await asyncio.gather(*(ask(machine) for machine in inventory.machines))
+        output = await asyncio.gather(*(ask(machine) for machine in inventory.machines))
         powers = {
             machine.name: power
-            for machine, power in zip(inventory.machines, told, strict=True)
+            for machine, power in zip(inventory.machines, output, strict=True)
             if not isinstance(power, EffectError)
         }
-        for failed in told if not powers else ():
+        for failed in output if not powers else ():
             if isinstance(failed, EffectError):
                 raise failed
         return powers
@@ -195,12 +195,12 @@ class StaticProvider:
 
     async def _power(self, machine: Machine, inventory: Inventory) -> Power:
         async with self._asking:
-            told = await run(filled(inventory.power_status, machine), self._settings.command_seconds)
-        match (told.lower().split() or [""])[-1].strip(".:"):
+            output = await run(filled(inventory.power_status, machine), self._settings.command_seconds)
+        match (output.lower().split() or [""])[-1].strip(".:"):
             case "on":
                 return "on"
             case "off":
                 return "off"
             case _:
-                detail = f"power_status of {machine.name} printed {told[-80:]!r}: its last word must be on or off"
+                detail = f"power_status of {machine.name} printed {output[-80:]!r}: its last word must be on or off"
                 raise TransientError("transient", detail)
