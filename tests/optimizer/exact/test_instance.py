@@ -15,11 +15,9 @@ from tests.support.builders import NOW, cluster, deployed, labels, node, offer, 
 
 from kinema_core.events import ClusterObject, HostPort, Offer, PlacementRules
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.exact.build import exact_instance
-from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
-from kinema_optimizer.exact.model import ExactInstance, ExactSolution, as_it_is
+from kinema_optimizer.exact.build import exact_instance, forbid_moves, hold_spreads_in_transit
+from kinema_optimizer.exact.model import ExactInstance, ExactSolution, as_it_is, flaws
 from kinema_optimizer.exact.solve import ExactResult, solve_exact
-from kinema_optimizer.exact.verify import flaws
 from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.problem.compile import sites_of
 from kinema_optimizer.problem.progress import Progress, incumbent_report

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kinema_optimizer.columns.pricing import SubproblemArrays, price_bin, price_bins
-from kinema_optimizer.problem.arrays import Ints
+from kinema_optimizer.problem.arrays import Ints, Pools
 from kinema_optimizer.problem.instance import UNLIMITED
 from kinema_optimizer.problem.node_types import NodeTypes
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram, LpSolution
@@ -71,8 +71,8 @@ class Subproblem:
     move_price: Floats
     """(n,) micro-USD per hour for each pod of the class that comes newly to a place."""
     bins: tuple[Bin, ...]
-    pools: tuple[tuple[tuple[int, ...], int], ...]
-    """Places that share a limit, and the limit."""
+    pools: Pools
+    """Of places."""
     guess: Floats
     """(n,) prices of the pods to begin with."""
     existing: int = 0

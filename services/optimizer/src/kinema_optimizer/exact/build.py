@@ -7,6 +7,11 @@ reduction would pin move like all others.
 In an autoscale iteration that may move running pods, a pending pod without a place may get one where other pods leave
 for room elsewhere, and a few moves may be cheaper than a node. `relocation` takes the pending pods and those of the
 nodes with most free room, where least has to leave. Nodes are only added.
+
+Where no order of a solution's moves is found, the problem is solved again with fewer solutions, so that what was a
+lower bound remains one. On the way a pod that surges has two copies, and a rule may keep the new one from where it
+should go while the old one is still there. `hold_spreads_in_transit` asks spreads over nodes to hold with all copies
+there, old and new: then new ones can come in turn, wherever there are fewest. `forbid_moves` excludes single moves.
 """
 
 from __future__ import annotations
@@ -16,11 +21,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from kinema_core.events import Amounts, HostPort, Node, Offer, Pod
+from kinema_core.events import Amounts, HostPort, Node, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports
 from kinema_core.model.match import ports_clash
@@ -28,19 +33,23 @@ from kinema_core.model.mobility import Mobility
 from kinema_core.model.neighbors import selects
 from kinema_core.model.resources import limited
 from kinema_core.model.volumes import attachments
-from kinema_optimizer.exact import model
 from kinema_optimizer.exact.model import (
     ALONE,
     NOWHERE,
+    ExactAffinity,
+    ExactAntiAffinity,
     ExactClass,
     ExactInstance,
     ExactMachine,
     ExactNode,
     ExactPreference,
+    ExactSpread,
+    PodCount,
     Topology,
     columns_of,
 )
 from kinema_optimizer.problem.admission import NEW_NODE
+from kinema_optimizer.problem.node_types import pools_of, stock_of
 from kinema_optimizer.problem.pods import Mover, movers_of, port_of, resizes_of, stuck_updates
 from kinema_optimizer.problem.preferences import NodePreferences
 from kinema_optimizer.problem.question import Question, Sites
@@ -206,9 +215,6 @@ class _Building:
             )
             for members in self._machines
         )
-        pools: dict[str, list[int]] = {}
-        for m, members in enumerate(self._machines):
-            pools.setdefault(_share(offers[members[0]]), []).append(m)
         return ExactInstance(
             kinds=tuple(self._kind(one) for one in self._classes),
             places=tuple(
@@ -216,11 +222,7 @@ class _Building:
                 for site, room, fixed in zip(self.sites.nodes, self._rooms, self._fixed, strict=False)
             ),
             machines=machines,
-            pools=tuple(
-                (frozenset(members), machines[members[0]].limit or 0)
-                for share, members in pools.items()
-                if share and len(members) > 1
-            ),
+            pools=pools_of([offers[members[0]] for members in self._machines]),
             rollouts=self._workloads,
             affinities=(),
             anti_affinities=(),
@@ -424,7 +426,7 @@ class _Building:
                 key = (
                     offer.micro_usd_per_hour,
                     self._rooms[live + o],
-                    _share(offer),
+                    stock_of(offer),
                     admitted,
                     tuple(site.labels.get(topology) for topology in topologies),
                     tuple(rule.admits(site) for rule in self.rules.spreads),
@@ -476,7 +478,7 @@ class _Building:
             )
         return self._topologies[topology]
 
-    def _counted(self, counted: Counted) -> model.PodCount:
+    def _counted(self, counted: Counted) -> PodCount:
         kinds: set[int] = set()
         others = [0] * len(self.sites.nodes)
         for pod in self._census.pods(counted.scope):
@@ -485,12 +487,12 @@ class _Building:
                 kinds.add(self._class_of[pod.key])
             elif node is not None:
                 others[node] += 1
-        return model.PodCount(self._topology(counted.key), frozenset(kinds), tuple(others))
+        return PodCount(self._topology(counted.key), frozenset(kinds), tuple(others))
 
     def _owners(self, rule: Rule) -> frozenset[int]:
         return frozenset(self._class_of[pod.key] for pod in rule.owners if pod.key in self._class_of)
 
-    def _affinity(self, rule: PodAffinity) -> model.ExactAffinity:
+    def _affinity(self, rule: PodAffinity) -> ExactAffinity:
         owners: dict[int, set[int]] = {}
         others: list[tuple[int, bool]] = []
         for pod in rule.owners:
@@ -501,13 +503,13 @@ class _Building:
                 homes |= {node} if node is not None and obeys else set()
             elif node is not None and obeys:
                 others.append((node, selects(rule.counted.scope, pod)))
-        return model.ExactAffinity(
+        return ExactAffinity(
             census=self._counted(rule.counted),
             owners=tuple((kind, frozenset(homes)) for kind, homes in owners.items()),
             others=tuple(others),
         )
 
-    def _anti_affinity(self, rule: PodAntiAffinity) -> model.ExactAntiAffinity:
+    def _anti_affinity(self, rule: PodAntiAffinity) -> ExactAntiAffinity:
         others = {self._node(pod) for pod in rule.owners if pod.key not in self._class_of}
         topology = self._topology(rule.counted.key)
         broken = {
@@ -516,14 +518,14 @@ class _Building:
             if pod.key in self._class_of and (node := self._node(pod)) is not None
             if self._census.company(pod, rule.counted) > 0
         }
-        return model.ExactAntiAffinity(
+        return ExactAntiAffinity(
             census=self._counted(rule.counted),
             owners=self._owners(rule),
             others=tuple(sorted(node for node in others if node is not None)),
             broken=frozenset(broken),
         )
 
-    def _port_rules(self) -> Iterable[model.ExactAntiAffinity]:
+    def _port_rules(self) -> Iterable[ExactAntiAffinity]:
         """Return a rule for each set of host ports, which are had once per node; those of others are in admission."""
         ports = {kind: one.members[0].pod.rules.host_ports for kind, one in enumerate(self._classes)}
         topology = Topology(tuple(range(len(self.sites.nodes))), (ALONE,) * len(self._machines))
@@ -542,11 +544,11 @@ class _Building:
                 for mover in self._classes[kind].members
                 if (node := self._node(mover.pod)) is not None and now[node] > int(kind in clashing)
             }
-            census = model.PodCount(topology, clashing, (0,) * len(self.sites.nodes))
-            yield model.ExactAntiAffinity(census, owners, (), frozenset(broken))
+            census = PodCount(topology, clashing, (0,) * len(self.sites.nodes))
+            yield ExactAntiAffinity(census, owners, (), frozenset(broken))
 
-    def _topology_spread(self, rule: TopologySpread) -> model.ExactSpread:
-        return model.ExactSpread(
+    def _topology_spread(self, rule: TopologySpread) -> ExactSpread:
+        return ExactSpread(
             census=self._counted(rule.counted),
             nodes=frozenset(e for e, site in enumerate(self.sites.nodes) if rule.admits(site)),
             machines=frozenset(
@@ -563,6 +565,81 @@ def _fits(requests: Sequence[int], room: Sequence[int | None]) -> bool:
     return all(free is None or need == 0 or need <= free for need, free in zip(requests, room, strict=True))
 
 
-def _share(offer: Offer) -> str:
-    """Return the name of an offer's stock: offers with the same name draw on the same one; empty for unlimited ones."""
-    return "" if offer.available is None else offer.pool or offer.name
+def hold_spreads_in_transit(problem: ExactInstance, stuck: Iterable[str]) -> ExactInstance | None:
+    """Return the problem in which spreads over nodes hold on the way.
+
+    None where they do already, or no stuck pod has one.
+    """
+    spread = frozenset[int]().union(*(rule.owners for rule in problem.spreads if rule.doubles))
+    waiting = {key for kind in spread for key in problem.kinds[kind].pods}
+    return None if problem.doubled or waiting.isdisjoint(stuck) else replace(problem, doubled=True)
+
+
+def forbid_moves(
+    problem: ExactInstance,
+    stuck: Iterable[str],
+    *,
+    assignment: Mapping[str, str | None],
+    boots: Mapping[str, tuple[str, ...]],
+) -> ExactInstance:
+    """Return the problem in which none of these pods, nor one like it on the same node, may go where it was sent.
+
+    Args:
+        problem: what was solved.
+        stuck: keys of the pods.
+        assignment: where the solution sent every pod: a live node's or a new node's name.
+        boots: the offers of every new node.
+    """
+    for key in sorted(stuck):
+        to = assignment.get(key)
+        index = next((number for number, kind in enumerate(problem.kinds) if key in kind.pods), None)
+        if to is not None and index is not None:
+            problem = _without(problem, index, key, to=to, offers=boots.get(to, ()))
+    return problem
+
+
+def _without(problem: ExactInstance, index: int, key: str, *, to: str, offers: tuple[str, ...]) -> ExactInstance:
+    kind = problem.kinds[index]
+    machines = frozenset(m for m, machine in enumerate(problem.machines) if machine.offers == offers)
+    nodes = frozenset(e for e, place in enumerate(problem.places) if place.name == to)
+    like = [pod for pod in kind.pods if _home(kind, pod) == _home(kind, key)]
+    fewer = replace(_part(kind, like), nodes=kind.nodes - nodes, machines=kind.machines - machines)
+    rest = [pod for pod in kind.pods if pod not in like]
+    if not rest:
+        return replace(problem, kinds=(*problem.kinds[:index], fewer, *problem.kinds[index + 1 :]))
+    twin = len(problem.kinds)
+    return replace(
+        problem,
+        kinds=(*problem.kinds[:index], _part(kind, rest), *problem.kinds[index + 1 :], fewer),
+        affinities=tuple(_split_affinity(rule, index, twin) for rule in problem.affinities),
+        anti_affinities=tuple(_split(rule, index, twin) for rule in problem.anti_affinities),
+        spreads=tuple(_split(rule, index, twin) for rule in problem.spreads),
+        preferences=tuple(_split(rule, index, twin) for rule in problem.preferences),
+    )
+
+
+def _home(kind: ExactClass, pod: str) -> int | None:
+    return kind.homes[kind.pods.index(pod)] if kind.homes else None
+
+
+def _part(kind: ExactClass, pods: list[str]) -> ExactClass:
+    """Some pods of a kind."""
+    homes = tuple(kind.homes[kind.pods.index(pod)] for pod in pods) if kind.homes else ()
+    return replace(kind, pods=tuple(pods), homes=homes)
+
+
+def _split_affinity(rule: ExactAffinity, index: int, twin: int) -> ExactAffinity:
+    more = tuple((twin, homes) for kind, homes in rule.owners if kind == index)
+    return replace(rule, census=_split_count(rule.census, index, twin), owners=(*rule.owners, *more))
+
+
+_Split = TypeVar("_Split", ExactAntiAffinity, ExactSpread, ExactPreference)
+
+
+def _split(rule: _Split, index: int, twin: int) -> _Split:
+    more = {twin} if index in rule.owners else set()
+    return replace(rule, census=_split_count(rule.census, index, twin), owners=rule.owners | more)
+
+
+def _split_count(census: PodCount, index: int, twin: int) -> PodCount:
+    return replace(census, kinds=census.kinds | {twin}) if index in census.kinds else census

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_optimizer.problem.arrays import Flags, Ints, by_share, pour
+from kinema_optimizer.problem.arrays import Flags, Ints, by_share, pour, stock_left
 from kinema_optimizer.problem.dense import DenseInstance
 from kinema_optimizer.problem.instance import Solution, cost, moves
 
@@ -128,14 +128,15 @@ def buy(problem: DenseInstance, left: Ints, *, used: Sequence[int]) -> tuple[lis
     At every step one machine for all the rest is also weighed, and the cheapest end is taken. Returns what was bought
     and what no machine can hold.
     """
-    stock = _Stock(problem, used)
+    used_up = np.bincount(list(used), minlength=len(problem.machines))
     value = worths(problem)
     bought: list[tuple[int, Ints]] = []
     spent = 0
     best: tuple[int, list[tuple[int, Ints]]] | None = None
     left = left.copy()
     while left.any():
-        fills = {m: _fill(problem, m, left) for m in range(len(problem.machines)) if stock.left(m) > 0}
+        stock = stock_left(problem.machine_count, problem.pools, used_up)
+        fills = {m: _fill(problem, m, left) for m in np.flatnonzero(stock > 0).tolist()}
         fills = {m: counts for m, counts in fills.items() if counts.any()}
         if not fills:
             break
@@ -146,32 +147,14 @@ def buy(problem: DenseInstance, left: Ints, *, used: Sequence[int]) -> tuple[lis
         machine = min(rated, key=lambda m: (rated[m], int(problem.machine_price[m]), m))
         counts = fills[machine]
         used_classes = counts > 0
-        times = min(stock.left(machine), int((left[used_classes] // counts[used_classes]).min()))
+        times = min(int(stock[machine]), int((left[used_classes] // counts[used_classes]).min()))
         bought += [(machine, counts.copy()) for _ in range(times)]
-        stock.take(machine, times)
+        used_up[machine] += times
         spent += times * int(problem.machine_price[machine])
         left = left - times * counts
     if best is not None and (left.any() or best[0] < spent):
         return best[1], np.zeros_like(left)
     return bought, left
-
-
-class _Stock:
-    """How many of each machine can still be bought."""
-
-    def __init__(self, problem: DenseInstance, used: Sequence[int]) -> None:
-        self._count: list[int] = problem.machine_count.tolist()
-        self._pools = list(problem.pools)
-        for machine in used:
-            self.take(machine, 1)
-
-    def left(self, machine: int) -> int:
-        shared = [limit for members, limit in self._pools if machine in members]
-        return min([self._count[machine], *shared])
-
-    def take(self, machine: int, times: int) -> None:
-        self._count[machine] -= times
-        self._pools = [(members, limit - times * (machine in members)) for members, limit in self._pools]
 
 
 def worths(problem: DenseInstance) -> Ints:

@@ -29,6 +29,7 @@ from kinema_optimizer.exact.model import (
     as_it_is,
     assignment,
     cost,
+    flaws,
     lost_by_priority,
     moves,
     restarts,
@@ -36,7 +37,6 @@ from kinema_optimizer.exact.model import (
     updates,
     worth,
 )
-from kinema_optimizer.exact.verify import flaws
 from kinema_optimizer.problem.progress import Progress, Report, report_nothing
 from kinema_optimizer.problem.solution import NamedSolution
 from kinema_optimizer.request.objective import SLACK

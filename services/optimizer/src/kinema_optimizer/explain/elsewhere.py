@@ -29,7 +29,7 @@ from kinema_optimizer.planning.leftovers import with_leftovers
 from kinema_optimizer.planning.naming import Outcome, new_names, nothing, of_packing
 from kinema_optimizer.planning.plan import build_plan
 from kinema_optimizer.planning.relaxed_cluster import changed
-from kinema_optimizer.problem.arrays import Ints, by_share, most_that_fit, pour
+from kinema_optimizer.problem.arrays import Ints, by_share, most_that_fit, pour, stock_left
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import UNLIMITED, Instance, Solution, content, enemies_of
 
@@ -126,13 +126,14 @@ class _Shop:
     # --- new machines: one for all the rest if that is cheaper than those that are filled best for their price
 
     def _bought(self, left: Ints) -> tuple[list[tuple[int, Mapping[int, int]]], Ints]:
-        stock = _Stock(self.problem)
+        used = np.zeros(len(self.problem.machines), dtype=np.int64)
         bought: list[tuple[int, Mapping[int, int]]] = []
         spent = 0
         whole: tuple[int, list[tuple[int, Mapping[int, int]]]] | None = None
         left = left.copy()
         while left.any():
-            fills = {m: self._fill(m, left) for m in range(len(self.problem.machines)) if stock.left(m) > 0}
+            stock = stock_left(self.problem.machine_available, self.problem.pools, used)
+            fills = {m: self._fill(m, left) for m in np.flatnonzero(stock > 0).tolist()}
             fills = {m: counts for m, counts in fills.items() if counts.any()}
             if not fills:
                 break
@@ -142,7 +143,7 @@ class _Shop:
                     whole = (price, [*bought, (m, _named(counts))])
             machine = min(fills, key=lambda m: (*self._rate(m, fills[m]), m))
             bought.append((machine, _named(fills[machine])))
-            stock.take(machine)
+            used[machine] += 1
             spent += int(self.problem.machine_price[machine])
             left = left - fills[machine]
         if whole is not None and (left.any() or whole[0] <= spent):
@@ -181,23 +182,6 @@ class _Shop:
 
 def _named(counts: Ints) -> Mapping[int, int]:
     return {int(c): int(counts[c]) for c in np.flatnonzero(counts)}
-
-
-class _Stock:
-    """How many of each machine can still be bought."""
-
-    def __init__(self, problem: Instance) -> None:
-        self._count: list[int] = problem.machine_available.tolist()
-        self._pools = [(frozenset(members), [limit]) for members, limit in problem.pools]
-
-    def left(self, machine: int) -> int:
-        return min([self._count[machine], *(limit[0] for members, limit in self._pools if machine in members)])
-
-    def take(self, machine: int) -> None:
-        self._count[machine] -= 1
-        for members, limit in self._pools:
-            if machine in members:
-                limit[0] -= 1
 
 
 _OF_OTHERS: Final = {"pending-placeable", "priority-inverted"}

@@ -31,6 +31,7 @@ from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.planning import relaxed_cluster
 from kinema_optimizer.planning.portfolio import SOON, least_cost
 from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.node_types import stock_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import FLOOR, NAMESPACE, ROOM, USABLE
 from kinema_optimizer.request.objective import MICRO
@@ -228,13 +229,9 @@ def _without_pods(cluster: Cluster, keys: Sequence[str]) -> Cluster:
 def _unlimited(offers: Iterable[Offer], only: str | None = None) -> tuple[Offer, ...]:
     """The offers without limits, or without that of one pool or offer."""
     return tuple(
-        msgspec.structs.replace(offer, available=None, pool="") if only in (None, _limit_of(offer)) else offer
+        msgspec.structs.replace(offer, available=None, pool="") if only in (None, stock_of(offer)) else offer
         for offer in offers
     )
-
-
-def _limit_of(offer: Offer) -> str | None:
-    return None if offer.available is None else offer.pool or offer.name
 
 
 class _Singles:
@@ -276,8 +273,8 @@ class _Singles:
 
     def _offers(self) -> Iterator[tuple[int, Relaxation]]:
         offers = self._question.offers
-        for name in sorted({limit for offer in offers if (limit := _limit_of(offer)) is not None}):
-            price = max(offer.micro_usd_per_hour for offer in offers if _limit_of(offer) == name)
+        for name in sorted({limit for offer in offers if (limit := stock_of(offer))}):
+            price = max(offer.micro_usd_per_hour for offer in offers if stock_of(offer) == name)
             yield price, Relaxation(f"limit {name}", self._unlimited(name))
 
     def _unlimited(self, name: str) -> Callable[[], Question]:

@@ -20,8 +20,7 @@ from kinema_core.events import Stop
 from kinema_core.model.disruption_cost import disruption_cost
 from kinema_optimizer.columns.compiled import is_loaded
 from kinema_optimizer.exact.aggregated import MAX_COLUMNS, columns_of, solve_aggregated, unplaced
-from kinema_optimizer.exact.build import exact_instance, relocation
-from kinema_optimizer.exact.cuts import forbid_moves, hold_spreads_in_transit
+from kinema_optimizer.exact.build import exact_instance, forbid_moves, hold_spreads_in_transit, relocation
 from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact

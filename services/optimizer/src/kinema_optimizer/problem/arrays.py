@@ -18,6 +18,19 @@ def frozen(values: object, shape: tuple[int, ...]) -> Ints:
     return array
 
 
+Pools: TypeAlias = tuple[tuple[tuple[int, ...], int], ...]
+"""Machines that share a limit, and the limit."""
+
+
+def stock_left(available: Ints, pools: Pools, used: Ints) -> Ints:
+    """(M,): how many more of each machine can be had beside those `used` (M,); below 0 where too many are."""
+    left = available - used
+    for members, limit in pools:
+        rows = list(members)
+        left[rows] = np.minimum(left[rows], limit - used[rows].sum())
+    return left
+
+
 def most_that_fit(requests: Ints, room: Ints) -> Ints:
     """(C,): how many pods of each class fit into `room` (R,) alone; a class that requests nothing fits for ever."""
     ratio = np.where(requests > 0, np.maximum(room, 0) // np.maximum(requests, 1), np.iinfo(np.int64).max)

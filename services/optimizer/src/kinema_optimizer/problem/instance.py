@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from kinema_optimizer.problem.arrays import Flags, Ints
+from kinema_optimizer.problem.arrays import Flags, Ints, Pools, stock_left
 
 UNLIMITED: Final = 2**31 - 1
 """Stands for no limit, in caps and in machines available."""
@@ -138,8 +138,7 @@ class Instance:
     """(M,): its row of `admits`."""
     machine_available: Ints
     """(M,): how many can be had; `UNLIMITED` where that is not limited."""
-    pools: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """Machines that share a limit, and the limit."""
+    pools: Pools = ()
     rollouts: tuple[Content, ...] = ()
     """(U) pods of each existing node that move by rolling update: when one of these nodes is deleted, all of a
     workload's pods are replaced, while the old ones keep their room on nodes that stay."""
@@ -249,8 +248,7 @@ def flaws(problem: Instance, packing: Solution) -> tuple[str, ...]:
         found.append("a new node is overfull")
     found += _admission_flaws(problem, packing)
     booted = np.bincount(packing.boots, minlength=len(problem.machines))
-    pooled = any(int(booted[list(members)].sum()) > limit for members, limit in problem.pools)
-    if pooled or (booted > problem.machine_available).any():
+    if (stock_left(problem.machine_available, problem.pools, booted) < 0).any():
         found.append("more machines are booted than there are")
     return tuple(found)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinema_core.events import Amounts, Offer
-from kinema_optimizer.problem.arrays import Flags, Ints, first_fit_count, most_that_fit, virtual_nodes
+from kinema_optimizer.problem.arrays import Flags, Ints, Pools, first_fit_count, most_that_fit, virtual_nodes
 from kinema_optimizer.problem.instance import UNLIMITED, Instance
 
 
@@ -25,12 +25,7 @@ class Machines:
     """Per machine, the offers that are alike, in the order of the catalog."""
     rows: tuple[int, ...]
     """Per machine, the index of its first offer."""
-    pools: tuple[tuple[tuple[int, ...], int], ...]
-
-    @property
-    def ample(self) -> Flags:
-        """(M,): there are as many as any plan could use."""
-        return np.array([same[0].available is None for same in self.offers], dtype=bool)
+    pools: Pools
 
 
 def machines_of(
@@ -49,15 +44,14 @@ def machines_of(
     for index, offer in enumerate(offers):
         if offer.available == 0 or not could[index].any():
             continue
-        share = "" if offer.available is None else (offer.pool or offer.name)
         rules = (admits[index].tobytes(), could[index].tobytes())
-        alike = (offer.micro_usd_per_hour, rooms[index].tobytes(), rules, sizes[index], share)
+        alike = (offer.micro_usd_per_hour, rooms[index].tobytes(), rules, sizes[index], stock_of(offer))
         groups.setdefault(alike, []).append(index)
     rows = tuple(members[0] for members in groups.values())
     return Machines(
         offers=tuple(tuple(offers[index] for index in members) for members in groups.values()),
         rows=rows,
-        pools=_pools([offers[row] for row in rows]),
+        pools=pools_of([offers[row] for row in rows]),
     )
 
 
@@ -74,12 +68,17 @@ def most_useful(requests: Ints, totals: Ints, *, room: Ints, limit: Ints, apart:
     return max(virtual_nodes(counts @ requests, room), packed + alone)
 
 
-def _pools(firsts: Sequence[Offer]) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Machines that share what is available; one alone is limited by its count already."""
+def stock_of(offer: Offer) -> str:
+    """Return the name of an offer's stock, which offers with the same name draw on; empty where it is unlimited."""
+    return "" if offer.available is None else offer.pool or offer.name
+
+
+def pools_of(firsts: Sequence[Offer]) -> Pools:
+    """Return machines, each by its first offer, that share a stock; one alone is limited by its count already."""
     members: dict[str, list[int]] = {}
     for machine, offer in enumerate(firsts):
-        if offer.pool and offer.available is not None:
-            members.setdefault(offer.pool, []).append(machine)
+        if stock_of(offer):
+            members.setdefault(stock_of(offer), []).append(machine)
     return tuple(
         (tuple(machines), int(firsts[machines[0]].available or 0)) for machines in members.values() if len(machines) > 1
     )
@@ -111,8 +110,7 @@ class NodeTypes:
     """(K,) nodes that stay in any case, taken together as one."""
     fits: Ints
     """(K, C) most pods of a class alone on one node of the kind, 0 where it does not admit them."""
-    pools: tuple[tuple[tuple[int, ...], int], ...]
-    """Kinds that share a limit, and the limit."""
+    pools: Pools
 
     @property
     def fixed_price(self) -> int:

@@ -40,7 +40,7 @@ from kinema_optimizer.columns.generation import (
     trim_overcover,
 )
 from kinema_optimizer.errors import LinearProgramError
-from kinema_optimizer.problem.arrays import Flags, Ints
+from kinema_optimizer.problem.arrays import Flags, Ints, stock_left
 from kinema_optimizer.problem.instance import Instance, among, enemies_of, losses
 from kinema_optimizer.problem.node_types import NodeTypes, newly_fits
 from kinema_optimizer.problem.solution import NOTHING, Incumbent, NodeLoad, cost_of, filling, moved
@@ -365,12 +365,13 @@ def buy_for_rest(
     while left.any():
         mine = np.flatnonzero(left)
         apart = among(enemies, mine)
+        stock = stock_left(kinds.available, kinds.pools, used)
         best, counts = -1, np.zeros(0, dtype=np.int64)
         for k in np.argsort(-paid, kind="stable").tolist():
             if best >= 0 and paid[k] <= paid[best]:
                 break
             most = np.minimum(kinds.fits[k][mine], left[mine])
-            if not _purchasable(kinds, used, k) or not most.any():
+            if stock[k] <= 0 or not most.any():
                 paid[k] = 0.0
                 continue
             place, prices = _new_bin(kinds.room[k], most, apart), relaxation.guiding_price[mine]
@@ -382,17 +383,11 @@ def buy_for_rest(
             return made
         taken = counts > 0
         times = int((left[mine][taken] // counts[taken]).min())
-        times = max(1, min(times, _purchasable(kinds, used, best)))
+        times = max(1, min(times, int(stock[best])))
         left[mine] -= counts * times
         used[best] += times
         made += [NodeLoad(best, mine[taken], counts[taken])] * times
     return made
-
-
-def _purchasable(kinds: NodeTypes, used: Ints, k: int) -> int:
-    """How many more nodes of kind `k` the provider sells beside those `used` (K,), its pools considered."""
-    pooled = (limit - int(used[list(members)].sum()) for members, limit in kinds.pools if k in members)
-    return max(0, min([int(kinds.available[k] - used[k]), *pooled]))
 
 
 _PAIRS: Final = 1_000_000
