@@ -25,12 +25,12 @@ BINDINGS: Final = "mutatingadmissionpolicybindings"
 RULES: Final = (
     Rule(
         purpose="installs the placement policy",
-        group=_GROUP,
-        resources=(_POLICIES, _BINDINGS),
+        group=GROUP,
+        resources=(POLICIES, BINDINGS),
         verbs=("get", "patch"),
         names=(STEERING_NAME,),
     ),
-    Rule(purpose="installs the placement policy", group=_GROUP, resources=(_POLICIES, _BINDINGS), verbs=("create",)),
+    Rule(purpose="installs the placement policy", group=GROUP, resources=(POLICIES, BINDINGS), verbs=("create",)),
     Rule(
         purpose="shows whether a removed policy was in use; the binding of a policy needs it, too",
         resources=("configmaps",),
