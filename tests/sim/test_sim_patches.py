@@ -1,10 +1,10 @@
-"""The patch types: JSON patch, merge patch, strategic merge patch and apply."""
+"""The patch types: JSON patch, merge patch and strategic merge patch."""
 
 import pytest
 from tests.sim.builders import a_store
 
 from kinema_sim.api.errors import ApiError
-from kinema_sim.api.kube import APPLY_PATCH, JSON_PATCH, KubeApi, Patch
+from kinema_sim.api.kube import JSON_PATCH, KubeApi, Patch
 from kinema_sim.api.patches import json_patch, merge_patch, strategic_merge
 from kinema_sim.engine.kinds import CONFIG_MAP
 from kinema_sim.engine.objects import Obj
@@ -97,54 +97,11 @@ def _api() -> KubeApi:
     return api
 
 
-def _apply(api: KubeApi, data: dict[str, str], *, manager: str = "m", force: bool = False) -> Obj:
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
-    patch = Patch(body, APPLY_PATCH, manager=manager, force=force)
-    return api.patch(CONFIG_MAP, "shop", "c", patch=patch)
-
-
-def test_apply_owns_what_it_names_and_removes_what_it_names_no_more() -> None:
-    """A field leaves with the manager that applied it, and fields of others stay."""
-    api = _api()
-    assert _apply(api, {"b": "2", "c": "3"})["data"] == {"a": "1", "b": "2", "c": "3"}
-    result = _apply(api, {"c": "4"})
-    assert result["data"] == {"a": "1", "c": "4"}
-    assert [entry["manager"] for entry in result["metadata"]["managedFields"]] == ["m"]
-    assert _apply(api, {"c": "4"}) is result
-
-
-def test_apply_conflicts_are_refused_unless_forced() -> None:
-    """Another manager's field with another value is a conflict that names manager and field; force takes it over."""
-    api = _api()
-    _apply(api, {"b": "2"}, manager="gitops")
-    with pytest.raises(ApiError, match=r'conflict with "gitops": .data.b') as refused:
-        _apply(api, {"b": "3"})
-    assert refused.value.code == 409
-    assert _apply(api, {"b": "3"}, force=True)["data"]["b"] == "3"
-    with pytest.raises(ApiError, match='conflict with "m"'):
-        _apply(api, {"b": "2"}, manager="gitops")
-
-
-def test_apply_shares_equal_values() -> None:
-    """Two managers may own a field with the same value, and it stays while one of them names it."""
-    api = _api()
-    _apply(api, {"b": "2"}, manager="one")
-    _apply(api, {"b": "2"}, manager="two")
-    assert _apply(api, {}, manager="one")["data"]["b"] == "2"
-    assert "b" not in _apply(api, {}, manager="two").get("data", {})
-
-
-def test_apply_creates() -> None:
-    """Applying an object that is not there creates it."""
-    api = KubeApi(a_store())
-    assert _apply(api, {"x": "1"})["metadata"]["namespace"] == "shop"
-
-
 def test_unknown_patch_types_are_refused() -> None:
-    """A content type that is no patch type answers 415, and a JSON patch must be a list."""
+    """Server-side apply, which the simulated server lacks, answers 415, and a JSON patch must be a list."""
     api = _api()
     with pytest.raises(ApiError) as unknown:
-        api.patch(CONFIG_MAP, "shop", "c", patch=Patch({}, "application/json"))
+        api.patch(CONFIG_MAP, "shop", "c", patch=Patch({}, "application/apply-patch+yaml"))
     with pytest.raises(ApiError) as no_list:
         api.patch(CONFIG_MAP, "shop", "c", patch=Patch({}, JSON_PATCH))
     assert (unknown.value.code, no_list.value.code) == (415, 400)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 
 
 async def _events(response: aiohttp.ClientResponse, count: int) -> list[Any]:
@@ -147,22 +146,6 @@ async def test_patches_change_fields(kube: "Kube", content_type: str, body: Any)
     await kube.config_map("c", a="1", keep="k")
     patched = await kube.done("PATCH", f"{kube.core}/configmaps/c", body, content_type=content_type)
     assert patched["data"] == {"b": "2", "keep": "k"}
-
-
-async def test_apply_owns_fields(kube: "Kube") -> None:
-    """What a manager applied and names no more is removed; another manager's field is a conflict unless forced."""
-    path = f"{kube.core}/configmaps/c"
-
-    async def apply(manager: str, force: str = "false", **data: str) -> tuple[int, Any]:
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
-        return await kube.call("PATCH", path, body, content_type=APPLY, fieldManager=manager, force=force)
-
-    assert (await apply("one", a="1", b="1"))[0] == 201
-    assert (await apply("one", a="1"))[1]["data"] == {"a": "1"}
-    status, refused = await apply("two", a="2")
-    assert (status, refused["reason"]) == (409, "Conflict")
-    assert refused["details"]["causes"][0]["reason"] == "FieldManagerConflict"
-    assert (await apply("two", "true", a="2"))[1]["data"] == {"a": "2"}
 
 
 async def test_deletion_with_a_foreign_uid_is_a_conflict(kube: "Kube") -> None:

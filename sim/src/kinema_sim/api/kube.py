@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kinema_sim.api.errors import ApiError, about, conflict, invalid, not_found
-from kinema_sim.api.patches import apply, json_patch, merge_patch, strategic_merge
+from kinema_sim.api.patches import json_patch, merge_patch, strategic_merge
 from kinema_sim.engine.clock import stamp
 from kinema_sim.engine.kinds import DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, REPLICA_SET, STATEFUL_SET, Kind
 from kinema_sim.engine.objects import Obj, clone, is_finished, is_terminating, key_of, name_of, node_of, uid_of
@@ -14,7 +14,6 @@ from kinema_sim.engine.store import Store
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
 
 _FROM_SERVER = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 _WITH_PODS = (DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET)
@@ -27,15 +26,11 @@ class Patch:
 
     Attributes:
         body: decoded JSON.
-        content_type: one of the four patch types.
-        manager: field manager (apply only).
-        force: take fields over from other managers (apply only).
+        content_type: one of the three patch types.
     """
 
     body: object
     content_type: str
-    manager: str = "unknown"
-    force: bool = False
 
 
 class KubeApi:
@@ -88,12 +83,8 @@ class KubeApi:
         return self._write(kind, current, draft, part=part)
 
     def patch(self, kind: Kind, namespace: str, name: str, *, patch: Patch, part: str = "") -> Obj:
-        """Patch an object, or its status part, with one of the four patch types."""
-        current = self.store.get(kind, namespace, name)
-        if patch.content_type == APPLY_PATCH:
-            return self._apply(kind, namespace, name, patch=patch)
-        if current is None:
-            raise not_found(kind, name)
+        """Patch an object, or its status part, with one of the three patch types."""
+        current = self.get(kind, namespace, name)
         draft = patched(current, patch.body, content_type=patch.content_type)
         if draft["metadata"].get("name") != name:
             raise invalid(kind, name, field="metadata.name", why="field is immutable")
@@ -140,19 +131,6 @@ class KubeApi:
                     draft["metadata"]["ownerReferences"] = [ref for ref in refs if ref["uid"] != owner_uid]
 
                 self.store.edit(kind, key_of(child), release)
-
-    def _apply(self, kind: Kind, namespace: str, name: str, *, patch: Patch) -> Obj:
-        current = self.store.get(kind, namespace, name)
-        metadata = {"name": name, **({"namespace": namespace} if kind.namespaced else {})}
-        empty: Obj = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
-        draft = apply(
-            current or empty,
-            _as_object(patch.body),
-            manager=patch.manager,
-            force=patch.force,
-            now=self.store.loop.now,
-        )
-        return self.create(kind, namespace, draft) if current is None else self._write(kind, current, draft, part="")
 
     def _write(self, kind: Kind, current: Obj, draft: Obj, *, part: str) -> Obj:
         name = name_of(current)

@@ -40,9 +40,9 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+NAMESPACE = Kind("", "v1", "namespaces", "Namespace", namespaced=False, has_status=True, short=("ns",))
 NODE = Kind("", "v1", "nodes", "Node", namespaced=False, has_status=True, short=("no",))
 POD = Kind("", "v1", "pods", "Pod", generation=True, has_status=True, short=("po",))
-NAMESPACE = Kind("", "v1", "namespaces", "Namespace", namespaced=False, has_status=True, short=("ns",))
 CONFIG_MAP = Kind("", "v1", "configmaps", "ConfigMap", short=("cm",))
 RESOURCE_QUOTA = Kind("", "v1", "resourcequotas", "ResourceQuota", has_status=True, short=("quota",))
 PERSISTENT_VOLUME = Kind(
@@ -73,25 +73,5 @@ PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityCla
 EVENT = Kind("events.k8s.io", "v1", "events", "Event", short=("ev",))
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 
-ALL_KINDS: tuple[Kind, ...] = (
-    NAMESPACE,
-    NODE,
-    POD,
-    CONFIG_MAP,
-    RESOURCE_QUOTA,
-    PERSISTENT_VOLUME,
-    PERSISTENT_VOLUME_CLAIM,
-    DEPLOYMENT,
-    REPLICA_SET,
-    STATEFUL_SET,
-    DAEMON_SET,
-    JOB,
-    HPA,
-    PDB,
-    STORAGE_CLASS,
-    CSI_NODE,
-    VOLUME_ATTACHMENT,
-    PRIORITY_CLASS,
-    EVENT,
-    LEASE,
-)
+ALL_KINDS: tuple[Kind, ...] = tuple(value for value in tuple(globals().values()) if isinstance(value, Kind))
+"""All of them, in the order above: discovery and the removal of namespaces follow it."""

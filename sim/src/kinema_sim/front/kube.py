@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from kinema_sim.api.errors import ApiError
-from kinema_sim.api.kube import APPLY_PATCH, KubeApi, Patch
+from kinema_sim.api.kube import KubeApi, Patch
 from kinema_sim.api.listing import Lister, Query
 from kinema_sim.api.metrics import MetricsApi
 from kinema_sim.api.paths import METRICS_GROUP, Target, discovery, parse_path
@@ -102,10 +102,8 @@ class KubeFront:
                 body = await read_object(request)
                 return reply(self._api.replace(kind, namespace, name, body=body, part=target.part))
             case "PATCH":
-                existed = self._api.store.get(kind, namespace, name) is not None
-                patch = await _read_patch(request)
-                result = self._api.patch(kind, namespace, name, patch=patch, part=target.part)
-                return reply(result, status=200 if existed else 201)
+                patch = Patch(await read_json(request), request.content_type)
+                return reply(self._api.patch(kind, namespace, name, patch=patch, part=target.part))
             case "DELETE" if not target.part:
                 options = await read_object(request)
                 if "gracePeriodSeconds" in request.query:
@@ -124,20 +122,8 @@ class KubeFront:
                 body = await read_json(request)
                 return reply(write_scale(self._api, kind, key, body=body, content_type=None))
             case "PATCH":
-                patch = await _read_patch(request)
+                patch = Patch(await read_json(request), request.content_type)
                 scale = write_scale(self._api, kind, key, body=patch.body, content_type=patch.content_type)
                 return reply(scale)
             case method:
                 raise ApiError(405, f"{method} is not supported on {kind.qualified}/scale")
-
-
-async def _read_patch(request: web.Request) -> Patch:
-    content_type = request.content_type
-    if content_type == APPLY_PATCH and not request.query.get("fieldManager"):
-        raise ApiError(422, "PatchOptions is invalid: fieldManager: Required value: is required for apply patch")
-    return Patch(
-        await read_json(request),
-        content_type,
-        manager=request.query.get("fieldManager", "unknown"),
-        force=flag(request, "force"),
-    )
