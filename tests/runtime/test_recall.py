@@ -10,7 +10,7 @@ from kinema_core.events import (
     kind_of_type,
 )
 from kinema_core.runtime.envelope import answer, origin
-from kinema_core.runtime.recall import in_order
+from kinema_core.runtime.memory import in_order
 
 
 def test_a_recorded_log_has_answers_after_their_causes() -> None:

@@ -27,7 +27,7 @@ from kinema_core.runtime.bus import BusDeniedError, BusSetupError, StreamResetEr
 from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.recall import in_order
+from kinema_core.runtime.memory import in_order
 from kinema_core.runtime.serve import MAX_ATTEMPTS, serve
 from kinema_core.runtime.stage import AtVersion, Latest, Moment, NoState
 from kinema_core.runtime.topology import subject

@@ -20,7 +20,7 @@ from kinema_cli.replay.recording import Recorded, Recording
 from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ServiceStarted, encode, kind_of_type
 from kinema_core.model.cluster import StateGapError
 from kinema_core.runtime.envelope import answer
-from kinema_core.runtime.recall import in_order, is_answer_of
+from kinema_core.runtime.memory import in_order, is_answer_of
 from kinema_core.runtime.stage import AtVersion, Moment, NoState, Stage
 from kinema_core.runtime.topology import CONSUMES, kinds_of
 

@@ -11,8 +11,8 @@ import msgspec
 
 from kinema_cli.replay.engine import NO_CAUSE, NO_STATE, Causes, Checked, Skipped, StateLine, compare, doubted
 from kinema_cli.replay.recording import Recorded, Recording
-from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ServiceStarted
-from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.events import Event, ServiceStarted
+from kinema_core.model.cluster import Cluster, fold
 from kinema_core.runtime.stage import Stage
 from kinema_rescheduler.journal.decisions import NAME, DecisionReplay, is_decision
 from kinema_rescheduler.plan.limits import Limits
@@ -70,7 +70,7 @@ class RescheduleReplay:
         self._recording = recording
         self._replay = DecisionReplay(rescheduler_limits(None))
         self._groups = self._grouped()
-        self._states = StateLine(Cluster(), _fold, recording.state)
+        self._states = StateLine(Cluster(), fold, recording.state)
         self._causes = Causes(recording)
         self._plans = {item.event.id: item.event.cause for item in recording.log}
 
@@ -126,10 +126,6 @@ class RescheduleReplay:
             if item.sequence > group[-1].sequence
         )
         return getattr(next(later, None), "fencing", None) != fencing
-
-
-def _fold(cluster: Cluster, event: Event) -> Cluster:
-    return evolve(cluster, event.body) if isinstance(event.body, ClusterSnapshot | ClusterDelta) else cluster
 
 
 def _is_ours(event: Event) -> bool:

@@ -38,7 +38,8 @@ from kinema_core.events import (
     PlanRejected,
 )
 from kinema_core.events.frozen import EMPTY
-from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.cluster import fold as fold_cluster
 from kinema_core.runtime.bus import Bus, Damaged, Stored, StreamName
 from kinema_core.runtime.follow import Follower, StateLostError
 from kinema_rescheduler.journal.decisions import held_up
@@ -200,7 +201,7 @@ async def _looked_into(
 ) -> ExecutionStatus:
     """Return the execution with what it waits for, and the pods that wait for its end, by the newest state."""
     try:
-        state, _ = await Follower(bus, Cluster(), _folded).latest()
+        state, _ = await Follower(bus, Cluster(), fold_cluster).latest()
     except StateLostError as error:
         return msgspec.structs.replace(running, blocked_on=(f"a state of the cluster: {error}",))
     catalog = await bus.last("LOG", "catalog-published")
@@ -211,10 +212,6 @@ async def _looked_into(
     return msgspec.structs.replace(
         running, blocked_on=blocked_on(mine, plan, state, blocked), pending_pods=pending_pods(mine, plan, state)
     )
-
-
-def _folded(state: Cluster, event: Event) -> Cluster:
-    return evolve(state, event.body) if isinstance(event.body, ClusterSnapshot | ClusterDelta) else state
 
 
 def status_of(

@@ -18,6 +18,7 @@ from kinema_core.events import (
     ClusterObject,
     ClusterSnapshot,
     DisruptionBudget,
+    Event,
     Namespace,
     Node,
     ObjectKey,
@@ -276,6 +277,11 @@ def evolve(cluster: Cluster, event: ClusterSnapshot | ClusterDelta) -> Cluster:
     for item in event.upserts:
         of_kind(kind_of(item))[item.key] = item
     return Cluster(version=event.version, objects=MappingProxyType({k: v for k, v in kinds.items() if v}))
+
+
+def fold(cluster: Cluster, event: Event) -> Cluster:
+    """Fold any event; one that is no snapshot or delta changes nothing. Raises StateGapError."""
+    return evolve(cluster, event.body) if isinstance(event.body, ClusterSnapshot | ClusterDelta) else cluster
 
 
 def all_objects(cluster: Cluster) -> Iterator[ClusterObject]:

@@ -23,6 +23,30 @@ _KEPT: Final = 16
 """Points to go back to: events may name a version a little older than the last one folded."""
 
 
+SMALL_BYTES: Final = 64 * 1024
+"""Events up to this size are kept or read again without a thought: plans may have megabytes."""
+
+
+@dataclass
+class Anchor:
+    """The last small event that was read of LOG: another one in its place means that LOG is another stream."""
+
+    sequence: int = 0
+    id: str = ""
+
+    def note(self, item: Stored | Damaged) -> None:
+        """Take note of the next item that was read."""
+        if self.sequence == 0 or isinstance(item, Damaged) or item.size <= SMALL_BYTES:
+            self.sequence, self.id = item.sequence, item.id
+
+    async def holds(self, bus: Bus, *, if_gone: bool) -> bool:
+        """Return whether the event is there still; `if_gone`: the answer where retention has removed it."""
+        if not self.sequence:
+            return True
+        found = [item.id async for item in bus.read("LOG", start=self.sequence, end=self.sequence)]
+        return found == [self.id] if found else if_gone
+
+
 class StateLostError(Exception):
     """The wanted state cannot be had: a version that was passed over, or unknown until the next snapshot."""
 

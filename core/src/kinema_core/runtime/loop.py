@@ -28,15 +28,13 @@ from kinema_core.runtime.bus import (
     StreamResetError,
 )
 from kinema_core.runtime.clock import Clock
-from kinema_core.runtime.follow import Follower, StateLostError
+from kinema_core.runtime.follow import Anchor, Follower, StateLostError
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.serve import retry_until_available
 
 S = TypeVar("S")
 
 _HEARTBEAT: Final = kind_of_type(ObserverHeartbeat.TYPE)
-_SMALL_BYTES: Final = 64 * 1024
-"""Events up to this size are read again to see that the stream is the same: plans may have megabytes."""
 
 _LOG = structlog.get_logger()
 
@@ -158,8 +156,7 @@ class LogFollower:
         self._kinds = kinds
         self.position = 0
         """Sequence up to which everything was read."""
-        self._anchor = (0, "")
-        """Sequence and id of the last small event that was read: another one there means another stream."""
+        self._anchor = Anchor()
 
     async def read(self) -> AsyncIterator[Stored | Damaged]:
         """Iterate over what is new.
@@ -171,27 +168,17 @@ class LogFollower:
         head = await self._bus.head("LOG")
         if head == self.position:
             return
-        if head < self.position or not await self._is_same():
+        # Where retention has removed the anchor, LOG counts as replaced and is folded as after a restart.
+        if head < self.position or not await self._anchor.holds(self._bus, if_gone=False):
             detail = f"LOG, which was read up to {self.position} and ends at {head}, was replaced: it is read again"
-            self.position, self._anchor = 0, (0, "")
+            self.position, self._anchor = 0, Anchor()
             _LOG.warning("LOG was replaced", detail=detail)
             raise StreamResetError(detail)
         async for item in self._bus.read("LOG", start=self.position + 1, kinds=self._kinds):
             self.position = item.sequence
-            if self._anchor[0] == 0 or isinstance(item, Damaged) or item.size <= _SMALL_BYTES:
-                self._anchor = (item.sequence, item.id)
+            self._anchor.note(item)
             yield item
         self.position = max(self.position, head)
-
-    async def _is_same(self) -> bool:
-        """Return whether the event at the anchor is the one that was read.
-
-        Where retention has removed it, LOG counts as replaced and is folded as after a restart.
-        """
-        sequence, id_ = self._anchor
-        if not sequence:
-            return True
-        return [item.id async for item in self._bus.read("LOG", start=sequence, end=sequence)] == [id_]
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,43 @@
-"""Memory of a stage about the LOG: rebuilt at start, kept up to date before every event (order: `recall.py`)."""
+"""Memory of a stage about the LOG: rebuilt at start, kept up to date before every event.
+
+A stage recalls the LOG as it is stored, but its own answers right after what they answer. An answer is stored some time
+after the event that it answers, and others may come in between. Live, a stage knows its answer as soon as it has given
+it; a restart and a replay must remember in that same order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import structlog
 
 from kinema_core.events import Event
 from kinema_core.runtime.bus import Bus, Damaged, Stored, StreamResetError
-from kinema_core.runtime.recall import is_answer_of
+from kinema_core.runtime.follow import SMALL_BYTES, Anchor
 from kinema_core.runtime.topology import PUBLISHES, kinds_of
 
 _LOG = structlog.get_logger()
 
-_SMALL_BYTES: Final = 64 * 1024
-"""Answers up to this size are kept while rebuilding; larger ones are read again when their turn comes."""
+
+def is_answer_of(event: Event, service: str) -> bool:
+    """Return whether a service gave this event as an answer to another."""
+    return bool(event.cause) and event.id.startswith(f"{event.cause}/{service}/")
+
+
+def in_order(events: Iterable[Event], service: str) -> Iterator[Event]:
+    """A recorded LOG in the order in which the service's stage recalled it."""
+    others: list[Event] = []
+    answers: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        if is_answer_of(event, service):
+            answers[event.cause].append(event)
+        else:
+            others.append(event)
+    for event in others:
+        yield event
+        yield from answers.get(event.id, ())
 
 
 @dataclass(frozen=True)
@@ -42,8 +63,7 @@ class Memory:
         """Ids of the answers recalled since the last event that is no answer."""
         self.recalled = 0
         """Sequence of the last event that was recalled."""
-        self._anchor = (0, "")
-        """Sequence and id of the last small event that was recalled: another one there means another stream."""
+        self._anchor = Anchor()
 
     async def rebuild(self, position: int) -> None:
         """Recall everything up to a sequence, and find all answers given; may be repeated after an error."""
@@ -51,7 +71,8 @@ class Memory:
         published = kinds_of(PUBLISHES.get(self._service, ()))
         async for item in self._bus.read("LOG", kinds=published):
             if isinstance(item, Stored) and is_answer_of(item.event, self._service):
-                kept = item.event if item.size <= _SMALL_BYTES else None
+                # Larger ones are read again when their turn comes.
+                kept = item.event if item.size <= SMALL_BYTES else None
                 self._given.setdefault(item.event.cause, []).append(_Given(item.sequence, kept))
         await self.catch_up(position)
 
@@ -59,7 +80,8 @@ class Memory:
         """Recall everything up to a sequence that was not recalled yet."""
         if end <= self.recalled:
             return
-        await self._check_same()
+        if not await self._anchor.holds(self._bus, if_gone=True):
+            raise StreamResetError(f"LOG is not the stream it was at sequence {self._anchor.sequence}: starting over")
         async for item in self._bus.read("LOG", start=self.recalled + 1, end=end, kinds=self._kinds):
             answers = await self.answers_to(item.event.id) if isinstance(item, Stored) else []
             self.recall(item)
@@ -73,8 +95,7 @@ class Memory:
         if item.sequence <= self.recalled:
             return
         self.recalled = item.sequence
-        if self._anchor[0] == 0 or not isinstance(item, Stored) or item.size <= _SMALL_BYTES:
-            self._anchor = (item.sequence, item.id)
+        self._anchor.note(item)
         if isinstance(item, Damaged):
             _LOG.warning("damaged event not recalled", seq=item.sequence, reason=item.reason, detail=item.detail)
         elif not is_answer_of(item.event, self._service):
@@ -103,15 +124,6 @@ class Memory:
     def forget(self, cause: str) -> None:
         """Forget the answers to an event that is settled."""
         self._given.pop(cause, None)
-
-    async def _check_same(self) -> None:
-        """Raise StreamResetError when another event stands where one was recalled: LOG was created again."""
-        sequence, id_ = self._anchor
-        if sequence == 0:
-            return
-        async for item in self._bus.read("LOG", start=sequence, end=sequence):
-            if item.id != id_:
-                raise StreamResetError(f"LOG is not the stream it was at sequence {sequence}: starting over")
 
     async def _stored(self, sequence: int) -> Event | None:
         async for item in self._bus.read("LOG", start=sequence, end=sequence):

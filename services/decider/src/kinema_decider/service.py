@@ -8,8 +8,6 @@ from typing import Final
 
 from kinema_core.events import (
     AnyBody,
-    ClusterDelta,
-    ClusterSnapshot,
     Event,
     FrozenMap,
     Plan,
@@ -18,7 +16,7 @@ from kinema_core.events import (
     PlanApproved,
     PlanRejected,
 )
-from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.model.cluster import Cluster, fold
 from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.stage import Latest, Moment, NoState, Want
 from kinema_decider.logic.decision_input import DecisionInput
@@ -47,9 +45,7 @@ class Decider:
 
     def fold(self, state: Cluster, event: Event) -> Cluster:
         """Fold one state event."""
-        if isinstance(event.body, ClusterSnapshot | ClusterDelta):
-            return evolve(state, event.body)
-        return state
+        return fold(state, event)
 
     def recall(self, event: Event) -> None:
         """Take note of a log event."""

@@ -9,8 +9,6 @@ from datetime import datetime
 from kinema_core.events import (
     AnyBody,
     CatalogPublished,
-    ClusterDelta,
-    ClusterSnapshot,
     Event,
     ForecastMade,
     IterationStarted,
@@ -19,7 +17,7 @@ from kinema_core.events import (
     Offer,
     WorkloadForecast,
 )
-from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.model.cluster import Cluster, fold
 from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.stage import AtVersion, Moment, NoState, Want
@@ -54,9 +52,7 @@ class Optimizer:
 
     def fold(self, state: Cluster, event: Event) -> Cluster:
         """See `Stage`."""
-        if isinstance(event.body, ClusterSnapshot | ClusterDelta):
-            return evolve(state, event.body)
-        return state
+        return fold(state, event)
 
     def recall(self, event: Event) -> None:
         """Keep the newest catalog, and the workloads whose new pods were refused."""

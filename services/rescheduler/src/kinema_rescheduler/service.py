@@ -26,7 +26,7 @@ from kinema_core.events import (
     StepStarted,
     StepSucceeded,
 )
-from kinema_core.model.cluster import Cluster
+from kinema_core.model.cluster import Cluster, fold
 from kinema_core.runtime.bus import Bus, BusUnavailableError, ConflictError, Lease, LeaseLostError
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.faultpoint import faultpoint, register
@@ -38,7 +38,7 @@ from kinema_rescheduler.effects import Effects
 from kinema_rescheduler.errors import ATTACHED, EffectError, TransientError
 from kinema_rescheduler.journal.decisions import NAME, decided, event_of, outcome_name
 from kinema_rescheduler.journal.execution import Execution, Progress
-from kinema_rescheduler.journal.reading import LogReader, fold_state
+from kinema_rescheduler.journal.reading import LogReader
 from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Order
 from kinema_rescheduler.kubernetes.events import Background, Report, log_event, report_nothing
 from kinema_rescheduler.leadership.fence import Fence
@@ -129,7 +129,7 @@ class Rescheduler:
             bus,
             clock,
             initial=Cluster(),
-            fold=fold_state,
+            fold=fold,
             max_age_seconds=settings.max_state_age_seconds,
             health=health,
             metrics=self._metrics,

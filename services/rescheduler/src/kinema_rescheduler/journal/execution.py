@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final, Literal
 
+from msgspec import structs
+
 from kinema_core.events import (
     EMPTY,
     AbortRequested,
@@ -27,7 +29,6 @@ from kinema_core.events import (
     StepStarted,
     StepSucceeded,
 )
-from kinema_rescheduler.journal.rename import renamed_plan, renamed_step
 from kinema_rescheduler.names import NODE, is_verdict
 
 FOLLOWED: Final = (
@@ -258,11 +259,35 @@ def _renamed(execution: Execution, planned: str, registered: object) -> Executio
     if not isinstance(registered, str):
         return execution
     steps = {
-        (step := renamed_step(progress.step, planned, registered)).id: replace(progress, step=step)
+        (step := _renamed_step(progress.step, planned, registered)).id: replace(progress, step=step)
         for progress in execution.steps.values()
     }
-    plan = renamed_plan(execution.plan, planned, registered) if execution.plan is not None else None
+    plan = _renamed_plan(execution.plan, planned, registered) if execution.plan is not None else None
     return replace(execution, plan=plan, steps=MappingProxyType(steps))
+
+
+def _renamed_plan(plan: Plan, planned: str, registered: str) -> Plan:
+    """The plan with one node under another name."""
+
+    def name(node: str) -> str:
+        return registered if node == planned else node
+
+    return structs.replace(
+        plan,
+        nodes=tuple(structs.replace(node, name=name(node.name)) for node in plan.nodes),
+        temporary=tuple(structs.replace(node, name=name(node.name)) for node in plan.temporary),
+        placements=tuple(structs.replace(place, to=name(place.to)) for place in plan.placements),
+        steps=tuple(structs.replace(step, node=name(step.node)) for step in plan.steps),
+    )
+
+
+def _renamed_step(step: Step, planned: str, registered: str) -> Step:
+    """A step with one node under another name: in its id, as its target, and among the nodes that pods go to."""
+    nodes = tuple(registered if node == planned else node for node in step.nodes)
+    if step.target != planned:
+        return structs.replace(step, nodes=nodes) if nodes != step.nodes else step
+    kind, _, _ = step.id.partition("/")
+    return structs.replace(step, id=f"{kind}/{registered}", target=registered, nodes=nodes)
 
 
 def _begun(journal: Journal, plan_id: str) -> Journal:

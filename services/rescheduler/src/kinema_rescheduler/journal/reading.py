@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import structlog
 
-from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, StepStarted
-from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.events import StepStarted
 from kinema_core.runtime.bus import Bus, Stored, StreamResetError
 from kinema_core.runtime.loop import LogFollower
 from kinema_rescheduler.journal.execution import FOLLOWED, Journal, fold
 
 _LOG = structlog.get_logger()
-
-
-def fold_state(cluster: Cluster, event: Event) -> Cluster:
-    """Fold one state event."""
-    return evolve(cluster, event.body) if isinstance(event.body, ClusterSnapshot | ClusterDelta) else cluster
 
 
 class LogReader:

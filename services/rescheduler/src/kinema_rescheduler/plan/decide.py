@@ -36,9 +36,10 @@ from kinema_rescheduler.plan.phases import (
     mark,
     needs_marks,
     off_limits,
+    rent,
+    retire,
 )
 from kinema_rescheduler.plan.rollback import reason_to_abort, roll_back
-from kinema_rescheduler.plan.temporary_nodes import rent, retire
 
 
 def current(journal: Journal, cluster: Cluster) -> Execution | None:

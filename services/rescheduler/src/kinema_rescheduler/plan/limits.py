@@ -69,28 +69,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def deadline_seconds(self, kind: StepKind) -> float:
         """Return how long a step of that kind may take, with what it waits for."""
-        match kind:
-            case "boot":
-                return self.boot_seconds
-            case "surge-up":
-                return self.pods_ready_seconds
-            case "roll":
-                return self.roll_seconds
-            case "evict":
-                return self.evict_seconds
-            case "delete":
-                return self.delete_seconds
-            case (
-                "taint"
-                | "prefer-nodes"
-                | "surge-down"
-                | "finalize-rollout"
-                | "untaint"
-                | "clear-preferred-nodes"
-                | "revert"
-                | "unknown"
-            ):
-                return self.write_seconds
+        waiting = {
+            "boot": self.boot_seconds,
+            "surge-up": self.pods_ready_seconds,
+            "roll": self.roll_seconds,
+            "evict": self.evict_seconds,
+            "delete": self.delete_seconds,
+        }
+        return waiting.get(kind, self.write_seconds)
 
     def pause_seconds(self, attempt: int) -> float:
         """Pause after the `attempt`th try (1, 2, …)."""
