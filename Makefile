@@ -22,7 +22,8 @@ help: ## list the verbs
 	.tools/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
 .venv/.ready: pyproject.toml uv.lock $(MEMBERS) | $(filter .tools/bin/uv,$(UV))
-	$(UV) sync --locked --quiet
+	$(UV) sync --locked --quiet --compile-bytecode # else each first command spends its time limit on this
+	.venv/bin/python -m compileall -q $(addsuffix src,$(dir $(MEMBERS)))
 	.venv/bin/python -m kinema_optimizer.search.kernels # compiles, half a minute once
 	touch $@
 

@@ -34,6 +34,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.planning.portfolio import UNSEARCHED
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
@@ -238,6 +239,14 @@ def test_status_gap_and_limits_are_in_words() -> None:
     assert "best plan found" in said
     assert "at most $0.04/h (12%) more could be saved" in said
     assert "cost, at most 3 moves" in said
+
+
+def test_a_plan_made_without_a_search_does_not_say_that_nothing_is_better() -> None:
+    """Nothing was looked for, so nothing was found."""
+    solve = Solve(seconds=0.1, first_feasible_seconds=None, method=UNSEARCHED, seed=0)
+    said = shown(planned(status="nothing-better", solve=solve))
+    assert "no search was made" in said
+    assert "nothing better" not in said
 
 
 def test_only_what_is_proven_is_called_so() -> None:

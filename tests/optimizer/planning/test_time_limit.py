@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
@@ -11,8 +12,11 @@ from tests.support.builders import NOW
 from kinema_core.events import Plan
 from kinema_core.model.checker.check import check_plan
 from kinema_optimizer.columns import compiled
-from kinema_optimizer.planning import portfolio
+from kinema_optimizer.planning import planner, portfolio
+from kinema_optimizer.planning.ordering import unmoved
 from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.planning.task import Request
+from kinema_optimizer.process.job import none_of
 from kinema_optimizer.request.objective import Window
 from kinema_optimizer.search import kernels
 from kinema_optimizer.settings import PlanningSettings
@@ -88,7 +92,20 @@ def test_without_compiled_kernels_a_plan_is_made_that_calls_none(
         plan = planned(settings, ClockStop(10, pricing=0.1))
     assert plan.solve is not None
     assert {stop.phase for stop in plan.solve.stops if stop.phase.startswith("kernels")}
+    assert none_of(plan).reason == "not-searched"
     assert again(plan, settings) == plan
+
+
+def test_a_plan_that_saves_nothing_is_not_ordered_again_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling and ordering a second plan belong to the time limit: what is there then is the answer."""
+    clock = JumpingClock(-1)
+    monkeypatch.setattr(stopping, "time", clock)
+    request = Request(CLUSTER, OFFERS, NOW, EXACT, "reschedule", ClockStop(10))
+    task = request.task(())
+    idle = msgspec.structs.replace(unmoved(task.problem), moves=1)
+    assert planner._worthwhile(request, (), task, idle)[1] is not idle
+    clock.now += 20
+    assert planner._worthwhile(request, (), task, idle)[1] is idle
 
 
 def test_compiled_code_is_kept_where_that_is_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,12 +245,13 @@ def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSett
 
 def _print(shown: _Shown, options: PlanOptions, settings: PlanningSettings) -> None:
     from kinema_cli.output import print_value, show
-    from kinema_cli.plan.table import plan_tables
-    from kinema_core.model.mobility import mobility
 
     if options.output in (PlanFormat.JSON, PlanFormat.YAML):
         print_value(_as_value(shown, options), Format(options.output.value))
         return
+    from kinema_cli.plan.table import plan_tables
+    from kinema_core.model.mobility import mobility
+
     may = mobility(shown.snapshot.cluster, shown.snapshot.now, settings.mobility)
     show(
         *plan_tables(

@@ -112,6 +112,10 @@ def _some(
 
 
 def _status(plan: Plan) -> str:
+    from kinema_optimizer.planning.portfolio import UNSEARCHED
+
+    if plan.solve.method == UNSEARCHED:
+        return "no search was made: no running pod moves"
     if plan.status == "nothing-better" and plan.cost.gap == 0:
         still = " without moving a pod" if plan.figures.get("bound_without_moves") else ""
         return f"nothing better: proven, no plan costs less{still}"

@@ -171,16 +171,19 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
     """Return the plan; where it saves nothing, one that keeps every node and every running pod where they are.
 
     Requests then change in place, also where new requests make the plan break a rule: its own node may not admit a pod
-    again, or have no room for both copies. Workloads for which that is so, or all, keep their requests.
+    again, or have no room for both copies. Workloads for which that is so, or all, keep their requests. Where the time
+    is over, the plan stays as it is.
     """
     sound = not _blocked(task.problem, plan)
     if sound and _has_purpose(forecasts, plan):
         return task, plan
     tried = [forecasts] if sound and _is_at_rest(plan) else [forecasts, raised(forecasts)]
     while tried:
-        given = tried.pop(0)
+        given, over = tried.pop(0), request.stop.noted(ORDER)
+        if over(ORDER):
+            break
         still = request.task(given)
-        rest, stuck = order_once(still.problem, nothing(still.problem))
+        rest, stuck = order_once(still.problem, nothing(still.problem), over)
         stuck = stuck or _blocked(still.problem, rest)
         if not stuck and (not sound or (worth(rest) <= worth(plan) and _unplaced(rest) <= _unplaced(plan))):
             return still, rest

@@ -36,6 +36,7 @@ from kinema_core.model.cluster import Cluster, all_objects, evolve
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.planning.planner import plan_for, plan_from
+from kinema_optimizer.planning.portfolio import UNSEARCHED
 from kinema_optimizer.problem.progress import IncumbentReport, Progress, Report, incumbent_report
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.settings import PlanningSettings
@@ -236,16 +237,17 @@ def is_refusal(recorded: AnyBody | None) -> bool:
 
 
 def none_of(plan: Plan) -> NoPlanFound:
-    """The answer for a plan that changes nothing.
+    """Return the answer for a plan that changes nothing.
 
-    `nothing-better`: nothing costs less; `nothing-holds-pending`: pods wait that no machine on sale can hold.
+    `nothing-better`: nothing costs less; `not-searched`: the time was over before a search could begin;
+    `nothing-holds-pending`: pods wait that no machine on sale can hold.
     """
     codes = Counter(item.code for item in plan.unplaced)
-    waiting = plan.mode == "autoscale" and plan.unplaced
+    waiting, searched = plan.mode == "autoscale" and plan.unplaced, plan.solve.method != UNSEARCHED
     return NoPlanFound(
         mode=plan.mode,
         version=plan.base_version,
-        reason="nothing-holds-pending" if waiting else "nothing-better",
+        reason="nothing-holds-pending" if waiting else "nothing-better" if searched else "not-searched",
         figures=FrozenMap(
             {
                 "cost_usd_per_hour": plan.cost.after,
