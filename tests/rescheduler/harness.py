@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
+from msgspec.structs import replace
 from tests.rescheduler.memory_cluster import MemoryCluster, Pace
 from tests.rescheduler.memory_effects import MemoryProvider, MemoryWriter
 from tests.support.builders import NOW, offers
 
 from kinema_core.events import (
+    AbortRequested,
     AnyBody,
     CatalogPublished,
     ClusterDelta,
@@ -41,6 +44,20 @@ from kinema_sim.memory_bus import MemoryBus
 
 HEARTBEAT_SECONDS = 15
 CLUSTER = "test"
+WEB = "Deployment/shop/web"
+
+
+def once(when: Callable[[], bool], do: Callable[[], object]) -> Callable[[], None]:
+    """Do something the first time that something holds."""
+    done = False
+
+    def check() -> None:
+        nonlocal done
+        if not done and when():
+            done = True
+            do()
+
+    return check
 
 
 class CrashError(BaseException):
@@ -197,6 +214,16 @@ class World:
         self._check(nodes)
         return end
 
+    async def aborted_when(self, when: Callable[[], bool]) -> None:
+        """Carry the plan out until something holds; then an operator asks for its abort."""
+        if not self._accepted:
+            await self.accept()
+        for _ in range(600):
+            await self.second()
+            if when():
+                break
+        await self.publish(AbortRequested(by="me"), "abort-1")
+
     def _check(self, nodes: tuple[str, ...]) -> None:
         assert not nodes or sorted(self.memory.nodes) == sorted(nodes)
         assert self.problems == []
@@ -239,11 +266,40 @@ class World:
             await self._lease.release()
             self._lease = None
 
+    # --- what others do
+
+    def once(self, when: Callable[[], bool], do: Callable[[], object]) -> None:
+        """Let something happen in the first second in which something holds."""
+        self.on_second = once(when, do)
+
+    def alter(self, name: str, **changes: object) -> None:
+        """Change a node, a pod (`namespace/name`) or a workload (`Type/namespace/name`) as somebody else would."""
+        found: dict[str, Any] = [self.memory.nodes, self.memory.pods, self.memory.workloads][name.count("/")]  # type: ignore[assignment]
+        found[name] = replace(found[name], **changes)
+
+    def disrupted(self, node: str) -> bool:
+        """Return whether the plan has closed this node."""
+        return DISRUPTED in self.memory.nodes[node].labels
+
     # --- looking back
 
     def log(self) -> list[Event]:
         """The log so far."""
         return list(self.bus.events("LOG"))
+
+    def intents(self, kind: str = "") -> list[StepStarted]:
+        """Intents so far, of one kind of step or of all."""
+        bodies = [event.body for event in self.log() if isinstance(event.body, StepStarted)]
+        return [body for body in bodies if kind in {"", body.step.kind}]
+
+    def intended_kinds(self) -> set[str]:
+        """Kinds of steps that were intended."""
+        return {body.step.kind for body in self.intents()}
+
+    def verdicts(self) -> dict[str, str]:
+        """Reasons by what was left out or given up."""
+        bodies = [event.body for event in self.log() if isinstance(event.body, StepFailed)]
+        return {b.step: b.reason for b in bodies if b.step == "abort" or b.step.startswith(("skip/", "keep/"))}
 
     def end(self) -> ExecutionCompleted | ExecutionAborted | None:
         """How the first execution ended."""

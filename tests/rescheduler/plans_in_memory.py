@@ -1,13 +1,17 @@
-"""Clusters and valid plans for executions in memory."""
+"""Clusters and valid plans for executions in memory; those whose moves wait for each other come last."""
 
 from __future__ import annotations
 
-from tests.support.builders import NOW, cluster, deployed, fragmented, full, node, offers
+from collections.abc import Iterable
+
+from msgspec import structs
+from tests.support.builders import NOW, budget, cluster, deployed, fragmented, full, node, offers, stateful
 from tests.support.plans import plan_for
 
-from kinema_core.events import Plan
+from kinema_core.events import ClusterObject, Plan
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.sequencing.waves import order_transition, with_steps
 
 
 def _checked(before: Cluster, plan: Plan) -> tuple[Cluster, Plan]:
@@ -81,3 +85,75 @@ def two_targets() -> tuple[Cluster, Plan]:
         node("n1", cpu=1100), node("n2", cpu=1100), node("n3"), deployed("web", ["n1", "n2", "n3", "n3"], cpu=500)
     )
     return _checked(before, plan_for(before, offers(), to={"shop/web-2": "n1", "shop/web-3": "n2"}, delete=["n3"]))
+
+
+def budgeted_plan() -> tuple[Cluster, Plan]:
+    """A pod of each of two workloads leaves a node; a budget allows no eviction of one of them."""
+    before = cluster(
+        node("n1"),
+        node("n2"),
+        stateful("db", ["n1", "n2"], cpu=500),
+        deployed("web", ["n1", "n2"], cpu=100),
+        budget("db", min_available="1", allowed=0),
+    )
+    return _checked(before, plan_for(before, offers(), to={"shop/db-1": "n1", "shop/web-1": "n1"}, delete=["n2"]))
+
+
+def _ordered(before: Cluster, plan: Plan) -> tuple[Cluster, Plan]:
+    found = with_steps(plan, order_transition(plan, before, offers(), now=NOW))
+    assert check_plan(found, before, offers(), NOW, ordered=True) == ()
+    return before, found
+
+
+def swap_plan(*more: ClusterObject | Iterable[ClusterObject]) -> tuple[Cluster, Plan]:
+    """Two pods change places on two full nodes: one has to wait on a temporary node."""
+    before = cluster(
+        node("n1"), node("n2"), deployed("a", ["n1", "n1"], cpu=1900), deployed("b", ["n2", "n2"], cpu=1900), *more
+    )
+    return _ordered(before, plan_for(before, offers(), to={"shop/a-0": "n2", "shop/b-0": "n1"}))
+
+
+def late_swap_plan() -> tuple[Cluster, Plan]:
+    """The same, after somebody else has moved to a new node: the temporary one is booted a wave later."""
+    before = cluster(
+        node("n1"),
+        node("n2"),
+        node("n3"),
+        deployed("a", ["n1", "n1"], cpu=1900),
+        deployed("b", ["n2", "n2"], cpu=1900),
+        deployed("c", ["n3"], cpu=1900),
+    )
+    to = {"shop/a-0": "n2", "shop/b-0": "n1", "shop/c-0": "new"}
+    _, plan = _ordered(before, plan_for(before, offers(), to=to, boot={"new": "m2/a/on-demand"}, delete=["n3"]))
+    first = ("new", "n3")
+    steps = [step if step.node in first else structs.replace(step, wave=step.wave + 1) for step in plan.steps]
+    plan = structs.replace(plan, steps=tuple(sorted(steps, key=lambda step: step.wave)))
+    assert check_plan(plan, before, offers(), NOW, ordered=True) == ()
+    return before, plan
+
+
+def detour_plan() -> tuple[Cluster, Plan]:
+    """The same, with a stateful set, and room for the detour on a third node."""
+    before = cluster(
+        node("n1"),
+        node("n2"),
+        node("n3"),
+        stateful("a", ["n1", "n1"], cpu=1900),
+        deployed("b", ["n2", "n2"], cpu=1900),
+        deployed("c", ["n3"], cpu=1900),
+    )
+    return _ordered(before, plan_for(before, offers(), to={"shop/a-0": "n2", "shop/b-0": "n1"}))
+
+
+def chain_plan() -> tuple[Cluster, Plan]:
+    """Everybody moves up: c to a new node, b to where c was, a to where b was, and a's node goes."""
+    before = cluster(
+        node("n1"),
+        node("n2"),
+        node("n3"),
+        deployed("a", ["n1"], cpu=3000),
+        deployed("b", ["n2"], cpu=3500),
+        deployed("c", ["n3"], cpu=3900),
+    )
+    to = {"shop/a-0": "n2", "shop/b-0": "n3", "shop/c-0": "new"}
+    return _ordered(before, plan_for(before, offers(), to=to, boot={"new": "m4/a/on-demand"}, delete=["n1"]))

@@ -59,11 +59,6 @@ def service(world: World, *, lease_seconds: float = 9.0, catalog_seconds: float 
     )
 
 
-def intents(world: World) -> list[StepStarted]:
-    """Intents so far."""
-    return [event.body for event in world.log() if isinstance(event.body, StepStarted)]
-
-
 async def test_standby_does_nothing_until_the_lease_is_free() -> None:
     """While somebody else holds the lease nothing is decided; once it is free the plan begins."""
     before, plan = small_plan()
@@ -73,16 +68,16 @@ async def test_standby_does_nothing_until_the_lease_is_free() -> None:
     assert other is not None
     running = asyncio.create_task(service(world, lease_seconds=3).run())
     await asyncio.sleep(0.1)
-    assert intents(world) == []
+    assert world.intents() == []
     await other.release()
     for _ in range(300):
         await asyncio.sleep(0.01)
-        if intents(world):
+        if world.intents():
             break
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    assert intents(world)
+    assert world.intents()
     assert await world.bus.acquire("rescheduler", 60) is not None, "the lease is given up at the end"
 
 
@@ -100,7 +95,7 @@ async def test_lower_revision_never_acts_after_a_higher_one() -> None:
     )
     with pytest.raises(LeaseLostError):
         await mine.tick(lease)
-    assert intents(world) == []
+    assert world.intents() == []
 
 
 class Waking:
@@ -215,7 +210,7 @@ async def test_nothing_is_decided_on_an_unknown_state() -> None:
     lease = await world.bus.acquire("rescheduler", 60)
     assert lease is not None
     await service(world).tick(lease)
-    assert intents(world) == []
+    assert world.intents() == []
 
 
 async def test_broker_away_stops_action_and_comes_back() -> None:
@@ -228,7 +223,7 @@ async def test_broker_away_stops_action_and_comes_back() -> None:
     world.bus.cut()
     made = dict(world.writer.made)
     await asyncio.sleep(0.1)
-    assert set(world.writer.made) - set(made) <= {("plan-1", i.step.id) for i in intents(world)}
+    assert set(world.writer.made) - set(made) <= {("plan-1", i.step.id) for i in world.intents()}
     world.bus.cut(reachable=True)
     for _ in range(800):
         await world.clock.sleep(0.5)
@@ -259,13 +254,13 @@ async def test_cancelled_service_tells_the_outcome_of_what_it_was_doing() -> Non
     running = asyncio.create_task(service(world).run())
     for _ in range(100):
         await asyncio.sleep(0.01)
-        if intents(world):
+        if world.intents():
             break
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
     done = {event.body.step for event in world.log() if isinstance(event.body, StepSucceeded)}
-    assert {intent.step.id for intent in intents(world)} <= done
+    assert {intent.step.id for intent in world.intents()} <= done
     assert await world.bus.acquire("rescheduler", 60) is not None
 
 
@@ -360,7 +355,7 @@ async def test_log_that_was_replaced_is_read_from_its_beginning() -> None:
     world.bus.wipe("LOG")
     await world.accept(plan)
     await mine.tick(lease)
-    assert intents(world) != []
+    assert world.intents() != []
     await mine._drop_tasks()
 
 
@@ -396,7 +391,7 @@ async def test_request_that_is_not_right_any_more_is_ignored(labels: dict[str, s
     for _ in range(5):
         await world.second()
     await world.stop()
-    assert intents(world) == []
+    assert world.intents() == []
 
 
 async def test_request_during_a_plan_for_its_own_node_is_ignored() -> None:

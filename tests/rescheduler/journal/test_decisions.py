@@ -8,12 +8,11 @@ from itertools import groupby
 import pytest
 from tests.rescheduler.harness import World
 from tests.rescheduler.plan.test_crashes import at_pass
-from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan
-from tests.rescheduler.plans_in_waves import chain_plan, swap_plan
+from tests.rescheduler.plans_in_memory import booted_plan, chain_plan, fragmented_plan, rolling_plan, swap_plan
 from tests.support.builders import cluster, deployed, node, offers
 from tests.support.plans import plan_for
 
-from kinema_core.events import AbortRequested, ClusterDelta, ClusterSnapshot, Event, ExecutionAborted, Plan, encode
+from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ExecutionAborted, Plan, encode
 from kinema_core.model.cluster import Cluster, evolve
 from kinema_rescheduler.journal.decisions import DecisionReplay, is_decision
 from kinema_rescheduler.plan.limits import Limits
@@ -71,16 +70,9 @@ async def test_decisions_around_a_crash_are_made_again(point: str) -> None:
 
 async def test_decisions_of_a_rollback_are_made_again() -> None:
     """An abort in the middle and everything after it comes out the same."""
-    before, plan = booted_plan()
-    world = World(before)
-    await world.accept(plan)
-    for second in range(300):
-        if second == 10:
-            await world.publish(AbortRequested(by="me"), "abort-1")
-        await world.second()
-        if world.end() is not None:
-            break
-    await world.stop()
+    world = World(*booted_plan())
+    await world.aborted_when(lambda: bool(world.intents("surge-up")))
+    await world.aborts("operator")
     assert check(world) >= 9
 
 

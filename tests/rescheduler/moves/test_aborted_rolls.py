@@ -6,20 +6,15 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
-from msgspec.structs import replace
-from tests.rescheduler.harness import World
+from tests.rescheduler.harness import WEB, World
 from tests.rescheduler.memory_cluster import Pace
 from tests.rescheduler.plan.test_crashes import at_pass, check_once
-from tests.rescheduler.plan.test_operator_wins import WEB, once
 from tests.rescheduler.plans_in_memory import crowded_plan, fragmented_plan, two_rolls_plan
 from tests.support.builders import NOW, amounts, pod
 
 from kinema_core.events import (
-    AbortRequested,
-    ExecutionAborted,
     FrozenMap,
     StepFailed,
-    StepStarted,
     StepSucceeded,
 )
 from kinema_rescheduler.names import ROLLED
@@ -31,7 +26,7 @@ _UNDOING = [f"rescheduler.{kind}.{place}" for kind in ("untaint", "revert", "fin
 
 def steps_made(world: World, kind: str) -> dict[str, datetime]:
     """When steps of a kind were made, by target."""
-    intended = {event.body.step.id: event.body.step for event in world.log() if isinstance(event.body, StepStarted)}
+    intended = {intent.step.id: intent.step for intent in world.intents()}
     done = [(event.time, event.body.step) for event in world.log() if isinstance(event.body, StepSucceeded)]
     return {intended[step].target: time for time, step in done if intended[step].kind == kind}
 
@@ -46,47 +41,29 @@ def half_way(world: World) -> bool:
     return new_pods(world) == 3 and "shop/web-1" not in world.memory.pods
 
 
-async def aborted(world: World, when: Callable[[], bool]) -> ExecutionAborted:
-    """The end of a plan that an operator gives up as soon as something holds."""
-    for _ in range(600):
-        await world.second()
-        if when():
-            break
-    await world.publish(AbortRequested(by="me"), "abort-1")
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted), world.told()
-    assert end.reason == "operator"
-    return end
-
-
 async def test_an_abort_opens_the_nodes_before_it_waits_for_pods() -> None:
     """Given up in the middle of a roll: its pods come back, and strangers come, to where our taint kept them off."""
-    before, plan = crowded_plan()
-    limits = Limits()
-    world = World(before, limits=limits)
+    world = World(*crowded_plan())
     strangers = {one.key: one for one in (pod(f"stranger-{n}", cpu=600, created=NOW) for n in range(2))}
-    world.on_second = once(lambda: half_way(world), lambda: world.memory.pods.update(strangers))
-    await world.accept(plan)
-    end = await aborted(world, lambda: half_way(world))
+    world.once(lambda: half_way(world), lambda: world.memory.pods.update(strangers))
+    await world.aborted_when(lambda: half_way(world))
+    end = await world.aborts("operator")
     assert end.figures["deleted"] == 0
     opened = steps_made(world, "untaint")
     assert opened.keys() == {"n2"}
     assert max(opened.values()) < steps_made(world, "revert")[WEB]
-    assert world.clock.now() - opened["n2"] < timedelta(seconds=limits.pods_ready_seconds / 2)
+    assert world.clock.now() - opened["n2"] < timedelta(seconds=world.limits.pods_ready_seconds / 2)
     assert [world.memory.pods[key].node for key in strangers] == ["n1", "n2"]
     assert sum(pod.ready for pod in world.memory.pods.values()) == 5
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 @pytest.mark.parametrize("point", _UNDOING)
 async def test_killed_while_a_roll_is_taken_back(point: str) -> None:
     """Killed anywhere on the way back of a roll: the same end, and nothing is done twice."""
-    before, plan = crowded_plan()
-    world = World(before)
+    world = World(*crowded_plan())
     world.crash_at = at_pass(point)
-    await world.accept(plan)
-    end = await aborted(world, lambda: half_way(world))
+    await world.aborted_when(lambda: half_way(world))
+    end = await world.aborts("operator")
     assert world.crashes == 1
     assert end.leftovers == ()
     assert {pod.node for pod in world.memory.pods.values()} == {"n1", "n2"}
@@ -96,21 +73,18 @@ async def test_killed_while_a_roll_is_taken_back(point: str) -> None:
 async def test_a_node_stays_closed_while_its_deletion_is_under_way() -> None:
     """Given up while nodes are being deleted: those go, closed to the last, and only the others are opened."""
     before, plan = fragmented_plan()
-    world = World(before, pace=Pace(node_delete=1500), limits=Limits(delete_seconds=3000))
-    await world.accept(plan)
-    end = await aborted(world, lambda: any(kind == "delete" for kind, _ in world.provider.orders))
+    world = World(before, plan, pace=Pace(node_delete=1500), limits=Limits(delete_seconds=3000))
+    await world.aborted_when(lambda: any(kind == "delete" for kind, _ in world.provider.orders))
+    end = await world.aborts("operator")
     gone = {node.name for node in before.nodes} - world.memory.nodes.keys()
     assert gone
     assert end.figures["deleted"] == len(gone)
     assert not gone & steps_made(world, "untaint").keys()
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 def paused(world: World) -> None:
     """As `kubectl rollout pause`."""
-    web = world.memory.workloads[WEB]
-    world.memory.workloads[WEB] = replace(web, paused=True, generation=web.generation + 1)
+    world.alter(WEB, paused=True, generation=world.memory.workloads[WEB].generation + 1)
 
 
 def undone(world: World) -> None:
@@ -118,16 +92,14 @@ def undone(world: World) -> None:
     web = world.memory.workloads[WEB]
     world.memory.revisions[WEB] -= 1
     kept = FrozenMap({key: value for key, value in web.annotations.items() if key != ROLLED})
-    world.memory.workloads[WEB] = replace(
-        web, annotations=kept, template_requests=amounts(500, 128), generation=web.generation + 1
-    )
+    world.alter(WEB, annotations=kept, template_requests=amounts(500, 128), generation=web.generation + 1)
 
 
 @pytest.mark.parametrize(("struck", "reason"), [(paused, "it was paused"), (undone, "undone")])
 async def test_an_owners_word_ends_our_roll_and_not_the_plan(struck: Callable[[World], None], reason: str) -> None:
     """Paused or undone, the workload is left alone at once, with the reason; all else goes on."""
     world = World(*two_rolls_plan())
-    world.on_second = once(lambda: new_pods(world) == 1, lambda: struck(world))
+    world.once(lambda: new_pods(world) == 1, lambda: struck(world))
     end = await world.completes("n1", "n2")
     assert float(end.figures["seconds"]) < 120
     told = {event.body.step: event.body for event in world.log() if isinstance(event.body, StepFailed)}
@@ -141,33 +113,23 @@ async def test_an_owners_word_ends_our_roll_and_not_the_plan(struck: Callable[[W
 @pytest.mark.parametrize("seconds", [0, 5])
 async def test_an_abort_waits_for_no_paused_deployment(seconds: int) -> None:
     """Paused so many seconds after its roll was given up: the end comes at once, with the template of before."""
-    before, plan = crowded_plan()
-    world = World(before)
-    await world.accept(plan)
-    for _ in range(600):
-        await world.second()
-        if half_way(world):
-            break
+    world = World(*crowded_plan())
+    await world.aborted_when(lambda: half_way(world))
     world.memory.never_ready_workloads.add(WEB)
-    await world.publish(AbortRequested(by="me"), "abort-1")
     for _ in range(seconds):
         await world.second()
     paused(world)
     given_up = world.clock.now()
-    end = await world.run()
-    assert isinstance(end, ExecutionAborted)
+    end = await world.aborts("operator")
     assert end.leftovers == ()
     assert world.clock.now() - given_up < timedelta(seconds=30)
     web = world.memory.workloads[WEB]
     assert (web.paused, web.template_requests["cpu"]) == (True, 500)
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 async def test_a_paused_deployment_is_left_alone_at_once() -> None:
     """Paused before its turn: nothing of it is touched, and nothing waits for it."""
-    before, plan = crowded_plan()
-    world = World(before, plan)
+    world = World(*crowded_plan())
     paused(world)
     end = await world.completes()
     assert float(end.figures["seconds"]) < 60

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 from tests.rescheduler.harness import World
-from tests.rescheduler.plan.test_aborts import intended_kinds
 from tests.support.builders import cluster, deployed, node, offers, taint
 from tests.support.plans import plan_for
 
@@ -46,13 +45,12 @@ async def test_node_that_never_admits_its_pods_is_deleted_and_ends_the_plan() ->
     world.on_second = lambda: tainted(world, STARTING)
     end = await world.aborts("node-never-ready", "n1", "n2")
     assert f"does not admit shop/web-1 (taint {STARTING})" in end.detail
-    assert "surge-up" not in intended_kinds(world)
+    assert "surge-up" not in world.intended_kinds()
 
 
 async def test_a_cordon_is_not_waited_for() -> None:
     """Whoever cordons the booted node means it: the plan goes on without the node."""
-    before, plan = fresh_node_plan()
-    world = World(before, plan)
+    world = World(*fresh_node_plan())
 
     def operator() -> None:
         found = world.memory.nodes.get("kinema-1")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from tests.rescheduler.harness import World
 from tests.rescheduler.moves.test_room import homes, tight
-from tests.rescheduler.plan.test_aborts import intended_kinds, verdicts
-from tests.rescheduler.plans_in_waves import swap_plan
+from tests.rescheduler.plans_in_memory import swap_plan
 from tests.support.builders import NOW, cluster, deployed, node, offers, pod, selector
 from tests.support.plans import plan_for
 
@@ -32,9 +31,9 @@ async def test_a_roll_that_would_stop_half_way_is_left_out_soon() -> None:
     )
     world = World(before, plan_for(before, offers(), resizes={"Deployment/shop/cart": {"cpu": 300}}))
     await world.completes()
-    assert verdicts(world) == {"skip/Deployment/shop/cart": "no-room"}
+    assert world.verdicts() == {"skip/Deployment/shop/cart": "no-room"}
     assert seconds(world) < LIMITS.observed_seconds + 30
-    assert "roll" not in intended_kinds(world)
+    assert "roll" not in world.intended_kinds()
 
 
 async def test_what_was_kept_for_one_is_the_next_ones() -> None:
@@ -50,7 +49,7 @@ async def test_what_was_kept_for_one_is_the_next_ones() -> None:
     world.memory.pods["shop/two"] = pod("two", node="to-b", cpu=500, created=NOW)
     await world.completes()
     assert homes(world) == {"a": "old-a", "b": "to-a"}
-    assert verdicts(world) == {"skip/Deployment/shop/a": "no-room", "keep/old-a": "not-empty"}
+    assert world.verdicts() == {"skip/Deployment/shop/a": "no-room", "keep/old-a": "not-empty"}
     assert seconds(world) < LIMITS.blocked_seconds
 
 
@@ -58,7 +57,7 @@ async def test_those_that_are_left_follow_each_other_at_once() -> None:
     """Where giving one up helps nobody, the next does not wait as long again."""
     world = World(*tight())
     for name in ("to-a", "to-b", "to-c", "to-z"):
-        world.memory.nodes[name] = replace(world.memory.nodes[name], unschedulable=True)
+        world.alter(name, unschedulable=True)
     await world.completes()
     skipped = [event.time for event in world.log() if isinstance(event.body, StepFailed) and "skip/" in event.body.step]
     assert len(skipped) == 3
@@ -68,7 +67,7 @@ async def test_those_that_are_left_follow_each_other_at_once() -> None:
 async def test_a_pod_that_ends_is_waited_for() -> None:
     """It has the room that is missed, and takes longer to end than anything would be waited for otherwise."""
     world = World(*tight())
-    world.memory.nodes["to-z"] = replace(world.memory.nodes["to-z"], unschedulable=True)
+    world.alter("to-z", unschedulable=True)
     world.memory.pods["shop/old"] = pod("old", node="to-a", cpu=500, created=NOW, terminating=True)
 
     def ended() -> None:
@@ -78,17 +77,17 @@ async def test_a_pod_that_ends_is_waited_for() -> None:
     world.on_second = ended
     await world.completes()
     assert homes(world) == {"a": "to-a", "b": "to-b", "c": "to-c"}
-    assert verdicts(world) == {}
+    assert world.verdicts() == {}
 
 
 async def test_a_node_that_comes_back_is_waited_for() -> None:
     """A planned node that is not Ready for some minutes may come back, and then takes its pods."""
     world = World(*tight())
-    world.memory.nodes["to-z"] = replace(world.memory.nodes["to-z"], unschedulable=True)
+    world.alter("to-z", unschedulable=True)
 
     def back() -> None:
         late = seconds(world) > 3 * LIMITS.observed_seconds
-        world.memory.nodes["to-a"] = replace(world.memory.nodes["to-a"], ready=late)
+        world.alter("to-a", ready=late)
 
     world.on_second = back
     await world.completes()
@@ -97,8 +96,7 @@ async def test_a_node_that_comes_back_is_waited_for() -> None:
 
 async def test_a_temporary_node_that_somebody_closes_is_not_waited_for_without_end() -> None:
     """Its pods stay where they are once it was waited for in vain, long before the plan's own deadline."""
-    before, plan = swap_plan()
-    world = World(before, plan, limits=Limits(blocked_seconds=30))
+    world = World(*swap_plan(), limits=Limits(blocked_seconds=30))
 
     def close() -> None:
         item = world.memory.nodes.get(WAY)
@@ -107,6 +105,6 @@ async def test_a_temporary_node_that_somebody_closes_is_not_waited_for_without_e
 
     world.on_second = close
     await world.completes()
-    assert verdicts(world)["skip/Deployment/shop/a"] == "no-room"
+    assert world.verdicts()["skip/Deployment/shop/a"] == "no-room"
     assert homes(world) == {"a": "n1", "b": "n2"}
     assert seconds(world) < LIMITS.blocked_seconds

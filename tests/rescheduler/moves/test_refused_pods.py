@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tests.rescheduler.harness import World
-from tests.rescheduler.plan.test_aborts import verdicts
+from tests.rescheduler.harness import WEB, World
 from tests.rescheduler.plans_in_memory import rolling_plan, small_plan
 from tests.support.builders import cluster, deployed, node, offers, stateful
 from tests.support.plans import plan_for
 
 from kinema_rescheduler.plan.limits import Limits
-
-WEB = "Deployment/shop/web"
 
 
 async def test_a_refused_surge_is_taken_back_at_once() -> None:
@@ -22,7 +19,7 @@ async def test_a_refused_surge_is_taken_back_at_once() -> None:
     world.memory.quota = 3
     end = await world.completes("n1", "n2", seconds=60)
     assert float(end.figures["seconds"]) <= 40
-    assert verdicts(world)[f"skip/{WEB}"] == "refused"
+    assert world.verdicts()[f"skip/{WEB}"] == "refused"
     assert any("may create no more pods: exceeded quota: 3 of 3 pods are there" in line for line in world.told())
     assert world.memory.workloads[WEB].replicas == 3
     assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
@@ -30,8 +27,7 @@ async def test_a_refused_surge_is_taken_back_at_once() -> None:
 
 async def test_a_complaint_that_passes_is_waited_out() -> None:
     """Two writers at one quota refuse each other for a moment: the pods come a little later, and the plan is done."""
-    before, plan = small_plan()
-    world = World(before, plan, limits=Limits(refused_seconds=15))
+    world = World(*small_plan(), limits=Limits(refused_seconds=15))
     world.memory.quota = 3
     surged: list[datetime] = []
 
@@ -51,7 +47,7 @@ async def test_nothing_is_evicted_where_a_surge_was_refused() -> None:
     world = World(before, plan_for(before, offers(), to=to, delete=["n2"]))
     world.memory.quota = len(before.pods)
     await world.completes(seconds=60)
-    assert verdicts(world)["skip/StatefulSet/shop/db"] == "refused"
+    assert world.verdicts()["skip/StatefulSet/shop/db"] == "refused"
     assert any("might be lost, as with Deployment/shop/web: its controller" in line for line in world.told())
     assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
 
@@ -72,5 +68,5 @@ async def test_a_refused_roll_gives_the_template_back() -> None:
     world = World(*rolling_plan())
     world.memory.quota = 3
     await world.completes(seconds=120)
-    assert verdicts(world)[f"skip/{WEB}"] == "refused"
+    assert world.verdicts()[f"skip/{WEB}"] == "refused"
     assert {pod.requests["cpu"] for pod in world.memory.pods.values()} == {500}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.rescheduler.harness import World
-from tests.rescheduler.plan.test_aborts import intended_kinds, verdicts
+from tests.rescheduler.harness import WEB, World
 from tests.support.builders import cluster, deployed, node, offers, selector
 from tests.support.plans import plan_for
 
 from kinema_core.events import PlacementRules, Spread
 from kinema_rescheduler.plan.limits import Limits
-
-WEB = "Deployment/shop/web"
 
 
 @pytest.mark.parametrize("full", [True, False])
@@ -38,5 +35,5 @@ async def test_new_requests_wait_until_every_zone_has_room(*, full: bool) -> Non
     plan = plan_for(before, offers(), resizes={WEB: {"cpu": 300}})
     world = World(before, plan, limits=Limits(blocked_seconds=30))
     await world.completes()
-    assert ("roll" in intended_kinds(world)) is not full
-    assert verdicts(world) == ({f"skip/{WEB}": "no-room"} if full else {})
+    assert ("roll" in world.intended_kinds()) is not full
+    assert world.verdicts() == ({f"skip/{WEB}": "no-room"} if full else {})

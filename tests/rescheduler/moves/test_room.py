@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 from tests.rescheduler.harness import World
 from tests.support.builders import NOW, cluster, deployed, node, offers, pod
 from tests.support.plans import plan_for
@@ -55,8 +54,7 @@ async def test_pods_come_where_the_plan_says(world_type: type[World]) -> None:
 
 async def test_a_pod_whose_place_was_taken_takes_nobody_elses() -> None:
     """A stranger sits on the first pod's node: it goes to the one that the plan gives to nobody, not to the next."""
-    before, plan = tight()
-    world = World(before, plan)
+    world = World(*tight())
     world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
     await world.completes()
     assert homes(world) == {"a": "to-z", "b": "to-b", "c": "to-c"}
@@ -66,7 +64,7 @@ async def test_where_all_room_is_given_away_one_pod_stays() -> None:
     """Without the fourth node only the pod stays whose place was taken, after a wait; the others move as planned."""
     world = World(*tight(), limits=Limits(blocked_seconds=30))
     world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
-    world.memory.nodes["to-z"] = replace(world.memory.nodes["to-z"], unschedulable=True)
+    world.alter("to-z", unschedulable=True)
     await world.completes("old-a", "to-a", "to-b", "to-c", "to-z")
     assert homes(world) == {"a": "old-a", "b": "to-b", "c": "to-c"}
 

@@ -6,18 +6,14 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
-from tests.rescheduler.harness import World
-from tests.rescheduler.plan.test_aborts import verdicts
-from tests.rescheduler.plan.test_operator_wins import once
+from tests.rescheduler.harness import WEB, World, once
 from tests.rescheduler.plans_in_memory import rolling_plan
 from tests.support.builders import cluster, deployed, node, offers
 from tests.support.plans import place, plan_for
 
 from kinema_core.events import FrozenMap
 from kinema_core.model.checker.check import check_drifted
-from kinema_rescheduler.names import DISRUPTED
 
-WEB = "Deployment/shop/web"
 NO_SURGE = {"max_surge": "0", "max_unavailable": "1"}
 RECREATE = {"max_surge": "0", "max_unavailable": "100%"}
 BY_EVICTION = FrozenMap({"kinema.io/strategy": "evict"})
@@ -33,7 +29,7 @@ def accepted(_: World) -> bool:
 
 def marked(world: World) -> bool:
     """The node is closed."""
-    return DISRUPTED in world.memory.nodes["n2"].labels
+    return world.disrupted("n2")
 
 
 def steered(world: World) -> bool:
@@ -61,7 +57,7 @@ async def test_an_owner_who_excludes_a_second_copy_is_heard(when: When, change: 
     world = World(before, plan_for(before, offers(), to={"shop/web-0": "n1"}, delete=["n2"]))
 
     def exclude() -> None:
-        world.memory.workloads[WEB] = replace(world.memory.workloads[WEB], **change)
+        world.alter(WEB, **change)
 
     wanted = counting_copies(world, once(lambda: when(world), exclude))
     end = await world.completes("n1", "n2")
@@ -94,9 +90,9 @@ async def test_no_only_copy_is_rolled_against_its_owner() -> None:
         now = world.memory.workloads[WEB]
         world.memory.workloads[WEB] = replace(now, **NO_SURGE, annotations=BY_EVICTION)
 
-    world.on_second = once(lambda: marked(world), exclude)
+    world.once(lambda: marked(world), exclude)
     end = await world.completes()
-    assert verdicts(world)[f"skip/{WEB}"] == "held"
+    assert world.verdicts()[f"skip/{WEB}"] == "held"
     assert world.memory.pods["shop/web-0"].requests["cpu"] == 500
     assert end.figures["moves_rolling"] == 0
     drifted = check_drifted(plan, world.view(9), offers(), world.clock.now())
@@ -112,9 +108,9 @@ async def test_no_held_pod_is_rolled() -> None:
         kept = world.memory.pods["shop/web-0"]
         world.memory.pods[kept.key] = replace(kept, annotations=FrozenMap({"kinema.io/do-not-move": "true"}))
 
-    world.on_second = once(lambda: marked(world), annotate)
+    world.once(lambda: marked(world), annotate)
     await world.completes("n1", "n2")
-    assert verdicts(world)[f"skip/{WEB}"] == "held"
+    assert world.verdicts()[f"skip/{WEB}"] == "held"
     assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
 
 

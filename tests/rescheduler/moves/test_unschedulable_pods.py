@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.rescheduler.harness import World
-from tests.rescheduler.plan.test_operator_wins import WEB, once
+from tests.rescheduler.harness import WEB, World
 from tests.rescheduler.plans_in_memory import crowded_plan
 from tests.support.builders import LONG_AGO, offers, pod
 
 from kinema_core.events import NO_RULES, NodeTerm, PlacementRules, Requirement, StepFailed
-from kinema_rescheduler.names import ABORT, DISRUPTED
+from kinema_rescheduler.names import ABORT
 from kinema_rescheduler.plan.limits import Limits
 
 STRANGER = "shop/stranger"
@@ -29,9 +28,9 @@ def with_a_stranger(world: World, *, cpu: int, old: bool = False, rules: Placeme
         world.memory.pods[STRANGER] = pod("stranger", cpu=cpu, created=created, rules=rules)
 
     def closed() -> bool:
-        return DISRUPTED in world.memory.nodes["n2"].labels and world.memory.workloads[WEB].updated == 1
+        return world.disrupted("n2") and world.memory.workloads[WEB].updated == 1
 
-    world.on_second = once(closed, come)
+    world.once(closed, come)
 
 
 async def test_a_plan_is_given_up_for_a_pod_that_it_keeps_waiting() -> None:
@@ -55,16 +54,14 @@ async def test_a_plan_is_given_up_for_a_pod_that_it_keeps_waiting() -> None:
 )
 async def test_a_plan_goes_on_where_it_is_not_the_reason(stranger: dict[str, Any]) -> None:
     """A pod that was there before, that no node on sale holds, or that may go nowhere changes nothing."""
-    before, plan = crowded_plan()
-    world = World(before, plan, limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300))
+    world = World(*crowded_plan(), limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300))
     with_a_stranger(world, **stranger)
     await world.aborts("roll-stuck")
 
 
 async def test_a_plan_is_given_up_for_a_pod_that_needs_a_new_node() -> None:
     """Nothing is bought while a plan is carried out: it makes way for whoever buys."""
-    before, plan = crowded_plan()
-    world = World(before, plan, limits=Limits(unschedulable_seconds=60))
+    world = World(*crowded_plan(), limits=Limits(unschedulable_seconds=60))
     with_a_stranger(world, cpu=3800)
     end = await world.aborts("pod-waits")
     assert end.detail.startswith(f"{STRANGER} needs a new node, for example m4/a/on-demand")
@@ -103,5 +100,5 @@ async def test_pods_of_our_own_moves_have_deadlines_of_their_own() -> None:
     def fill() -> None:
         world.memory.pods["shop/big"] = pod("big", node="n1", cpu=1500, created=world.clock.now())
 
-    world.on_second = once(lambda: world.memory.workloads[WEB].updated == 2, fill)
+    world.once(lambda: world.memory.workloads[WEB].updated == 2, fill)
     await world.aborts("roll-stuck")

@@ -12,27 +12,12 @@ from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, roll
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 from tests.support.plans import plan_for
 
-from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionCompleted, Node, StepFailed, StepStarted
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Node, StepStarted
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.names import DISRUPTED
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Operation
-
-
-def intended_kinds(world: World) -> set[str]:
-    """Kinds of steps that were intended."""
-    return {event.body.step.kind for event in world.log() if isinstance(event.body, StepStarted)}
-
-
-def verdicts(world: World) -> dict[str, str]:
-    """Reasons by what was given up."""
-    bodies = [event.body for event in world.log()]
-    return {
-        body.step: body.reason
-        for body in bodies
-        if isinstance(body, StepFailed) and (body.step == "abort" or body.step.startswith(("skip/", "keep/")))
-    }
 
 
 @pytest.mark.parametrize("reason", ["stock-out", "quota", "permission"])
@@ -46,7 +31,7 @@ async def test_refused_boot_ends_the_plan_before_anything_moved(reason: str) -> 
     world.provider.refusals["m4/a/on-demand"] = reason
     end = await world.aborts(reason, "n1", "n2", "n3")
     assert end.leftovers == ()
-    assert not intended_kinds(world) & {"surge-up", "evict", "roll"}
+    assert not world.intended_kinds() & {"surge-up", "evict", "roll"}
 
 
 async def test_node_that_never_gets_ready_is_deleted_and_ends_the_plan() -> None:
@@ -55,20 +40,18 @@ async def test_node_that_never_gets_ready_is_deleted_and_ends_the_plan() -> None
     world.memory.never_ready_nodes.add("kinema-1")
     await world.aborts("node-never-ready")
     assert "kinema-1" not in world.memory.nodes
-    assert "surge-up" not in intended_kinds(world)
+    assert "surge-up" not in world.intended_kinds()
 
 
 async def test_node_with_less_room_than_promised_ends_the_plan() -> None:
     """A booted node that cannot hold its planned pods is deleted before anything moves."""
-    before, plan = booted_plan()
-    world = World(before, plan, sold=[*offers()[1:], offer("m2", cpu=600, memory=8 * 1024, price=85_000)])
+    world = World(*booted_plan(), sold=[*offers()[1:], offer("m2", cpu=600, memory=8 * 1024, price=85_000)])
     await world.aborts("less-allocatable", "n1", "n2")
 
 
 async def test_pods_that_never_get_ready_are_taken_back() -> None:
     """A surge whose new pods stay not Ready is undone: old pods run on, replicas as before, booted node gone."""
-    before, plan = booted_plan()
-    world = World(before, plan)
+    world = World(*booted_plan())
     world.memory.never_ready_workloads.add("Deployment/shop/web")
     await world.aborts("pods-never-ready", "n1", "n2")
     assert world.memory.workloads["Deployment/shop/web"].replicas == 2
@@ -134,7 +117,7 @@ async def test_stuck_rolling_update_is_taken_back() -> None:
     world.memory.never_ready_workloads.add("Deployment/shop/web")
     end = await world.aborts("roll-stuck")
     assert "not Ready: shop/web-" in end.detail
-    assert "revert" in intended_kinds(world)
+    assert "revert" in world.intended_kinds()
 
 
 async def test_a_stuck_update_and_its_way_back_take_the_time_of_one() -> None:
@@ -147,7 +130,7 @@ async def test_a_stuck_update_and_its_way_back_take_the_time_of_one() -> None:
     def crash() -> None:
         """An old pod is not Ready any more: the way back does not end either."""
         world.memory.pods = {
-            key: replace(pod, ready=False) if key == "shop/web-0" and "roll" in intended_kinds(world) else pod
+            key: replace(pod, ready=False) if key == "shop/web-0" and "roll" in world.intended_kinds() else pod
             for key, pod in world.memory.pods.items()
         }
 
@@ -156,17 +139,14 @@ async def test_a_stuck_update_and_its_way_back_take_the_time_of_one() -> None:
     await world.aborts("roll-stuck")
     [began] = [event.time for event in world.log() if event.id.endswith("/roll/Deployment/shop/web/1-1-intended")]
     assert world.clock.now() - began < timedelta(seconds=2 * limits.pods_ready_seconds + 30)
-    assert "finalize-rollout" in intended_kinds(world)
+    assert "finalize-rollout" in world.intended_kinds()
 
 
 @pytest.mark.parametrize("second", [5, 34, 38, 44, 60])
 async def test_operator_aborts_at_any_time(second: int) -> None:
     """An abort ends the plan wherever it stands: no marks, no surplus, no node booted for nothing."""
     world = World(*booted_plan())
-    await world.accept()
-    while world.clock.now() < NOW + timedelta(seconds=second):
-        await world.second()
-    await world.publish(AbortRequested(by="me"), "abort-1")
+    await world.aborted_when(lambda: world.clock.now() >= NOW + timedelta(seconds=second))
     await world.aborts("operator")
     assert world.memory.workloads["Deployment/shop/web"].replicas == 2
     carried = {pod.node for pod in world.memory.pods.values() if not pod.terminating}
@@ -175,8 +155,7 @@ async def test_operator_aborts_at_any_time(second: int) -> None:
 
 async def test_deadline_of_the_whole_plan() -> None:
     """A plan that is not done in time is given up and taken back."""
-    before, plan = fragmented_plan()
-    world = World(before, plan, limits=Limits(execution_seconds=50), pace=Pace(pod_ready=60))
+    world = World(*fragmented_plan(), limits=Limits(execution_seconds=50), pace=Pace(pod_ready=60))
     await world.aborts("deadline")
 
 
@@ -187,7 +166,7 @@ async def test_plan_that_nobody_began_in_time_is_stale() -> None:
     await world.accept(plan)
     await world.clock.sleep(301)
     await world.aborts("stale")
-    assert intended_kinds(world) == set()
+    assert world.intended_kinds() == set()
 
 
 async def test_plan_whose_proposal_is_unknown_ends_at_once() -> None:

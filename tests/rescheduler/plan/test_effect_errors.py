@@ -9,9 +9,7 @@ from typing import cast
 import pytest
 from tests.rescheduler.harness import World
 from tests.rescheduler.memory_effects import MemoryWriter
-from tests.rescheduler.plan.test_aborts import verdicts
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, two_rolls_plan
-from tests.rescheduler.test_service import intents
 from tests.support.builders import NOW
 
 from kinema_core.events import ExecutionAborted, Plan, Step, StepSucceeded
@@ -69,7 +67,7 @@ async def test_unreachable_cluster_is_asked_again_without_a_new_attempt(error: T
     """A time-out is no refusal, nor is what an API server says that has yet to read its roles: it is asked again."""
     world = flaky_world("taint", error, 7)
     await world.completes()
-    assert [intent.attempt for intent in intents(world)] == [1] * len(intents(world))
+    assert [intent.attempt for intent in world.intents()] == [1] * len(world.intents())
 
 
 @pytest.mark.parametrize("asked", [None, 20.0])
@@ -91,14 +89,14 @@ async def test_conflict_is_tried_again_with_a_pause() -> None:
     """A conflict fails the attempt; the next one comes after a pause and counts."""
     world = flaky_world("taint", TransientError("conflict", "written by others"), 1)
     await world.completes()
-    assert max(intent.attempt for intent in intents(world)) == 2
+    assert max(intent.attempt for intent in world.intents()) == 2
 
 
 async def test_missing_right_ends_the_plan_without_a_storm() -> None:
     """A refused right is not tried again and again: the plan is given up after seconds."""
     world = flaky_world("surge-up", PermanentError("denied", "forbidden"), 100)
     await world.aborts("denied", "n1", "n2")
-    assert sum(intent.step.kind == "surge-up" for intent in intents(world)) == 1
+    assert sum(intent.step.kind == "surge-up" for intent in world.intents()) == 1
 
 
 @pytest.mark.parametrize(
@@ -108,12 +106,11 @@ async def test_a_workload_that_may_not_be_written_is_left_alone(
     kind: str, reason: str, planned: Callable[[], tuple[Cluster, Plan]]
 ) -> None:
     """What an admission rule or its owner forbids of one workload stops no other: the plan goes on without it."""
-    before, plan = planned()
-    world = World(before, plan)
+    world = World(*planned())
     world.writer = Flaky(world, kind, PermanentError(reason, "not this one"), 1)
     world._service = world._new_service()
     end = await world.completes()
-    skipped = [name for name, why in verdicts(world).items() if why == reason]
+    skipped = [name for name, why in world.verdicts().items() if why == reason]
     assert len(skipped) == end.figures["workloads_skipped"] == 1
     done = {event.body.step for event in world.log() if isinstance(event.body, StepSucceeded)}
     made = {step for step in done if step.startswith(kind)}

@@ -13,8 +13,7 @@ from kinema_rescheduler.plan.limits import Limits
 
 async def test_fragmented_cluster_ends_on_the_planned_nodes() -> None:
     """A plan that boots one node and empties six ends with exactly that node, all pods on it, nothing of ours left."""
-    before, plan = fragmented_plan()
-    world = World(before, plan)
+    world = World(*fragmented_plan())
     end = await world.completes("kinema-1")
     assert {key: end.figures[key] for key in ("moves_surge", "moves_evict", "booted", "deleted")} == {
         "moves_surge": 9,
@@ -26,8 +25,7 @@ async def test_fragmented_cluster_ends_on_the_planned_nodes() -> None:
 
 async def test_every_effect_has_an_earlier_intent_and_one_outcome() -> None:
     """Each effect that changed something was intended before, and each attempt has exactly one outcome."""
-    before, plan = fragmented_plan()
-    world = World(before, plan)
+    world = World(*fragmented_plan())
     await world.run()
     intended = [event.body.step.id for event in world.log() if isinstance(event.body, StepStarted)]
     assert {step for _, step in world.writer.made} <= set(intended)
@@ -75,8 +73,7 @@ async def test_room_for_pending_pods_marks_nothing() -> None:
 
 async def test_victims_go_to_their_planned_targets() -> None:
     """Pods of one workload with two planned nodes move in two surges and end where the plan wants them."""
-    before, plan = two_targets()
-    world = World(before, plan)
+    world = World(*two_targets())
     end = await world.completes()
     places = sorted(pod.node or "" for pod in world.memory.pods.values())
     assert places == ["n1", "n1", "n2", "n2"]

@@ -9,15 +9,18 @@ from tests.rescheduler.harness import World
 from tests.rescheduler.plan.test_crashes import check_killed_at_every_pass
 from tests.rescheduler.plans_in_memory import (
     booted_plan,
+    chain_plan,
+    detour_plan,
     fragmented_plan,
+    late_swap_plan,
     rolling_plan,
     small_plan,
+    swap_plan,
     two_targets,
 )
-from tests.rescheduler.plans_in_waves import chain_plan, detour_plan, late_swap_plan, swap_plan
 from tests.support.builders import NOW, deployed, offers
 
-from kinema_core.events import AbortRequested, ExecutionAborted, ExecutionCompleted, Plan, StepStarted, StepSucceeded
+from kinema_core.events import Plan, StepStarted, StepSucceeded
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.sequencing.waves import order_transition, with_steps
 
@@ -45,26 +48,26 @@ def places(world: World) -> dict[str, list[str]]:
     return {name: sorted(nodes) for name, nodes in sorted(found.items())}
 
 
-def wanted(plan: Plan) -> dict[str, list[str]]:
-    """The same by the plan."""
+def as_planned(world: World) -> bool:
+    """Return whether all of them lie where the plan says."""
+    assert world.plan is not None
     found: dict[str, list[str]] = {}
-    for place in plan.placements:
+    for place in world.plan.placements:
         found.setdefault(place.pod.removeprefix("shop/")[0], []).append(place.to)
-    return {name: sorted(nodes) for name, nodes in sorted(found.items())}
+    return places(world) == {name: sorted(nodes) for name, nodes in found.items()}
 
 
 def surges(world: World) -> list[tuple[str, tuple[str, ...]]]:
     """Who was moved where, in order."""
-    bodies = [event.body for event in world.log() if isinstance(event.body, StepStarted)]
-    return [(body.step.target[-1], body.step.nodes) for body in bodies if body.step.kind in {"surge-up", "evict"}]
+    steps = [intent.step for intent in world.intents()]
+    return [(step.target[-1], step.nodes) for step in steps if step.kind in {"surge-up", "evict"}]
 
 
 async def test_a_swap_on_full_nodes_goes_over_a_temporary_node() -> None:
     """One pod waits on a node that is booted for it and deleted after it; no node is ever overfull, no pod missing."""
-    before, plan = swap_plan()
-    world = Watched(before, plan)
+    world = Watched(*swap_plan())
     end = await world.completes("n1", "n2")
-    assert places(world) == wanted(plan)
+    assert as_planned(world)
     assert surges(world) == [("a", ("kinema-1-way-1",)), ("b", ("n1",)), ("a", ("n2",))]
     assert {key: end.figures[key] for key in ("booted", "deleted", "placement_misses")} == {
         "booted": 1,
@@ -75,33 +78,29 @@ async def test_a_swap_on_full_nodes_goes_over_a_temporary_node() -> None:
 
 async def test_a_stop_on_a_node_that_stays() -> None:
     """A stateful set's pod is evicted twice, to the stop and on; the node of the stop stays."""
-    before, plan = detour_plan()
-    world = Watched(before, plan)
+    world = Watched(*detour_plan())
     await world.completes("n1", "n2", "n3")
-    assert places(world) == wanted(plan)
+    assert as_planned(world)
 
 
 async def test_a_chain_moves_from_its_end() -> None:
     """Each pod moves when the one whose room it takes has left."""
-    before, plan = chain_plan()
-    world = Watched(before, plan)
+    world = Watched(*chain_plan())
     await world.completes("n2", "n3", "new")
     assert [name for name, _ in surges(world)] == ["c", "b", "a"]
-    assert places(world) == wanted(plan)
+    assert as_planned(world)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", PLANS)
 async def test_killed_at_every_pass_a_plan_in_waves_ends_the_same(make: Callable[[], tuple[Cluster, Plan]]) -> None:
     """Every single pass of every point of a whole execution, one after the other: same places, nothing left."""
-    before, plan = make()
-    await check_killed_at_every_pass(before, plan, lambda world: places(world) == wanted(plan), Watched)
+    await check_killed_at_every_pass(*make(), as_planned, Watched)
 
 
 async def test_a_sold_out_temporary_node_leaves_the_cluster_as_it_was() -> None:
     """The plan is given up before anything moved."""
-    before, plan = swap_plan()
-    world = Watched(before, plan)
+    world = Watched(*swap_plan())
     world.provider.refusals["m2/a/on-demand"] = "stock-out"
     await world.aborts("stock-out")
     assert surges(world) == []
@@ -109,51 +108,29 @@ async def test_a_sold_out_temporary_node_leaves_the_cluster_as_it_was() -> None:
 
 async def test_given_up_half_way_a_temporary_node_keeps_its_pod() -> None:
     """The pod that waits there runs on: the next plan finds a place for it. Nothing else of ours is left."""
-    before, plan = swap_plan()
-    world = Watched(before)
-    await world.accept(plan)
-    for _ in range(600):
-        if any(pod.node == WAY and pod.ready for pod in world.memory.pods.values()) and world.end() is None:
-            await world.publish(AbortRequested(by="me"), "abort-1")
-        await world.second()
-        if world.end() is not None:
-            break
-    await world.stop()
-    end = world.end()
-    assert isinstance(end, ExecutionAborted), world.told()
+    world = Watched(*swap_plan())
+    await world.aborted_when(lambda: any(pod.node == WAY and pod.ready for pod in world.memory.pods.values()))
+    end = await world.aborts("operator", WAY, "n1", "n2")
     assert end.leftovers == ()
-    assert world.problems == []
-    assert sorted(world.memory.nodes) == [WAY, "n1", "n2"]
     assert WAY in places(world)["a"]
-    assert world.marks_left() == []
 
 
 async def test_a_stranger_on_a_temporary_node_moves_off_it() -> None:
     """A pod that kube-scheduler put there in the meantime is moved like from any node that goes."""
-    before, plan = swap_plan(deployed("late", [], cpu=90))
-    world = Watched(before)
-    await world.accept(plan)
+    world = Watched(*swap_plan(deployed("late", [], cpu=90)))
+    seen: list[str] = []
 
     def scale() -> None:
+        seen.extend(pod.node or "" for pod in world.memory.pods.values() if pod.name.startswith("late"))
         ready = world.memory.nodes.get(WAY)
         if ready is not None and ready.ready and not world.memory.workloads["Deployment/shop/late"].replicas:
             world.memory.set_replicas("Deployment/shop/late", 1)
 
     world.on_second = scale
     world.floors.pop("Deployment/shop/late")
-    seen: list[str] = []
-    for _ in range(600):
-        await world.second()
-        seen += [pod.node or "" for pod in world.memory.pods.values() if pod.name.startswith("late")]
-        if world.end() is not None:
-            break
-    await world.stop()
-    assert isinstance(world.end(), ExecutionCompleted), world.told()
+    await world.completes("n1", "n2")
     assert WAY in seen
     assert places(world)["l"] == ["n1"]
-    assert sorted(world.memory.nodes) == ["n1", "n2"]
-    assert world.problems == []
-    assert world.marks_left() == []
 
 
 async def test_a_temporary_node_for_a_later_wave_is_booted_when_its_wave_comes() -> None:
@@ -166,7 +143,7 @@ async def test_a_temporary_node_for_a_later_wave_is_booted_when_its_wave_comes()
     booted = next(n for n, body in enumerate(bodies) if isinstance(body, StepSucceeded) and body.step == "boot/new")
     rented = next(n for n, body in enumerate(bodies) if isinstance(body, StepStarted) and body.step.id == f"boot/{WAY}")
     assert booted < rented
-    assert places(world) == wanted(plan)
+    assert as_planned(world)
 
 
 async def test_a_temporary_node_that_never_gets_ready_ends_the_plan() -> None:
