@@ -6,7 +6,7 @@ UV_VERSION := 0.13.9
 PYTHON ?= python3
 SYSTEM_UV := $(shell command -v uv 2>/dev/null)
 UV := $(if $(SYSTEM_UV),$(SYSTEM_UV),.tools/bin/uv)
-# One thread per process: scikit-learn's OpenMP fits vary from 0.2 s to 45 s when the count is left open.
+# One thread per process: pools of them only cost time and memory here.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 # Tests start hundreds of processes: where compiled modules are not kept, each compiles all it imports, 1.5 s every time.

@@ -13,7 +13,6 @@ HEAVY = (
     "highspy",
     "numba",
     "llvmlite",
-    "sklearn",
     "numpy",
     "aiohttp",
     "nats",

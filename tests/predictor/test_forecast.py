@@ -22,9 +22,8 @@ from kinema_core.events import (
     WorkloadForecast,
 )
 from kinema_core.model.cluster import Cluster
-from kinema_predictor.logic.forecast import Rules, forecasts, stepped
+from kinema_predictor.logic.forecast import Rules, forecasts, mean_ahead, stepped
 from kinema_predictor.logic.history import History, Reach, remember
-from kinema_predictor.logic.regression import mean_ahead
 
 REACH = Reach(recent=timedelta(minutes=30), peaks=timedelta(hours=48))
 
@@ -73,7 +72,6 @@ def refusal(state: Cluster, history: History, rules: Rules | None = None) -> For
     return refused[0]
 
 
-@pytest.mark.slow
 def test_a_line_is_extrapolated_to_the_middle_of_the_horizon() -> None:
     """Usage of 100 + t is predicted as its mean over the next horizon."""
     seconds = np.array([-40.0, -30.0, -20.0, -10.0])

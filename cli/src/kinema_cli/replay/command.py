@@ -74,7 +74,7 @@ def run_replay(  # noqa: PLR0913 - all are named
     Returns:
         The exit code: 0 equal, 1 different or unreadable, 2 wrong arguments, 3 nothing was decided again.
     """
-    # Fits on one thread are fast and always the same; must be set before scikit-learn is imported.
+    # Sums on one thread are the same in every run; must be set before numpy is imported.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     wrong = _wrong_argument(stage, start, end, speed)
     if wrong:

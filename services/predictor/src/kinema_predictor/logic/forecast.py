@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from kinema_core.events import Amounts, ForecastRefused, FrozenMap, Pod, Workload, WorkloadForecast
 from kinema_core.model.cluster import Cluster
 from kinema_predictor.logic.history import Batch, History, Usage
-from kinema_predictor.logic.regression import mean_ahead
 
 MAX_STEP: Final = "kinema.io/rightsizing-max-step"
 RESOURCES: Final = ("cpu", "memory")
@@ -192,3 +191,21 @@ def _nearest(amount: float) -> int:
 
 def _up(amount: Fraction) -> int:
     return -(-amount.numerator // amount.denominator)
+
+
+def mean_ahead(seconds: NDArray[np.float64], usage: NDArray[np.float64], horizon: float) -> NDArray[np.float64]:
+    """Return the mean over the next `horizon` seconds of the line fitted through the samples (least squares).
+
+    Args:
+        seconds: (n,) when samples were taken, before now, so 0 or less.
+        usage: (n, k) the samples of k quantities.
+        horizon: seconds ahead.
+
+    Returns:
+        (k,): the means. The mean of a line over a span is its value in the middle of it.
+    """
+    away, average = seconds - seconds.mean(), usage.mean(axis=0)
+    spread = (away**2).sum()
+    slope = (away[:, None] * (usage - average)).sum(axis=0) / spread if spread else np.zeros_like(average)
+    ahead: NDArray[np.float64] = average + slope * (horizon / 2 - seconds.mean())
+    return ahead
