@@ -32,11 +32,9 @@ RULES: Final = (
     ),
     Rule(purpose="installs the placement policy", group=GROUP, resources=(POLICIES, BINDINGS), verbs=("create",)),
     Rule(
-        purpose="shows whether a removed policy was in use; the binding of a policy needs it, too",
+        purpose="names ConfigMaps as the policy's parameter: the API server asks for this right on all of them",
         resources=("configmaps",),
         verbs=("get",),
-        names=(STEERING_NAME,),
-        namespace=STEERING_NAMESPACE,
     ),
 )
 """Rights that the installation takes; no service has them."""
