@@ -19,6 +19,7 @@ from kinema_observer.logic.reading import (
     EMPTY_TEXTS,
     annotations_of,
     controller_of,
+    decoded,
     fault_of,
     labels_of,
     name_of,
@@ -231,11 +232,7 @@ def _host_ports(spec: wire.PodSpec) -> tuple[HostPort, ...]:
         text = text_of(container.ports)
         if not text or not (spec.host_network or b"hostPort" in text):
             continue
-        try:
-            ports = _PORTS.decode(text)
-        except msgspec.DecodeError as error:
-            raise fault_of(error).under(f"spec.containers[{index}].ports") from error
-        for port in ports:
+        for port in decoded(_PORTS, text, f"spec.containers[{index}].ports"):
             number = port.host_port or (port.container_port if spec.host_network else 0)
             if number:
                 found.append(
@@ -250,10 +247,7 @@ def _volumes(text: bytes, pod: str) -> _Volumes:
     """Claims and host paths; any other volume that may bind a pod to a place is not modeled, whether known or not."""
     if not text:
         return _NO_VOLUMES
-    try:
-        volumes = _VOLUMES.decode(text)
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under("spec.volumes") from error
+    volumes = decoded(_VOLUMES, text, "spec.volumes")
     if all(map(_PLACELESS.issuperset, volumes)):  # most pods
         return _NO_VOLUMES
     claims, others = [], set()
@@ -271,13 +265,9 @@ def _volumes(text: bytes, pod: str) -> _Volumes:
 
 def _claim(volume: Mapping[str, msgspec.Raw], source: str, *, pod: str, path: str) -> str:
     """The claim of a volume; that of an ephemeral one is named after its pod and the volume."""
-    field = "name" if source == "ephemeral" else source
-    try:
-        if field == "name":
-            return f"{pod}-{_NAMES.decode(volume.get('name', b''))}"
-        return _CLAIM_SOURCES.decode(volume[source]).claim_name
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under(f"{path}.{field}") from error
+    if source == "ephemeral":
+        return f"{pod}-{decoded(_NAMES, volume.get('name', b''), f'{path}.name')}"
+    return decoded(_CLAIM_SOURCES, volume[source], f"{path}.{source}").claim_name
 
 
 def _unmodeled(spec: wire.PodSpec) -> tuple[str, ...]:

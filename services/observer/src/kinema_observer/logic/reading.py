@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, Literal, cast
+from typing import Final, Literal, TypeVar, cast
 
 import msgspec
 
@@ -14,6 +14,8 @@ from kinema_core.model.vocabulary import RESIZED_AT_ADMISSION
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic.faults import in_words
 from kinema_observer.logic.wire import NOTHING, Condition, Meta, OwnerReference, Scalar
+
+T = TypeVar("T")
 
 EMPTY_TEXTS: Final = frozenset({b"", b"null", b"{}", b"[]"})
 """JSON that says no more than a missing field."""
@@ -63,9 +65,22 @@ def fault_of(error: msgspec.DecodeError | UnicodeDecodeError) -> UnreadableField
     return UnreadableFieldError(f"{inner}.{lacking}" if inner and lacking else inner or lacking, reason)
 
 
+def decoded(decoder: msgspec.json.Decoder[T], text: bytes | msgspec.Raw, path: str) -> T:
+    """Decode the JSON text of a part.
+
+    Raises:
+        UnreadableFieldError: it cannot be decoded; its path begins with `path`.
+    """
+    try:
+        return decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise fault_of(error).under(path) from error
+
+
 @lru_cache(maxsize=_CACHED)
-def _labels(text: bytes) -> Labels:
-    return FrozenMap(_TEXTS.decode(text))
+def _labels(text: bytes, path: str) -> Labels:
+    found = decoded(_TEXTS, text, path)
+    return FrozenMap(found)
 
 
 def labels_of(raw: msgspec.Raw, path: str = "metadata.labels") -> Labels:
@@ -75,12 +90,7 @@ def labels_of(raw: msgspec.Raw, path: str = "metadata.labels") -> Labels:
         UnreadableFieldError: a value is no text.
     """
     text = text_of(raw)
-    if not text:
-        return EMPTY
-    try:
-        return _labels(text)
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under(path) from error
+    return _labels(text, path) if text else EMPTY
 
 
 def annotations_of(raw: msgspec.Raw) -> tuple[Labels, bool]:
@@ -89,15 +99,12 @@ def annotations_of(raw: msgspec.Raw) -> tuple[Labels, bool]:
     Raises:
         UnreadableFieldError: a value is no text.
     """
-    text = text_of(raw)
+    text, path = text_of(raw), "metadata.annotations"
     if not text:
         return EMPTY, False
-    try:
-        found = _PARTS.decode(text)
-        honored = [key for key in found if key.startswith(KEPT_ANNOTATIONS) and not key.startswith(DROPPED_ANNOTATIONS)]
-        kept = {key: _TEXT.decode(found[key]) for key in sorted(honored)} if honored else None
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under("metadata.annotations") from error
+    found = decoded(_PARTS, text, path)
+    honored = [key for key in found if key.startswith(KEPT_ANNOTATIONS) and not key.startswith(DROPPED_ANNOTATIONS)]
+    kept = {key: decoded(_TEXT, found[key], path) for key in sorted(honored)} if honored else None
     return (FrozenMap(kept) if kept else EMPTY), MIRROR in found
 
 
@@ -227,10 +234,7 @@ def selector_from(found: SelectorIn | None, path: str) -> Selector | None:
 
 @lru_cache(maxsize=_CACHED)
 def _selector(text: bytes, path: str) -> Selector | None:
-    try:
-        return selector_from(_SELECTORS.decode(text), path)
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under(path) from error
+    return selector_from(decoded(_SELECTORS, text, path), path)
 
 
 def selector_of(raw: msgspec.Raw, path: str = "spec.selector") -> Selector | None:

@@ -11,7 +11,7 @@ import msgspec
 from kinema_core.events import EMPTY, Amounts, ContainerRequests, FrozenMap
 from kinema_core.model.quantity import LIMIT
 from kinema_observer.errors import UnreadableFieldError
-from kinema_observer.logic.reading import amounts_of, fault_of, meaning, one_of
+from kinema_observer.logic.reading import amounts_of, decoded, fault_of, meaning, one_of
 from kinema_observer.logic.wire import NOTHING, Scalar
 from kinema_observer.logic.wire_pods import ContainerStatus, PodSpec, Resources
 
@@ -92,19 +92,15 @@ def ceiling_of(spec: PodSpec) -> Amounts:
 
 
 def _limits(text: bytes, path: str) -> Amounts:
-    try:
-        return amounts_of(_RESOURCES.decode(text).limits, "limits") if meaning(text) else EMPTY
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under(f"{path}.resources") from error
-    except UnreadableFieldError as error:
-        raise error.under(f"{path}.resources") from error
+    path = f"{path}.resources"
+    return amounts_of(decoded(_RESOURCES, text, path).limits, f"{path}.limits") if meaning(text) else EMPTY
 
 
 def _whole(text: bytes) -> Amounts:
     """Requests written for the pod as a whole. From its limits the API makes them of what the containers ask for."""
     if not text:
         return EMPTY
-    return amounts_of(_pod_resources(text).requests, "spec.resources.requests")
+    return amounts_of(decoded(_RESOURCES, text, "spec.resources").requests, "spec.resources.requests")
 
 
 @lru_cache(maxsize=32768)
@@ -199,17 +195,7 @@ def _live(reported: Reported) -> Mapping[str, Amounts]:
 
 
 def _amounts(text: bytes, path: str) -> Amounts:
-    try:
-        return amounts_of(_AMOUNTS.decode(text), path) if text else EMPTY
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under(path) from error
-
-
-def _pod_resources(text: bytes) -> Resources:
-    try:
-        return _RESOURCES.decode(text)
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under("spec.resources") from error
+    return amounts_of(decoded(_AMOUNTS, text, path), path) if text else EMPTY
 
 
 def _override(running: dict[str, int], text: bytes) -> None:
@@ -219,7 +205,7 @@ def _override(running: dict[str, int], text: bytes) -> None:
     """
     if not text:
         return
-    found = _pod_resources(text)
+    found = decoded(_RESOURCES, text, "spec.resources")
     for name, amount in amounts_of(found.limits, "spec.resources.limits").items():
         if _pod_level(name):
             running.setdefault(name, amount)

@@ -6,9 +6,10 @@ not model is named in `unmodeled`; what cannot be understood at all makes the ob
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, Literal, cast
+from types import MappingProxyType
+from typing import Final, Literal, cast, get_args, get_origin
 
 import msgspec
 
@@ -28,14 +29,13 @@ from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic.reading import (
     RequirementIn,
     SelectorIn,
-    fault_of,
+    decoded,
     labels_of,
     one_of,
     requirements_of,
     selector_from,
     text_of,
 )
-from kinema_observer.logic.unknown import unknown_fields
 from kinema_observer.logic.wire_pods import PodSpec
 
 
@@ -132,6 +132,7 @@ class SpreadIn(_In):
     node_taints_policy: str | None = None
 
 
+_NODE_SELECTORS: Final = msgspec.json.Decoder(NodeSelectorIn)
 _AFFINITY: Final = msgspec.json.Decoder(AffinityIn)
 _TOLERATIONS: Final = msgspec.json.Decoder(list[TolerationIn])
 _SPREADS: Final = msgspec.json.Decoder(list[SpreadIn])
@@ -171,7 +172,7 @@ def _rules(
     gated: bool,  # noqa: FBT001 - positional arguments make the cheapest cache key
 ) -> PlacementRules:
     selector, affinity_text, tolerations, spread = texts
-    affinity = _read_affinity(affinity_text)
+    affinity = decoded(_AFFINITY, affinity_text, "spec.affinity") if affinity_text else AffinityIn()
     nodes = affinity.node_affinity or NodeAffinityIn()
     spreads, strange = _spread(spread)
     return PlacementRules(
@@ -196,13 +197,6 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def _read_affinity(text: bytes) -> AffinityIn:
-    try:
-        return _AFFINITY.decode(text) if text else AffinityIn()
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under("spec.affinity") from error
-
-
 def _strange_affinity(text: bytes, affinity: AffinityIn) -> tuple[str, ...]:
     """Paths of rules that we cannot honor: fields of a later Kubernetes, and label keys that must differ.
 
@@ -210,7 +204,7 @@ def _strange_affinity(text: bytes, affinity: AffinityIn) -> tuple[str, ...]:
     """
     if not text:
         return ()
-    found = set(unknown_fields(AffinityIn, msgspec.json.decode(text), "spec.affinity"))
+    found = set(_unknown_fields(AffinityIn, msgspec.json.decode(text), "spec.affinity"))
     for path, part in (("podAffinity", affinity.pod_affinity), ("podAntiAffinity", affinity.pod_anti_affinity)):
         if part is not None and any(term.mismatch_label_keys for term in part.required or ()):
             found.add(f"spec.affinity.{path}.{_REQUIRED}.mismatchLabelKeys")
@@ -285,10 +279,7 @@ def _pod_term(term: PodTermIn, path: str, weight: int) -> PodTerm:
 @lru_cache(maxsize=4096)
 def _tolerations(text: bytes) -> tuple[Toleration, ...]:
     path = "spec.tolerations"
-    try:
-        found = _TOLERATIONS.decode(text) if text else []
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under(path) from error
+    found = decoded(_TOLERATIONS, text, path) if text else []
     return tuple(
         Toleration(
             key=item.key or "",
@@ -306,11 +297,8 @@ def _tolerations(text: bytes) -> tuple[Toleration, ...]:
 @lru_cache(maxsize=4096)
 def _spread(text: bytes) -> tuple[tuple[Spread, ...], tuple[str, ...]]:
     path = "spec.topologySpreadConstraints"
-    try:
-        found = _SPREADS.decode(text) if text else []
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under(path) from error
-    strange = unknown_fields(list[SpreadIn], msgspec.json.decode(text), path) if text else ()
+    found = decoded(_SPREADS, text, path) if text else []
+    strange = _unknown_fields(list[SpreadIn], msgspec.json.decode(text), path) if text else ()
     return tuple(_one_spread(item, f"{path}[{index}]") for index, item in enumerate(found)), strange
 
 
@@ -339,9 +327,44 @@ def selector_terms_of(raw: msgspec.Raw, path: str) -> tuple[NodeTerm, ...] | Non
         UnreadableFieldError: it cannot be read.
     """
     text = text_of(raw)
-    if not text:
-        return None
-    try:
-        return node_terms(msgspec.json.decode(text, type=NodeSelectorIn), path)
-    except msgspec.DecodeError as error:
-        raise fault_of(error).under(path) from error
+    return node_terms(decoded(_NODE_SELECTORS, text, path), path) if text else None
+
+
+# --- fields of a later Kubernetes, which must not be ignored
+
+_SILENT: Final[tuple[object, ...]] = (None, [], {}, "", False)
+
+
+def _unknown_fields(kind: object, value: object, path: str) -> tuple[str, ...]:
+    """Paths of the fields in `value` (plain JSON) that say something and that `kind` (a struct or list of one) lacks.
+
+    Fields that are null or empty restrict nothing and are passed over.
+    """
+    return tuple(sorted(_walk(kind, value, path)))
+
+
+def _walk(kind: object, value: object, path: str) -> Iterator[str]:
+    known, inner = _shape(kind)
+    if inner is not None and isinstance(value, list):
+        for item in value:
+            yield from _walk(inner, item, path)
+    elif known and isinstance(value, dict):
+        for key, item in value.items():
+            if key not in known:
+                if item not in _SILENT:
+                    yield f"{path}.{key}"
+            elif isinstance(item, (dict, list)):
+                yield from _walk(known[key], item, f"{path}.{key}")
+
+
+@lru_cache(maxsize=256)
+def _shape(kind: object) -> tuple[Mapping[str, object], object]:
+    """The fields of a struct by their name in JSON, and the item type of a list; `X | None` counts as `X`."""
+    options = [option for option in get_args(kind) if option is not type(None)]
+    if get_origin(kind) is list:
+        return MappingProxyType({}), options[0]
+    if len(options) == 1:
+        return _shape(options[0])
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return MappingProxyType({field.encode_name: field.type for field in msgspec.structs.fields(kind)}), None
+    return MappingProxyType({}), None
