@@ -32,8 +32,10 @@ class Bench:
         self.writer = KubernetesWriter(api)
         self.provider = provider
 
-    async def perform(self, kind: StepKind, target: str, id_: str = "", **fields: Any) -> Made:
-        """Make one step's effect."""
+    async def perform(self, kind: StepKind, target: str = WEB, id_: str = "", **fields: Any) -> Made:
+        """Make one step's effect, on the object that is there where no `uid` is given."""
+        if "uid" not in fields:
+            fields["uid"] = self.uid(self.web() if target == WEB else self.node(target))
         step = Step(id=id_ or f"{kind}/{target}/1", kind=kind, target=target, **fields)
         return await self.writer.perform(Order(step=step, plan="plan-1", iteration="it-1"))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.rescheduler.effect_bench import WEB, Bench, bench_in, settled_for
+from tests.rescheduler.effect_bench import WEB, Bench, settled_for
 
 from kinema_cli.admin.setup import Steering, steer
 from kinema_core.events import Step, StepKind
@@ -23,13 +22,6 @@ from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.names import CHEAPEST, DELETION_COST, DISRUPTED, PLAN
 from kinema_rescheduler.providers.sim import SimProvider
 from kinema_sim.engine.kinds import CONFIG_MAP, HPA, PDB, POD
-
-
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    """Serve the tiny cluster."""
-    async with bench_in(tmp_path) as found:
-        yield found
 
 
 async def test_marks_come_and_go(bench: Bench) -> None:
@@ -63,14 +55,14 @@ async def test_another_node_of_that_name_is_not_touched(bench: Bench) -> None:
 
 async def test_steering_is_one_entry_in_one_config_map(bench: Bench) -> None:
     """Steering makes the ConfigMap where it is missing, changes only its own entry, and takes only that away."""
-    await bench.perform("prefer-nodes", WEB, uid="d-1", nodes=("n1", "n2"))
+    await bench.perform("prefer-nodes", uid="d-1", nodes=("n1", "n2"))
     await bench.perform("prefer-nodes", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))
     assert (await bench.perform("prefer-nodes", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))).outcome == "adopted"
-    await bench.perform("clear-preferred-nodes", WEB, uid="d-1")
+    await bench.perform("clear-preferred-nodes", uid="d-1")
     found = bench.world.sim.store.get(CONFIG_MAP, "kube-system", "kinema-steering")
     assert found is not None
     assert found["data"] == {"s-2": "n3"}
-    assert (await bench.perform("clear-preferred-nodes", WEB, uid="d-1")).outcome == "adopted"
+    assert (await bench.perform("clear-preferred-nodes", uid="d-1")).outcome == "adopted"
 
 
 async def test_steering_can_be_switched_off(bench: Bench) -> None:
@@ -91,43 +83,40 @@ async def test_a_server_without_admission_policies_is_told_of(bench: Bench) -> N
 async def test_surge_up_is_refused_when_replicas_are_not_as_planned(bench: Bench) -> None:
     """Replicas that somebody changed since make the surge a `changed` failure without any effect."""
     victim = bench.uid(bench.pods()[0])
-    fields: dict[str, Any] = {"uid": bench.uid(bench.web()), "pods": (victim,), "replicas_from": 5, "replicas_to": 6}
-    with pytest.raises(PermanentError) as error:
-        await bench.perform("surge-up", WEB, **fields)
-    assert error.value.reason == "changed"
+    fields: dict[str, Any] = {"pods": (victim,), "replicas_from": 5, "replicas_to": 6}
+    with pytest.raises(PermanentError, match=r"^changed: "):
+        await bench.perform("surge-up", **fields)
     assert DELETION_COST not in str(bench.pods())
     with pytest.raises(PermanentError, match="another object"):
-        await bench.perform("surge-up", WEB, **{**fields, "uid": "other"})
+        await bench.perform("surge-up", **{**fields, "uid": "other"})
 
 
 async def test_surge_down_waits_for_ready_pods(bench: Bench) -> None:
     """The surplus is not given back while too few pods beside the victims are Ready."""
     bench.world.sim.kubelets.never_ready.add(("shop", "web"))
     victim = bench.uid(bench.pods()[0])
-    uid = bench.uid(bench.web())
-    await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
+    await bench.perform("surge-up", pods=(victim,), replicas_from=3, replicas_to=4)
     marked = [pod for pod in bench.pods() if pod["metadata"].get("annotations", {}).get(DELETION_COST) == CHEAPEST]
     assert [bench.uid(pod) for pod in marked] == [victim]
-    with pytest.raises(TransientError) as error:
-        await bench.perform("surge-down", WEB, uid=uid, pods=(victim,), replicas_from=4, replicas_to=3)
-    assert error.value.reason == "not-ready"
+    with pytest.raises(TransientError, match=r"^not-ready: "):
+        await bench.perform("surge-down", pods=(victim,), replicas_from=4, replicas_to=3)
     assert bench.web()["spec"]["replicas"] == 4
 
 
 @pytest.mark.slow
 async def test_successor_of_a_vanished_victim_leaves_in_its_place(bench: Bench) -> None:
     """A pod that should leave and is gone costs no other pod its place: the newest one goes."""
-    uid, (gone, victim, staying) = bench.uid(bench.web()), bench.pods()
+    gone, victim, staying = bench.pods()
     leaving = (bench.uid(gone), bench.uid(victim))
-    await bench.perform("surge-up", WEB, uid=uid, pods=leaving, replicas_from=3, replicas_to=5)
+    await bench.perform("surge-up", pods=leaving, replicas_from=3, replicas_to=5)
     await settled_for(bench, 60)
     surged = {bench.uid(pod) for pod in bench.pods()} - {*leaving}
     bench.world.sim.api.delete(POD, "shop", gone["metadata"]["name"])
     await settled_for(bench, 60)
-    fields: dict[str, Any] = {"uid": uid, "pods": (leaving[1],), "replicas_from": 5, "replicas_to": 3}
+    fields: dict[str, Any] = {"pods": (leaving[1],), "replicas_from": 5, "replicas_to": 3}
     with pytest.raises(TransientError, match="leave instead"):
-        await bench.perform("surge-down", WEB, **fields)
-    assert (await bench.perform("surge-down", WEB, **fields)).outcome == "done"
+        await bench.perform("surge-down", **fields)
+    assert (await bench.perform("surge-down", **fields)).outcome == "done"
     await settled_for(bench, 60)
     assert {bench.uid(pod) for pod in bench.pods()} == surged
     assert bench.uid(staying) in surged
@@ -138,15 +127,15 @@ async def test_surge_down_waits_as_long_as_the_controller_does(bench: Bench) -> 
     """With `minReadySeconds` a new pod counts once it has been Ready for so long, and not before."""
     await bench.api.patch(workload_path(WEB), {"spec": {"minReadySeconds": 30}})
     await settled_for(bench, 60)
-    uid, victim = bench.uid(bench.web()), bench.uid(bench.pods()[0])
-    await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
+    victim = bench.uid(bench.pods()[0])
+    await bench.perform("surge-up", pods=(victim,), replicas_from=3, replicas_to=4)
     while bench.web()["status"]["readyReplicas"] < 4:
         await settled_for(bench, 1)
     assert bench.web()["status"]["availableReplicas"] == 3
     with pytest.raises(TransientError, match="3 of 4 for as long as it asks"):
-        await bench.perform("surge-down", WEB, uid=uid, pods=(victim,), replicas_from=4, replicas_to=3)
+        await bench.perform("surge-down", pods=(victim,), replicas_from=4, replicas_to=3)
     await settled_for(bench, 40)
-    made = await bench.perform("surge-down", WEB, uid=uid, pods=(victim,), replicas_from=4, replicas_to=3)
+    made = await bench.perform("surge-down", pods=(victim,), replicas_from=4, replicas_to=3)
     assert made.outcome == "done"
 
 
@@ -157,11 +146,10 @@ async def test_a_deletion_cost_that_somebody_else_set_stays(bench: Bench) -> Non
     names = {bench.uid(pod): pod["metadata"]["name"] for pod in bench.pods()}
     for uid in (ours, theirs, bare):
         await bench.api.patch(path + names[uid], {"metadata": {"annotations": {DELETION_COST: "5"}}})
-    web = bench.uid(bench.web())
-    await bench.perform("surge-up", WEB, uid=web, pods=(ours, theirs, bare), replicas_from=3, replicas_to=6)
+    await bench.perform("surge-up", pods=(ours, theirs, bare), replicas_from=3, replicas_to=6)
     await bench.api.patch(path + names[theirs], {"metadata": {"annotations": {DELETION_COST: "100"}}})
     await bench.api.patch(path + names[bare], {"metadata": {"annotations": {DELETION_COST: None}}})
-    await bench.perform("revert", WEB, uid=web)
+    await bench.perform("revert")
     left = {bench.uid(pod): pod["metadata"].get("annotations", {}) for pod in bench.pods()}
     assert [left[uid].get(DELETION_COST) for uid in (ours, theirs, bare)] == ["5", "100", None]
     assert "kinema.io/" not in str([left[uid] for uid in (ours, theirs, bare)])
@@ -172,7 +160,7 @@ async def test_what_is_given_back_is_not_ours_any_more(bench: Bench, others: lis
     """After a surge no field of the Deployment counts as ours: who applies another value meets no conflict."""
     entries = [{"manager": "kinema", "operation": "Update", "subresource": "scale"}, *others]
     await bench.api.patch("/apis/apps/v1/namespaces/shop/deployments/web", {"metadata": {"managedFields": entries}})
-    await bench.perform("revert", WEB, uid=bench.uid(bench.web()))
+    await bench.perform("revert")
     assert bench.web()["metadata"]["managedFields"] == (others or [{}])
 
 
@@ -180,11 +168,10 @@ async def test_lost_reply_of_a_scale_is_no_second_surge(bench: Bench) -> None:
     """A scale that was done, but whose reply was lost, is found made by the next try."""
     await bench.fault(type="lose-reply", method="PATCH", path="/scale", count=1)
     victim = bench.uid(bench.pods()[0])
-    fields: dict[str, Any] = {"uid": bench.uid(bench.web()), "pods": (victim,), "replicas_from": 3, "replicas_to": 4}
-    with pytest.raises(TransientError) as error:
-        await bench.perform("surge-up", WEB, **fields)
-    assert error.value.reason == "unavailable"
-    assert (await bench.perform("surge-up", WEB, **fields)).outcome == "adopted"
+    fields: dict[str, Any] = {"pods": (victim,), "replicas_from": 3, "replicas_to": 4}
+    with pytest.raises(TransientError, match=r"^unavailable: "):
+        await bench.perform("surge-up", **fields)
+    assert (await bench.perform("surge-up", **fields)).outcome == "adopted"
     assert bench.web()["spec"]["replicas"] == 4
 
 
@@ -193,7 +180,7 @@ async def test_a_scale_of_the_owners_is_no_surge_of_ours(bench: Bench) -> None:
     victim = bench.uid(bench.pods()[0])
     await bench.api.patch("/apis/apps/v1/namespaces/shop/deployments/web/scale", {"spec": {"replicas": 4}})
     with pytest.raises(PermanentError, match="another client scaled") as caught:
-        await bench.perform("surge-up", WEB, uid=bench.uid(bench.web()), pods=(victim,), replicas_from=3, replicas_to=4)
+        await bench.perform("surge-up", pods=(victim,), replicas_from=3, replicas_to=4)
     assert caught.value.reason == "changed"
     assert bench.web()["spec"]["replicas"] == 4
     assert DELETION_COST not in str(bench.pods())
@@ -220,9 +207,8 @@ async def test_answers_of_the_server_become_our_errors(
 ) -> None:
     """A missing right is final; overload, outages and lists that the server forgot half-way pass."""
     await bench.fault(type="api", method="GET", path="/nodes/tiny-1", status=status, count=9)
-    with pytest.raises(error) as caught:
+    with pytest.raises(error, match=rf"^{reason}: "):
         await bench.perform("taint", "tiny-1", "taint/tiny-1", uid="x")
-    assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize(
@@ -258,41 +244,37 @@ async def test_a_404_of_a_load_balancer_takes_nothing_back_by_itself(bench: Benc
     """Taking a taint off or a surge back is not done because whatever stands in front answers 404."""
     await bench.fault(type="api", method="GET", path="/(nodes|deployments)/", status=404, count=9)
     target, uid = ("tiny-1", bench.uid(bench.node())) if kind == "untaint" else (WEB, bench.uid(bench.web()))
-    with pytest.raises(TransientError) as caught:
+    with pytest.raises(TransientError, match=r"^unavailable: "):
         await bench.perform(kind, target, uid=uid)
-    assert caught.value.reason == "unavailable"
 
 
 async def test_unreachable_server_is_a_passing_error(bench: Bench) -> None:
     """No connection is no refusal."""
     api = await connect(str(bench.world.kubeconfig), timeout_seconds=0.5)
     api.client._access = replace(api.client._access, server="http://127.0.0.1:9")
-    with pytest.raises(TransientError) as caught:
+    with pytest.raises(TransientError, match=r"^unavailable: "):
         await api.get("/version")
-    assert caught.value.reason == "unavailable"
     await api.close()
 
 
 async def test_eviction_asks_the_budget_and_means_one_pod(bench: Bench) -> None:
     """A budget's refusal passes; a pod that is gone is done with; another pod of its name is not evicted."""
     victim = bench.uid(bench.pods()[0])
-    uid = bench.uid(bench.web())
-    made = await bench.perform("evict", WEB, uid=uid, pods=(victim,))
+    made = await bench.perform("evict", pods=(victim,))
     assert made.outcome == "done"
     with pytest.raises(TransientError) as caught:
-        await bench.perform("evict", WEB, uid=uid, pods=(bench.uid(bench.pods()[-1]),))
+        await bench.perform("evict", pods=(bench.uid(bench.pods()[-1]),))
     assert caught.value.reason in {"budget", "not-ready"}
-    assert (await bench.perform("evict", WEB, uid=uid, pods=("not-there",))).outcome == "adopted"
+    assert (await bench.perform("evict", pods=("not-there",))).outcome == "adopted"
 
 
 async def test_conflict_is_no_eviction_while_the_pod_is_there(bench: Bench) -> None:
     """A conflict that is not about the pod's identity passes: the pod is still there and will be asked for again."""
-    fields: dict[str, Any] = {"uid": bench.uid(bench.web()), "pods": (bench.uid(bench.pods()[0]),)}
+    fields: dict[str, Any] = {"pods": (bench.uid(bench.pods()[0]),)}
     await bench.fault(type="api", method="POST", path="/eviction", status=409, count=1)
-    with pytest.raises(TransientError) as caught:
-        await bench.perform("evict", WEB, **fields)
-    assert caught.value.reason == "conflict"
-    assert (await bench.perform("evict", WEB, **fields)).outcome == "done"
+    with pytest.raises(TransientError, match=r"^conflict: "):
+        await bench.perform("evict", **fields)
+    assert (await bench.perform("evict", **fields)).outcome == "done"
 
 
 async def test_two_budgets_on_a_pod_are_final(bench: Bench) -> None:
@@ -301,9 +283,8 @@ async def test_two_budgets_on_a_pod_are_final(bench: Bench) -> None:
     second = msgspec.json.decode(msgspec.json.encode(first))
     second["metadata"] = {"name": "second", "namespace": "shop"}
     bench.world.sim.store.create(PDB, second)
-    with pytest.raises(PermanentError) as caught:
-        await bench.perform("evict", WEB, uid=bench.uid(bench.web()), pods=(bench.uid(bench.pods()[0]),))
-    assert caught.value.reason == "budget"
+    with pytest.raises(PermanentError, match=r"^budget: "):
+        await bench.perform("evict", pods=(bench.uid(bench.pods()[0]),))
 
 
 async def test_node_with_pods_is_not_deleted(bench: Bench) -> None:
@@ -311,47 +292,42 @@ async def test_node_with_pods_is_not_deleted(bench: Bench) -> None:
     busy = next(pod["spec"]["nodeName"] for pod in bench.pods())
     uid = bench.uid(bench.node(busy))
     order = Order(step=Step(id="d", kind="delete", target=busy, uid=uid), plan="plan-1", iteration="it-1")
-    with pytest.raises(PermanentError) as refused:
+    with pytest.raises(PermanentError, match=r"^changed: "):
         await bench.writer.check_deletable(order)
-    assert refused.value.reason == "changed"
     await bench.perform("taint", busy, f"taint/{busy}", uid=uid)
-    with pytest.raises(TransientError) as caught:
+    with pytest.raises(TransientError, match=r"^not-empty: "):
         await bench.writer.check_deletable(order)
-    assert caught.value.reason == "not-empty"
     other = Order(step=Step(id="d", kind="delete", target=busy, uid="before"), plan="plan-1", iteration="it-1")
     with pytest.raises(PermanentError, match="another node") as refused:
         await bench.writer.check_deletable(other)
     assert refused.value.reason == "changed"
     unseen = Order(step=Step(id="d", kind="delete", target=busy), plan="plan-1", iteration="it-1")
-    with pytest.raises(TransientError) as caught:
+    with pytest.raises(TransientError, match=r"^not-ready: "):
         await bench.writer.check_deletable(unseen)
-    assert caught.value.reason == "not-ready"
     gone = Order(step=Step(id="d", kind="delete", target="gone", uid="x"), plan="plan-1", iteration="it-1")
     assert await bench.writer.check_deletable(gone) is False
 
 
+def scaler(bench: Bench) -> None:
+    """Make an autoscaler of web that wants two or three pods."""
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 3, "metrics": []}
+    bench.world.sim.store.create(HPA, {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+
+
 async def test_autoscaler_is_held_for_the_surge_only(bench: Bench) -> None:
     """A surge raises the autoscaler's limits, also its most; the end of the surge gives its own limits back."""
-    scaler = {
-        "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "minReplicas": 2,
-            "maxReplicas": 3,
-            "metrics": [],
-        },
-    }
-    bench.world.sim.store.create(HPA, scaler)
+    scaler(bench)
 
     def limits() -> tuple[int, int]:
         found = bench.world.sim.store.get(HPA, "shop", "web")
         assert found is not None
         return found["spec"]["minReplicas"], found["spec"]["maxReplicas"]
 
-    victim, uid = bench.uid(bench.pods()[0]), bench.uid(bench.web())
-    await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
+    victim = bench.uid(bench.pods()[0])
+    await bench.perform("surge-up", pods=(victim,), replicas_from=3, replicas_to=4)
     assert limits() == (4, 4)
-    await bench.perform("revert", WEB, uid=uid, replicas_from=4, replicas_to=3)
+    await bench.perform("revert", replicas_from=4, replicas_to=3)
     assert limits() == (2, 3)
     found = bench.world.sim.store.get(HPA, "shop", "web")
     assert found is not None
@@ -364,9 +340,9 @@ async def test_the_controller_sees_deletion_costs_before_it_chooses_by_them(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When a surge is taken back, its new pods have the least deletion cost for a while before the replicas fall."""
-    victim, uid = bench.uid(bench.pods()[0]), bench.uid(bench.web())
+    victim = bench.uid(bench.pods()[0])
     before = {bench.uid(pod) for pod in bench.pods()}
-    await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
+    await bench.perform("surge-up", pods=(victim,), replicas_from=3, replicas_to=4)
     await settled_for(bench, 60)
     [surplus] = {bench.uid(pod) for pod in bench.pods()} - before
     pauses: list[tuple[int, set[str]]] = []
@@ -377,7 +353,7 @@ async def test_the_controller_sees_deletion_costs_before_it_chooses_by_them(
         pauses.append((bench.web()["spec"]["replicas"], cheap))
 
     monkeypatch.setattr(bench.api, "pause", pause)
-    await bench.perform("revert", WEB, uid=uid, pods=(surplus,), replicas_from=4, replicas_to=3)
+    await bench.perform("revert", pods=(surplus,), replicas_from=4, replicas_to=3)
     assert pauses[0] == (4, {surplus})
 
 
@@ -389,14 +365,12 @@ async def test_limits_that_somebody_else_set_stay(
     bench: Bench, theirs: dict[str, int], expected: tuple[int, int]
 ) -> None:
     """What an operator sets on an autoscaler during a surge stays; only the limit that is still ours goes back."""
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    spec = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 3, "metrics": []}
-    bench.world.sim.store.create(HPA, {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
-    victim, uid = bench.uid(bench.pods()[0]), bench.uid(bench.web())
-    await bench.perform("surge-up", WEB, uid=uid, pods=(victim,), replicas_from=3, replicas_to=4)
+    scaler(bench)
+    victim = bench.uid(bench.pods()[0])
+    await bench.perform("surge-up", pods=(victim,), replicas_from=3, replicas_to=4)
     path = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
     await bench.api.patch(path, {"spec": theirs})
-    await bench.perform("revert", WEB, uid=uid, replicas_from=4, replicas_to=3)
+    await bench.perform("revert", replicas_from=4, replicas_to=3)
     found = bench.world.sim.store.get(HPA, "shop", "web")
     assert found is not None
     assert (found["spec"]["minReplicas"], found["spec"]["maxReplicas"]) == expected
@@ -415,9 +389,8 @@ async def test_provider_sells_boots_and_deletes(bench: Bench) -> None:
     other = await bench.provider.boot("k1", offer, "op-2")
     assert (first.state, again.state, other.state) == ("running", "running", "running")
     assert (await bench.provider.nodes()).count("k1") == 1
-    with pytest.raises(PermanentError) as caught:
+    with pytest.raises(PermanentError, match=r"^not-found: "):
         await bench.provider.delete("nobody", "op-3")
-    assert caught.value.reason == "not-found"
     assert (await bench.provider.delete("k1", "op-4")).node == "k1"
 
 
@@ -438,9 +411,8 @@ async def test_refusals_of_the_cloud_are_classified(bench: Bench, fault: dict[st
 async def test_cloud_out_of_reach_passes() -> None:
     """No connection to the cloud is no refusal."""
     provider = SimProvider("http://127.0.0.1:9", timeout_seconds=0.5)
-    with pytest.raises(TransientError) as caught:
+    with pytest.raises(TransientError, match=r"^unavailable: "):
         await provider.catalog()
-    assert caught.value.reason == "unavailable"
     await provider.close()
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from tests.rescheduler.capabilities import attachment
-from tests.rescheduler.effect_bench import Bench, bench_in
+from tests.rescheduler.effect_bench import Bench
 from tests.rescheduler.harness import World
 from tests.rescheduler.memory_cluster import Pace
 from tests.support.builders import NOW, cluster, node, offers, stateful
@@ -89,13 +87,6 @@ async def test_an_abort_does_not_wait_for_volumes() -> None:
     assert world.clock.now() - asked < timedelta(seconds=30)
     assert "n2" in world.memory.nodes
     assert world.marks_left() == []
-
-
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    """Serve the tiny cluster."""
-    async with bench_in(tmp_path) as found:
-        yield found
 
 
 async def test_deletions_that_ask_together_share_a_list(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

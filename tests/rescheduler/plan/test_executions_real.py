@@ -237,14 +237,12 @@ async def test_single_evictions_answer_as_the_api_server_does(world: PlaneWorld,
         return await writer.perform(Order(step=step, plan="p", iteration="i"))
 
     victim = min(pods)
-    with pytest.raises(TransientError) as refused:
+    with pytest.raises(TransientError, match=r"^budget: "):
         await evict(victim)
-    assert refused.value.reason == "budget"
     assert (await evict("00000000-0000-0000-0000-000000000000")).outcome == "adopted"
     world.budget("db-again", app="db", maxUnavailable=1)
-    with pytest.raises(PermanentError) as never:
+    with pytest.raises(PermanentError, match=r"^budget: "):
         await evict(victim)
-    assert never.value.reason == "budget"
     assert {pod.uid for pod in world.cluster().pods} == pods
     world.access.request("DELETE", world.budgets("db"))
     world.access.until(world.budgets("db-again"), lambda found: found["status"].get("disruptionsAllowed") == 1)
