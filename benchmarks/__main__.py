@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from benchmarks.machine import TRACES, describe
+from benchmarks.machine import TRACES, write_result
 
 BENCHMARKS: Final = ("fold", "observing", "latency", "replay", "optimizer", "frontier", "rivals", "workers", "plan")
 
@@ -35,13 +35,10 @@ def main() -> None:
     parser.add_argument("--only", choices=BENCHMARKS, help="run a single benchmark")
     parser.add_argument("--traces", type=Path, help="directory of the traces; without it what needs them is skipped")
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
     for name in BENCHMARKS if arguments.only is None else (arguments.only,):
-        result = {"benchmark": name, "machine": describe(), "result": run_one(name, arguments.traces)}
-        path = arguments.out / f"{name}.json"
-        path.write_text(json.dumps(result, indent=2) + "\n")
-        print(json.dumps(result["result"], indent=2))
-        print(f"written to {path}", file=sys.stderr)
+        result = run_one(name, arguments.traces)
+        print(json.dumps(result, indent=2))
+        write_result(name, result, arguments.out / f"{name}.json")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from tests.e2e.pipeline_run import carried_out, catalog, own_rights
 from tests.pipeline.pipeline_harness import Strikes
 
 from benchmarks.clusters import NOW
-from benchmarks.machine import describe
+from benchmarks.machine import write_result
 from benchmarks.standing import stand
 from benchmarks.starts import Start, deployments_after_peak
 from benchmarks.witness import Verdict, Witness
@@ -297,14 +297,6 @@ def _events(log: list[Event]) -> list[str]:
     return found
 
 
-def written(name: str, result: dict[str, object], path: Path) -> None:
-    """Leave a result as a file, and show it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"benchmark": name, "machine": describe(), "result": result}, indent=2) + "\n")
-    print(json.dumps(result, indent=2))
-    print(f"written to {path}", file=sys.stderr)
-
-
 def main() -> None:
     """Entry point of `python -m benchmarks.after_peak`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -322,7 +314,9 @@ def main() -> None:
     given = parser.parse_args()
     start = deployments_after_peak(given.deployments, constrained=given.constrained, seed=given.seed)
     wish = Wish(steering=not given.without_steering, most_seconds=given.most_seconds)
-    written("after_peak", beside(start, wish), given.out)
+    result = beside(start, wish)
+    print(json.dumps(result, indent=2))
+    write_result("after_peak", result, given.out)
 
 
 if __name__ == "__main__":

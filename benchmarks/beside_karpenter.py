@@ -31,7 +31,7 @@ from benchmarks.after_peak import PROGRAMS
 from benchmarks.clusters import NAMESPACE
 from benchmarks.frontier import Seen, frontier
 from benchmarks.karpenter import consolidate, running_karpenter
-from benchmarks.machine import describe
+from benchmarks.machine import write_result
 from benchmarks.standing import gathered, ready, workloads
 from benchmarks.starts import Peak, Service, Start, at_peak, e2_catalog, e2_offers, peaks
 from benchmarks.witness import Verdict, Witness
@@ -192,9 +192,7 @@ def main() -> None:
         seen = watched(peaks()[given.start], files)
     name = f"karpenter-{given.start}"
     result = frontier(name, files.start(), seconds=given.seconds, out=given.out, seen=[seen])
-    path = given.out / f"{name}.json"
-    path.write_text(json.dumps({"benchmark": name, "machine": describe(), "result": result}, indent=2) + "\n")
-    _say(f"written to {path}")
+    write_result(name, result, given.out / f"{name}.json")
 
 
 if __name__ == "__main__":

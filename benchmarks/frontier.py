@@ -10,7 +10,6 @@ Below the chart's dashed line there is no plan: that is `least_cost`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -23,7 +22,7 @@ from benchmarks.catalog import NoTraceError, scenes
 from benchmarks.chart import Point, frontier_chart
 from benchmarks.clusters import NOW
 from benchmarks.least_cost import LeastCost
-from benchmarks.machine import TRACES, describe
+from benchmarks.machine import TRACES, write_result
 from benchmarks.solver import warm_up
 from benchmarks.starts import Start, starts
 from kinema_core.model.checker.check import check_plan
@@ -242,10 +241,7 @@ def main() -> None:
         out=given.out,
         prices=given.move_prices,
     )
-    path = given.out / f"frontier-{given.instance}.json"
-    given.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"benchmark": "frontier", "machine": describe(), "result": result}, indent=2) + "\n")
-    print(f"written to {path}", file=sys.stderr)
+    write_result("frontier", result, given.out / f"frontier-{given.instance}.json")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
-"""Which machine a figure comes from."""
+"""Description of the machine that a figure comes from, and results beside it."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import resource
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 TRACES: Final = "KINEMA_TRACES"
-"""Environment variable by which `python -m benchmarks` tells each benchmark where the traces are."""
+"""Environment variable by which `python -m benchmarks` passes the directory of the traces."""
 
 
 def describe() -> dict[str, object]:
-    """Processor, memory and versions, as facts beside every result."""
+    """Return processor, memory and versions, as facts beside every result."""
     model = "unknown"
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -37,5 +39,13 @@ def describe() -> dict[str, object]:
 
 
 def peak_rss_mib() -> float:
-    """Peak resident memory of this process so far, in MiB."""
+    """Return the peak resident memory of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def write_result(name: str, result: object, path: Path, **facts: object) -> None:
+    """Write a result and the machine's description to a file, and print where."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = {"benchmark": name, "machine": describe(), **facts, "result": result}
+    path.write_text(json.dumps(whole, indent=2) + "\n")
+    print(f"written to {path}", file=sys.stderr)

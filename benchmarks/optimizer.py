@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.catalog import NoTraceError, scenes
-from benchmarks.machine import TRACES, describe, peak_rss_mib
+from benchmarks.machine import TRACES, peak_rss_mib, write_result
 
 BUDGETS: Final = (1.0, 2.0, 10.0, 60.0)
 
@@ -105,11 +105,7 @@ def main() -> None:
         print(json.dumps(one(given.child, given.traces, given.budgets[0])))
         return
     result = table(given.traces, given.budgets, given.only or list(scenes(None)))
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(
-        json.dumps({"benchmark": "optimizer", "machine": describe(), "result": result}, indent=2) + "\n"
-    )
-    print(f"written to {given.out}", file=sys.stderr)
+    write_result("optimizer", result, given.out)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import msgspec
 from benchmarks.clusters import NOW
 from benchmarks.instances import large_scene, limit_scene
 from benchmarks.kubectl import printed
-from benchmarks.machine import describe
+from benchmarks.machine import write_result
 from benchmarks.starts import constraint_rich
 from benchmarks.traces import write_catalog
 from kinema_cli.plan.table import rules_checked
@@ -150,9 +150,7 @@ def main() -> None:
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
     result = table(given.only or list(instances()), time_limit=given.time_limit, keep=given.keep)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps({"benchmark": "plan", "machine": describe(), "result": result}, indent=2) + "\n")
-    print(f"written to {given.out}", file=sys.stderr)
+    write_result("plan", result, given.out)
 
 
 if __name__ == "__main__":

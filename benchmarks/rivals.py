@@ -18,7 +18,7 @@ from typing import Final
 
 from benchmarks.clusters import NOW
 from benchmarks.frontier import RIVALS
-from benchmarks.machine import describe
+from benchmarks.machine import write_result
 from benchmarks.starts import PODS, starts
 from kinema_core.events import Plan
 from kinema_core.model.checker.check import check_plan
@@ -85,9 +85,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench/rivals.json"))
     given = parser.parse_args()
     result = table(given.only or list(starts()), seconds=given.seconds, pods=given.pods)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps({"benchmark": "rivals", "machine": describe(), "result": result}, indent=2) + "\n")
-    print(f"written to {given.out}", file=sys.stderr)
+    write_result("rivals", result, given.out)
 
 
 if __name__ == "__main__":

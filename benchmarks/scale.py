@@ -9,12 +9,14 @@ long its execution takes on this machine, which runs the control plane, the fake
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Final
 
 from tests.controlplane.plane import Options
 
-from benchmarks.after_peak import PROGRAMS, Wish, run_on, written
+from benchmarks.after_peak import PROGRAMS, Wish, run_on
+from benchmarks.machine import write_result
 from benchmarks.starts import Start, e2_offers
 from benchmarks.synthetic import cluster_objects
 from kinema_core.model.cluster import from_objects
@@ -65,7 +67,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench/scale.json"))
     given = parser.parse_args()
     wish = Wish(max_moves=given.max_moves, most_seconds=given.most_seconds, plans=1)
-    written("scale", run(nodes=given.nodes, pods=given.pods, wish=wish), given.out)
+    result = run(nodes=given.nodes, pods=given.pods, wish=wish)
+    print(json.dumps(result, indent=2))
+    write_result("scale", result, given.out)
 
 
 if __name__ == "__main__":

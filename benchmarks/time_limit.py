@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.kubectl import printed
-from benchmarks.machine import describe
+from benchmarks.machine import write_result
 from benchmarks.plan import instances
 from benchmarks.traces import write_catalog
 from kinema_core.events import FrozenMap, Plan
@@ -176,10 +176,7 @@ def main() -> None:
     conditions = Conditions(given.cold, given.one_processor, given.busy)
     with tempfile.TemporaryDirectory() as directory:
         result = table(inputs(given.only, Path(directory), given.ruled), given.time_limit, conditions)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    found = {"benchmark": "time_limit", "machine": describe(), "conditions": vars(conditions), "result": result}
-    given.out.write_text(json.dumps(found, indent=2) + "\n")
-    print(f"written to {given.out}", file=sys.stderr)
+    write_result("time_limit", result, given.out, conditions=vars(conditions))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nats.aio.client import Client
 
-from kinema_cli.local.nats_server import Member, NatsServer, free_port
+from kinema_cli.local.nats_server import NatsServer, free_port
 from kinema_core.runtime.nats_bus import NatsBus, connect
 from kinema_core.runtime.rights import USERS, authorization
 from kinema_core.runtime.settings import RuntimeSettings
@@ -36,7 +36,14 @@ class NatsCluster:
             NatsServer(
                 directory / f"n{index}",
                 authorization=authorization,
-                member=Member(name=f"n{index}", port=port, routes=ports),
+                more={
+                    "server_name": f"n{index}",
+                    "cluster": {
+                        "name": "kinema",
+                        "listen": f"127.0.0.1:{port}",
+                        "routes": [f"nats://127.0.0.1:{other}" for other in ports],
+                    },
+                },
             )
             for index, port in enumerate(ports)
         ]

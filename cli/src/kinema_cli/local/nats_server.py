@@ -19,8 +19,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from kinema_cli.local.guard import start_guard
@@ -30,7 +30,8 @@ _STOP_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
 _PORTS: Final = range(10240, 32768)
 _PORT_TRIES: Final = 200
-_GIBIBYTE: Final = 1024**3
+_MAX_FILE_STORE: Final = 8 * 1024**3
+"""Bytes that streams may take on disk."""
 
 
 class ServerError(Exception):
@@ -64,16 +65,6 @@ def free_port() -> int:
     raise ServerError(f"no free port found on 127.0.0.1 between {_PORTS.start} and {_PORTS.stop}")
 
 
-@dataclass(frozen=True)
-class Member:
-    """Place of a server in a cluster of servers."""
-
-    name: str
-    port: int
-    routes: tuple[int, ...]
-    """Cluster ports of all members."""
-
-
 class NatsServer:
     """One nats-server process.
 
@@ -81,8 +72,7 @@ class NatsServer:
         directory: where configuration, log and data lie; data outlive the process.
         port: client port; 0 takes a free one and keeps it over restarts.
         authorization: the configuration's block of users (`rights.authorization`); None admits every client.
-        max_file_store: bytes that streams may take on disk.
-        member: place in a cluster of servers.
+        more: configuration to add.
         guarded: let it end when this process is gone (`guard`).
     """
 
@@ -92,16 +82,14 @@ class NatsServer:
         *,
         port: int = 0,
         authorization: Mapping[str, object] | None = None,
-        max_file_store: int = 8 * _GIBIBYTE,
-        member: Member | None = None,
+        more: Mapping[str, object] = MappingProxyType({}),
         guarded: bool = False,
     ) -> None:
         self._directory = directory
         self.port = port or free_port()
         self._monitor = free_port()
         self._authorization = authorization
-        self._max_file_store = max_file_store
-        self._member = member
+        self._more = more
         self._guarded = guarded
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -205,17 +193,10 @@ class NatsServer:
                 "store_dir": str(self._directory / "data"),
                 # The default syncs every two minutes: a power cut would lose what was acknowledged.
                 "sync_interval": "always",
-                "max_file_store": self._max_file_store,
+                "max_file_store": _MAX_FILE_STORE,
                 "max_memory_store": 0,
             },
         }
         if self._authorization is not None:
             config["authorization"] = dict(self._authorization)
-        if self._member is not None:
-            config["server_name"] = self._member.name
-            config["cluster"] = {
-                "name": "kinema",
-                "listen": f"127.0.0.1:{self._member.port}",
-                "routes": [f"nats://127.0.0.1:{port}" for port in self._member.routes],
-            }
-        return config
+        return config | dict(self._more)

@@ -48,11 +48,7 @@ from kinema_rescheduler.journal.execution import Journal, fold
 T = TypeVar("T")
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the parts of a status."""
-
-
-class StateStatus(_Part, frozen=True, kw_only=True):
+class StateStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The newest observed state."""
 
     version: int
@@ -60,7 +56,7 @@ class StateStatus(_Part, frozen=True, kw_only=True):
     age_seconds: float
 
 
-class IterationStatus(_Part, frozen=True, kw_only=True):
+class IterationStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The newest iteration and its stage."""
 
     id: str
@@ -74,7 +70,7 @@ class IterationStatus(_Part, frozen=True, kw_only=True):
     """Why it has ended, or what it waits for."""
 
 
-class PlanStatus(_Part, frozen=True, kw_only=True):
+class PlanStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The newest plan and its phase."""
 
     id: str
@@ -96,7 +92,7 @@ class PlanStatus(_Part, frozen=True, kw_only=True):
     figures: Figures = EMPTY
 
 
-class PauseStatus(_Part, frozen=True, kw_only=True):
+class PauseStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Pause of the pipeline by the operator."""
 
     paused: bool
@@ -105,7 +101,7 @@ class PauseStatus(_Part, frozen=True, kw_only=True):
     since: datetime | None = None
 
 
-class SkipStatus(_Part, frozen=True, kw_only=True):
+class SkipStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why no iteration began at the observer's last check."""
 
     at: datetime
@@ -113,7 +109,7 @@ class SkipStatus(_Part, frozen=True, kw_only=True):
     figures: Figures = EMPTY
 
 
-class Status(_Part, frozen=True, kw_only=True):
+class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole status; parts that are not known are None."""
 
     cluster: str

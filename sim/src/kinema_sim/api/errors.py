@@ -1,7 +1,4 @@
-"""Refusals of the API server.
-
-ApiError
-"""
+"""Refusals of the API server."""
 
 from kinema_sim.engine.kinds import Kind
 from kinema_sim.engine.objects import Obj

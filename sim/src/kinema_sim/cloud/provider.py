@@ -1,7 +1,4 @@
-"""The cloud: operations that take time, limits, stock-outs, and the machines that exist.
-
-CloudError
-"""
+"""The cloud: operations that take time, limits, stock-outs, and the machines that exist."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

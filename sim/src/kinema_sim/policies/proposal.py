@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from kinema_core.events import (
     Cost,
@@ -106,7 +106,8 @@ def _nodes(world: World) -> tuple[PlanNode, ...]:
         there = bool(world.alive[index])
         if site.node is not None:
             machine = machine_of(site.node)
-            offer, action = "", "keep" if there else "delete"
+            offer = ""
+            action: Literal["keep", "boot", "delete"] = "keep" if there else "delete"
         elif site.offer is not None and there:
             machine = (site.offer.machine_type, site.offer.zone, site.offer.capacity_type)
             offer, action = site.offer.name, "boot"
@@ -120,7 +121,7 @@ def _nodes(world: World) -> tuple[PlanNode, ...]:
                 capacity_type=machine[2],
                 offer=offer,
                 usd_per_hour=site.price / MICRO,
-                action="boot" if action == "boot" else "keep" if action == "keep" else "delete",
+                action=action,
             )
         )
     return tuple(found)
@@ -165,10 +166,7 @@ def _unplaced(world: World) -> tuple[Unplaced, ...]:
             code, reason = (
                 ("no-room", "no node has room for it and the policy buys none")
                 if held is None
-                else (
-                    held.code,
-                    held.reason,
-                )
+                else (held.code, held.reason)
             )
             found.append(Unplaced(pod=key, uid=pod.uid, code=code, reason=reason))
     return tuple(found)
