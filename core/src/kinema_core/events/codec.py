@@ -63,11 +63,9 @@ def _freeze(kind: Any, value: object) -> object:  # noqa: ANN401 - msgspec hands
     """Build the annotated FrozenMap; msgspec checks what is in its own containers, not what a hook makes."""
     build, types = _frozen(kind)
     if not isinstance(value, dict):
-        message = f"expected an object, got {type(value).__name__}"
-        raise TypeError(message)
+        raise TypeError(f"expected an object, got {type(value).__name__}")
     if not types.issuperset(map(type, value.values())):
-        message = f"expected values of {' or '.join(sorted(each.__name__ for each in types))}"
-        raise TypeError(message)
+        raise TypeError(f"expected values of {' or '.join(sorted(each.__name__ for each in types))}")
     return build(value)
 
 
@@ -76,8 +74,7 @@ def _frozen(kind: Any) -> tuple[type[FrozenMap[object]], frozenset[type]]:  # no
     """The map's class and the types that its values may have; a whole number is a float, too."""
     build = get_origin(kind) or kind
     if not issubclass(build, FrozenMap):
-        message = f"cannot decode {kind}"
-        raise TypeError(message)
+        raise TypeError(f"cannot decode {kind}")
     [values] = get_args(kind)
     types = frozenset(get_args(values) or (values,))
     return build, types | {int} if float in types else types

@@ -17,8 +17,7 @@ class FrozenMap(dict[str, V]):
     __slots__ = ()
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        message = "a FrozenMap cannot be changed; build a new one"
-        raise TypeError(message)
+        raise TypeError("a FrozenMap cannot be changed; build a new one")
 
     __setitem__ = _refuse
     __delitem__ = _refuse

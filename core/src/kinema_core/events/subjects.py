@@ -23,8 +23,7 @@ def token(name: str) -> str:
         ValueError: the name is empty.
     """
     if not name:
-        message = "a subject token cannot be empty: give the cluster a name"
-        raise ValueError(message)
+        raise ValueError("a subject token cannot be empty: give the cluster a name")
     return quote(name, safe="").replace(".", "%2E").replace("~", "%7E")
 
 

@@ -27,8 +27,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         """Refuse what no type can."""
         if self.start.tzinfo is not None or self.end.tzinfo is not None:
-            message = "start and end are local times of time_zone: leave out the offset"
-            raise ValueError(message)
+            raise ValueError("start and end are local times of time_zone: leave out the offset")
         try:
             ZoneInfo(self.time_zone)
         except (KeyError, OSError, ValueError) as error:  # unknown, unreadable, malformed

@@ -32,8 +32,7 @@ class SystemClock:
     def __init__(self, *, speed: float = 1.0, epoch: datetime | None = None, started: float | None = None) -> None:
         """`started` is the wall time (Unix seconds) at which the cluster's time was `epoch`; both or neither."""
         if speed <= 0:
-            message = f"clock speed is {speed}: it must be above 0"
-            raise ValueError(message)
+            raise ValueError(f"clock speed is {speed}: it must be above 0")
         wall = time.time()  # noqa: TID251 - the one place that reads the clock
         origin = datetime.fromtimestamp(wall, UTC)
         if epoch is not None and started is not None:

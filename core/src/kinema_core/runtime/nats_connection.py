@@ -147,8 +147,7 @@ class Connection:
                 await asyncio.wait({connecting})
         if self._refused.done():
             await self.close()
-            message = f"{settings.nats_url} refuses user {settings.nats_user!r}: {self._refusal}"
-            raise BusDeniedError(message)
+            raise BusDeniedError(f"{settings.nats_url} refuses user {settings.nats_user!r}: {self._refusal}")
         if connecting.cancelled() or connecting.exception() is not None:
             # The client asserts that it got as far as a socket; with an address that it cannot use it did not.
             with suppress(AssertionError):
@@ -205,8 +204,7 @@ class Connection:
     def check_refused(self) -> None:
         """Raise BusDeniedError if the broker has refused the credentials since."""
         if self._refused.done():
-            message = f"the broker refuses the credentials: {self._refusal}"
-            raise BusDeniedError(message)
+            raise BusDeniedError(f"the broker refuses the credentials: {self._refusal}")
 
     def check_ended(self) -> None:
         """Raise BusDeniedError if the connection was ended for good, and not by us."""
@@ -218,11 +216,9 @@ class Connection:
         """Raise what stands in the way of a request just now, if anything does."""
         self.check_ended()
         if self.closed:
-            message = f"the connection is closed{self._because()}"
-            raise BusUnavailableError(message)
+            raise BusUnavailableError(f"the connection is closed{self._because()}")
         if not self.client.is_connected:
-            message = f"not connected to the broker{self._because()}"
-            raise BusUnavailableError(message)
+            raise BusUnavailableError(f"not connected to the broker{self._because()}")
 
     # --- requests
 
@@ -270,23 +266,20 @@ class Connection:
         try:
             await self.client.publish(subject, payload, reply=reply)
         except (nats.errors.Error, OSError) as error:
-            message = f"{subject}: {error or type(error).__name__}{self._because()}"
-            raise BusUnavailableError(message) from error
+            raise BusUnavailableError(f"{subject}: {error or type(error).__name__}{self._because()}") from error
 
     def _answer(self, sending: asyncio.Future[Msg], subject: str, seconds: float) -> Msg:
         try:
             return sending.result()
         except nats.errors.NoRespondersError as error:
-            message = f"{subject}: no answer"
-            raise NoResponderError(message) from error
+            raise NoResponderError(f"{subject}: no answer") from error
         except nats.errors.TimeoutError as error:
             message = f"{subject}: no answer within {seconds:g} s{self._because()}"
             if "for subscription" in self._last_error:
                 raise BusDeniedError(message) from error
             raise AmbiguousError(message) from error
         except (nats.errors.Error, OSError, asyncio.CancelledError) as error:
-            message = f"{subject}: {error or type(error).__name__}{self._because()}"
-            raise AmbiguousError(message) from error
+            raise AmbiguousError(f"{subject}: {error or type(error).__name__}{self._because()}") from error
 
     async def api(self, name: str, body: object = None) -> bytes:
         """Call the JetStream API and give its answer as it came, errors included."""
@@ -356,8 +349,7 @@ def fault_of(data: bytes, what: str) -> ApiFault | None:
     try:
         return msgspec.json.decode(data, type=_Answer).error
     except msgspec.DecodeError as error:
-        message = f"{what}: the answer cannot be read: {error}"
-        raise BusUnavailableError(message) from error
+        raise BusUnavailableError(f"{what}: the answer cannot be read: {error}") from error
 
 
 def _answer(data: bytes, what: str, kind: type[A]) -> A:

@@ -78,8 +78,7 @@ class LeaseKeeper:
     async def acquire(self, name: str, ttl: float) -> NatsLease | None:
         """Take a lease, or None while another process holds it."""
         if ttl < 1:
-            message = f"lease {name!r} for {ttl} s: the broker counts whole seconds, use 1 or more"
-            raise ValueError(message)
+            raise ValueError(f"lease {name!r} for {ttl} s: the broker counts whole seconds, use 1 or more")
         holder = secrets.token_hex(8)
         made = datetime.fromisoformat(await self._reader.made(STREAM))
         epoch = int(made.timestamp() * 1000)
@@ -107,8 +106,7 @@ class LeaseKeeper:
                 if found.sequence > last:
                     return found.sequence
                 raise BusUnavailableError(f"lease {name!r} was not renewed: {error}") from error
-            message = f"lease {name!r} has expired or was taken over"
-            raise LeaseLostError(message) from error
+            raise LeaseLostError(f"lease {name!r} has expired or was taken over") from error
 
     async def release(self, name: str, *, last: int) -> None:
         """Release a lease, unless another process has it by now."""

@@ -92,8 +92,7 @@ class Reader:
             raise fault_error(fault, f"stream {stream}")
         got = msgspec.json.decode(data, type=_GotAnswer).message
         if got is None:
-            message = f"{what}: the answer holds neither message nor error"
-            raise BusUnavailableError(message)
+            raise BusUnavailableError(f"{what}: the answer holds neither message nor error")
         headers = parse_headers(b64decode(got.hdrs))
         return Raw(sequence=got.seq, subject=got.subject, headers=headers, data=b64decode(got.data))
 
@@ -191,10 +190,8 @@ def _check_end(headers: Mapping[str, str], stream: str) -> None:
     if status in {"204", "404"}:
         return
     if status == "503":
-        message = f"stream {stream} answers no direct get: it does not exist or has no leader just now"
-        raise BusUnavailableError(message)
-    message = f"stream {stream}: direct get failed with status {status} {headers.get('Description', '')}"
-    raise BusSetupError(message)
+        raise BusUnavailableError(f"stream {stream} answers no direct get: it does not exist or has no leader just now")
+    raise BusSetupError(f"stream {stream}: direct get failed with status {status} {headers.get('Description', '')}")
 
 
 def parse_headers(data: bytes) -> dict[str, str]:

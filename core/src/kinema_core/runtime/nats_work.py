@@ -93,8 +93,7 @@ class NatsWork:
     async def ask(self, data: bytes) -> bytes:
         """See `WorkQueue`."""
         if len(data) > MOST_ITEM_BYTES:
-            message = f"an item of {len(data)} bytes is too large: {MOST_ITEM_BYTES} at most"
-            raise ValueError(message)
+            raise ValueError(f"an item of {len(data)} bytes is too large: {MOST_ITEM_BYTES} at most")
         self._count += 1
         inbox = f"{self._inbox}.{self._count}"
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

@@ -48,8 +48,7 @@ def authorization(passwords: Mapping[str, str], clusters: Sequence[str]) -> dict
     """
     missing = [user for user in USERS if not passwords.get(user)]
     if missing:
-        message = f"no password for {', '.join(missing)}: every user of the broker needs one"
-        raise ValueError(message)
+        raise ValueError(f"no password for {', '.join(missing)}: every user of the broker needs one")
     return {
         "users": [
             {

@@ -59,20 +59,15 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def __post_init__(self) -> None:
         """Refuse what no type can."""
         if not self.cluster:
-            message = "cluster is empty: give the cluster a name"
-            raise ValueError(message)
+            raise ValueError("cluster is empty: give the cluster a name")
         if self.clock_speed <= 0:
-            message = f"clock_speed is {self.clock_speed}: it must be above 0"
-            raise ValueError(message)
+            raise ValueError(f"clock_speed is {self.clock_speed}: it must be above 0")
         if (self.clock_epoch is None) != (self.clock_started is None):
-            message = "clock_epoch and clock_started belong together: set both or neither"
-            raise ValueError(message)
+            raise ValueError("clock_epoch and clock_started belong together: set both or neither")
         if self.clock_epoch is not None and self.clock_epoch.tzinfo is None:
-            message = "clock_epoch names no time zone: write it in UTC, with a Z"
-            raise ValueError(message)
+            raise ValueError("clock_epoch names no time zone: write it in UTC, with a Z")
         if not 0 <= self.health_port < 65536:
-            message = f"health_port is {self.health_port}: use 0 to 65535"
-            raise ValueError(message)
+            raise ValueError(f"health_port is {self.health_port}: use 0 to 65535")
 
     def password(self) -> str:
         """The password for the broker; raises SettingsError when its file cannot be read."""
@@ -81,8 +76,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         try:
             return Path(self.nats_password_file).read_text(encoding="utf-8").strip()
         except OSError as error:
-            message = f"nats_password_file {self.nats_password_file}: {error.strerror}"
-            raise SettingsError(message) from error
+            raise SettingsError(f"nats_password_file {self.nats_password_file}: {error.strerror}") from error
 
     def clock(self) -> SystemClock:
         """The clock that the service lives by."""

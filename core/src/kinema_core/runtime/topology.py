@@ -107,8 +107,7 @@ def stream_of(family: str) -> StreamName:
 def _body_of(kind: str) -> type[Body] | type[Plan]:
     body = _BODY_OF_KIND.get(kind)
     if body is None:
-        message = f"{kind!r} is no kind of event: use one of {', '.join(sorted(_BODY_OF_KIND))}"
-        raise ValueError(message)
+        raise ValueError(f"{kind!r} is no kind of event: use one of {', '.join(sorted(_BODY_OF_KIND))}")
     return body
 
 

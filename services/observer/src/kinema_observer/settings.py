@@ -37,14 +37,10 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         super().__post_init__()
         for name in ("tick_seconds", "snapshot_seconds", "bookmark_seconds"):
             if not 0 < getattr(self, name) <= _DAY:
-                message = f"{name} is {getattr(self, name)}: use more than 0 and at most a day ({_DAY})"
-                raise ValueError(message)
+                raise ValueError(f"{name} is {getattr(self, name)}: use more than 0 and at most a day ({_DAY})")
         if self.lease_seconds < 3:
-            message = f"lease_seconds is {self.lease_seconds}: use 3 or more"
-            raise ValueError(message)
+            raise ValueError(f"lease_seconds is {self.lease_seconds}: use 3 or more")
         if not 0 <= self.usage_seconds <= _DAY:
-            message = f"usage_seconds is {self.usage_seconds}: use 0 (off) to a day ({_DAY})"
-            raise ValueError(message)
+            raise ValueError(f"usage_seconds is {self.usage_seconds}: use 0 (off) to a day ({_DAY})")
         if self.snapshot_deltas < 1:
-            message = f"snapshot_deltas is {self.snapshot_deltas}: use 1 or more"
-            raise ValueError(message)
+            raise ValueError(f"snapshot_deltas is {self.snapshot_deltas}: use 1 or more")

@@ -27,8 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Refuse what no type can."""
         for name in ("lookback_seconds", "horizon_seconds"):
             if not 0 < getattr(self, name) <= 86_400:
-                message = f"{name} is {getattr(self, name)}: use more than 0 and at most a day (86400)"
-                raise ValueError(message)
+                raise ValueError(f"{name} is {getattr(self, name)}: use more than 0 and at most a day (86400)")
         try:
             fraction = Fraction(str(self.max_request_change_fraction))
         except (ValueError, ZeroDivisionError) as error:
@@ -36,8 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             message = f"max_request_change_fraction {value!r} is no number: use a fraction from 0 to 1 such as 0.10"
             raise ValueError(message) from error
         if not 0 <= fraction <= 1:
-            message = f"max_request_change_fraction is {self.max_request_change_fraction}: use 0 to 1"
-            raise ValueError(message)
+            raise ValueError(f"max_request_change_fraction is {self.max_request_change_fraction}: use 0 to 1")
 
     @property
     def rules(self) -> Rules:

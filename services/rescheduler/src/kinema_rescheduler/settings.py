@@ -90,9 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Refuse what cannot work."""
         for name in ("lease_seconds", "cluster_lease_duration_seconds"):
             if getattr(self, name) < 3:
-                message = f"{name} is {getattr(self, name)}: give 3 or more"
-                raise ValueError(message)
+                raise ValueError(f"{name} is {getattr(self, name)}: give 3 or more")
         for name in ("request_seconds", "tick_seconds", "catalog_seconds", "max_state_age_seconds"):
             if getattr(self, name) <= 0:
-                message = f"{name} is {getattr(self, name)}: it must be above 0"
-                raise ValueError(message)
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0")

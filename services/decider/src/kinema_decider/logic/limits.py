@@ -53,8 +53,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ):
             value = getattr(self, name)
             if not low <= value <= high:
-                message = f"limits.{name} is {value}: give a share from {low} to {high}"
-                raise ValueError(message)
+                raise ValueError(f"limits.{name} is {value}: give a share from {low} to {high}")
         for name in (
             "cooldown_seconds",
             "max_cooldown_seconds",
@@ -66,5 +65,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "restart_watt_hours",
         ):
             if not 0 <= getattr(self, name) < math.inf:
-                message = f"limits.{name} is {getattr(self, name)}: give 0 or more"
-                raise ValueError(message)
+                raise ValueError(f"limits.{name} is {getattr(self, name)}: give 0 or more")

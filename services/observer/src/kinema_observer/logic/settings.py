@@ -40,5 +40,4 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in LoopSettings.__struct_fields__:
             most = _YEAR if name.endswith("_seconds") else 1000
             if not 0 <= getattr(self, name) <= most:
-                message = f"{name} is {getattr(self, name)}: use 0 to {most}"
-                raise ValueError(message)
+                raise ValueError(f"{name} is {getattr(self, name)}: use 0 to {most}")

@@ -60,12 +60,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Refuse what would stop every plan."""
         for name in self.__struct_fields__:
             if getattr(self, name) < 0:
-                message = f"limits.{name} is {getattr(self, name)}: give 0 or more"
-                raise ValueError(message)
+                raise ValueError(f"limits.{name} is {getattr(self, name)}: give 0 or more")
         for name in ("attempts", "rounds", "max_parallel_moves", "max_parallel_marks"):
             if getattr(self, name) < 1:
-                message = f"limits.{name} is {getattr(self, name)}: give 1 or more"
-                raise ValueError(message)
+                raise ValueError(f"limits.{name} is {getattr(self, name)}: give 1 or more")
 
     def deadline_seconds(self, kind: StepKind) -> float:
         """Return how long a step of that kind may take, with what it waits for."""
