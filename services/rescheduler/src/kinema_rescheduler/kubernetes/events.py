@@ -142,8 +142,7 @@ def _down(done: _Done) -> _Text:
     step = done.step
     gone = _plural(step.replicas_from - step.replicas_to, "pod")
     replicas = f"{step.replicas_from} → {step.replicas_to} replicas"
-    note = f"the new pods are Ready: scaled down by {gone} on leaving nodes ({replicas})"
-    return _Text("Surged", "ScaleDown", note)
+    return _Text("Surged", "ScaleDown", f"the new pods are Ready: scaled down by {gone} on leaving nodes ({replicas})")
 
 
 def _evict(done: _Done) -> _Text:

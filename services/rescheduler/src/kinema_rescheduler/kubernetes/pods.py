@@ -83,8 +83,7 @@ async def surge_down(api: FencedClient, order: Order) -> Made:
         ready = _serving(workload)
         if staying < step.replicas_to or ready < step.replicas_from:
             count = f"{staying} of {step.replicas_to} staying pods of {step.target} are Ready"
-            detail = f"{count}, {ready} of {step.replicas_from} for as long as it asks"
-            raise TransientError("not-ready", detail)
+            raise TransientError("not-ready", f"{count}, {ready} of {step.replicas_from} for as long as it asks")
         # First the autoscaler: were its floor still raised, it would ask for the surplus again. If it takes the
         # surplus away by itself now, the victims are the ones to go.
         await lower_floor(api, step)
@@ -245,8 +244,7 @@ async def _scale(api: FencedClient, step: Step, replicas: int, *, version: str =
 def _serving(workload: Json) -> int:
     """Pods that the controller relies on: Ready, and with `minReadySeconds` for that long (`availableReplicas`)."""
     status = workload.get("status") or {}
-    field = "availableReplicas" if workload["spec"].get("minReadySeconds") else "readyReplicas"
-    return int(status.get(field) or 0)
+    return int(status.get("availableReplicas" if workload["spec"].get("minReadySeconds") else "readyReplicas") or 0)
 
 
 async def _disown(api: FencedClient, step: Step) -> None:

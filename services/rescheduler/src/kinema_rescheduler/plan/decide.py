@@ -128,8 +128,7 @@ def _stale(ctx: ExecutionContext) -> ExecutionAborted | None:
     cause = ctx.execution.cause.time
     if not ctx.passed(cause, ctx.limits.start_seconds):
         return None
-    detail = f"accepted at {cause.isoformat()} and never begun"
-    return _aborted(ctx.execution, ctx.fencing, "stale", detail)
+    return _aborted(ctx.execution, ctx.fencing, "stale", f"accepted at {cause.isoformat()} and never begun")
 
 
 def _forward(ctx: ExecutionContext) -> Phase:

@@ -116,8 +116,7 @@ class KwokProvider:
             found = annotations_of(await self._api.get(node_path(name))).get(OFFER)
             if found != order.offer:
                 await self._ledger.drop(name)
-                detail = f"another client created a node {name}"
-                return Operation(_BOOT + name, name, "failed", "conflict", detail)
+                return Operation(_BOOT + name, name, "failed", "conflict", f"another client created a node {name}")
         except PermanentError:
             await self._ledger.drop(name)
             raise
