@@ -42,7 +42,7 @@ from kinema_observer.logic.kubernetes import decode_object, is_read
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
-from kinema_rescheduler.service import Rescheduler, Ties
+from kinema_rescheduler.service import Dependencies, Rescheduler
 from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import ALL_KINDS, NAMESPACE
@@ -134,7 +134,7 @@ class SimulatedRun:
             health=Health("rescheduler", NAME),
             writer=KubernetesWriter(FencedClient(SimApi(self.sim, self._fence), self._fence)),
             provider=InProcessProvider(self.sim, self._fence),
-            ties=Ties(fence=self._fence),
+            dependencies=Dependencies(fence=self._fence),
         )
 
     @property

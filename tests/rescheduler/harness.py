@@ -38,7 +38,7 @@ from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, DISRUPTED, PLAN
 from kinema_rescheduler.plan.limits import Limits
-from kinema_rescheduler.service import Rescheduler, Ties
+from kinema_rescheduler.service import Dependencies, Rescheduler
 from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.memory_bus import MemoryBus
 
@@ -117,7 +117,7 @@ class World:
             health=Health("rescheduler", CLUSTER),
             writer=self.writer,
             provider=self.provider,
-            ties=Ties(fault=self._fault),
+            dependencies=Dependencies(fault=self._fault),
         )
 
     def _fault(self, name: str) -> None:

@@ -41,7 +41,7 @@ from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Provider
 from kinema_rescheduler.providers.sim import SimProvider
-from kinema_rescheduler.service import Rescheduler, Ties
+from kinema_rescheduler.service import Dependencies, Rescheduler
 from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import ALL_KINDS, DEPLOYMENT, STATEFUL_SET
@@ -180,7 +180,7 @@ class ApiWorld(ABC):
                 health=Health("rescheduler", NAME),
                 writer=KubernetesWriter(api),
                 provider=provided(api) if provided is not None else own,
-                ties=Ties(fence=fence, report=events.report, fault=fault, **claim),
+                dependencies=Dependencies(fence=fence, report=events.report, fault=fault, **claim),
             )
             return asyncio.create_task(service.run())
 

@@ -22,7 +22,7 @@ from kinema_kubernetes.client import Client, connect
 from kinema_kubernetes.errors import KubernetesError, NotFoundError, UnavailableError
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.leadership.fence import Fence
-from kinema_rescheduler.service import Rescheduler, Ties
+from kinema_rescheduler.service import Dependencies, Rescheduler
 from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.engine.kinds import LEASE
 from kinema_sim.memory_bus import MemoryBus
@@ -112,8 +112,11 @@ async def test_a_released_claim_is_free(api: Client) -> None:
     assert isinstance(refusal(first), UnavailableError)
 
 
-class Broken:
+class Broken(ClusterClaim):
     """A claim that cannot be kept for a reason that nobody thought of."""
+
+    def __init__(self) -> None:
+        """It needs no API server."""
 
     async def keep(self, report: Callable[[str | None], None]) -> None:
         """Fail."""
@@ -132,7 +135,7 @@ async def test_a_bug_in_the_claim_ends_the_service() -> None:
         health=Health("rescheduler", "c"),
         writer=NotImplemented,
         provider=NotImplemented,
-        ties=Ties(claim=Broken()),
+        dependencies=Dependencies(claim=Broken()),
     )
     with pytest.raises(KeyError, match="spec"):
         await asyncio.wait_for(service.run(), 20)

@@ -17,7 +17,7 @@ from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.open import open_provider
-from kinema_rescheduler.service import Rescheduler, Ties
+from kinema_rescheduler.service import Dependencies, Rescheduler
 from kinema_rescheduler.settings import Settings
 
 
@@ -51,7 +51,7 @@ async def start(settings: Settings, runtime: Runtime) -> None:
             health=runtime.health,
             writer=KubernetesWriter(api, steering=settings.steering),
             provider=provider,
-            ties=Ties(fence=fence, claim=claim, report=events.report),
+            dependencies=Dependencies(fence=fence, claim=claim, report=events.report),
         )
         await rescheduler.run()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Protocol, get_args
+from typing import Final, get_args
 
 import structlog
 
@@ -33,6 +33,7 @@ from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LoopMetrics, StateReader, Tenure, lead
 from kinema_core.runtime.serve import retry_until_available
+from kinema_kubernetes.claim import ClusterClaim
 from kinema_kubernetes.errors import KubernetesError
 from kinema_rescheduler.effects import Effects
 from kinema_rescheduler.errors import ATTACHED, EffectError, TransientError
@@ -64,34 +65,14 @@ _IDLE: Final = timedelta(seconds=1)
 _LOG = structlog.get_logger()
 
 
-class Claim(Protocol):
-    """The right of this Kinema to act on the cluster; held while a process leads."""
-
-    async def keep(self, report: Callable[[str | None], None]) -> None:
-        """Hold the claim forever, or try to; `report` gets what is wrong, or None."""
-
-    async def release(self) -> None:
-        """Give it up at once; raises KubernetesError where that cannot be said."""
-
-
-class _Undisputed:
-    """Claim for a cluster on which no other Kinema acts."""
-
-    async def keep(self, report: Callable[[str | None], None]) -> None:
-        """There is nothing to hold."""
-
-    async def release(self) -> None:
-        """There is nothing to give up."""
-
-
 @dataclass(frozen=True)
-class Ties:
+class Dependencies:
     """Parts that the rescheduler's work concerns besides cluster and provider."""
 
     fence: Fence = field(default_factory=Fence)
     """Learns which lease is held."""
-    claim: Claim = field(default_factory=_Undisputed)
-    """Kept while a lease is held, so that no other Kinema acts on the cluster."""
+    claim: ClusterClaim | None = None
+    """Kept while a lease is held, so that no other Kinema acts on the cluster; None where none does."""
     report: Report = report_nothing
     """Receives each event that this service publishes."""
     fault: Callable[[str], None] = faultpoint
@@ -110,19 +91,19 @@ class Rescheduler:
         health: Health,
         writer: ClusterWriter,
         provider: Provider,
-        ties: Ties | None = None,
+        dependencies: Dependencies | None = None,
     ) -> None:
-        """`writer` and `provider` ask the fence of the `ties`, if any."""
-        ties = ties if ties is not None else Ties()
+        """`writer` and `provider` ask the fence of the `dependencies`."""
+        dependencies = dependencies or Dependencies()
         self._settings = settings
         self._bus = bus
         self._clock = clock
         self._health = health
         self._provider = provider
-        self._fault = ties.fault
-        self._fence = ties.fence
-        self._claim = ties.claim
-        self._report = ties.report
+        self._fault = dependencies.fault
+        self._fence = dependencies.fence
+        self._claim = dependencies.claim
+        self._report = dependencies.report
         self._metrics = LoopMetrics(health, NAME, settings.runtime.cluster)
         self._reading = LogReader(bus)
         self._state = StateReader(
@@ -161,7 +142,7 @@ class Rescheduler:
         """Act until the lease is lost; then no effect that it covered goes on."""
         lease = tenure.lease
         self._fence.hold(lease)
-        claiming = asyncio.create_task(self._claim.keep(lambda problem: self._health.report("claim", problem)))
+        claim, claiming = self._claim, asyncio.create_task(self._keep_claim())
         try:
             while lease.left() > 0:
                 if claiming.done():
@@ -178,9 +159,15 @@ class Rescheduler:
         finally:
             claiming.cancel()
             await self._drop_tasks()
-            if self._reading.journal.active is None:  # no other Kinema may come between two steps of a plan
+            if (
+                claim is not None and self._reading.journal.active is None
+            ):  # no other Kinema may come between two steps of a plan
                 with suppress(KubernetesError):
-                    await self._claim.release()
+                    await claim.release()
+
+    async def _keep_claim(self) -> None:
+        if self._claim is not None:
+            await self._claim.keep(lambda problem: self._health.report("claim", problem))
 
     async def _pause(self) -> None:
         if self._tasks:

@@ -41,8 +41,6 @@ from kinema_rescheduler.errors import ConflictError, EffectError, PermanentError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.names import NODE, is_verdict
 
-_REPORTS_LOG = structlog.get_logger()
-
 
 @dataclass(frozen=True)
 class Background:
@@ -87,7 +85,7 @@ def log_event(event: Event) -> None:
             about |= {"reason": body.reason, "detail": body.detail}
         case _:
             pass
-    _REPORTS_LOG.info("execution", **about)
+    _LOG.info("execution", **about)
 
 
 REPORTER: Final = "kinema.io/rescheduler"
