@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.settings import Settings as RescheduleSettings
 
 T = TypeVar("T")
+_STAGES: Final = {"predictor": "Predictor", "optimizer": "Optimizer", "decider": "Decider"}
+"""Service → its stage; each is imported when it is replayed."""
 _Key = tuple[datetime, int]
 
 
@@ -28,23 +31,9 @@ class RecordedSettingsError(Exception):
 
 def maker(name: str) -> Callable[[str | None], Stage[Any]]:
     """Return a function that builds the stage `name` from the JSON of its settings; None stands for its defaults."""
-    if name == "predictor":
-        from kinema_predictor.service import Predictor
-        from kinema_predictor.settings import Settings as PredictorSettings
-
-        return lambda text: Predictor(_settings(name, PredictorSettings, text))
-    if name == "optimizer":
-        from kinema_optimizer.service import Optimizer
-        from kinema_optimizer.settings import Settings as OptimizerSettings
-
-        return lambda text: Optimizer(_settings(name, OptimizerSettings, text))
-    if name == "decider":
-        from kinema_decider.service import Decider
-        from kinema_decider.settings import Settings as DeciderSettings
-
-        return lambda text: Decider(_settings(name, DeciderSettings, text))
-    message = f"no stage is called {name!r}"
-    raise ValueError(message)
+    settings = import_module(f"kinema_{name}.settings").Settings
+    build = getattr(import_module(f"kinema_{name}.service"), _STAGES[name])
+    return lambda text: build(_settings(name, settings, text))
 
 
 def rescheduler_limits(text: str | None) -> Limits:

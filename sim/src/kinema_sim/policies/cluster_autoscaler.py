@@ -303,9 +303,7 @@ class ClusterAutoscaler:
         world.back_to(mark)
         if left:
             return None
-        for pod in pods:
-            world.unplace(pod)
-        world.remove(index)
+        world.evict((index,))
         if bind(world, pods, self.score, avoid=unneeded) or _deserts(world, pods):
             world.back_to(mark)
             return None

@@ -63,16 +63,17 @@ class FirstFit:
         Keeps all as it is where that would cost more, or leave a pod without a node or without pods that it needs.
         """
         world = World(cluster, offers, now)
-        before = sum(world.sites[index].price for index in world.live())
+        before = world.cost
         world.empties = True
-        evicted = self._clear(world)
+        leaving = [i for i in world.live() if world.mobility.deletable.get(world.sites[i].name, "new") is None]
+        evicted = len(world.evict(leaving))
         lost = world.waiting()
         while lost:  # a pod that needs another nearby waits for it
             count = len(lost)
             lost = [pod for kind, pods in self._order(world, lost) for pod in _pack(world, kind, pods)]
             if len(lost) == count:
                 break
-        after = sum(world.sites[index].price for index in world.live())
+        after = world.cost
         running = any(world.pods[pod].node is not None for pod in lost)
         if (
             running
@@ -83,19 +84,6 @@ class FirstFit:
         gone = tuple(site.name for i, site in enumerate(world.sites) if site.node is not None and not world.alive[i])
         come = tuple(site.name for i, site in enumerate(world.sites) if site.node is None and world.alive[i])
         return proposal(world, (Step("repack", gone, come, evicted),), name=self.name)
-
-    @staticmethod
-    def _clear(world: World) -> int:
-        evicted = 0
-        for index in world.live():
-            site = world.sites[index]
-            if world.mobility.deletable.get(site.name, "new") is not None:
-                continue
-            for pod in list(site.pods):
-                world.unplace(pod)
-                evicted += 1
-            world.remove(index)
-        return evicted
 
     @staticmethod
     def _order(world: World, pods: Sequence[str]) -> list[tuple[int, list[str]]]:

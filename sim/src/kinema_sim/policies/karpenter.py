@@ -271,7 +271,7 @@ class Karpenter:
         world = World(cluster, offers, now)
         steps = self.provision(world, world.waiting())
         stuck: set[int] = set()
-        cheapest_yet, idle = _Point(_price(world), world.mark(), len(steps)), 0
+        cheapest_yet, idle = _Point(world.cost, world.mark(), len(steps)), 0
         while len(steps) < _MOST_COMMANDS and idle < _PATIENCE:
             command = self._next(world, stuck)
             if command is None:
@@ -279,10 +279,10 @@ class Karpenter:
             done = self._execute(world, command)
             steps += done
             stuck |= set(command.nodes) if not done else set()
-            here = _Point(_price(world), world.mark(), len(steps))
+            here = _Point(world.cost, world.mark(), len(steps))
             idle = 0 if here.price < cheapest_yet.price else idle + 1
             cheapest_yet = here if here.price < cheapest_yet.price else cheapest_yet
-        if _price(world) > cheapest_yet.price:
+        if world.cost > cheapest_yet.price:
             world.back_to(cheapest_yet.mark)
             steps = steps[: cheapest_yet.steps]
         return proposal(world, steps, name=self.name)
@@ -361,11 +361,7 @@ class Karpenter:
         mark = world.mark()
         names = tuple(world.sites[index].name for index in command.nodes)
         new = None if command.options is None else world.buy(cheapest(world, command.options), "karpenter")
-        pods = [pod for index in command.nodes for pod in world.sites[index].pods]
-        for pod in pods:
-            world.unplace(pod)
-        for index in command.nodes:
-            world.remove(index)
+        pods = world.evict(command.nodes)
         bought = () if new is None else (world.sites[new].name,)
         step = Step(command.method, names, bought, len(pods))
         if self.binds == "scheduled":
@@ -377,10 +373,6 @@ class Karpenter:
             world.back_to(mark)
             return []
         return steps
-
-
-def _price(world: World) -> int:
-    return sum(world.sites[index].price for index in world.live())
 
 
 def candidates(world: World) -> list[int]:
@@ -437,11 +429,7 @@ def hopeful(world: World, nodes: Sequence[int]) -> Iterator[int]:
 def probe(world: World, nodes: Sequence[int], method: str) -> Command | None:
     """Return the command that removes these nodes, with one cheaper node or none in their place; None: impossible."""
     mark = world.mark()
-    pods = [pod for index in nodes for pod in world.sites[index].pods]
-    for pod in pods:
-        world.unplace(pod)
-    for index in nodes:
-        world.remove(index)
+    pods = world.evict(nodes)
     # What costs too much can be left out at once: a claim's options only ever shrink.
     cheaper = _below(
         world, sum(world.sites[index].price for index in nodes), np.ones(len(world.offers), dtype=np.bool_)

@@ -261,6 +261,11 @@ class World:
         """Return the nodes that exist, by index."""
         return [int(index) for index in np.flatnonzero(self.alive)]
 
+    @property
+    def cost(self) -> int:
+        """Micro-USD per hour of the nodes that exist."""
+        return sum(self.sites[index].price for index in self.live())
+
     def buy(self, offer: int, prefix: str) -> int:
         """Buy a node of an offer; return its index."""
         self._new += 1
@@ -425,6 +430,15 @@ class World:
         before = self.where[pod]
         self._take(pod)
         self._log.append((pod, before, NOWHERE))
+
+    def evict(self, nodes: Sequence[int]) -> list[str]:
+        """Take all pods off these nodes and remove them; return the pods."""
+        pods = [pod for index in nodes for pod in self.sites[index].pods]
+        for pod in pods:
+            self.unplace(pod)
+        for index in nodes:
+            self.remove(index)
+        return pods
 
     def _put(self, pod: str, index: int) -> None:
         kind = self.kind_of[pod]
