@@ -190,11 +190,11 @@ class ApiWorld(ABC):
             async with asyncio.timeout(real_seconds):
                 return await self._until_end(make_plan, start)
         finally:
+            if events._open:  # a plan that ends at once ends before its story is told, which needs the lease
+                await asyncio.wait(events._open, timeout=60)
             self._running.cancel()
             with suppress(asyncio.CancelledError):
                 await self._running
-            if events._open:  # a plan that ends at once ends before its story is told
-                await asyncio.wait(events._open, timeout=10)
             await events.close()
             if isinstance(own, SimProvider):
                 await own.close()

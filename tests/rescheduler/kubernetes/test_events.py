@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
-from tests.rescheduler.effect_bench import bench_in
+from tests.rescheduler.effect_bench import Bench
 from tests.rescheduler.sim_world import sim_world
 from tests.support.builders import cluster, deployed, offers, tiny
 from tests.support.plans import plan_for
@@ -33,7 +33,6 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.kubernetes.events import Background, KubernetesEvents
-from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import DEPLOYMENT, EVENT
@@ -58,6 +57,21 @@ def _event(body: StepSucceeded | StepFailed) -> Any:
 
 def _failed(reason: str, step: str = WEB.id) -> StepFailed:
     return StepFailed(plan="plan-1", step=step, fencing=1, reason=reason, detail="because", retry=True)
+
+
+async def _report(bench: Bench, *reports: tuple[Any, ...], reporter: str = "test") -> list[Any]:
+    """Report events as one process; gives what the API server has then."""
+    events = KubernetesEvents(bench.api, reporter)
+    for arguments in reports:
+        events.report(*arguments)
+    assert set(await asyncio.gather(*events._open)) <= {None}
+    return bench.world.sim.store.sorted(EVENT)
+
+
+def _unreachable(bench: Bench) -> None:
+    """Let requests go where nothing answers."""
+    client = bench.api.client
+    client._access = dataclasses.replace(client._access, server="http://127.0.0.1:9")
 
 
 async def test_a_whole_plan_tells_its_story(tmp_path: Path) -> None:
@@ -110,33 +124,24 @@ async def test_a_roll_that_is_taken_back_is_not_told_as_made(tmp_path: Path) -> 
     ],
 )
 async def test_replicas_that_their_owner_sets_are_not_told_as_of_before(
-    tmp_path: Path, owners: int | None, expected: str
+    bench: Bench, owners: int | None, expected: str
 ) -> None:
     """A surge that is taken back says how many replicas there are now, and whose they are."""
-    async with bench_in(tmp_path) as bench:
-        web, victim = bench.uid(bench.web()), bench.uid(bench.pods()[0])
-        await bench.perform("surge-up", WEB.target, uid=web, pods=(victim,), replicas_from=3, replicas_to=4)
-        if owners is not None:
-            bench.world.sim.store.edit(DEPLOYMENT, ("shop", "web"), lambda one: one["spec"].update(replicas=owners))
-        step = Step(id="revert/web", kind="revert", target=WEB.target, uid=web, replicas_from=4, replicas_to=3)
-        made = await bench.perform("revert", step.target, uid=web, replicas_from=4, replicas_to=3)
-        events = KubernetesEvents(bench.api, "restores")
-        done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome=made.outcome, figures=made.figures)
-        events.report(_event(done), step)
-        await asyncio.gather(*events._open)
-        (found,) = bench.world.sim.store.sorted(EVENT)
+    await bench.perform("surge-up", pods=(bench.uid(bench.pods()[0]),), replicas_from=3, replicas_to=4)
+    if owners is not None:
+        bench.world.sim.store.edit(DEPLOYMENT, ("shop", "web"), lambda one: one["spec"].update(replicas=owners))
+    made = await bench.perform("revert", replicas_from=4, replicas_to=3)
+    uid = bench.uid(bench.web())
+    step = Step(id="revert/web", kind="revert", target=WEB.target, uid=uid, replicas_from=4, replicas_to=3)
+    done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome=made.outcome, figures=made.figures)
+    (found,) = await _report(bench, (_event(done), step))
     assert found["note"].partition(" (iteration")[0] == expected
 
 
-async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:
+async def test_the_api_servers_form_is_kept(bench: Bench) -> None:
     """Microseconds, a qualified reporter, an instance, notes within the limit, and the namespace of the object."""
-    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
-        api = await connect(str(world.kubeconfig))
-        events = KubernetesEvents(api, "x" * 200)
-        events.report(_event(StepSucceeded(plan="p" * 2000, step=WEB.id, fencing=1, outcome="done")), WEB)
-        await asyncio.gather(*events._open)
-        (found,) = world.sim.store.sorted(EVENT)
-        await api.close()
+    done = StepSucceeded(plan="p" * 2000, step=WEB.id, fencing=1, outcome="done")
+    (found,) = await _report(bench, (_event(done), WEB), reporter="x" * 200)
     assert found["metadata"]["namespace"] == "shop"
     assert found["eventTime"] == "2026-03-02T12:00:00.123456Z"
     assert found["reportingController"] == "kinema.io/rescheduler"
@@ -169,20 +174,14 @@ async def test_the_api_servers_form_is_kept(tmp_path: Path) -> None:
     ],
 )
 async def test_a_roll_tells_old_and_new_requests(
-    tmp_path: Path, before: dict[str, int] | None, after: dict[str, int], expected: str
+    bench: Bench, before: dict[str, int] | None, after: dict[str, int], expected: str
 ) -> None:
     """As people write them, rounded where that hides nothing; old ones only where the plan is known, else none."""
     step = Step(id="roll/Deployment/shop/web", kind="roll", target=WEB.target, uid="u1", requests=FrozenMap(after))
     resize = Resize(workload=WEB.target, requests_before=FrozenMap(before or {}), requests_after=FrozenMap(after))
-    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
-        api = await connect(str(world.kubeconfig))
-        plan = replace(plan_for(tiny(), offers()), resizes=(resize,)) if before is not None else None
-        events = KubernetesEvents(api, "rolls")
-        done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome="done")
-        events.report(_event(done), step, Background(plan))
-        await asyncio.gather(*events._open)
-        (found,) = world.sim.store.sorted(EVENT)
-        await api.close()
+    plan = replace(plan_for(tiny(), offers()), resizes=(resize,)) if before is not None else None
+    done = StepSucceeded(plan="plan-1", step=step.id, fencing=1, outcome="done")
+    (found,) = await _report(bench, (_event(done), step, Background(plan)))
     assert found["note"].partition(" (iteration")[0] == f"a rolling update moves its pods{expected}"
 
 
@@ -283,73 +282,41 @@ def _many() -> tuple[Event, Background]:
     return origin(intent, id_="e", cluster="c", iteration="it-7", now=NOW), Background(plan, before)
 
 
-async def test_no_more_than_a_hundred_pods_are_told_of_one_node(tmp_path: Path) -> None:
-    """One after the other, and nobody waits for it."""
+async def test_no_more_than_a_hundred_pods_are_told_of_one_node(bench: Bench) -> None:
+    """One after the other, and nothing waits for it."""
     event, background = _many()
-    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
-        api = await connect(str(world.kubeconfig))
-        events = KubernetesEvents(api, "many")
-        events.report(event, None, background)
-        assert (len(events._open), world.sim.store.sorted(EVENT)) == (1, [])
-        await asyncio.gather(*events._open)
-        (told,) = _of_pods(world.sim).values()
-        await api.close()
+    events = KubernetesEvents(bench.api, "many")
+    events.report(event, None, background)
+    assert (len(events._open), bench.world.sim.store.sorted(EVENT)) == (1, [])
+    await asyncio.gather(*events._open)
+    (told,) = _of_pods(bench.world.sim).values()
     names = sorted(pod.name for pod in background.cluster.pods) if background.cluster is not None else []
     assert sorted(name for name, _ in told) == names[:100]
 
 
-async def test_a_server_that_does_not_answer_is_not_asked_for_each_pod(tmp_path: Path) -> None:
-    """The others of the same step are given up with the first."""
+async def test_a_server_that_does_not_answer_is_not_asked_for_each_pod(bench: Bench) -> None:
+    """The others of the same step are dropped with the first, without an exception."""
     event, background = _many()
-    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
-        api = await connect(str(world.kubeconfig), timeout_seconds=0.5)
-        api.client._access = dataclasses.replace(api.client._access, server="http://127.0.0.1:9")
-        events = KubernetesEvents(api, "nobody")
-        with capture_logs() as logs:
-            events.report(event, None, background)
-            await asyncio.gather(*events._open)
-        await api.close()
+    _unreachable(bench)
+    with capture_logs() as logs:
+        await _report(bench, (event, None, background))
     assert [(line["reason"], line["left"]) for line in logs] == [("many", 50), ("unavailable", 99)]
 
 
-async def test_nothing_is_told_twice(tmp_path: Path) -> None:
+async def test_nothing_is_told_twice(bench: Bench) -> None:
     """The same failure of a step, met again and again, is one warning; another reason is another one."""
-    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
-        api = await connect(str(world.kubeconfig))
-        for reason in ("budget", "budget", "not-ready"):
-            events = KubernetesEvents(api, "again")  # as after a restart
-            events.report(_event(_failed(reason)), WEB)
-            await asyncio.gather(*events._open)
-        found = world.sim.store.sorted(EVENT)
-        await api.close()
+    for reason in ("budget", "budget", "not-ready"):  # by a process each, as after a restart
+        found = await _report(bench, (_event(_failed(reason)), WEB))
     assert sorted(item["note"].partition(":")[0] for item in found) == ["budget", "not-ready"]
     assert {item["type"] for item in found} == {"Warning"}
 
 
-async def test_verdicts_are_told_where_they_count(tmp_path: Path) -> None:
+async def test_verdicts_are_told_where_they_count(bench: Bench) -> None:
     """A skipped workload and a kept node carry a warning, with the uid that `kubectl describe` needs; an abort none."""
-    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
-        api = await connect(str(world.kubeconfig))
-        events = KubernetesEvents(api, "verdicts")
-        for step in ("skip/Deployment/shop/web", "keep/tiny-1", "abort"):
-            events.report(_event(_failed("held", step)), None)
-        await asyncio.gather(*events._open)
-        found = world.sim.store.sorted(EVENT)
-        (web,) = (item for item in world.sim.store.each(DEPLOYMENT) if item["metadata"]["name"] == "web")
-        await api.close()
+    steps = ("skip/Deployment/shop/web", "keep/tiny-1", "abort")
+    found = await _report(bench, *((_event(_failed("held", step)), None) for step in steps))
     about = [item["regarding"] for item in found]
     assert sorted((item["kind"], item["name"], item["uid"]) for item in about) == [
-        ("Deployment", "web", web["metadata"]["uid"]),
+        ("Deployment", "web", bench.uid(bench.web())),
         ("Node", "tiny-1", "tiny-1"),
     ]
-
-
-async def test_an_event_that_cannot_be_written_hurts_nobody(tmp_path: Path) -> None:
-    """No server, no exception."""
-    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
-        api = await connect(str(world.kubeconfig), timeout_seconds=0.5)
-        api.client._access = dataclasses.replace(api.client._access, server="http://127.0.0.1:9")
-        events = KubernetesEvents(api, "nobody")
-        events.report(_event(_failed("budget")), WEB)
-        assert await asyncio.gather(*events._open) == [None]
-        await api.close()
