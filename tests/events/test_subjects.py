@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.builders import NOW
 
-from kinema_core.events import BODIES, Event, ExecutionPaused, family_subjects, kind_of_type, subject_of, token, untoken
+from kinema_core.events import BODIES, Event, ExecutionPaused, kind_of_type, subject_of, token, untoken
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
 
@@ -66,7 +66,6 @@ def test_the_subject_tells_cluster_family_and_kind() -> None:
         body=ExecutionPaused(by="ada"),
     )
     assert subject_of(event) == "kinema.v1.prod%2Eeu.control.execution-paused.v1"
-    assert family_subjects("prod.eu", "control") == "kinema.v1.prod%2Eeu.control.>"
 
 
 def test_kinds_are_types_without_their_version() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.strategies import SCALES, quantities
 
 from kinema_core.model import quantity
-from kinema_core.model.quantity import LIMIT, QuantityError, in_words, parse_amount, parse_bytes, parse_count, parse_cpu
+from kinema_core.model.quantity import LIMIT, QuantityError, in_words, parse_amount, parse_bytes, parse_cpu
 
 
 @pytest.mark.parametrize("suffix", sorted(SCALES))
@@ -142,7 +142,7 @@ def test_the_resource_decides_on_the_unit() -> None:
     assert parse_amount("cpu", "1") == 1000
     assert parse_amount("memory", "1Ki") == 1024
     assert parse_amount("nvidia.com/gpu", "2") == 2
-    assert parse_count("1500m") == 2
+    assert parse_amount("nvidia.com/gpu", "1500m") == 2
 
 
 @given(quantities())

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
+from tests.support.manual_clock import ManualClock
+
 from kinema_core.events import ClusterDelta, ClusterObject, ClusterSnapshot
 from kinema_core.model.cluster import Cluster, evolve
-from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.changes import Changes

@@ -11,12 +11,12 @@ from structlog.testing import capture_logs
 from tests.observer.log_events import none
 from tests.observer.scripted_source import BEGIN, ScriptedSource, folded, log, observer, state
 from tests.support.builders import deployed, node, pod, replica_set, tiny
+from tests.support.manual_clock import ManualClock
 from tests.support.strategies import objects
 
 from kinema_core.events import ClusterDelta, ClusterObject, Event, IterationSkipped, IterationStarted, ObserverHeartbeat
 from kinema_core.model.cluster import all_objects, from_objects
 from kinema_core.runtime.bus import BusSetupError, BusUnavailableError
-from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.health import Health
 from kinema_sim.memory_bus import MemoryBus

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.rescheduler.memory_cluster import MemoryCluster, Pace
 from tests.rescheduler.memory_effects import MemoryProvider, MemoryWriter
 from tests.support.builders import NOW, offers
+from tests.support.manual_clock import ManualClock
 
 from kinema_core.events import (
     AbortRequested,
@@ -32,7 +33,6 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster, all_objects, difference
 from kinema_core.runtime.bus import Lease
-from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from tests.support.bus_events import NOW
+from tests.support.manual_clock import ManualClock
 
 from kinema_core.events import (
     AnyBody,
@@ -18,7 +19,6 @@ from kinema_core.events import (
     ForecastMade,
     IterationStarted,
 )
-from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.serve import serve
 from kinema_core.runtime.stage import Moment, NoState, Want

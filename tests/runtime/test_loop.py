@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 from tests.support.builders import NOW
+from tests.support.manual_clock import ManualClock
 
 from kinema_core.events import (
     AnyBody,
@@ -18,7 +19,6 @@ from kinema_core.events import (
     UsageSampled,
 )
 from kinema_core.runtime.bus import StreamResetError
-from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LogFollower, LoopMetrics, StateReader, Tenure, lead

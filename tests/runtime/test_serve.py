@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.runtime.serving import Predictor, State, forecasts, letters, served, until
 from tests.support.bus_events import NOW, iteration, paused
+from tests.support.manual_clock import ManualClock
 
 from kinema_core.events import (
     EMPTY,
@@ -24,7 +25,6 @@ from kinema_core.events import (
 )
 from kinema_core.runtime import serve as serve_module
 from kinema_core.runtime.bus import BusDeniedError, BusSetupError, StreamResetError
-from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory import in_order

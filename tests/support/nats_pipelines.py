@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tests.support.nats_broker import Broker
 
-from kinema_core.events import family_subjects
+from kinema_core.events import PREFIX, token
 from kinema_core.runtime.bus import Bus, StreamName
 from kinema_sim.memory_bus import MemoryBus
 
@@ -34,7 +34,7 @@ class Pipeline(Protocol):
 
 def subject(stream: StreamName, kind: str) -> str:
     """Where a message of that kind goes."""
-    return family_subjects(CLUSTER, FAMILY[stream]).removesuffix(">") + kind + ("" if "." in kind else ".v1")
+    return f"{PREFIX}.{token(CLUSTER)}.{FAMILY[stream]}.{kind}" + ("" if "." in kind else ".v1")
 
 
 class MemoryPipeline:

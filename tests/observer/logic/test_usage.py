@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 from tests.observer.kube_json import JSON
 from tests.observer.scripted_source import BEGIN, ScriptedSource, observer
 from tests.support.builders import MIB, cluster, node, pod
+from tests.support.manual_clock import ManualClock
 
 from kinema_core.events import PodUsage, UsageSampled
-from kinema_core.runtime.clock import ManualClock
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_kubernetes.errors import NotFoundError
 from kinema_observer.errors import UnreadableListError

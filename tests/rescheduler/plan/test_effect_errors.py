@@ -11,10 +11,10 @@ from tests.rescheduler.harness import World
 from tests.rescheduler.memory_effects import MemoryWriter
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, two_rolls_plan
 from tests.support.builders import NOW
+from tests.support.manual_clock import ManualClock
 
 from kinema_core.events import ExecutionAborted, Plan, Step, StepSucceeded
 from kinema_core.model.cluster import Cluster
-from kinema_core.runtime.clock import ManualClock
 from kinema_rescheduler.effects import Effects
 from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order

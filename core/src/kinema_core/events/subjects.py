@@ -40,8 +40,3 @@ def kind_of_type(type_: str) -> str:
 def subject_of(event: Event) -> str:
     """Return the subject that an event is published on."""
     return f"{PREFIX}.{token(event.cluster)}.{event.body.FAMILY}.{event.type}"
-
-
-def family_subjects(cluster: str, family: str) -> str:
-    """Return the wildcard over all events of a family in one cluster."""
-    return f"{PREFIX}.{token(cluster)}.{family}.>"

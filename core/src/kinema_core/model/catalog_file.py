@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeVar
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Labels
 from kinema_core.model.match import parse_taint, taint_text
-from kinema_core.model.quantity import LIMIT, QuantityError, parse_count
+from kinema_core.model.quantity import LIMIT, QuantityError, parse_amount
 
 T = TypeVar("T")
 
@@ -323,7 +323,7 @@ def _extended(text: str) -> Amounts:
         if name in ("cpu", "memory", "pods"):
             raise ValueError(f"{name} has its own column")
         try:
-            found[_resource(name)] = parse_count(amount)
+            found[_resource(name)] = parse_amount(name, amount)
         except QuantityError as error:
             raise ValueError(str(error)) from error
     return FrozenMap(found)

@@ -63,15 +63,6 @@ def parse_bytes(text: str) -> int:
     return _scaled(text, 1)
 
 
-def parse_count(text: str) -> int:
-    """Pieces of a resource (pods, devices), rounded up.
-
-    Raises:
-        QuantityError: the text is no acceptable quantity.
-    """
-    return _scaled(text, 1)
-
-
 def parse_amount(resource: str, text: str) -> int:
     """An amount of a named resource in its integer unit: millicores for `cpu`, else bytes or pieces.
 

@@ -48,23 +48,3 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Wait `seconds` of this clock, `seconds / speed` of the machine's."""
         await asyncio.sleep(max(0.0, seconds) / self.speed)
-
-
-class ManualClock:
-    """A clock that stands still until it is set: for replays and tests."""
-
-    def __init__(self, now: datetime) -> None:
-        self._now = now
-
-    def now(self) -> datetime:
-        """The time it was last set to."""
-        return self._now
-
-    def set(self, now: datetime) -> None:
-        """Jump to `now`."""
-        self._now = now
-
-    async def sleep(self, seconds: float) -> None:
-        """Jump ahead by `seconds`, letting others run once."""
-        self._now += timedelta(seconds=seconds)
-        await asyncio.sleep(0)
