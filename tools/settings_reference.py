@@ -83,12 +83,18 @@ class _Part:
     def _rows(self, kind: type[msgspec.Struct], prefix: str) -> Iterator[Sequence[str]]:
         tag = kind.__struct_config__.tag
         if tag is not None:
-            yield f"`{kind.__struct_config__.tag_field}`", f'`"{tag}"`', "", "", "Which of them it is."
+            yield f"`{kind.__struct_config__.tag_field}`", f'`"{tag}"`', "", "", "Kind of provider."
         texts = fields_of(kind)
         for field in msgspec.structs.fields(kind):
             name = prefix + field.encode_name
             if field.type is RuntimeSettings:
-                yield f"`{name}`", "[runtime](#runtime)", "", "", "How it reaches the broker, and how it is reached."
+                yield (
+                    f"`{name}`",
+                    "[runtime](#runtime)",
+                    "",
+                    "",
+                    "Connection to the broker, health endpoint, logs and clock.",
+                )
             elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
                 yield from self._rows(field.type, f"{name}.")
             else:

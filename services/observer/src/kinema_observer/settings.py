@@ -21,9 +21,9 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lease_seconds: float = 9.0
     """Real seconds after which another process may take over; whole seconds, at least 3."""
     tick_seconds: float = 1.0
-    """How often changes are published and the observer loop decides."""
+    """Interval at which changes are published and the observer loop decides."""
     usage_seconds: float = 15.0
-    """How often the metrics API is read; 0 turns it off."""
+    """Interval at which the metrics API is read; 0 turns it off."""
     snapshot_deltas: int = 500
     """After how many deltas a snapshot is stated again, so that readers need not go far back."""
     snapshot_seconds: float = 600.0

@@ -23,7 +23,7 @@ _MOST_MOVES: Final = 2**31
 
 
 class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What decides about plans."""
+    """Settings that decide about plans."""
 
     time_limit_seconds: float = 10.0
     """Real seconds for the solver, all phases together; the best plan found by then is proposed with its gap."""
@@ -50,11 +50,11 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     they are reported only.
     """
     refused_seconds: float = 3600.0
-    """How long a workload's pods stay where they are after new ones were refused (a quota, an admission rule)."""
+    """Time for which a workload's pods stay after new ones were refused (a quota, an admission rule)."""
     limits: tuple[NodeLimit, ...] = ()
-    """How many nodes there may be, in total, in a zone, of a machine type."""
+    """Maximum numbers of nodes: in total, in a zone, of a machine type."""
     usable: UsableResources | None = None
-    """How full the usable part of the cluster may be after a plan."""
+    """Maximum utilization of the usable part of the cluster after a plan."""
     seed: int = 0
     """Of the search: the same problem, seed and amount of work give the same plan."""
     workers: int = 2
@@ -82,13 +82,13 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def mobility(self) -> MobilityOptions:
-        """What the operator allows to move."""
+        """Pods that the operator allows to move."""
         return MobilityOptions(
             move_jobs=self.move_jobs, allow_spot=self.allow_spot, autoscale_moves=self.autoscale_moves
         )
 
     def objective(self, now: datetime) -> Objective:
-        """What is optimized at a moment: its window, and for what that leaves open the settings for all times."""
+        """Return the objective at a moment: that of its window, completed by the settings for all times."""
         found = objective_at(self.windows, now)
         price = found.move_price
         if price is None and found.kind == "cost":

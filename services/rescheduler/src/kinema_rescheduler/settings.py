@@ -14,7 +14,7 @@ class SimSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The simulated cloud, over HTTP."""
 
     url: str
-    """Where it listens."""
+    """Address at which it listens."""
     token_file: str = ""
     """File that holds the bearer token. Settings are published in the log, so the token must not stand in them."""
 
@@ -65,9 +65,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     context: str = ""
     """Context in the kubeconfig; empty: its current one."""
     provider: ProviderSettings
-    """Who boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate` or `static`."""
+    """Provider that boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate` or `static`."""
     steering: bool = True
-    """Whether new pods are given a preference for the planned nodes, where the admission policy is installed."""
+    """Give new pods a preference for the planned nodes, where the admission policy is installed."""
     request_seconds: float = 10.0
     """Real seconds for one request to the cluster or the provider."""
     lease_seconds: float = 9.0
@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cluster_lease_duration_seconds: float = 15.0
     """Real seconds after which a Kinema that is dead is taken for it by another one on the same cluster."""
     instance_name: str = ""
-    """Where this Kinema runs, as another Kinema on the same cluster reports it; empty: host and process."""
+    """Place of this Kinema, as another Kinema on the same cluster reports it; empty: host and process."""
     tick_seconds: float = 0.2
     """Real seconds between two looks at the streams."""
     grace_seconds: float = 5.0

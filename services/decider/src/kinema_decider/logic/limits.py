@@ -25,15 +25,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_plan_age_seconds: float = 300.0
     """A proposal older than this is stale."""
     approval_seconds: float = 3600.0
-    """How long a held plan may be approved."""
+    """Time for which a plan that waits may be approved."""
     approval: Literal["auto", "required"] = "auto"
     """`required`: every reschedule plan waits for an operator."""
     expected_plan_lifetime_seconds: float = 3600.0
-    """How long the new node set is expected to pay before the next change."""
+    """Time for which the new node set is expected to pay before the next change."""
     transition_seconds: float = 300.0
-    """How long old and new nodes are expected to run side by side."""
+    """Time for which old and new nodes are expected to run side by side."""
     restart_price_usd: float = 0.0001
-    """What one restarted pod is taken to cost."""
+    """Assumed cost of one restarted pod."""
     restart_watt_hours: float = 0.5
     """The same for plans that save energy: what the price above buys at $0.20 per kWh."""
     max_moves_fraction: float = 1.0

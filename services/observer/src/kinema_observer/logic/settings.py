@@ -13,8 +13,8 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Conditions for an iteration to begin, and times after which one counts as abandoned."""
 
     stabilization_window_seconds: float = 30.0
-    """How long the cluster must have been stable before a reschedule iteration; also how long pods wait whose autoscale
-    plan came at the wrong moment (rules `drift` and `executing`)."""
+    """Time for which the cluster must have been stable before a reschedule iteration, and for which pods wait whose
+    autoscale plan came at the wrong moment (rules `drift` and `executing`)."""
     autoscaler_tolerance: float = 0.0
     """By which part of its target an HPA's metric may exceed it and still count as calm (Kubernetes acts above 0.1)."""
     missing_share: float = 0.1
@@ -23,17 +23,17 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reschedule_interval_seconds: float = 60.0
     """Least time between the end of one reschedule iteration and the next one."""
     autoscale_retry_seconds: float = 60.0
-    """How long pods that an ended autoscale iteration covered wait before they are the reason for another."""
+    """Time for which pods that an ended autoscale iteration covered wait before they are the reason for another."""
     iteration_deadline_seconds: float = 900.0
     """An iteration without a decision after this time counts as abandoned."""
     approval_seconds: float = 3600.0
-    """How long a plan that waits for approval keeps new iterations from beginning."""
+    """Time for which a plan that waits for approval keeps new iterations from beginning."""
     execution_deadline_seconds: float = 14400.0
     """An accepted plan without an end after this time counts as abandoned."""
     skip_repeat_seconds: float = 300.0
     """Time after which the observer publishes again an unchanged reason for not beginning."""
     deletion_repeat_seconds: float = 600.0
-    """How often the deletion of an empty disrupted node is asked for again."""
+    """Interval at which the deletion of an empty disrupted node is requested again."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""

@@ -35,7 +35,7 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     requests: Mapping[str, str]
     """Quantities as Kubernetes writes them: `{"cpu": "500m", "memory": "1Gi"}`."""
     count: int = 1
-    """How many such pods."""
+    """Number of such pods."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""

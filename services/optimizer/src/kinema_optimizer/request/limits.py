@@ -37,12 +37,12 @@ _LABEL: Final = "kinema.io/floor"
 
 
 class NodeLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many nodes of a machine type in a zone there may be; what is not named means all."""
+    """Maximum number of nodes of a machine type in a zone; without a name it means all."""
 
     machine_type: str | None = None
     """Of the nodes that count."""
     zone: str | None = None
-    """Where the nodes are that count."""
+    """Zone of the nodes that count."""
     min_nodes: int = 0
     """So many are kept or booted at least."""
     max_nodes: int | None = None
@@ -62,12 +62,12 @@ class NodeLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def text(self) -> str:
-        """What is limited, for people."""
+        """Limited nodes, in words."""
         kind = "nodes" if self.machine_type is None else f"{self.machine_type} nodes"
         return kind if self.zone is None else f"{kind} in zone {self.zone}"
 
     def covers(self, machine_type: str, zone: str) -> bool:
-        """Whether a node of this type and zone counts."""
+        """Return whether a node of this type and zone counts."""
         return self.machine_type in (None, machine_type) and self.zone in (None, zone)
 
 

@@ -31,7 +31,7 @@ class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hours of the week with an objective of their own."""
 
     objective: Kind = "cost"
-    """What is made small: USD per hour, or watts; energy needs the catalog's `watts` of every machine type in use."""
+    """Quantity to minimize: USD per hour, or watts; energy needs the catalog's `watts` of every machine type in use."""
     max_utilization_percent: int = 100
     """Ceiling on every node's CPU and memory, requests over allocatable: nothing new is placed above it."""
     move_price_usd: float | None = None

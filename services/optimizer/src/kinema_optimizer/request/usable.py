@@ -29,9 +29,9 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """At most `most` of a resource is usable with every `amount` of another, as 3600m of cpu with 1G of memory."""
 
     resource: str
-    """What is usable in part, as `cpu`."""
+    """Resource that is usable in part, as `cpu`."""
     most: str
-    """How much of it, as `3600m`."""
+    """Usable amount, as `3600m`."""
     per: str
     """With what, as `memory`."""
     amount: str
@@ -53,14 +53,14 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class UsableResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How full the usable part of the cluster may be after a plan."""
+    """Maximum utilization of the usable part of the cluster after a plan."""
 
     max_percent: Mapping[str, int]
     """Resource → requests over usable capacity, in percent, that a plan may reach."""
     min_free: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Resource → amount; where a node has less left of one of them, nothing that is left there is usable."""
     ratios: tuple[Ratio, ...] = ()
-    """What is usable only together with something else."""
+    """Resources that are usable only together with another."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""

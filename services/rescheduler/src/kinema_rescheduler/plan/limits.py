@@ -17,42 +17,43 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     boot_seconds: float = 900.0
     """Deadline of the provider's operation that boots a node."""
     node_ready_seconds: float = 900.0
-    """How long a booted node may take until it is Ready."""
+    """Maximum time until a booted node is Ready."""
     pods_ready_seconds: float = 600.0
-    """How long new pods may take until they are Ready, those of rolling updates included."""
+    """Maximum time until new pods are Ready, those of rolling updates included."""
     refused_seconds: float = 15.0
-    """How long a controller may complain that it may create no pods: what passes, as two writers at one quota, is over
-    by then."""
+    """Time for which a controller may report that it cannot create pods: a passing cause, as two writers at one
+    quota, is over by then."""
     unschedulable_seconds: float = 60.0
-    """How long a new pod may wait where only Kinema's taint keeps it off a node with room, or a node on sale would
-    take it: then the plan is aborted."""
+    """Time for which a new pod may wait where only Kinema's taint keeps it off a node with room, or a node on sale
+    would take it: then the plan is aborted."""
     roll_seconds: float = 3600.0
-    """How long a rolling update may take that gets on."""
+    """Maximum duration of a rolling update that makes progress."""
     evict_seconds: float = 900.0
-    """How long an eviction may be refused by a disruption budget."""
+    """Time for which a disruption budget may refuse an eviction."""
     delete_seconds: float = 600.0
     """Deadline of deleting a node, of its vanishing from the cluster, and of its letting go of volumes before."""
     write_seconds: float = 120.0
     """Deadline of every other single write to the cluster."""
     blocked_seconds: float = 600.0
-    """How long a move may wait for a healthy workload or for room while nothing else goes on; for room that nothing
-    under way would free, `observed_seconds` at most."""
+    """Time for which a move may wait for a healthy workload or for room while nothing else goes on; for room that
+    nothing under way would free, `observed_seconds` at most."""
     terminating_seconds: float = 600.0
-    """How long a node waits for terminating pods."""
+    """Time for which a node waits for terminating pods."""
     observed_seconds: float = 60.0
     """After this long, Kinema's changes must be visible in the cluster state."""
     steer_seconds: float = 2.0
-    """How long the admission policy takes to see which nodes new pods prefer."""
+    """Time after which the admission policy sees the preferred nodes of new pods."""
     retry_seconds: float = 5.0
     """First pause before a step is tried again; it doubles up to a minute."""
     attempts: int = 3
-    """How often a step is tried."""
+    """Number of attempts at a step."""
     rounds: int = 5
-    """How many moves of one workload may have no effect, for example because its autoscaler removed the new pods."""
+    """Number of moves of one workload that may have no effect, for example because its autoscaler removed the new
+    pods."""
     max_parallel_moves: int = 32
-    """How many workloads move at the same time."""
+    """Number of workloads that move at the same time."""
     max_parallel_marks: int = 32
-    """How many nodes are marked at the same time."""
+    """Number of nodes that are marked at the same time."""
     move_jobs: bool = False
     """Pods of Jobs may be moved. The optimizer needs the same value."""
 
