@@ -31,11 +31,6 @@ class _Draft:
     spare: Ints
     boots: list[tuple[int, Ints]]
 
-    @classmethod
-    def of(cls, problem: DenseInstance, keep: Flags) -> _Draft:
-        taken = np.zeros(problem.node_limit.shape, dtype=np.int64)
-        return cls(problem, keep.copy(), taken, problem.node_room.copy(), [])
-
     def settle(self, left: Ints) -> Ints:
         """Put pods on kept nodes and on machines already booted; return what found no room."""
         left = left.copy()
@@ -53,6 +48,40 @@ class _Draft:
             left = left - more
         return left
 
+    def buy(self, left: Ints) -> tuple[Ints, int]:
+        """Add machines for the pods left, the best filled for its price first; return what none holds, and the price.
+
+        At every step one machine for all the rest is also weighed, and the cheapest end is taken.
+        """
+        problem, value = self.problem, worths(self.problem)
+        used = np.bincount([machine for machine, _ in self.boots], minlength=len(problem.machines))
+        bought: list[tuple[int, Ints]] = []
+        spent = 0
+        best: tuple[int, list[tuple[int, Ints]]] = (0, [])
+        while left.any():
+            stock = stock_left(problem.machine_count, problem.pools, used)
+            fills = {m: _fill(problem, m, left) for m in np.flatnonzero(stock > 0).tolist()}
+            fills = {m: counts for m, counts in fills.items() if counts.any()}
+            if not fills:
+                break
+            price = {m: int(problem.machine_price[m]) for m in fills}
+            whole = min(((price[m], m) for m, counts in fills.items() if (counts == left).all()), default=None)
+            if whole is not None and (not best[1] or spent + whole[0] < best[0]):
+                best = spent + whole[0], [*bought, (whole[1], left.copy())]
+            rated = [(-float(counts @ value) / max(1, price[m]), price[m], m) for m, counts in fills.items()]
+            machine = min(rated)[2]
+            counts = fills[machine]
+            times = min(int(stock[machine]), int((left[counts > 0] // counts[counts > 0]).min()))
+            bought += [(machine, counts.copy()) for _ in range(times)]
+            used[machine] += times
+            spent += times * price[machine]
+            left = left - times * counts
+        if best[1] and (left.any() or best[0] < spent):
+            spent, bought = best
+            left = np.zeros_like(left)
+        self.boots += bought
+        return left, spent
+
     def solution(self, left: Ints) -> Solution | None:
         """The finished solution, or None when more than pending pods have no place."""
         if (left > self.problem.pending).any():
@@ -67,36 +96,24 @@ def starts(problem: DenseInstance) -> tuple[Solution, ...]:
     Best: fewest pods unplaced, then least cost, then fewest moves. Empty when running pods found no place by first
     fit, which takes pods that are replaced by larger ones and machines that are limited.
     """
-    everything = np.ones(len(problem.nodes), dtype=bool)
-    found = [_place(problem, everything), _drain(problem, everything), _place(problem, problem.node_fixed)]
+    kept, left = _pack(problem, np.ones(len(problem.nodes), dtype=bool))
+    anew, rest = _pack(problem, problem.node_fixed)
+    found = [kept.solution(left), _drain(kept).solution(left), anew.solution(rest)]
     sound = [one for one in found if one is not None]
     return tuple(sorted(sound, key=lambda one: (int(one.unplaced.sum()), cost(problem, one), moves(problem, one))))
 
 
-def finished(problem: DenseInstance, boots: Sequence[tuple[int, Ints]], left: Ints) -> Solution | None:
-    """Keep every node, take these machines as they are filled, and place the pods left by first fit."""
-    draft = _Draft.of(problem, np.ones(len(problem.nodes), dtype=bool))
-    draft.boots = list(boots)
-    left = draft.settle(left)
-    bought, left = buy(problem, left, used=[machine for machine, _ in boots])
-    draft.boots += bought
-    return draft.solution(left)
+def _pack(problem: DenseInstance, keep: Flags, boots: Sequence[tuple[int, Ints]] = ()) -> tuple[_Draft, Ints]:
+    """Place all pods on kept nodes (E,), on these machines as they are filled, and on more; return what has no room."""
+    taken = np.zeros(problem.node_limit.shape, dtype=np.int64)
+    draft = _Draft(problem, keep.copy(), taken, problem.node_room, list(boots))
+    left = draft.settle(np.asarray(problem.needed(keep) - sum(counts for _, counts in boots), dtype=np.int64))
+    return draft, draft.buy(left)[0]
 
 
-def _place(problem: DenseInstance, keep: Flags) -> Solution | None:
-    draft = _Draft.of(problem, keep)
-    left = draft.settle(problem.needed(keep))
-    bought, left = buy(problem, left, used=())
-    draft.boots += bought
-    return draft.solution(left)
-
-
-def _drain(problem: DenseInstance, keep: Flags) -> Solution | None:
+def _drain(draft: _Draft) -> _Draft:
     """Delete a node whenever its pods fit on others, or on new machines that cost less than it."""
-    draft = _Draft.of(problem, keep)
-    left = draft.settle(problem.needed(keep))
-    bought, left = buy(problem, left, used=())
-    draft.boots += bought
+    problem = draft.problem
     for _ in range(PASSES):
         worth = (problem.node_stays + draft.taken) @ worths(problem) / np.maximum(problem.node_price, 1)
         victims = [e for e in range(len(problem.nodes)) if draft.keep[e] and not problem.node_fixed[e]]
@@ -105,7 +122,7 @@ def _drain(problem: DenseInstance, keep: Flags) -> Solution | None:
             draft = _without(draft, e) or draft
         if int((draft.keep & ~problem.node_fixed).sum()) == before:
             break
-    return draft.solution(left)
+    return draft
 
 
 def _without(draft: _Draft, e: int) -> _Draft | None:
@@ -114,47 +131,8 @@ def _without(draft: _Draft, e: int) -> _Draft | None:
     trial.keep[e] = False
     trial.taken[e] = 0
     left = trial.settle(problem.needed(trial.keep) - problem.needed(draft.keep) + draft.taken[e])
-    bought, left = buy(problem, left, used=[machine for machine, _ in trial.boots])
-    price = sum(int(problem.machine_price[machine]) for machine, _ in bought)
-    if left.any() or price >= problem.node_price[e]:
-        return None
-    trial.boots += bought
-    return trial
-
-
-def buy(problem: DenseInstance, left: Ints, *, used: Sequence[int]) -> tuple[list[tuple[int, Ints]], Ints]:
-    """Machines for the pods left, the best filled for its price first; `used` are machines bought before.
-
-    At every step one machine for all the rest is also weighed, and the cheapest end is taken. Returns what was bought
-    and what no machine can hold.
-    """
-    used_up = np.bincount(list(used), minlength=len(problem.machines))
-    value = worths(problem)
-    bought: list[tuple[int, Ints]] = []
-    spent = 0
-    best: tuple[int, list[tuple[int, Ints]]] | None = None
-    left = left.copy()
-    while left.any():
-        stock = stock_left(problem.machine_count, problem.pools, used_up)
-        fills = {m: _fill(problem, m, left) for m in np.flatnonzero(stock > 0).tolist()}
-        fills = {m: counts for m, counts in fills.items() if counts.any()}
-        if not fills:
-            break
-        whole = [(int(problem.machine_price[m]), m) for m, counts in fills.items() if (counts == left).all()]
-        if whole and (best is None or spent + min(whole)[0] < best[0]):
-            best = (spent + min(whole)[0], [*bought, (min(whole)[1], left.copy())])
-        rated = {m: -float(counts @ value) / max(1, int(problem.machine_price[m])) for m, counts in fills.items()}
-        machine = min(rated, key=lambda m: (rated[m], int(problem.machine_price[m]), m))
-        counts = fills[machine]
-        used_classes = counts > 0
-        times = min(int(stock[machine]), int((left[used_classes] // counts[used_classes]).min()))
-        bought += [(machine, counts.copy()) for _ in range(times)]
-        used_up[machine] += times
-        spent += times * int(problem.machine_price[machine])
-        left = left - times * counts
-    if best is not None and (left.any() or best[0] < spent):
-        return best[1], np.zeros_like(left)
-    return bought, left
+    left, price = trial.buy(left)
+    return None if left.any() or price >= problem.node_price[e] else trial
 
 
 def worths(problem: DenseInstance) -> Ints:
@@ -200,27 +178,14 @@ ROUNDING = 1e-6
 
 def rounded(problem: DenseInstance, *, machines: Shares, pods: Shares) -> Solution | None:
     """A solution near the relaxation's `machines` (M,) and `pods` (M, C) on them; None when first fit cannot end it."""
-    left = problem.needed(np.ones(len(problem.nodes), dtype=bool))
+    every = np.ones(len(problem.nodes), dtype=bool)
+    left = problem.needed(every)
     boots: list[tuple[int, Ints]] = []
     for machine, used in enumerate(machines.tolist()):
-        count = int(used + ROUNDING)
-        order = by_share(problem.requests, problem.machine_room[machine])
-        for k in range(count):
+        for k in range(int(used + ROUNDING)):
             parts = np.floor((k + 1) * pods[machine] / used + ROUNDING) - np.floor(k * pods[machine] / used + ROUNDING)
-            counts = _fitting(problem, machine, np.minimum(parts.astype(np.int64), left), order)
+            counts = _fill(problem, machine, np.minimum(parts.astype(np.int64), left))
             boots.append((machine, counts))
             left = left - counts
-    return finished(problem, boots, left)
-
-
-def _fitting(problem: DenseInstance, machine: int, wanted: Ints, order: list[int]) -> Ints:
-    """As much of what is wanted as one machine holds, pods with the largest share first."""
-    room = problem.machine_room[machine].copy()
-    counts = np.zeros_like(wanted)
-    for c in order:
-        request = problem.requests[c]
-        needs = request > 0
-        fits = int((np.maximum(room[needs], 0) // request[needs]).min(initial=np.iinfo(np.int64).max))
-        counts[c] = min(int(wanted[c]), fits, int(problem.machine_limit[machine, c]))
-        room = room - counts[c] * request
-    return counts
+    draft, left = _pack(problem, every, boots)
+    return draft.solution(left)

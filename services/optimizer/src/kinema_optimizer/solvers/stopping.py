@@ -8,10 +8,11 @@ callback k without a clock: that is how a replay repeats it.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -101,36 +102,49 @@ class Deadline:
         return max(0.0, self.end - time.monotonic())
 
 
-class StopRule(Protocol):
-    """Decides at every callback whether a phase of the solve ends there."""
+class StopRule(ABC):
+    """Decides at every callback whether a phase of the solve ends there.
 
-    @property
-    def recorded(self) -> Solve | None:
-        """The recorded solve that is repeated, None when this one is new."""
+    Args:
+        recorded: the recorded solve that is repeated, None when this one is new.
+    """
+
+    def __init__(self, recorded: Solve | None = None) -> None:
+        self.recorded = recorded
+        self._canceled = False
+        self._phase = ""
+        self._counts: Counter[str] = Counter()
+        self._notes: list[Stop] = []
 
     def begin(self, phase: str) -> None:
-        """A phase begins; its callbacks are counted from 1."""
+        """Begin a phase; its callbacks are counted from 1."""
+        self._phase = phase
 
+    @abstractmethod
     def ends(self, iteration: int, coming: str = "") -> StopReason | None:
-        """Why the phase ends at this callback, or None when it goes on.
+        """Return why the phase ends at this callback, or None when it goes on.
 
         `coming` names what is done until the next callback, where a phase has steps of several kinds.
         """
 
+    @abstractmethod
     def beside(self, phase: str) -> Ends:
-        """When a phase ends that runs beside others: asked after each of its iterations, from any thread."""
+        """Return when a phase ends that runs beside others: asked after each of its iterations, from any thread."""
 
     def late(self) -> bool:
-        """Whether the time of the phase is over in the middle of a step; never in a replay, which does not begin it."""
+        """Return whether the time of the phase is over in the middle of a step; never before a replay is canceled."""
+        return self._canceled
 
     def part(self, share: float) -> AbstractContextManager[None]:
-        """What comes within the block takes at most this part of the time left."""
+        """Limit what comes within the block to this part of the time left."""
+        return nullcontext()
 
     def within(self, prefix: str) -> AbstractContextManager[None]:
-        """What comes within the block is recorded with this before the names of its phases.
+        """Record what comes within the block with this before the names of its phases.
 
         A phase that went on to its end may not be in the record: the next one of its name would be taken for it.
         """
+        return nullcontext()
 
     def noted(self, phase: str) -> Over:
         """Begin a phase whose end the rule itself records; each has a number after its name.
@@ -138,55 +152,8 @@ class StopRule(Protocol):
         The function that is returned is called at each callback and says whether the phase ends there; from then on it
         says so always. Its argument names what is done until the next callback.
         """
-
-    def waits(self, phase: str, ready: Callable[[], bool]) -> bool:
-        """Wait until something is ready; return False where the phase ends before that, and in a replay of that."""
-
-    @property
-    def notes(self) -> tuple[Stop, ...]:
-        """Where `noted` phases and waits ended before they were done."""
-
-    def cancel(self) -> None:
-        """End everything at the next callback: no result is wanted. May come from another thread."""
-
-
-def within(prefix: str, stops: Iterable[Stop]) -> tuple[Stop, ...]:
-    """Where phases ended that began within such a block, for the record."""
-    return tuple(msgspec.structs.replace(one, phase=prefix + one.phase) for one in stops)
-
-
-class _Rule:
-    def __init__(self, recorded: Solve | None = None) -> None:
-        self.recorded = recorded
-        self._cancelled = False
-        self._phase = ""
-        self._turns: Counter[str] = Counter()
-        self._notes: list[Stop] = []
-
-    def begin(self, phase: str) -> None:
-        """See `StopRule`."""
-        self._phase = phase
-
-    def late(self) -> bool:
-        """See `StopRule`."""
-        return self._cancelled
-
-    def part(self, share: float) -> AbstractContextManager[None]:
-        """See `StopRule`."""
-        return nullcontext()
-
-    def within(self, prefix: str) -> AbstractContextManager[None]:
-        """See `StopRule`."""
-        return nullcontext()
-
-    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
-        """See `StopRule`."""
-        raise NotImplementedError
-
-    def noted(self, phase: str) -> Over:
-        """See `StopRule`."""
-        self._turns[phase] += 1
-        name, count, ended = f"{phase}-{self._turns[phase]}", 0, False
+        self._counts[phase] += 1
+        name, count, ended = f"{phase}-{self._counts[phase]}", 0, False
         self.begin(name)
 
         def over(coming: str) -> bool:
@@ -201,20 +168,25 @@ class _Rule:
         return over
 
     def waits(self, phase: str, ready: Callable[[], bool]) -> bool:
-        """See `StopRule`."""
+        """Wait until something is ready; return False where the phase ends before that, and in a replay of that."""
         return not self.noted(phase)("")
 
     @property
     def notes(self) -> tuple[Stop, ...]:
-        """See `StopRule`."""
+        """Where `noted` phases and waits ended before they were done."""
         return tuple(self._notes)
 
     def cancel(self) -> None:
-        """See `StopRule`."""
-        self._cancelled = True
+        """End everything at the next callback: no result is wanted. May come from another thread."""
+        self._canceled = True
 
 
-class ClockStop(_Rule):
+def within(prefix: str, stops: Iterable[Stop]) -> tuple[Stop, ...]:
+    """Return where phases ended that began within such a block, for the record."""
+    return tuple(msgspec.structs.replace(one, phase=prefix + one.phase) for one in stops)
+
+
+class ClockStop(StopRule):
     """Ends by the clock; every phase gets its share of what is left when it begins.
 
     A phase that takes too long costs the next ones time. No step is begun of which the last of its kind took longer
@@ -256,12 +228,12 @@ class ClockStop(_Rule):
 
     def waits(self, phase: str, ready: Callable[[], bool]) -> bool:
         """See `StopRule`."""
-        self._turns[phase] += 1
+        self._counts[phase] += 1
         if ready():
             return True
-        name, before = f"{phase}-{self._turns[phase]}", self._phase
+        name, before = f"{phase}-{self._counts[phase]}", self._phase
         self.begin(name)
-        while not (done := ready()) and time.monotonic() < self._phase_deadline and not self._cancelled:
+        while not (done := ready()) and time.monotonic() < self._phase_deadline and not self._canceled:
             time.sleep(_POLL_SECONDS)
         if not done:
             self._notes.append(Stop(reason="time-limit", phase=name, iteration=0))
@@ -293,11 +265,11 @@ class ClockStop(_Rule):
             unknown = EXPECTED[coming] * self._built + (self._read if coming == LOAD else 0.0)
         took = self._took.get(self._coming, unknown) if coming not in {BEGIN, LOAD, ORDER} else unknown
         over = now + took / 2 >= self._phase_deadline or now + took >= self._limit
-        return "time-limit" if self._cancelled or over else None
+        return "time-limit" if self._canceled or over else None
 
     def late(self) -> bool:
         """See `StopRule`."""
-        return self._cancelled or time.monotonic() >= self._limit
+        return self._canceled or time.monotonic() >= self._limit
 
     def beside(self, phase: str) -> Ends:
         """See `StopRule`: its share of the time left is its own."""
@@ -308,12 +280,12 @@ class ClockStop(_Rule):
         def ends(iteration: int) -> StopReason | None:
             now = time.monotonic()
             over = now + (now - began) / iteration >= deadline
-            return "time-limit" if self._cancelled or over else None
+            return "time-limit" if self._canceled or over else None
 
         return ends
 
 
-class WorkStop(_Rule):
+class WorkStop(StopRule):
     """Ends every phase after this many callbacks: repeatable without a recording."""
 
     def __init__(self, iterations: int) -> None:
@@ -322,7 +294,7 @@ class WorkStop(_Rule):
 
     def ends(self, iteration: int, coming: str = "") -> StopReason | None:
         """See `StopRule`."""
-        return "work-limit" if self._cancelled or iteration >= self._iterations else None
+        return "work-limit" if self._canceled or iteration >= self._iterations else None
 
     def beside(self, phase: str) -> Ends:
         """See `StopRule`."""
@@ -347,7 +319,7 @@ class StepStop(WorkStop):
         return "time-limit" if self.given_up else super().ends(iteration, coming)
 
 
-class RecordedStop(_Rule):
+class RecordedStop(StopRule):
     """Ends every phase where a recorded solve ended it, and leaves the others alone."""
 
     def __init__(self, recorded: Solve) -> None:
@@ -389,7 +361,7 @@ class RecordedStop(_Rule):
         stop = left.pop(0) if left else None
 
         def ends(iteration: int) -> StopReason | None:
-            if self._cancelled:
+            if self._canceled:
                 return "time-limit"
             if stop is None or stop.reason in {"optimal", "infeasible"} or iteration < stop.iteration:
                 return None
