@@ -294,7 +294,7 @@ def overdrawn(problem: ExactInstance) -> bool:
     """Whether a node holds more than it has room for."""
     return any(
         free is not None and free < sum(kind.at(node) * kind.requests[r] for kind in problem.kinds)
-        for node, place in enumerate(problem.places)
+        for node, place in enumerate(problem.nodes)
         for r, free in enumerate(place.room)
     )
 

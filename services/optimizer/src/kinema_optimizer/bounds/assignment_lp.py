@@ -232,7 +232,7 @@ class _AssignmentLp:
 
 
 def groups_of(requests: Ints, demand: Ints, kinds: NodeTypes) -> NDArray[np.int64]:
-    """(C,): group of each class: the kinds that hold it, and the direction of its requests in so many steps."""
+    """Return the group of each class (C,): the types that hold it, and the direction of its requests in steps."""
     if len(requests) <= _SINGLE_CLASSES:
         return np.arange(len(requests))
     signature = _signatures(kinds)
@@ -244,7 +244,7 @@ def groups_of(requests: Ints, demand: Ints, kinds: NodeTypes) -> NDArray[np.int6
 
 
 def _signatures(kinds: NodeTypes) -> NDArray[np.int64]:
-    """(C,): equal for classes that fit the same kinds."""
+    """Return numbers (C,) that are equal for classes that fit the same types."""
     _, signature = np.unique(np.packbits(kinds.fits > 0, axis=0), axis=1, return_inverse=True)
     return np.asarray(signature, dtype=np.int64).ravel()
 

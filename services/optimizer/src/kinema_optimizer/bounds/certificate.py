@@ -45,7 +45,7 @@ class Certificate:
 def make_certificate(
     pod_price: NDArray[np.float64], room_price: NDArray[np.float64], kinds: NodeTypes, *, shrink: float
 ) -> Certificate:
-    """Prices in floats as a certificate: of pods rounded down, of room rounded up, all scaled by `shrink` (0 to 1).
+    """Return prices as a certificate: of pods rounded down, of room rounded up, all scaled by `shrink` (0 to 1).
 
     Args:
         pod_price: (C,) micro-USD per hour.
@@ -67,7 +67,7 @@ Objects: TypeAlias = NDArray[np.object_]
 
 
 def worth_by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints) -> int:
-    """`SCALE` times what the pods on one node of kind k can be worth at most: by the prices of its room.
+    """Return `SCALE` times what the pods on one node of type k can be worth at most: by the prices of its room.
 
     Args:
         proof: prices of pods and room.
@@ -92,7 +92,7 @@ Worth: TypeAlias = Callable[[Certificate, int, Objects, Objects, NodeTypes, Ints
 def check_certificate(
     proof: Certificate, requests: Ints, demand: Ints, kinds: NodeTypes, worth: Worth = worth_by_room
 ) -> int | None:
-    """Micro-USD per hour that no plan for `demand` (C,) can cost less than; None when the certificate is none.
+    """Return the cost (micro-USD per hour) that no plan for `demand` (C,) is below; None when the certificate is none.
 
     Args:
         proof: prices of pods and room.
@@ -139,7 +139,7 @@ class Bound:
 
 
 def required_pods(problem: Instance, kinds: NodeTypes, unplaced: Ints | None) -> Ints:
-    """(C,): pods that every plan places which leaves as many without a place as `unplaced` (C,).
+    """Return the pods (C,) that every plan places which leaves as many without a place as `unplaced` (C,).
 
     Where pending pods are left out for want of machines, another choice among them may be as good: none counts then.
     """
@@ -162,7 +162,7 @@ def lower_bound(problem: Instance, unplaced: Ints | None = None) -> Bound:
 def prove_bound(
     problem: Instance, pod_price: Floats, room_price: Floats, known: Bound, worth: Worth = worth_by_room
 ) -> Bound:
-    """The bound that prices prove, raised to a whole price unit as every cost is; `known` where that is no less.
+    """Return the bound that prices prove, raised to a whole price unit as every cost is; `known` where that is no less.
 
     Args:
         problem: what is bounded.

@@ -42,7 +42,7 @@ _PATIENCE: Final = 2
 
 
 def pattern_bound(problem: Instance, known: Bound, patterns: Sequence[NodeLoad], ends: Ends) -> tuple[Bound, Stop]:
-    """The bound by patterns, or the one that is known where that is no less; and where the search for it ended.
+    """Return the bound by patterns, or the known one where that is no less; and where the search for it ended.
 
     Args:
         problem: what is bounded.
@@ -69,7 +69,7 @@ def pattern_bound(problem: Instance, known: Bound, patterns: Sequence[NodeLoad],
 def _generate_patterns(
     problem: Instance, known: Bound, patterns: Sequence[NodeLoad], ends: Ends
 ) -> tuple[list[Pattern], int, StopReason | None]:
-    """Patterns by column generation over all that has to be placed; the rounds it took, and why it was ended."""
+    """Return patterns for all pods by column generation, the rounds that it took, and why it was ended."""
     kinds, mine = known.kinds, np.flatnonzero(known.demand)
     free = _unlimited(kinds)
     places = bins_of_types(kinds, free, known.demand, mine, {})
@@ -91,7 +91,7 @@ def _generate_patterns(
 
 
 def _prove(problem: Instance, known: Bound, prices: Floats) -> Bound:
-    """The bound that prices (C,) of pods prove, all of them lowered until no kind holds more than it costs."""
+    """Return the bound that prices (C,) of pods prove, all of them lowered until no type holds more than it costs."""
     kinds = known.kinds
     most = np.minimum(kinds.fits, known.demand[None])
     for k in _unlimited(kinds):
@@ -121,12 +121,12 @@ def worth_by_knapsack(
 
 
 def _price_by_room(known: Bound) -> Floats:
-    """(C,) what a pod is worth by the bound that is known, micro-USD per hour."""
+    """Return what a pod of each class (C,) is worth by the known bound, micro-USD per hour."""
     return np.array([price / SCALE for price in known.proof.pod_price])
 
 
 def _unlimited(kinds: NodeTypes) -> list[int]:
-    """Kinds of which there are as many as one likes: the dearer of the others would bound nothing."""
+    """Return the types without limit: the dearer of the others would bound nothing."""
     pooled = {k for members, _ in kinds.pools for k in members}
     free = np.flatnonzero((kinds.available >= UNLIMITED) & ~kinds.fixed).tolist()
     return [k for k in free if k not in pooled]
@@ -162,7 +162,7 @@ class _PatternLp:
         self._lp.add(price, np.full(len(patterns), INFINITY), compress(entries))
 
     def improve(self) -> bool:
-        """One round of patterns; whether anything is new."""
+        """Add one round of patterns; return whether any is new."""
         prices = (self.prices()[self._mine] * UNIT).astype(np.int64)
         found: list[Pattern] = []
         wide = []
@@ -200,7 +200,7 @@ class _PatternLp:
         self._lp.add(cost, np.full(len(cost), INFINITY), compress([node, *shares]))
 
     def prices(self) -> Floats:
-        """(C,) what the program pays for a pod, micro-USD per hour."""
+        """Return what the program pays for a pod of each class (C,), micro-USD per hour."""
         found = np.zeros(self._classes)
         found[self._mine] = np.maximum(self._lp.solve().duals[: self._rows], 0.0)
         return found

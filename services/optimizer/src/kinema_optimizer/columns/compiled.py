@@ -133,7 +133,7 @@ def _directories(package: Path) -> Iterator[Path]:
 
 
 def _is_writable(directory: Path) -> bool:
-    """Whether this user, and no other, may keep code there."""
+    """Return whether this user, and no other, may keep code there."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()

@@ -375,7 +375,7 @@ def arrays_of(subproblem: Subproblem) -> SubproblemArrays:
 
 
 def solve_bin(requests: Ints, prices: Floats, place: Bin, width: int) -> tuple[Ints, float]:
-    """((n,) pods, their worth): a nearly best filling of a new node with classes that request this (n, R)."""
+    """Return a nearly best filling of a new node with classes of these requests (n, R): (n,) pods and their worth."""
     free = np.zeros(len(prices))
     arrays = arrays_of(Subproblem(requests, place.most, free, (place,), (), prices))
     nothing = np.full(requests.shape[1], np.nan)

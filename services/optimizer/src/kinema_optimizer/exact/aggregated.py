@@ -221,14 +221,14 @@ class _Run:
             self.best = found
 
     def _raise_bound(self, bound: float, problem: DenseInstance) -> None:
-        """`bound` is in the problem's price units and leaves out the nodes that must stay."""
+        """Raise the lower bound; `bound` is in the problem's price units and leaves out the nodes that must stay."""
         if math.isfinite(bound):
             raised = fixed_price(problem) + math.ceil(bound) * problem.price_unit
             self.lower_bound = max(self.lower_bound, raised)
 
 
 def _as_strict(problem: DenseInstance, free: DenseInstance) -> bool:
-    """Whether the reduction of rules keeps no pod from where it could be: what is best for it then bounds all plans."""
+    """Return whether the reduction of rules keeps no pod from where it could be: its optimum then bounds all plans."""
     kept = ~problem.node_replaceable
     return bool(
         (problem.machine_limit == free.machine_limit).all()
@@ -238,7 +238,7 @@ def _as_strict(problem: DenseInstance, free: DenseInstance) -> bool:
 
 
 def unplaced(solution: Solution) -> int:
-    """Pending pods without a place."""
+    """Return how many pending pods have no place."""
     return int(solution.unplaced.sum())
 
 
@@ -287,7 +287,7 @@ class Layout:
     """Per workload moved by rolling update: whether it is; None: it cannot be."""
 
     def start_of(self, solution: Solution) -> NDArray[np.float64]:
-        """The values that stand for a solution."""
+        """Return the values that stand for a solution."""
         problem, kinds = self.problem, len(self.problem.pending)
         values, updates = np.zeros(len(self.model.uppers)), solution.updates or frozenset()
         newcomers = solution.changes.matrix(kinds)
@@ -312,7 +312,7 @@ class Layout:
         return values
 
     def solution_of(self, values: NDArray[np.float64]) -> Solution:
-        """The solution that integer values stand for."""
+        """Return the solution that integer values stand for."""
         whole = np.rint(values).astype(np.int64)
 
         def counts(columns: dict[int, int]) -> Ints:
@@ -329,7 +329,7 @@ class Layout:
         )
 
     def shares_of(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(M,) machines and (M, C) pods on them that a relaxation's values stand for."""
+        """Return the (M,) machines and (M, C) pods on them that a relaxation's values stand for."""
         machines = np.zeros(len(self.problem.machines))
         pods = np.zeros(self.problem.machine_limit.shape)
         for copy in self.copies:
@@ -339,7 +339,7 @@ class Layout:
         return machines, pods
 
     def price(self, unit: float = 1.0) -> dict[int, float]:
-        """Column → price in `unit`s of micro-USD, of all nodes that have a column."""
+        """Return the price in `unit`s of micro-USD by column, of all nodes that have one."""
         found = {
             column: float(self.problem.node_price[e]) / unit for e, column in enumerate(self.keep) if column is not None
         }
@@ -347,7 +347,7 @@ class Layout:
         return found
 
     def price_and_size(self) -> dict[int, float]:
-        """Column → its part of equation 5.1, in micro-USD."""
+        """Return the part of equation 5.1 by column, in micro-USD."""
         found = self.price()
         for e, column in enumerate(self.keep):
             if column is not None:
@@ -357,7 +357,7 @@ class Layout:
         return found
 
     def stayed(self) -> dict[int, float]:
-        """Column → pods that do not move because of it; negative: that do."""
+        """Return the pods by column that do not move because of it; negative: that do."""
         found = {
             column: float(self.problem.node_stays[e].sum()) for e, column in enumerate(self.keep) if column is not None
         }
@@ -367,7 +367,7 @@ class Layout:
 
 
 def exact_layout(problem: DenseInstance, *, budget: int | None, lost: int) -> Layout:
-    """The integer model; with a `budget` (micro-USD per hour) nothing that would cost more.
+    """Return the integer model; with a `budget` (micro-USD per hour) it has nothing that would cost more.
 
     At most `lost` pending pods are left without a place.
     """
@@ -389,7 +389,7 @@ def exact_layout(problem: DenseInstance, *, budget: int | None, lost: int) -> La
 
 
 def relaxed_layout(problem: DenseInstance, *, lost: int) -> Layout:
-    """Shares instead of counts, and all copies of a machine as one: its least cost bounds every solution's."""
+    """Return the model with shares for counts and a machine's copies as one: its optimum bounds every solution's."""
     layout = Layout(problem, Model(integer=False))
     _existing(layout)
     _rollouts(layout)
@@ -407,7 +407,7 @@ def fixed_price(problem: DenseInstance) -> int:
 
 
 def columns_of(problem: DenseInstance, budget: int) -> int:
-    """How many columns `exact_layout` with this budget would have, nearly."""
+    """Return about how many columns `exact_layout` with this budget would have."""
     classes = (problem.machine_limit > 0).sum(axis=1) + 1
     copies = np.minimum(problem.machine_count, budget // np.maximum(problem.machine_price, 1))
     return int((classes * copies).sum() + (problem.node_limit > 0).sum() + len(problem.nodes))
@@ -429,7 +429,7 @@ def _existing(layout: Layout) -> None:
 
 
 def _rollouts(layout: Layout) -> None:
-    """A workload is rolled out exactly when one of its nodes goes."""
+    """Roll a workload out exactly when one of its nodes goes."""
     model = layout.model
     for rollout in layout.problem.node_updates:
         keeps = [keep for e in np.flatnonzero(rollout.any(axis=1)) if (keep := layout.keep[e]) is not None]
@@ -441,7 +441,7 @@ def _rollouts(layout: Layout) -> None:
 
 
 def _returns(layout: Layout) -> None:
-    """Replaced pods that come back: as many as arrive on the node, and as many as were there."""
+    """Count replaced pods that come back: as many as arrive on the node, and as many as were there."""
     problem, model = layout.problem, layout.model
     for e, row in enumerate(layout.take):
         for c, arriving in row.items():
@@ -479,13 +479,13 @@ def _copy(layout: Layout, machine: int, count: int) -> Copy:
 
 
 def _pools(layout: Layout) -> None:
-    """Machines that share what the provider has."""
+    """Limit machines that share what the provider has."""
     for members, limit in layout.problem.pools:
         layout.model.row([(copy.used, 1) for copy in layout.copies if copy.machine in members], upper=limit)
 
 
 def _capacity(layout: Layout, pods: dict[int, int], room: Ints, *, holder: int | None) -> None:
-    """Requests within the room, in steps of the greatest common divisor: what does not fill a step is no room."""
+    """Keep requests within the room, in steps of their greatest common divisor: a part of a step is no room."""
     requests = layout.problem.requests
     for r in range(requests.shape[1]):
         needs = {c: int(requests[c, r]) for c in pods if requests[c, r]}
@@ -502,7 +502,7 @@ def _capacity(layout: Layout, pods: dict[int, int], room: Ints, *, holder: int |
 
 
 def _demand(layout: Layout, *, lost: int) -> None:
-    """Every pod that needs a place has one: those that do in any case, and those of deleted nodes."""
+    """Give each pod a place that needs one: those that do in any case, and those of deleted nodes."""
     problem, model = layout.problem, layout.model
     sizes = problem.node_updates.sum(axis=1)
     homes: list[list[tuple[int, float]]] = [[] for _ in problem.requests]

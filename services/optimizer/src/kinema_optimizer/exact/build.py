@@ -217,7 +217,7 @@ class _Building:
         )
         return ExactInstance(
             kinds=tuple(self._kind(one) for one in self._classes),
-            places=tuple(
+            nodes=tuple(
                 ExactNode(name=site.name, price=self.sites.prices[site.name], room=room, fixed=fixed)
                 for site, room, fixed in zip(self.sites.nodes, self._rooms, self._fixed, strict=False)
             ),
@@ -601,7 +601,7 @@ def forbid_moves(
 def _without(problem: ExactInstance, index: int, key: str, *, to: str, offers: tuple[str, ...]) -> ExactInstance:
     kind = problem.kinds[index]
     machines = frozenset(m for m, machine in enumerate(problem.machines) if machine.offers == offers)
-    nodes = frozenset(e for e, place in enumerate(problem.places) if place.name == to)
+    nodes = frozenset(e for e, node in enumerate(problem.nodes) if node.name == to)
     like = [pod for pod in kind.pods if _home(kind, pod) == _home(kind, key)]
     fewer = replace(_part(kind, like), nodes=kind.nodes - nodes, machines=kind.machines - machines)
     rest = [pod for pod in kind.pods if pod not in like]
@@ -623,7 +623,7 @@ def _home(kind: ExactClass, pod: str) -> int | None:
 
 
 def _part(kind: ExactClass, pods: list[str]) -> ExactClass:
-    """Some pods of a kind."""
+    """Return some pods of a class as a class."""
     homes = tuple(kind.homes[kind.pods.index(pod)] for pod in pods) if kind.homes else ()
     return replace(kind, pods=tuple(pods), homes=homes)
 

@@ -83,7 +83,7 @@ class _Draft:
         return left, spent
 
     def solution(self, left: Ints) -> Solution | None:
-        """The finished solution, or None when more than pending pods have no place."""
+        """Return the finished solution, or None when more than pending pods have no place."""
         if (left > self.problem.pending).any():
             return None
         taken = np.where(self.keep[:, None], self.taken, 0)
@@ -136,7 +136,7 @@ def _without(draft: _Draft, e: int) -> _Draft | None:
 
 
 def worths(problem: DenseInstance) -> Ints:
-    """(C,): what a pod of a class costs on the machine that is cheapest for it, micro-USD per hour."""
+    """Return what a pod of each class (C,) costs on the machine that is cheapest for it, micro-USD per hour."""
     if not problem.machines:
         return np.asarray(problem.requests.max(axis=1, initial=0), dtype=np.int64)
     room = np.maximum(problem.machine_room, 1)
@@ -155,7 +155,7 @@ def _order(problem: DenseInstance, left: Ints) -> list[int]:
 def _fill(
     problem: DenseInstance, machine: int, left: Ints, *, room: Ints | None = None, already: Ints | None = None
 ) -> Ints:
-    """(C,): what one machine takes of the pods left, largest share first."""
+    """Return the pods (C,) that one machine takes of those left, largest share first."""
     whole = problem.machine_room[machine]
     space = (whole if room is None else room).tolist()
     limits = (problem.machine_limit[machine] - (0 if already is None else already)).tolist()
@@ -177,7 +177,7 @@ ROUNDING = 1e-6
 
 
 def rounded(problem: DenseInstance, *, machines: Shares, pods: Shares) -> Solution | None:
-    """A solution near the relaxation's `machines` (M,) and `pods` (M, C) on them; None when first fit cannot end it."""
+    """Return a solution near the relaxation's `machines` (M,) and `pods` (M, C); None when first fit cannot end it."""
     every = np.ones(len(problem.nodes), dtype=bool)
     left = problem.needed(every)
     boots: list[tuple[int, Ints]] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from kinema_optimizer.exact.model import (
 )
 from kinema_optimizer.solvers.mip import Model
 
+_N = TypeVar("_N")
+_M = TypeVar("_M")
+
 
 @dataclass
 class Sum:
@@ -48,12 +51,12 @@ class Sum:
 
 
 def column(index: int, factor: float = 1.0) -> Sum:
-    """A multiple of one column."""
+    """Return a multiple of one column."""
     return Sum({index: factor})
 
 
 def total(parts: Iterable[Sum]) -> Sum:
-    """The sum of expressions."""
+    """Return the sum of expressions."""
     found = Sum()
     for part in parts:
         found.add(part)
@@ -68,6 +71,14 @@ class Site:
     """The column that says whether it remains or is booted; None: it must stay."""
     node: int | None
     machine: int | None
+
+    def of(self, nodes: Sequence[_N], machines: Sequence[_M]) -> _N | _M:
+        """Return the entry of its live node, or of its machine."""
+        return nodes[self.node] if self.node is not None else machines[self.machine or 0]
+
+    def is_in(self, nodes: frozenset[int], machines: frozenset[int]) -> bool:
+        """Return whether its live node, or its machine, is among these."""
+        return self.node in nodes if self.node is not None else self.machine in machines
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,17 +101,17 @@ class ExactLayout:
     """Column by kind, where pods of it may be left out."""
 
     def used(self, site: int) -> Sum:
-        """Whether the site is there: 0 or 1."""
+        """Return whether the site is there: 0 or 1."""
         index = self.sites[site].used
         return Sum(constant=1.0) if index is None else column(index)
 
     def arrivals(self, kind: int, site: int) -> Sum:
-        """Pods of the kind that newly arrive."""
+        """Return the pods of the class that newly arrive."""
         index = self.arrive.get((kind, site))
         return Sum() if index is None else column(index)
 
     def stayers(self, kind: int, site: int) -> Sum:
-        """Pods of the kind that stay there."""
+        """Return the pods of the class that stay there."""
         index = self.stay.get((kind, site))
         if index is not None:
             return column(index)
@@ -110,11 +121,11 @@ class ExactLayout:
         return Sum({self.rolls[here.rollout]: -float(here.at(site))}, float(here.at(site)))
 
     def pods(self, kind: int, site: int) -> Sum:
-        """Pods of the kind at the site."""
+        """Return the pods of the class at the site."""
         return self.arrivals(kind, site).add(self.stayers(kind, site))
 
     def counted(self, census: PodCount, sites: Iterable[int]) -> Sum:
-        """The pods that a rule counts at these sites."""
+        """Return the pods that a rule counts at these sites."""
         found = Sum()
         for site in sites:
             for kind in census.kinds:
@@ -134,10 +145,10 @@ class ExactLayout:
         return found
 
     def domains(self, topology: Topology) -> list[list[int]]:
-        """The sites of each domain."""
+        """Return the sites of each domain."""
         found: dict[tuple[str, int], list[int]] = {}
         for index, site in enumerate(self.sites):
-            number = topology.nodes[site.node] if site.node is not None else topology.machines[site.machine or 0]
+            number = site.of(topology.nodes, topology.machines)
             if number == ALONE:
                 found["new", index] = [index]
             elif number >= 0:
@@ -154,27 +165,20 @@ class ExactLayout:
         self.model.row([(index, value) for index, value in expression.terms.items() if value], **bounds)
 
     def flag(self) -> Sum:
-        """A new column that is 0 or 1."""
+        """Add a column that is 0 or 1."""
         return column(self.model.column(1.0))
 
     def price(self) -> dict[int, float]:
-        """The objective in price units, without the nodes that must stay."""
-        unit, problem = self.problem.price_unit, self.problem
-        return {
-            site.used: (problem.places[site.node].price if site.node is not None else self._machine_price(site)) / unit
-            for site in self.sites
-            if site.used is not None
-        }
-
-    def _machine_price(self, site: Site) -> int:
-        return self.problem.machines[site.machine or 0].price
+        """Return the objective in price units, without the nodes that must stay."""
+        unit, nodes, machines = self.problem.price_unit, self.problem.nodes, self.problem.machines
+        return {site.used: site.of(nodes, machines).price / unit for site in self.sites if site.used is not None}
 
     def gone(self) -> Sum:
-        """Running pods whose node changes."""
+        """Return the running pods whose node changes."""
         return total(self.moved(index) for index in range(len(self.problem.kinds)))
 
     def moved(self, index: int) -> Sum:
-        """Those of one kind."""
+        """Return those of one class."""
         kind = self.problem.kinds[index]
         found = Sum(constant=float(len(kind.homes)))
         for node in sorted(set(kind.homes)):
@@ -184,10 +188,10 @@ class ExactLayout:
         return found
 
     def solution_of(self, values: NDArray[np.float64]) -> ExactSolution:
-        """What the values of the columns say."""
+        """Return the solution that values of the columns stand for."""
         whole = np.rint(values).astype(np.int64).tolist()
         new = [index for index, site in enumerate(self.sites) if site.node is None and whole[site.used or 0]]
-        live = len(self.problem.places)
+        live = len(self.problem.nodes)
         numbers = {index: index for index in range(live)} | {index: live + n for n, index in enumerate(new)}
 
         def value(expression: Sum) -> int:
@@ -211,7 +215,7 @@ def _without_zeros(found: dict[int, int]) -> dict[int, int]:
 
 
 def layout_of(problem: ExactInstance, *, budget: int | None, lost: bool) -> ExactLayout:
-    """The model without rules between pods.
+    """Return the model without rules between pods.
 
     Args:
         problem: what to model.
@@ -219,14 +223,14 @@ def layout_of(problem: ExactInstance, *, budget: int | None, lost: bool) -> Exac
         lost: pending pods may be left without a place.
     """
     model = Model()
-    sites = [Site(None if place.fixed else model.column(1.0), e, None) for e, place in enumerate(problem.places)]
+    sites = [Site(None if node.fixed else model.column(1.0), e, None) for e, node in enumerate(problem.nodes)]
     for m in range(len(problem.machines)):
         sites += [Site(model.column(1.0), None, m) for _ in range(affordable(problem, m, budget))]
     rolls = tuple(model.column(1.0) for _ in problem.rollouts)
     arrive, stay, back, left_out = {}, {}, {}, {}
     for index, kind in enumerate(problem.kinds):
         for number, site in enumerate(sites):
-            if _may_arrive(kind, site):
+            if site.is_in(kind.nodes, kind.machines):
                 arrive[index, number] = model.column(_most_pods(problem, kind, site))
         for node in sorted(set(kind.homes)):
             if kind.rollout is None and not kind.replaced:
@@ -245,13 +249,9 @@ def layout_of(problem: ExactInstance, *, budget: int | None, lost: bool) -> Exac
     return layout
 
 
-def _may_arrive(kind: ExactClass, site: Site) -> bool:
-    return site.node in kind.nodes if site.node is not None else site.machine in kind.machines
-
-
 def _most_pods(problem: ExactInstance, kind: ExactClass, site: Site) -> float:
-    """Most pods of the kind that the site can hold."""
-    room = problem.places[site.node].room if site.node is not None else problem.machines[site.machine or 0].room
+    """Return the most pods of the class that the site can hold."""
+    room = site.of(problem.nodes, problem.machines).room
     fits = [free // need for need, free in zip(kind.requests, room, strict=True) if need and free is not None]
     return float(max(0, min([len(kind.pods), *fits])))
 
@@ -292,7 +292,7 @@ def _hold(layout: ExactLayout) -> None:
     """Limit what every site holds. A node that is overdrawn now may stay so while no pod arrives that requests more."""
     problem = layout.problem
     for number, site in enumerate(layout.sites):
-        room = problem.places[site.node].room if site.node is not None else problem.machines[site.machine or 0].room
+        room = site.of(problem.nodes, problem.machines).room
         for r, free in enumerate(room):
             if free is None:
                 continue
@@ -345,7 +345,7 @@ def add_rules(layout: ExactLayout) -> None:
 
 
 def _big_m(layout: ExactLayout, census: PodCount) -> float:
-    """More than a rule can ever count."""
+    """Return more than a rule can ever count."""
     pods = sum(len(layout.problem.kinds[kind].pods) for kind in census.kinds)
     return float(max(1, pods + sum(census.others)))
 
@@ -467,7 +467,7 @@ def _add_topology_spread(layout: ExactLayout, rule: ExactSpread) -> None:
     domains = [
         (sites, counting)
         for sites in layout.domains(rule.census.topology)
-        if (counting := [site for site in sites if _is_eligible(layout, rule, site)])
+        if (counting := [site for site in sites if layout.sites[site].is_in(rule.nodes, rule.machines)])
     ]
     after = [
         _Domain(sites, _exists(layout, counting), layout.counted(rule.census, sites)) for sites, counting in domains
@@ -488,7 +488,7 @@ def _add_topology_spread(layout: ExactLayout, rule: ExactSpread) -> None:
 
 
 def _fewest(layout: ExactLayout, rule: ExactSpread, domains: Sequence[_Domain]) -> Sum:
-    """A new column: no more than the fewest pods of any domain; none where there are too few domains."""
+    """Add a column of at most the fewest pods of any domain, and of none where there are too few domains."""
     most = 2 * _big_m(layout, rule.census)
     fewest = column(layout.model.column(most))
     for one in domains:
@@ -514,18 +514,13 @@ def _limit_skew_at_arrivals(layout: ExactLayout, rule: ExactSpread, domains: Seq
 
 
 def _existed(layout: ExactLayout, sites: Sequence[int]) -> Sum:
-    """Whether the domain has a node that counts as long as no node has gone."""
+    """Return whether the domain has a node that counts as long as no node has gone."""
     alive = any(layout.sites[site].node is not None for site in sites)
     return Sum(constant=1.0) if alive else _exists(layout, sites)
 
 
-def _is_eligible(layout: ExactLayout, rule: ExactSpread, site: int) -> bool:
-    one = layout.sites[site]
-    return one.node in rule.nodes if one.node is not None else one.machine in rule.machines
-
-
 def _exists(layout: ExactLayout, sites: Sequence[int]) -> Sum:
-    """Whether the domain has a node that counts."""
+    """Return whether the domain has a node that counts."""
     if any(layout.sites[site].used is None for site in sites):
         return Sum(constant=1.0)
     if len(sites) == 1:
@@ -558,8 +553,7 @@ def _disliked(layout: ExactLayout) -> Sum:
     found = Sum()
     for index, kind in enumerate(layout.problem.kinds):
         for number, site in enumerate(layout.sites) if kind.disliked_nodes else ():
-            live = site.node is not None
-            points = kind.disliked_nodes[site.node or 0] if live else kind.disliked_machines[site.machine or 0]
+            points = site.of(kind.disliked_nodes, kind.disliked_machines)
             if points:
                 found.add(layout.pods(index, number), float(points))
     return found
@@ -579,11 +573,7 @@ def _lost_points(layout: ExactLayout, preference: ExactPreference) -> Sum:
 
 def _nowhere(layout: ExactLayout, preference: ExactPreference) -> Sequence[int]:
     topology = preference.census.topology
-    return [
-        number
-        for number, site in enumerate(layout.sites)
-        if (topology.nodes[site.node] if site.node is not None else topology.machines[site.machine or 0]) == NOWHERE
-    ]
+    return [index for index, site in enumerate(layout.sites) if site.of(topology.nodes, topology.machines) == NOWHERE]
 
 
 def _unmet(layout: ExactLayout, preference: ExactPreference, kind: int, sites: Sequence[int]) -> Sum:

@@ -58,7 +58,7 @@ class ExactClass:
         return not self.homes
 
     def at(self, node: int) -> int:
-        """How many run on this live node now."""
+        """Return how many run on this live node now."""
         return self.homes.count(node)
 
 
@@ -164,10 +164,10 @@ class ExactPreference:
 
 @dataclass(frozen=True)
 class ExactInstance:
-    """Kinds of pods, places for them, and every rule."""
+    """Classes of pods, nodes for them, and every rule."""
 
     kinds: tuple[ExactClass, ...]
-    places: tuple[ExactNode, ...]
+    nodes: tuple[ExactNode, ...]
     machines: tuple[ExactMachine, ...]
     pools: Pools
     rollouts: tuple[str, ...]
@@ -209,12 +209,12 @@ class ExactInstance:
     @cached_property
     def price_unit(self) -> int:
         """Every cost is a multiple of this many micro-USD."""
-        return gcd(*(place.price for place in self.places), *(machine.price for machine in self.machines)) or 1
+        return gcd(*(node.price for node in self.nodes), *(machine.price for machine in self.machines)) or 1
 
     @property
     def fixed_price(self) -> int:
         """What the nodes cost that must stay."""
-        return sum(place.price for place in self.places if place.fixed)
+        return sum(node.price for node in self.nodes if node.fixed)
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class ExactSolution:
     """Per kind: pending pods without a place."""
 
     def count(self, kind: int, site: int) -> int:
-        """Pods of the kind at the site."""
+        """Return the pods of the class at the site."""
         return self.stay[kind].get(site, 0) + self.arrive[kind].get(site, 0)
 
 
@@ -247,7 +247,7 @@ class _World(NamedTuple):
         return [*live, *range(len(self.solution.keep), len(self.solution.keep) + len(self.solution.boots))]
 
     def domain(self, topology: Topology, site: int) -> int:
-        """The domain of a site; hosts that are domains by themselves are numbered below `ALONE`."""
+        """Return the domain of a site; hosts that are domains by themselves are numbered below `ALONE`."""
         live = len(self.solution.keep)
         if site < live:
             return topology.nodes[site]
@@ -255,7 +255,7 @@ class _World(NamedTuple):
         return ALONE - 1 - site if number == ALONE else number
 
     def counts(self, census: PodCount) -> Counter[int]:
-        """Pods counted by domain."""
+        """Return the pods counted by domain."""
         found: Counter[int] = Counter()
         for site in self.sites:
             here = sum(self.solution.count(kind, site) for kind in census.kinds)
@@ -278,7 +278,7 @@ class _World(NamedTuple):
         return found
 
     def domains(self, rule: ExactSpread, sites: Iterable[int]) -> set[int]:
-        """The domains that count for a spread, by these sites."""
+        """Return the domains that count for a spread, by these sites."""
         live, boots = len(self.solution.keep), self.solution.boots
         counting = (
             site for site in sites if (site in rule.nodes if site < live else boots[site - live] in rule.machines)
@@ -287,17 +287,17 @@ class _World(NamedTuple):
 
 
 def cost(problem: ExactInstance, solution: ExactSolution) -> int:
-    """Price of the nodes kept and booted, micro-USD per hour."""
-    kept = sum(place.price for place, keep in zip(problem.places, solution.keep, strict=True) if keep)
+    """Return the price of the nodes kept and booted, micro-USD per hour."""
+    kept = sum(node.price for node, keep in zip(problem.nodes, solution.keep, strict=True) if keep)
     return kept + sum(problem.machines[machine].price for machine in solution.boots)
 
 
 def points(problem: ExactInstance, solution: ExactSolution) -> int:
-    """Weight points of preferences that pods give up where they are."""
+    """Return the weight points of preferences that pods give up where they are."""
     found = 0
     for index, kind in enumerate(problem.kinds):
         for site in {*solution.stay[index], *solution.arrive[index]} if kind.disliked_nodes else ():
-            live = len(problem.places)
+            live = len(problem.nodes)
             new = site >= live
             each = kind.disliked_machines[solution.boots[site - live]] if new else kind.disliked_nodes[site]
             found += each * solution.count(index, site)
@@ -305,7 +305,7 @@ def points(problem: ExactInstance, solution: ExactSolution) -> int:
 
 
 def _unmet(problem: ExactInstance, solution: ExactSolution, preference: ExactPreference) -> int:
-    """Pods that have the preference and for which it does not hold."""
+    """Return how many pods have the preference and do not find it met."""
     world = _World(problem, solution)
     counts, found = world.counts(preference.census), 0
     for kind in preference.owners:
@@ -316,14 +316,14 @@ def _unmet(problem: ExactInstance, solution: ExactSolution, preference: ExactPre
 
 
 def worth(problem: ExactInstance, solution: ExactSolution) -> int:
-    """What a solution costs, with what pods give up and moves at their prices; micro-USD per hour."""
+    """Return the cost of a solution with lost points and moves at their prices, micro-USD per hour."""
     given_up = points(problem, solution) if problem.choosy else 0
     moving = sum(kind.move_price * _moved(solution, index, kind) for index, kind in enumerate(problem.kinds))
     return cost(problem, solution) + problem.point_price * given_up + moving
 
 
 def moves(problem: ExactInstance, solution: ExactSolution) -> int:
-    """Running pods whose node changes; one that is replaced on its own node has not moved."""
+    """Return how many running pods change their node; one that is replaced on its own node has not moved."""
     return sum(_moved(solution, index, kind) for index, kind in enumerate(problem.kinds))
 
 
@@ -332,7 +332,7 @@ def _moved(solution: ExactSolution, index: int, kind: ExactClass) -> int:
 
 
 def restarts(problem: ExactInstance, solution: ExactSolution) -> int:
-    """Running pods that are replaced on their own node."""
+    """Return how many running pods are replaced on their own node."""
     found = 0
     for index, kind in enumerate(problem.kinds):
         if kind.replaced or kind.rollout is not None:
@@ -342,24 +342,24 @@ def restarts(problem: ExactInstance, solution: ExactSolution) -> int:
 
 
 def updates(problem: ExactInstance, solution: ExactSolution) -> frozenset[str]:
-    """Workloads that are moved by a rolling update, which replaces their every pod."""
+    """Return the workloads that are moved by a rolling update, which replaces their every pod."""
     found = {kind.rollout for kind, arriving in zip(problem.kinds, solution.arrive, strict=True) if arriving}
     return frozenset(workload for number, workload in enumerate(problem.rollouts) if number in found)
 
 
 def lost_by_priority(problem: ExactInstance, solution: ExactSolution) -> tuple[int, ...]:
-    """Pods without a place by priority, the highest first."""
+    """Return the pods without a place by priority, the highest first."""
     levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
     pairs = [(kind.priority, lost) for kind, lost in zip(problem.kinds, solution.lost, strict=True)]
     return tuple(sum(lost for priority, lost in pairs if priority == level) for level in levels)
 
 
 def as_it_is(problem: ExactInstance) -> ExactSolution | None:
-    """The solution that changes nothing and leaves every pending pod out; None when some pod must be replaced."""
+    """Return the solution that changes nothing and places no pending pod; None when some pod must be replaced."""
     if any(kind.replaced for kind in problem.kinds):
         return None
     return ExactSolution(
-        keep=(True,) * len(problem.places),
+        keep=(True,) * len(problem.nodes),
         boots=(),
         stay=tuple({node: kind.at(node) for node in sorted(set(kind.homes))} for kind in problem.kinds),
         arrive=tuple({} for _ in problem.kinds),
@@ -390,7 +390,7 @@ def sufficient(problem: ExactInstance) -> int | None:
 
     Everything is kept, and each pod that needs a new place has a machine of its own. None: one finds no machine.
     """
-    price = sum(place.price for place in problem.places)
+    price = sum(node.price for node in problem.nodes)
     for kind in problem.kinds:
         if kind.pending or kind.replaced:
             prices = [problem.machines[m].price for m in kind.machines]
@@ -401,7 +401,7 @@ def sufficient(problem: ExactInstance) -> int | None:
 
 
 def affordable(problem: ExactInstance, machine: int, budget: int | None) -> int:
-    """How many of a machine a plan can use: one for each pod, as many as there are, as can be paid."""
+    """Return how many of a machine a plan can use: one for each pod, as many as there are, as can be paid."""
     chosen = problem.machines[machine]
     most = sum(len(kind.pods) for kind in problem.kinds if machine in kind.machines)
     if chosen.limit is not None:
@@ -415,14 +415,14 @@ def columns_of(problem: ExactInstance) -> int:
     """Return how many columns the exact model has at the price that suffices, those of rules aside."""
     budget = sufficient(problem)
     copies = [affordable(problem, m, budget) for m in range(len(problem.machines))]
-    found = len(problem.places) + sum(copies)
+    found = len(problem.nodes) + sum(copies)
     for kind in problem.kinds:
         found += len(kind.nodes) + len(set(kind.homes)) + sum(copies[m] for m in kind.machines)
     return found
 
 
 def flaws(problem: ExactInstance, solution: ExactSolution) -> tuple[str, ...]:
-    """Every constraint that the solution breaks; empty when it is a plan for the problem."""
+    """Return every constraint that the solution breaks; nothing when it is a plan for the problem."""
     world = _World(problem, solution)
     found = [*_counts(problem, solution), *_sites(problem, solution)]
     if found:
@@ -455,9 +455,9 @@ def _counts(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
 
 
 def _sites(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
-    if any(place.fixed and not keep for place, keep in zip(problem.places, solution.keep, strict=True)):
+    if any(node.fixed and not keep for node, keep in zip(problem.nodes, solution.keep, strict=True)):
         yield "a node that must stay is deleted"
-    live = len(problem.places)
+    live = len(problem.nodes)
     for index, kind in enumerate(problem.kinds):
         for site, count in solution.arrive[index].items():
             admits = site in kind.nodes if site < live else solution.boots[site - live] in kind.machines
@@ -472,9 +472,9 @@ def _sites(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
 
 
 def _rooms(problem: ExactInstance, solution: ExactSolution) -> Iterator[str]:
-    live = len(problem.places)
+    live = len(problem.nodes)
     for site in _World(problem, solution).sites:
-        room = problem.places[site].room if site < live else problem.machines[solution.boots[site - live]].room
+        room = problem.nodes[site].room if site < live else problem.machines[solution.boots[site - live]].room
         for r, free in enumerate(room):
             loads = [(kind.requests[r], index) for index, kind in enumerate(problem.kinds)]
             wanted = sum(load * solution.count(index, site) for load, index in loads)
@@ -494,10 +494,10 @@ def _affinity_flaws(world: _World, rule: ExactAffinity) -> Iterator[str]:
     counts = world.counts(rule.census)
 
     def alone(site: int, *, itself: bool) -> bool:
-        place = world.domain(rule.census.topology, site)
-        if place == NOWHERE:
+        domain = world.domain(rule.census.topology, site)
+        if domain == NOWHERE:
             return True
-        return counts[place] <= int(itself) and not (itself and counts.total() == 1)
+        return counts[domain] <= int(itself) and not (itself and counts.total() == 1)
 
     for kind, homes in rule.owners:
         itself = kind in rule.census.kinds
@@ -530,7 +530,7 @@ def _anti_affinity_flaws(world: _World, rule: ExactAntiAffinity) -> Iterator[str
 
 def _topology_spread_flaws(world: _World, rule: ExactSpread) -> Iterator[str]:
     counts, domains = world.counts(rule.census), world.domains(rule, world.sites)
-    if domains and max(counts[place] for place in domains) - _fewest(rule, counts, domains) > rule.allowed:
+    if domains and max(counts[domain] for domain in domains) - _fewest(rule, counts, domains) > rule.allowed:
         yield "pods are spread less evenly than a rule allows"
     if _crowded(world, rule, counts, domains):
         yield "a pod arrives where there are too many already"
@@ -541,11 +541,11 @@ def _topology_spread_flaws(world: _World, rule: ExactSpread) -> Iterator[str]:
 
 
 def _fewest(rule: ExactSpread, counts: Counter[int], domains: set[int]) -> int:
-    return 0 if len(domains) < rule.min_domains else min(counts[place] for place in domains)
+    return 0 if len(domains) < rule.min_domains else min(counts[domain] for domain in domains)
 
 
 def _crowded(world: _World, rule: ExactSpread, counts: Counter[int], domains: set[int]) -> bool:
-    """Whether a pod that holds the rule arrives where it would be above the skew."""
+    """Return whether a pod that holds the rule arrives where it would be above the skew."""
     if not domains:
         return False
     most = _fewest(rule, counts, domains) + rule.max_skew

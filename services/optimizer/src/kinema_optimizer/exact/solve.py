@@ -75,20 +75,20 @@ def solve_exact(
     least_moves: bool = True,
     most_moves: int | None = None,
     hurried: bool = False,
-    vain: list[Stop] | None = None,
+    discarded: list[Stop] | None = None,
     report: Report = report_nothing,
 ) -> ExactResult | None:
-    """Least unplaced by priority, then least cost, then fewest moves; see the module.
+    """Minimize unplaced pods by priority, then the cost, then moves; see the module.
 
     `least_moves=False` leaves the last phase out; above `most_moves` no pod moves unless it must; `hurried` looks for
     nothing more where the least cost is not proven. None: pods that must be replaced cannot all be, or nothing was
-    found in time; `vain` then gets where that ended, as a replay has to end there too.
+    found in time; `discarded` then gets where that ended, as a replay has to end there too.
     """
     run = _Run(problem, stop, report)
     run.least_cost(hurried=hurried)
     if run.best is None:
-        if vain is not None:
-            vain += run.stops
+        if discarded is not None:
+            discarded += run.stops
         return None
     known = _Known.of(run)
     if hurried and not known.proven:
@@ -142,7 +142,7 @@ def solve_below(
 
 
 def _finished(run: _Run, known: _Known, *, least_moves: bool) -> ExactResult:
-    """After the least cost: worth what it costs, with few moves."""
+    """Return the result after the least cost is known: least worth, then few moves."""
     problem = run.problem
     least = cost(problem, run.found)
     settled = run.certain and run.lower_bound >= least
@@ -164,7 +164,7 @@ class _Known:
 
     @classmethod
     def of(cls, run: _Run) -> _Known:
-        """After the least cost was looked for."""
+        """Return what a run knows after the search for the least cost."""
         best = run.found
         least = cost(run.problem, best)
         bound = min(run.lower_bound, least)
@@ -227,7 +227,7 @@ class _Run:
         return outcome
 
     def _place_most(self) -> None:
-        """Some pod has no place, or only a dear one."""
+        """Leave out the fewest pods of each priority, then find the least cost."""
         problem = self.problem
         fixed: list[tuple[int, int]] = []
         levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
@@ -283,7 +283,7 @@ class _Run:
         self._minimize(layout, objective, "exact-moves", _lost_moves_and_worth)
 
     def _no_worse(self, budget: int) -> tuple[ExactLayout, Sum]:
-        """The model of solutions that cost this much at most, wishes priced, and leave out as many; and that cost."""
+        """Return the model of solutions within this budget that leave out as many pods, and their worth."""
         problem, best = self.problem, self.found
         levels = sorted({kind.priority for kind in problem.kinds if kind.pending}, reverse=True)
         lost = any(best.lost)
@@ -338,7 +338,7 @@ def _lost_moves_and_worth(problem: ExactInstance, solution: ExactSolution) -> tu
 
 
 def _lost(layout: ExactLayout, level: int) -> Sum:
-    """Pods of a priority that are left out."""
+    """Return the pods of a priority that are left out."""
     kinds = layout.problem.kinds
     return total(column(index) for kind, index in layout.lost.items() if kinds[kind].priority == level)
 
@@ -349,7 +349,7 @@ def _lost_now(problem: ExactInstance, solution: ExactSolution, level: int) -> in
 
 
 def _restarted(layout: ExactLayout) -> Sum:
-    """Pods that are replaced on their own node."""
+    """Return the pods that are replaced on their own node."""
     return total(column(index) for index in layout.back.values())
 
 
@@ -375,7 +375,7 @@ def _result(run: _Run, known: _Known, *, settled: bool) -> ExactResult:
 
 def _by_name(problem: ExactInstance, solution: ExactSolution) -> NamedSolution:
     """Return the solution with a name for every pod's node."""
-    live = [place.name for place in problem.places]
+    live = [node.name for node in problem.nodes]
     new = new_names(live, len(solution.boots))
     names: list[str] = [*live, *new]
     placed = assignment(problem, solution)
@@ -392,6 +392,6 @@ def _by_name(problem: ExactInstance, solution: ExactSolution) -> NamedSolution:
 
 
 def new_names(live: list[str], count: int) -> list[str]:
-    """Names for new nodes that no live node has."""
+    """Return names for new nodes that no live node has."""
     candidates = (f"new-{n}" for n in range(1, count + len(live) + 1))
     return [name for name in candidates if name not in live][:count]

@@ -57,7 +57,7 @@ class _Place:
 def solve_literal(
     problem: DenseInstance, stop: StopRule, *, size_term: bool = False, at_most: int | None = None
 ) -> LiteralResult:
-    """Least cost by the literal model; every pod must be placed.
+    """Find the least cost by the literal model; every pod must be placed.
 
     With `size_term` the objective is equation 5.1, else 5.7, which has no second term and is proven sooner. Least
     costs agree as long as prices differ by more than the second term, 2 micro-USD per node. `at_most` (micro-USD per
@@ -147,7 +147,7 @@ def _pods(problem: DenseInstance, model: Model, places: list[_Place]) -> list[_P
 
 
 def _assign(model: Model, places: list[_Place], assigned: list[dict[int, int]], *, pod_index: int, pod: _Pod) -> None:
-    """Equation 5.2: the pod is on exactly one node; on its own exactly when that is kept, or it is not replaced."""
+    """Put the pod on exactly one node (5.2); on its own exactly when that is kept, or it is not replaced."""
     entries: list[tuple[int, float]] = []
     wanted = 1.0
     if pod.roll is not None:
@@ -164,7 +164,7 @@ def _assign(model: Model, places: list[_Place], assigned: list[dict[int, int]], 
 
 
 def _hold(problem: DenseInstance, model: Model, place: _Place, *, on_it: dict[int, int], pods: list[_Pod]) -> None:
-    """Equations 5.3-5.5: what is on the node fits; 5.6: a node that holds a pod is paid for."""
+    """Let what is on the node fit (5.3-5.5), and pay for a node that holds a pod (5.6)."""
     for r, room in enumerate(place.room):
         step = max(1, room)
         entries = [

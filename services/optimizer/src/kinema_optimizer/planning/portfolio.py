@@ -250,7 +250,7 @@ class Portfolio:
             least_moves=reschedules if least_moves is None else least_moves,
             most_moves=self.problem.question.max_moves,
             hurried=hurried,
-            vain=discarded,
+            discarded=discarded,
             report=self.report,
         )
         self.stops += discarded if found is None else found.stops

@@ -77,7 +77,7 @@ class DenseInstance(Instance):
         return np.asarray(self.pending + self.rolled, dtype=np.int64)
 
     def needed(self, keep: Flags) -> Ints:
-        """(C,): pods that need a place when these nodes (E,) are kept."""
+        """Return the pods (C,) that need a place when these nodes (E,) are kept."""
         updates = self.node_updates[sorted(rollouts_of(self, keep))].sum(axis=(0, 1))
         return np.asarray(self.demand + self.node_stays[~keep].sum(axis=0) + updates, dtype=np.int64)
 
@@ -179,12 +179,12 @@ def _nothing(nodes: int) -> Content:
 
 
 def _gross(free: Instance) -> Ints:
-    """(E, R): the room of each node without its movable pods."""
+    """Return the room (E, R) of each node without its movable pods."""
     return np.asarray(np.maximum(free.node_room, 0) + free.stays.loads(free.requests), dtype=np.int64)
 
 
 def _machine_counts(problem: Instance, limits: Ints) -> Ints:
-    """(M,): how many of each machine a plan can use, when one holds at most `limits` (M, C) pods."""
+    """Return how many of each machine (M,) a plan can use, when one holds at most `limits` (M, C) pods."""
     apart = np.zeros(len(problem.pending), dtype=bool)
     apart[problem.conflicts.ravel()] = True
     found = [
@@ -195,7 +195,7 @@ def _machine_counts(problem: Instance, limits: Ints) -> Ints:
 
 
 def _replaceable(problem: Instance, room: Ints) -> Flags:
-    """(E,): deletable nodes of which the like, or better for no more money, can be bought without limit."""
+    """Return the deletable nodes (E,) of which the like, or better for no more money, can be bought without limit."""
     wanted = problem.admits[problem.node_row] | (problem.here.matrix(len(problem.pending)) > 0)
     wanted |= problem.old.matrix(len(problem.pending)) > 0
     found = [

@@ -73,7 +73,7 @@ class LinearProgram:
         self._strategy = _DUAL
 
     def solve(self) -> LpSolution:
-        """The optimum.
+        """Return the optimum.
 
         Raises:
             LinearProgramError: there is none, or HiGHS failed.

@@ -81,7 +81,7 @@ class Model:
         self.row_upper.append(upper)
 
     def program(self, objective: dict[int, float]) -> highspy.HighsLp:
-        """The program that minimizes `objective` (column → coefficient)."""
+        """Return the program that minimizes `objective` (column → coefficient)."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.uppers), len(self.row_lower)
         costs = np.zeros(len(self.uppers))
@@ -141,7 +141,7 @@ class _Counter:
         self.reason: StopReason | None = None
 
     def fire(self, event: highspy.HighsCallbackEvent) -> None:
-        """One callback of the solver."""
+        """Count one callback of the solver."""
         if self.reason is None:
             self.iterations += 1
             self.reason = self._stop.ends(self.iterations)
