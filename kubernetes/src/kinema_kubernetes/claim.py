@@ -123,7 +123,7 @@ class ClusterClaim:
         return {"metadata": {"annotations": {PROCESS: self._process}}, "spec": renewed}
 
     def _may_live(self, found: Json, holder: str) -> bool:
-        """Return whether another holder's time has not run out under our eyes."""
+        """Return whether another holder's time has not run out as seen from here."""
         said, now = found["spec"], time.monotonic()
         before, since = self._seen
         if said == before:

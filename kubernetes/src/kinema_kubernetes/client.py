@@ -379,7 +379,7 @@ def _reason(error: Exception) -> str:
 
 
 async def _body(content: aiohttp.StreamReader) -> bytes:
-    """The whole body. `read` would wake up for each piece of 4 KiB that an API server writes, only to wait for more."""
+    """Read the whole body. `read` would wake up for each piece of 4 KiB that an API server writes."""
     if content.exception() is None:  # else it would wait for ever
         await content.wait_eof()
     return content.read_nowait()  # raises what befell the connection

@@ -40,7 +40,7 @@ def workload_path(target: str) -> str:
 
 
 def has_controller_path(target: str) -> bool:
-    """Return whether the workload is of a kind that we can read."""
+    """Return whether the workload is of a kind that has a path."""
     return target.split("/", 1)[0] in _WORKLOADS
 
 
@@ -89,7 +89,7 @@ def resident(pod: Json) -> bool:
 
 
 def selector_text(workload: Json) -> str:
-    """A workload's selector as a query: `a=b,c in (d,e),f,!g`."""
+    """Return a workload's selector as a query: `a=b,c in (d,e),f,!g`."""
     spec = workload["spec"]
     selector = spec.get("selector") or {}
     if "matchLabels" not in selector and "matchExpressions" not in selector:

@@ -75,7 +75,7 @@ def account(service: str) -> str:
 
 
 def manifests(service: str, rules: Sequence[Rule], *, namespace: str) -> list[Manifest]:
-    """A service account in `namespace` with exactly these rights: what `kubectl apply` takes."""
+    """Return a service account in `namespace` with exactly these rights: what `kubectl apply` takes."""
     name = account(service)
     made: list[Manifest] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(name, namespace)},
@@ -101,7 +101,7 @@ def manifests(service: str, rules: Sequence[Rule], *, namespace: str) -> list[Ma
 
 
 def as_written(rule: Rule) -> dict[str, list[str]]:
-    """A rule as it stands in a Role."""
+    """Return a rule as it stands in a Role."""
     written = {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
     return {**written, "resourceNames": list(rule.names)} if rule.names else written
 

@@ -21,7 +21,7 @@ from kinema_core.events.upcast import UPCASTERS
 
 
 class EventError(Exception):
-    """A message is no event we can use. `reason`: `bad-json`, `bad-envelope`, `unknown-type` or `bad-body`."""
+    """A message is no usable event. `reason`: `bad-json`, `bad-envelope`, `unknown-type` or `bad-body`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -71,7 +71,7 @@ def _freeze(kind: Any, value: object) -> object:  # noqa: ANN401 - msgspec hands
 
 @lru_cache
 def _frozen(kind: Any) -> tuple[type[FrozenMap[object]], frozenset[type]]:  # noqa: ANN401 - see above
-    """The map's class and the types that its values may have; a whole number is a float, too."""
+    """Return the map's class and the types that its values may have; a whole number is a float, too."""
     build = get_origin(kind) or kind
     if not issubclass(build, FrozenMap):
         raise TypeError(f"cannot decode {kind}")

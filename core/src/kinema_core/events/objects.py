@@ -406,5 +406,5 @@ ClusterObject: TypeAlias = (
 
 
 def kind_of(item: ClusterObject) -> str:
-    """The wire tag of an object, as used in `ObjectKey.kind`."""
+    """Return the wire tag of an object, as used in `ObjectKey.kind`."""
     return type(item).__name__

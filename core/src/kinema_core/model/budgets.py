@@ -16,7 +16,7 @@ _AMOUNT: Final = re.compile(r"([0-9]{1,10})(%?)")
 
 @derived
 def budgets_by_pod(cluster: Cluster) -> Mapping[str, tuple[DisruptionBudget, ...]]:
-    """The budgets that select each pod, by pod key; pods without any are missing."""
+    """Return the budgets that select each pod, by pod key; pods without any are missing."""
     found: dict[str, list[DisruptionBudget]] = {}
     for budget in cluster.budgets:
         for pod in covered(cluster, budget):
@@ -25,7 +25,7 @@ def budgets_by_pod(cluster: Cluster) -> Mapping[str, tuple[DisruptionBudget, ...
 
 
 def covered(cluster: Cluster, budget: DisruptionBudget) -> tuple[Pod, ...]:
-    """The pods that a budget selects, terminating ones aside."""
+    """Return the pods that a budget selects, terminating ones aside."""
     return pod_index(cluster).select(Scope((budget.namespace,), budget.selector))
 
 
@@ -80,7 +80,7 @@ def never_allows(budget: DisruptionBudget, replicas: int) -> str | None:
 
 
 def _amount(text: str, replicas: int) -> int | None:
-    """A number, or a percentage of the replicas rounded up; None when the text is neither."""
+    """Return a number, or a percentage of the replicas rounded up; None when the text is neither."""
     found = _AMOUNT.fullmatch(text)
     if found is None:
         return None

@@ -105,7 +105,7 @@ def _first(labels: Labels, keys: Iterable[str]) -> str:
 
 
 def _is_spot(labels: Labels) -> bool:
-    """Our own label decides where it is; else any provider's that says spot."""
+    """Return whether Kinema's own label, or else any provider's, says spot."""
     own = labels.get(CAPACITY_TYPE)
     if own is not None:
         return own.lower() == "spot"
@@ -123,12 +123,12 @@ def taint_keys(offers: Iterable[Offer]) -> Mapping[tuple[str, str, str], frozens
 
 
 def new_node_labels(offer: Offer, name: str) -> Labels:
-    """The labels that a node of this offer and name will have."""
+    """Return the labels that a node of this offer and name will have."""
     return FrozenMap({HOSTNAME: name, **offer.labels})
 
 
 def offers_from(rows: Iterable[CatalogRow], cluster: Cluster) -> tuple[Offer, ...]:
-    """The offers of a catalog for this cluster, in file order; a row without zone is offered in every live zone.
+    """Return the offers of a catalog for this cluster, in file order; a row without zone is offered in every live zone.
 
     Offers of one name get `#2`, `#3` in file order.
     """
@@ -192,7 +192,7 @@ def _allocatable(row: CatalogRow, live: Mapping[str, int]) -> Amounts:
 
 
 def _live_allocatable(cluster: Cluster) -> dict[str, dict[str, int]]:
-    """The smallest allocatable of each resource over the live nodes of each machine type.
+    """Return the smallest allocatable of each resource over the live nodes of each machine type.
 
     0 is no amount to learn from: a node reports it while it is broken.
     """

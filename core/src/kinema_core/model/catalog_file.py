@@ -89,7 +89,7 @@ def dated(text: str) -> datetime | None:
 
 
 def parse_catalog(text: str) -> tuple[CatalogRow, ...]:
-    """The rows of a catalog, in file order.
+    """Return the rows of a catalog, in file order.
 
     Raises:
         CatalogError: a column is missing, unknown or doubled, a cell cannot be read, or two rows sell the same.
@@ -232,7 +232,7 @@ def _resource(text: str) -> str:
 
 
 def decimal(text: str) -> Fraction:
-    """A plain decimal number of 0 or more, exact.
+    """Return a plain decimal number of 0 or more, exact.
 
     Raises:
         ValueError: it is none.

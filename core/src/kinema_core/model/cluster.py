@@ -141,15 +141,15 @@ class Cluster:
         return self._all(Workload)
 
     def node(self, name: str) -> Node | None:
-        """The node of that name."""
+        """Return the node of that name."""
         return self._nodes.get(name)
 
     def pod(self, key: str) -> Pod | None:
-        """The pod `namespace/name`."""
+        """Return the pod `namespace/name`."""
         return self._pods.get(key)
 
     def workload(self, key: str) -> Workload | None:
-        """The controller `Type/namespace/name`."""
+        """Return the controller `Type/namespace/name`."""
         return self._workloads.get(key)
 
     @cached_property
@@ -167,17 +167,17 @@ class Cluster:
         return {pod.uid: pod for pod in self.pods}
 
     def controller_of(self, pod: Pod) -> Workload | None:
-        """The workload that a pod belongs to: its owner, or the Deployment behind its replica set."""
+        """Return the workload that a pod belongs to: its owner, or the Deployment behind its replica set."""
         found = self._controller(pod)
         return None if found is None else found[1]
 
     def controller_key_of(self, pod: Pod) -> str | None:
-        """The key of that workload."""
+        """Return the key of that workload."""
         found = self._controller(pod)
         return None if found is None else found[0]
 
     def workload_key_of(self, pod: Pod) -> str:
-        """The same; of a controller that the state lacks what the pod says of it, and the pod itself where none is."""
+        """Return the same; of an unknown controller what the pod says of it, and the pod itself where none is."""
         known = self.controller_key_of(pod)
         if known is not None:
             return known
@@ -242,7 +242,7 @@ def _quarantined(item: Unknown) -> Quarantined:
 
 
 def from_objects(objects: Iterable[ClusterObject], version: int = 1) -> Cluster:
-    """A cluster of these objects; of two with one key the later holds."""
+    """Return a cluster of these objects; of two with one key the later holds."""
     kinds: dict[str, dict[str, ClusterObject]] = {}
     for item in objects:
         kinds.setdefault(kind_of(item), {})[item.key] = item

@@ -83,7 +83,7 @@ def _unlisted(cluster: Cluster) -> Mapping[str, tuple[Pod, ...]]:
 
 
 def daemon_key(pod: Pod) -> str | None:
-    """The workload key of the daemon set that owns the pod; None for any other pod."""
+    """Return the workload key of the daemon set that owns the pod; None for any other pod."""
     if pod.owner is None or pod.owner.kind != "DaemonSet":
         return None
     return f"DaemonSet/{pod.namespace}/{pod.owner.name}"
@@ -159,7 +159,7 @@ def _daemons(cluster: Cluster) -> Iterable[Daemon]:
 
 
 def _with_pod(requests: Amounts) -> Amounts:
-    """The requests of one pod: it counts as one whether or not the template says so."""
+    """Return the requests of one pod: it counts as one whether or not the template says so."""
     return FrozenMap({**requests, "pods": 1})
 
 
@@ -168,7 +168,7 @@ def _tolerant(rules: PlacementRules) -> PlacementRules:
 
 
 def _anywhere(rules: PlacementRules) -> PlacementRules:
-    """The rules of a daemon set's pod without the pin to its own node, which its controller adds."""
+    """Return the rules of a daemon set's pod without the pin to its own node, which its controller adds."""
     if rules.node_terms is None:
         return _tolerant(rules)
     unpinned = [msgspec.structs.replace(term, fields=()) for term in rules.node_terms]

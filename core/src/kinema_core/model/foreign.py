@@ -17,12 +17,12 @@ from kinema_core.model.vocabulary import DELETION_CANDIDATE, FOREIGN_DELETION_TA
 
 
 def foreign_deletion(node: Node) -> str | None:
-    """The taint by which another autoscaler says that it deletes the node, or may; None without one."""
+    """Return the taint by which another autoscaler says that it deletes the node, or may; None without one."""
     return next((taint.key for taint in node.taints if taint.key in FOREIGN_DELETION_TAINTS), None)
 
 
 def beside_its_autoscaler(cluster: Cluster, *, delegated: bool) -> Cluster:
-    """The cluster as those see it who decide; where nodes are `delegated`, without the marks of mere candidates."""
+    """Return the cluster to decide on; where nodes are `delegated`, without the marks of mere candidates."""
     return _without_candidates(cluster) if delegated else cluster
 
 

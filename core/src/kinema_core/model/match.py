@@ -114,7 +114,7 @@ def taint_text(taint: Taint) -> str:
 
 @lru_cache(maxsize=1024)
 def parse_taint(text: str) -> Taint:
-    """The taint written as `key[=value]:effect`.
+    """Return the taint written as `key[=value]:effect`.
 
     Raises:
         ValueError: the text has no key or no known effect.
@@ -127,7 +127,7 @@ def parse_taint(text: str) -> Taint:
 
 
 def parse_taints(texts: tuple[str, ...]) -> tuple[Taint, ...]:
-    """The taints of an offer.
+    """Return the taints of an offer.
 
     Raises:
         ValueError: one of them cannot be read.
@@ -136,7 +136,7 @@ def parse_taints(texts: tuple[str, ...]) -> tuple[Taint, ...]:
 
 
 def ports_clash(a: tuple[HostPort, ...], b: tuple[HostPort, ...]) -> HostPort | None:
-    """A host port of `a` that cannot be had on a node where `b` is taken; None when there is none."""
+    """Return a host port of `a` that cannot be had on a node where `b` is taken; None when there is none."""
     for port in a:
         for other in b:
             same = port.port == other.port and port.protocol == other.protocol

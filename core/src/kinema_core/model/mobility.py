@@ -1,7 +1,7 @@
 """Mobility of pods and nodes: what must not move and why, and by which strategy the rest moves.
 
 The rules are those of people's annotations, of disruption budgets, of controllers that could not replace a pod, and of
-whatever restricts placement in a way that we do not model. Whatever could not be read is taken as forbidding.
+whatever restricts placement in a way that is not modeled. Whatever could not be read is taken as forbidding.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _judged(facts: Facts) -> Iterator[tuple[str, Pod, Verdict | None, Strategy]]
 
 
 def holding(facts: Mobility, cluster: Cluster, more: Mapping[str, Held]) -> Mobility:
-    """The same with `more` bound pods held, by key, and so with their nodes."""
+    """Return the same with `more` bound pods held, by key, and so with their nodes."""
     pins = _pins(cluster, more)
     return Mobility(
         held=MappingProxyType({**facts.held, **more}),
@@ -153,7 +153,7 @@ def _pins(cluster: Cluster, held: Mapping[str, Held]) -> dict[str, str]:
 
 
 def _kept(facts: Facts, node: Node) -> str | None:
-    """The rule of the node's own by which it may not be deleted."""
+    """Return the rule of the node's own by which it may not be deleted."""
     if node.name in facts.quarantine.nodes:
         return f"{facts.quarantine.nodes[node.name]} could not be read"
     disabled = forbids(node.annotations, SCALE_DOWN_DISABLED)

@@ -40,7 +40,7 @@ class PodIndex:
         self._found: dict[Scope, tuple[Pod, ...]] = {}
 
     def select(self, scope: Scope) -> tuple[Pod, ...]:
-        """The pods in scope, sorted by key; asked twice, worked out once."""
+        """Return the pods in scope, sorted by key; asked twice, worked out once."""
         if scope not in self._found:
             self._found[scope] = tuple(sorted(self._search(scope), key=lambda pod: pod.key))
         return self._found[scope]
@@ -54,14 +54,14 @@ class PodIndex:
                     yield from self._groups[namespace, labels]
 
     def _candidates(self, namespace: str, selector: Selector) -> list[Labels]:
-        """The sets of labels that may match: of the selector's equalities, the rarest narrows most."""
+        """Return the sets of labels that may match: of the selector's equalities, the rarest narrows most."""
         narrowed = [self._by_label.get((namespace, key, value), []) for key, value in selector.labels.items()]
         return min(narrowed, key=len) if narrowed else self._by_namespace.get(namespace, [])
 
 
 @derived
 def pod_index(cluster: Cluster) -> PodIndex:
-    """The index over the cluster's pods that are not terminating."""
+    """Return the index over the cluster's pods that are not terminating."""
     return PodIndex(pod for pod in cluster.pods if not pod.terminating)
 
 
@@ -80,12 +80,12 @@ def term_scope(cluster: Cluster, pod: Pod, term: PodTerm) -> Scope:
 
 
 def spread_scope(pod: Pod, spread: Spread) -> Scope:
-    """The pods that a spread constraint of this pod counts."""
+    """Return the pods that a spread constraint of this pod counts."""
     return Scope((pod.namespace,), _with_own_labels(spread.selector, spread.match_label_keys, pod.labels))
 
 
 def _with_own_labels(selector: Selector | None, keys: tuple[str, ...], labels: Labels) -> Selector | None:
-    """The selector narrowed to the pod's own values of the keys; keys that it lacks are ignored, as in Kubernetes."""
+    """Return the selector narrowed to the pod's own values of the keys; keys that it lacks are ignored."""
     own = tuple(Requirement(key=key, operator="In", values=(labels[key],)) for key in keys if key in labels)
     if selector is None or not own:
         return selector
@@ -93,15 +93,15 @@ def _with_own_labels(selector: Selector | None, keys: tuple[str, ...], labels: L
 
 
 def required(terms: tuple[PodTerm, ...]) -> tuple[PodTerm, ...]:
-    """The terms that must hold; preferred ones carry a weight."""
+    """Return the terms that must hold; preferred ones carry a weight."""
     return tuple(term for term in terms if term.weight == 0)
 
 
 def enforced(spreads: tuple[Spread, ...]) -> tuple[Spread, ...]:
-    """The spread constraints that kube-scheduler enforces."""
+    """Return the spread constraints that kube-scheduler enforces."""
     return tuple(spread for spread in spreads if spread.when_unsatisfiable == "DoNotSchedule")
 
 
 def domain(labels: Mapping[str, str] | None, topology_key: str) -> str | None:
-    """The topology domain of a node with these labels; None when it is in none."""
+    """Return the topology domain of a node with these labels; None when it is in none."""
     return None if labels is None else labels.get(topology_key)

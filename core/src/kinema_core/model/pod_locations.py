@@ -100,7 +100,7 @@ class PodLocations:
             self._lost.clear()
 
     def domain_of(self, key: str, topology_key: str) -> str | None:
-        """The domain that a pod is in."""
+        """Return the domain that a pod is in."""
         node = self.nodes.get(self.where.get(key, ""))
         return None if node is None else domain(node.labels, topology_key)
 
@@ -112,7 +112,7 @@ class PodLocations:
         return self._counts[scope, topology_key]
 
     def domains(self, eligible: Eligible) -> frozenset[str]:
-        """The domains of the nodes that count."""
+        """Return the domains of the nodes that count."""
         if eligible not in self._domains:
             self._domains[eligible] = frozenset(eligible.domains(self.nodes).values())
         return self._domains[eligible]

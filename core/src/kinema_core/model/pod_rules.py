@@ -75,13 +75,13 @@ class Facts:
 
 @derived
 def listed(cluster: Cluster) -> tuple[Pod, ...]:
-    """The pods that a plan has to list, by key: neither going with their node nor terminating."""
+    """Return the pods that a plan has to list, by key: neither going with their node nor terminating."""
     return tuple(listed_by_key(cluster).values())
 
 
 @derived
 def listed_by_key(cluster: Cluster) -> Mapping[str, Pod]:
-    """The same pods, by key and in that order."""
+    """Return the same pods, by key and in that order."""
     return {
         key: pod for key, pod in cluster.pods_by_key.items() if not pod.terminating and not is_resident(cluster, pod)
     }
@@ -119,7 +119,7 @@ Rule: TypeAlias = Callable[[Facts, Pod], Verdict | None]
 
 
 def verdict_on(facts: Facts, pod: Pod) -> Verdict | None:
-    """The first rule that holds the pod: a bound one where it is, a pending one from being placed."""
+    """Return the first rule that holds the pod: a bound one where it is, a pending one from being placed."""
     rules = _PLACEMENT_RULES if pod.node is None else _RULES
     return next((found for rule in rules if (found := rule(facts, pod)) is not None), None)
 
@@ -221,7 +221,7 @@ def _single(facts: Facts, pod: Pod) -> Verdict | None:
 
 
 def _alone(facts: Facts, pod: Pod) -> Verdict | None:
-    """A surge would run a second pod where the owner excludes one."""
+    """Hold a pod whose surge would run a second copy where the owner excludes one."""
     owner = no_second_copy(facts.cluster, pod)
     if owner is None or chosen_strategy(facts.cluster, pod) == "evict":
         return None

@@ -43,7 +43,7 @@ class Preference(NamedTuple):
 
 
 def unmet_on_node(rules: PlacementRules, name: str, spot: Spot) -> Iterator[Preference]:
-    """The preferences about nodes that do not hold on this one."""
+    """Yield the preferences about nodes that do not hold on this one."""
     for item in rules.preferred_nodes:
         if not node_term_matches(item.term, name=name, labels=spot.labels):
             yield Preference(f"node affinity {_term_text(item.term)}", item.weight)
@@ -58,7 +58,7 @@ def shunned(taint: Taint) -> bool:
 
 
 def unmet(world: PodLocations, pod: Pod) -> Iterator[Preference]:
-    """The preferences of the pod that do not hold where it is; none for a pod that is nowhere."""
+    """Yield the preferences of the pod that do not hold where it is; none for a pod that is nowhere."""
     name = world.where.get(pod.key, "")
     spot = world.nodes.get(name)
     if spot is None:

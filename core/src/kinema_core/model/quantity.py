@@ -37,7 +37,7 @@ _ALLOWED: Final = "a number of 0 or more with at most one of n u m k M G T P E K
 
 
 class QuantityError(ValueError):
-    """A text is no quantity that we accept; says which text and what is allowed."""
+    """A text is no acceptable quantity; names the text and what is allowed."""
 
     def __init__(self, text: object, problem: str) -> None:
         shown = repr(text) if len(repr(text)) <= _LONGEST + 8 else f"{repr(text)[:_LONGEST]}…"
@@ -64,7 +64,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_amount(resource: str, text: str) -> int:
-    """An amount of a named resource in its integer unit: millicores for `cpu`, else bytes or pieces.
+    """Return an amount of a named resource in its integer unit: millicores for `cpu`, else bytes or pieces.
 
     Raises:
         QuantityError: the text is no acceptable quantity.
@@ -74,7 +74,7 @@ def parse_amount(resource: str, text: str) -> int:
 
 @lru_cache(maxsize=16384)
 def in_words(resource: str, amount: int) -> str:
-    """An amount as people write it, exact: `cpu` 500 → `500m`, `memory` 536870912 → `512Mi`, others as they are."""
+    """Return an amount as people write it: `cpu` 500 → `500m`, `memory` 536870912 → `512Mi`, others as they are."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
@@ -85,14 +85,14 @@ def in_words(resource: str, amount: int) -> str:
 
 
 def rounded_in_words(resource: str, amount: int) -> str:
-    """An amount as people write it, of memory in whole mebibytes: forecasts are exact to the byte."""
+    """Return an amount as people write it, of memory in whole mebibytes: forecasts are exact to the byte."""
     mebibytes = round(amount / 2**20) * 2**20
     return in_words(resource, mebibytes if resource == "memory" and mebibytes else amount)
 
 
 @lru_cache(maxsize=16384)
 def _scaled(text: str, units: int) -> int:
-    """The quantity in 1/`units`, rounded up. Clusters repeat a few hundred texts, hence the cache."""
+    """Return the quantity in 1/`units`, rounded up. Clusters repeat a few hundred texts, hence the cache."""
     exact = _exact(text) * units
     amount = -(-exact.numerator // exact.denominator)
     if amount > LIMIT:

@@ -78,7 +78,7 @@ def _spaces(cluster: Cluster) -> list[str]:
 
 
 def _namespace(item: Quarantined, kind: str, key: str) -> str | None:
-    """The namespace in which it may forbid something; empty where it may be any, None where it forbids nothing."""
+    """Return the namespace in which it may forbid something; empty: any; None: it forbids nothing."""
     if item.namespace is not None:
         return item.namespace
     if kind == "Namespace":

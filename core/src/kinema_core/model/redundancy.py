@@ -18,7 +18,7 @@ def redundancy_loss(plan: Plan, cluster: Cluster) -> tuple[RedundancyLoss, ...]:
 
 
 def _together(owner: str, places: Mapping[str, Placement], cluster: Cluster) -> RedundancyLoss | None:
-    """The workload, if it is one of them; most are not, by their second pod."""
+    """Return the workload, if it is one of them; most are not, by their second pod."""
     pods, node, before = 0, "", set[str]()
     for pod in cluster.pods_by_workload[owner]:
         place = places.get(pod.key)

@@ -21,7 +21,7 @@ def limited(resource: str) -> bool:
 
 
 def add(a: Amounts, b: Amounts) -> Amounts:
-    """The sum, over every resource that either names."""
+    """Return the sum, over every resource that either names."""
     return FrozenMap({**a, **{name: a.get(name, 0) + amount for name, amount in b.items()}})
 
 
@@ -37,7 +37,7 @@ def subtract(a: Amounts, b: Amounts) -> Amounts:
 
 
 def total(items: Iterable[Mapping[str, int]]) -> Amounts:
-    """The sum of all; empty for none."""
+    """Return the sum of all; empty for none."""
     summed: dict[str, int] = {}
     for item in items:
         for name, amount in item.items():
@@ -46,7 +46,7 @@ def total(items: Iterable[Mapping[str, int]]) -> Amounts:
 
 
 def largest(items: Iterable[Amounts]) -> Amounts:
-    """The largest amount of each resource over all items."""
+    """Return the largest amount of each resource over all items."""
     found: dict[str, int] = {}
     for item in items:
         for name, amount in item.items():

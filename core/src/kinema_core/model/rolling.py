@@ -155,7 +155,7 @@ class _Update:
         return f"its pods are spread by {key}: where the next one has to go may be full" if halts else None
 
     def _counted(self, spread: Spread) -> Mapping[str | None, str]:
-        """The domain of every node that the constraint counts."""
+        """Return the domain of every node that the constraint counts."""
         eligible = eligible_of(self._pod, spread)
         # New pods may not go to nodes that leave: their affinity says so, and what it leaves out does not count.
         ignored = spread.node_affinity_policy != "Honor"
@@ -193,7 +193,7 @@ def _halts(most: int, holds: Sequence[int]) -> bool:
 
 
 def _halts_among_new(copies: int, own: Mapping[str, int], space: Mapping[str, int]) -> bool:
-    """The same for new pods that count only each other; `own` old ones of all `copies` are in a domain now.
+    """Return the same for new pods that count only each other; `own` old ones of all `copies` are in a domain now.
 
     As many of these have gone as new ones came, from anywhere. Who has not gone keeps the room of a domain.
     """

@@ -33,7 +33,7 @@ _BARE: Final = Chain((), (), "", ())
 
 
 def chain_of(cluster: Cluster, pod: Pod) -> Chain:
-    """The controllers above a pod; worked out once for each owner."""
+    """Return the controllers above a pod; worked out once for each owner."""
     owner = pod.owner
     if owner is None:
         return _BARE
@@ -97,7 +97,7 @@ def strategy_of(cluster: Cluster, pod: Pod) -> Strategy:
 
 
 def no_second_copy(cluster: Cluster, pod: Pod) -> Workload | None:
-    """The pod's Deployment, if it wants a single pod and lets no second one run beside it, not even in an update.
+    """Return the pod's Deployment, if it lets no second pod run beside a single one, not even in an update.
 
     The annotation `surge` allows a second one.
     """

@@ -85,7 +85,7 @@ def _sized(cluster: Cluster) -> frozenset[str]:
 
 
 def _asked(stated: tuple[ContainerRequests, ...], pod: Pod) -> str | None:
-    """The first request that the template states and the pod has otherwise."""
+    """Return the first request that the template states and the pod has otherwise."""
     if stated == pod.containers:
         return None
     single = not pod.containers
@@ -105,7 +105,7 @@ def _asked(stated: tuple[ContainerRequests, ...], pod: Pod) -> str | None:
 
 
 def _ruled(stated: PlacementRules, pod: Pod) -> str | None:
-    """The first rule about its place that the template states and the pod has otherwise. Preferences are none."""
+    """Return the first required rule that the template states and the pod has otherwise."""
     differing = [field for field, kept in _RULES if not kept(stated, pod)]
     return f"which has another {differing[0]}" if differing else None
 
@@ -198,7 +198,7 @@ def _same_ports(stated: PlacementRules, pod: Pod) -> bool:
 
 
 def _same_claims(stated: PlacementRules, pod: Pod) -> bool:
-    """A template does not know the names of its pods, with which those of ephemeral claims begin (`-<volume>`)."""
+    """Compare claims. Those of ephemeral volumes begin with the name of the pod, which templates lack (`-<volume>`)."""
     return all(
         claim in pod.rules.claims or (claim.startswith("-") and f"{pod.name}{claim}" in pod.rules.claims)
         for claim in stated.claims

@@ -1,4 +1,4 @@
-"""Annotations, labels and taints with which people and neighboring tools speak to us, and how to read them."""
+"""Annotations, labels and taints by which people and neighboring tools steer Kinema, and how to read them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def forbids(annotations: Labels, key: str, *, when: str = "true", of: str = "") 
 
 
 def parse_duration(text: str) -> timedelta | None:
-    """A duration in Go's notation (`90s`, `1h30m`, `1.5h`), rounded up to microseconds; None when it is none."""
+    """Return a duration in Go's notation (`90s`, `1h30m`, `1.5h`), rounded up to microseconds; None when it is none."""
     if len(text) > 64 or not _DURATION.fullmatch(text):
         return None
     exact = sum((Fraction(number) * _MICROSECONDS[unit] for number, unit in _PART.findall(text)), Fraction(0))

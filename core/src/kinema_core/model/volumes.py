@@ -97,14 +97,14 @@ def with_attachments(cluster: Cluster, pod: Pod, requests: Amounts) -> Amounts:
 
 
 def _driver(cluster: Cluster, claim: str) -> str:
-    """The driver that attaches the claim's volume; empty where none does."""
+    """Return the driver that attaches the claim's volume; empty where none does."""
     volume, storage = _claims(cluster).get(claim, (None, None))
     known = None if volume is None else _drivers(cluster).get(volume)
     return _class_drivers(cluster).get(storage or "", "") if known is None else known
 
 
 def attachment_names(driver: str) -> tuple[str, ...]:
-    """The resources by which a node may state how many volumes of a driver it takes."""
+    """Return the resources by which a node may state how many volumes of a driver it takes."""
     if not driver:
         return ()
     old = _IN_TREE.get(driver)

@@ -11,7 +11,7 @@ from kinema_core.runtime.envelope import origin
 
 
 def settings_text(settings: msgspec.Struct) -> str:
-    """The settings as JSON with sorted keys, without the `runtime` section (addresses and secrets decide nothing)."""
+    """Return the settings as JSON with sorted keys, without the `runtime` section, which decides nothing."""
     fields = msgspec.to_builtins(settings)
     fields.pop("runtime", None)
     return msgspec.json.encode(fields, order="deterministic").decode()

@@ -167,10 +167,10 @@ class Bus(Protocol):
         """
 
     async def head(self, stream: StreamName) -> int:
-        """The stream's last sequence, 0 when it is empty."""
+        """Return the stream's last sequence, 0 when it is empty."""
 
     async def last(self, stream: StreamName, kind: str) -> Stored | Damaged | None:
-        """The newest event of a kind."""
+        """Return the newest event of a kind."""
 
     def deliveries(self, durable: str) -> AsyncIterator[Delivery]:
         """Yield deliveries of a durable consumer on LOG until the bus is closed.
@@ -186,7 +186,7 @@ class Bus(Protocol):
         """Take the lease `name` for `ttl` real seconds, or None while another process holds it."""
 
     async def identity(self) -> str:
-        """A name of these streams that no others have, the same as long as they exist."""
+        """Return a name of these streams that no others have, the same as long as they exist."""
 
     def connected(self) -> bool:
         """Return whether the broker can be reached just now."""

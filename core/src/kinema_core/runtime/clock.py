@@ -17,7 +17,7 @@ class Clock(Protocol):
     """Clock of the cluster: its time, and waiting in it."""
 
     def now(self) -> datetime:
-        """The time now, UTC, in whole microseconds; never goes back within a process."""
+        """Return the time now, UTC, in whole microseconds; never goes back within a process."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait that many seconds of this clock."""
@@ -42,7 +42,7 @@ class SystemClock:
         self.speed = speed
 
     def now(self) -> datetime:
-        """The time now, UTC."""
+        """Return the time now, UTC."""
         return self._origin + timedelta(seconds=(time.monotonic() - self._monotonic) * self.speed)
 
     async def sleep(self, seconds: float) -> None:

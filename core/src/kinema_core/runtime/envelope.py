@@ -9,14 +9,14 @@ from kinema_core.events import AnyBody, Event
 
 
 def trace_parent(trace_seed: str, span_seed: str) -> str:
-    """A W3C `traceparent` whose trace and span ids are hashes of the seeds: the same in a replay."""
+    """Return a W3C `traceparent` whose trace and span ids are hashes of the seeds: the same in a replay."""
     trace = sha256(trace_seed.encode()).hexdigest()[:32]
     span = sha256(span_seed.encode()).hexdigest()[:16]
     return f"00-{trace}-{span}-01"
 
 
 def answer(body: AnyBody, *, cause: Event, service: str, n: int | str, now: datetime, state: int) -> Event:
-    """The event with which `service` answers `cause`; `n` numbers several answers."""
+    """Return the event with which `service` answers `cause`; `n` numbers several answers."""
     id_ = f"{cause.id}/{service}/{n}"
     trace = cause.traceparent.split("-")
     span = sha256(id_.encode()).hexdigest()[:16]
@@ -37,7 +37,7 @@ def answer(body: AnyBody, *, cause: Event, service: str, n: int | str, now: date
 def origin(
     body: AnyBody, *, id_: str, cluster: str, iteration: str, now: datetime, state: int = 0, cause: str = ""
 ) -> Event:
-    """An event that no other event caused: an observation, an operator's word, a new iteration."""
+    """Return an event that no other event caused: an observation, an operator's word, a new iteration."""
     return Event(
         id=id_,
         type=body.TYPE,

@@ -97,7 +97,7 @@ class Follower(Generic[S]):
         self._points: deque[_Point[S]] = deque(maxlen=_KEPT)
 
     async def at(self, version: int) -> S:
-        """The state folded up to and including a version, and not further.
+        """Return the state folded up to and including a version, and not further.
 
         Raises:
             StateLostError: the stream does not lead to that version. BusError.
@@ -108,7 +108,7 @@ class Follower(Generic[S]):
         return point.state
 
     async def latest(self) -> tuple[S, int]:
-        """The newest state and its version.
+        """Return the newest state and its version.
 
         Raises:
             StateLostError: unknown until the next snapshot. BusError.
@@ -131,7 +131,7 @@ class Follower(Generic[S]):
         return point
 
     def _best(self, version: int | None) -> _Point[S]:
-        """The furthest point from which the version can still be reached."""
+        """Return the furthest point from which the version can still be reached."""
         fit = [
             point
             for point in self._points

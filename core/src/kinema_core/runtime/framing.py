@@ -1,7 +1,7 @@
 """Framing of events as messages: compression, chunks, digest. Pure.
 
 Up to 32 KiB an event is plain JSON. Above it is compressed; a result above 512 KiB is cut into chunks, and the event's
-own subject gets a manifest in its place, after its chunks. A message without our headers is read as plain JSON.
+own subject gets a manifest in its place, after its chunks. A message without Kinema's headers is read as plain JSON.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ class Framed:
 
 
 def header_id(event: Event) -> str:
-    """The event's id as it stands in headers: quoted, so that no id can break out of its line."""
+    """Return the event's id as it stands in headers: quoted, so that no id can break out of its line."""
     return quote(event.id, safe="/:@+,;=")
 
 
 def covers(event: Event) -> int:
-    """The state version that the event carries, else the one that it was decided on."""
+    """Return the state version that the event carries, else the one that it was decided on."""
     if isinstance(event.body, ClusterSnapshot | ClusterDelta):
         return event.body.version
     return event.state
@@ -145,7 +145,7 @@ def _chunk(event: Event, digest: str, index: int, piece: bytes) -> Chunk:
 
 
 def manifest_of(headers: Mapping[str, str], payload: bytes) -> Manifest | None:
-    """The manifest that a message is, None for one that carries its event itself.
+    """Return the manifest that a message is, None for one that carries its event itself.
 
     Raises:
         FramingError: `bad-encoding`, the manifest cannot be read or promises more than an event may have.

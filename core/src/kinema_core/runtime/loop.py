@@ -183,7 +183,7 @@ class LogFollower:
 
 @dataclass(frozen=True)
 class _Observed(Generic[S]):
-    """The state, and what is known of whoever observes it."""
+    """The state, and what is known of its observer."""
 
     state: S
     blind: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ def is_answer_of(event: Event, service: str) -> bool:
 
 
 def in_order(events: Iterable[Event], service: str) -> Iterator[Event]:
-    """A recorded LOG in the order in which the service's stage recalled it."""
+    """Yield a recorded LOG in the order in which the service's stage recalled it."""
     others: list[Event] = []
     answers: dict[str, list[Event]] = defaultdict(list)
     for event in events:

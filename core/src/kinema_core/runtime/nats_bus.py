@@ -43,11 +43,11 @@ class NatsBus:
             yield item
 
     async def head(self, stream: StreamName) -> int:
-        """The stream's last sequence, 0 when it is empty."""
+        """Return the stream's last sequence, 0 when it is empty."""
         return await self._reader.head(STREAMS[stream])
 
     async def last(self, stream: StreamName, kind: str) -> Stored | Damaged | None:
-        """The newest event of a kind."""
+        """Return the newest event of a kind."""
         found = [await self._reader.last(STREAMS[stream], each) for each in subjects(self._cluster, (kind,))]
         raw = max((each for each in found if each is not None), key=lambda each: each.sequence, default=None)
         return None if raw is None else await self._reader.whole(stream, raw)
@@ -69,7 +69,7 @@ class NatsBus:
         return await self._leases.acquire(name, ttl)
 
     async def identity(self) -> str:
-        """The cluster's name, and when LOG was made, to the nanosecond."""
+        """Return the cluster's name, and when LOG was made, to the nanosecond."""
         return f"{self._cluster}/{await self._reader.made(STREAMS['LOG'])}"
 
     def connected(self) -> bool:

@@ -76,7 +76,7 @@ _IN_FLIGHT: Final = 10158
 
 
 def fault_error(fault: ApiFault, what: str) -> BusError:
-    """The bus's name for an error that JetStream answered."""
+    """Return the bus's name for an error that JetStream answered."""
     text = f"{what}: {fault.description} ({fault.err_code})"
     if fault.err_code in _SETUP_CODES:
         return BusSetupError(f"{text}: run `kinema setup`")
@@ -184,7 +184,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Return whether the connection was closed, by us or for good by the broker."""
+        """Return whether the connection was closed, here or for good by the broker."""
         return self._closing is not None or self.client.is_closed
 
     @asynccontextmanager
@@ -207,7 +207,7 @@ class Connection:
             raise BusDeniedError(f"the broker refuses the credentials: {self._refusal}")
 
     def check_ended(self) -> None:
-        """Raise BusDeniedError if the connection was ended for good, and not by us."""
+        """Raise BusDeniedError if the broker ended the connection for good."""
         self.check_refused()
         if self.client.is_closed and self._closing is None:
             raise BusDeniedError(f"the broker ended the connection for good{self._because()}")
@@ -251,7 +251,7 @@ class Connection:
 
     @contextmanager
     def interruption(self, subject: str) -> Iterator[asyncio.Future[Msg]]:
-        """A future that fails when the broker says that we may not publish on the subject, or goes away."""
+        """Yield a future that fails when the broker forbids to publish on the subject, or goes away."""
         interrupted: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._waiting.append((subject, interrupted))
         try:
@@ -345,7 +345,7 @@ def _interrupt(interrupted: asyncio.Future[Msg], error: BusError) -> None:
 
 
 def fault_of(data: bytes, what: str) -> ApiFault | None:
-    """The error that an answer holds; raises BusUnavailableError for bytes that are no answer of JetStream."""
+    """Return the error that an answer holds; raises BusUnavailableError for bytes that are no answer of JetStream."""
     try:
         return msgspec.json.decode(data, type=_Answer).error
     except msgspec.DecodeError as error:

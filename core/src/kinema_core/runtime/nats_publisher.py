@@ -31,7 +31,7 @@ register("publish-before", "publish-after-chunks", "publish-after")
 
 
 class _RaceError(BusUnavailableError):
-    """Others published on the subject between our look at it and our try."""
+    """Others published on the subject between the look at it and the try."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Message:
     id: str
     """The event's id as it stands in headers."""
     first: int
-    """The subject's last sequence before the first try: if we were stored, it was after it."""
+    """The subject's last sequence before the first try: the event can only be stored after it."""
     expected: int
     fixed: bool
     """Whether the caller asked for `expected`; else it follows what others publish."""
@@ -157,7 +157,7 @@ class Publisher:
             await self._pause(attempt)
 
     async def _after_conflict(self, message: _Message, problem: ConflictError) -> BusError:
-        """Return what a conflict means when our event is not stored: others were quicker, or it is still on its way."""
+        """Return what a conflict means when the event is not stored: others were quicker, or it is still on its way."""
         last = await self._reader.last(message.stream, message.subject)
         now = last.sequence if last is not None else 0
         if now == message.expected:
@@ -175,7 +175,7 @@ class Publisher:
         return found if found is not None and message.is_stored_as(found) else None
 
     async def _find(self, message: _Message) -> Raw | None:
-        """Our event among those stored on its subject since before the first try, read from the leader."""
+        """Return the event if it was stored on its subject since the first try, read from the leader."""
         following = message.first + 1
         while True:
             query: dict[str, str | int] = {"seq": following, "next_by_subj": message.subject}

@@ -71,7 +71,7 @@ class Reader:
         self._cluster = cluster
 
     async def head(self, stream: str) -> int:
-        """The last sequence as the leader knows it, 0 for an empty stream."""
+        """Return the last sequence as the leader knows it, 0 for an empty stream."""
         return (await self._info(stream)).state.last_seq
 
     async def made(self, stream: str) -> str:
@@ -97,7 +97,7 @@ class Reader:
         return Raw(sequence=got.seq, subject=got.subject, headers=headers, data=b64decode(got.data))
 
     async def last(self, stream: str, subject_: str) -> Raw | None:
-        """The newest message of a subject, read from the leader."""
+        """Return the newest message of a subject, read from the leader."""
         return await self.from_leader(stream, {"last_by_subj": subject_})
 
     async def messages(self, stream: str, filter_: str, *, start: int, end: int) -> AsyncIterator[Raw]:
@@ -131,7 +131,7 @@ class Reader:
                 yield await self.whole(name, raw)
 
     async def whole(self, name: StreamName, raw: Raw) -> Stored | Damaged:
-        """The event that a message is or stands for, or how it is damaged."""
+        """Return the event that a message is or stands for, or how it is damaged."""
         try:
             manifest = manifest_of(raw.headers, raw.data)
             if manifest is None:

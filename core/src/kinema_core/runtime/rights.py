@@ -37,7 +37,7 @@ USERS: Final[tuple[str, ...]] = (*PUBLISHES, ADMIN)
 
 
 def authorization(passwords: Mapping[str, str], clusters: Sequence[str]) -> dict[str, object]:
-    """The `authorization` block of a nats-server's configuration (JSON is valid there).
+    """Return the `authorization` block of a nats-server's configuration (JSON is valid there).
 
     Args:
         passwords: by user; a bcrypt hash (`nats server passwd`) is taken as such by the server.

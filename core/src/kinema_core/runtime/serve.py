@@ -55,7 +55,7 @@ async def serve(stage: Stage[S], bus: Bus, clock: Clock, health: Health) -> None
 
 
 async def retry_until_available(call: Callable[[], Awaitable[R]]) -> R:
-    """The result of a call to the bus, tried again for as long as the broker cannot be reached."""
+    """Return the result of a call to the bus, tried again for as long as the broker cannot be reached."""
     tries = 0
     while True:
         try:

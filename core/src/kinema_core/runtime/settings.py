@@ -70,7 +70,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError(f"health_port is {self.health_port}: use 0 to 65535")
 
     def password(self) -> str:
-        """The password for the broker; raises SettingsError when its file cannot be read."""
+        """Return the password for the broker; raises SettingsError when its file cannot be read."""
         if not self.nats_password_file:
             return self.nats_password
         try:
@@ -79,7 +79,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise SettingsError(f"nats_password_file {self.nats_password_file}: {error.strerror}") from error
 
     def clock(self) -> SystemClock:
-        """The clock that the service lives by."""
+        """Return the clock that the service lives by."""
         return SystemClock(speed=self.clock_speed, epoch=self.clock_epoch, started=self.clock_started)
 
 

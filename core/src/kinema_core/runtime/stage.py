@@ -62,7 +62,7 @@ class Stage(Protocol[S]):
         """Kinds of STATE events that it folds besides snapshots and deltas."""
 
     def initial(self) -> S:
-        """The state before any event."""
+        """Return the state before any event."""
 
     def fold(self, state: S, event: Event) -> S:
         """Fold one STATE event; pure."""

@@ -100,7 +100,7 @@ def kinds_of(bodies: tuple[type[Body] | type[Plan], ...]) -> tuple[str, ...]:
 
 
 def stream_of(family: str) -> StreamName:
-    """The stream that holds a family's events."""
+    """Return the stream that holds a family's events."""
     return STREAM_OF_FAMILY[family]
 
 

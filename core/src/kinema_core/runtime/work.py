@@ -46,10 +46,10 @@ class WorkQueue(Protocol):
         """Store a blob for all who work on the items that name its manifest."""
 
     async def shared(self, manifest: Manifest) -> bytes:
-        """A blob; raises FramingError where chunks are missing or are not what the digest says."""
+        """Return a blob; raises FramingError where chunks are missing or are not what the digest says."""
 
     async def ask(self, data: bytes) -> bytes:
-        """The answer to an item, whenever it comes: the caller sets the time."""
+        """Return the answer to an item, whenever it comes: the caller sets the time."""
 
     def items(self) -> AsyncIterator[Item]:
         """Items to work on, for ever, until the queue is closed."""
@@ -59,7 +59,7 @@ class WorkQueue(Protocol):
 
 
 def cut(data: bytes) -> tuple[Manifest, tuple[bytes, ...]]:
-    """A blob as chunks and their manifest, compressed where that pays."""
+    """Return a blob as chunks and their manifest, compressed where that pays."""
     encoding: Literal["json", "zstd"] = "json"
     if len(data) > COMPRESS_ABOVE:
         data, encoding = zstandard.ZstdCompressor().compress(data), "zstd"
@@ -69,5 +69,5 @@ def cut(data: bytes) -> tuple[Manifest, tuple[bytes, ...]]:
 
 
 def joined(manifest: Manifest, data: bytes) -> bytes:
-    """A blob from its assembled chunks; raises FramingError where it cannot be decompressed."""
+    """Return a blob from its assembled chunks; raises FramingError where it cannot be decompressed."""
     return decompress(data) if manifest.encoding == "zstd" else data

@@ -43,7 +43,7 @@ async def start(settings: Settings, runtime: Runtime) -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The failure that ended the tasks, so that its kind decides on message and exit code."""
+    """Return the failure that ended the tasks, so that its kind decides on message and exit code."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

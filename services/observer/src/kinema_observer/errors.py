@@ -25,7 +25,7 @@ class UnreadableFieldError(ObserverError):
         self.reason = reason
 
     def under(self, prefix: str) -> UnreadableFieldError:
-        """The same fault seen from further up."""
+        """Return the same fault seen from further up."""
         path = self.path
         return UnreadableFieldError(
             prefix + path if path.startswith("[") or not path else f"{prefix}.{path}", self.reason

@@ -162,7 +162,7 @@ class StatePublisher:
         self._stream.highest = delta.version
 
     async def _publish_snapshot(self, cluster: Cluster, now: datetime, *, digest: bool) -> None:
-        """A snapshot of `cluster`. The one before it is part of its id, so that a version can be stated again."""
+        """Publish a snapshot. The one before it is part of its id, so that a version can be stated again."""
         snapshot = ClusterSnapshot(version=cluster.version, objects=tuple(all_objects(cluster)))
         name = f"snapshot-{cluster.version}-after-{self._stream.snapshots}"
         event = self._event(snapshot, f"{name}-{_digest(snapshot)}" if digest else name, now)

@@ -62,7 +62,7 @@ class Predictor:
         """Nothing of the log is remembered."""
 
     def wants(self, event: Event) -> Want:
-        """The state that the iteration was started on, with the usage sampled until then."""
+        """Return the state that the iteration was started on, with the usage sampled until then."""
         asked = _asked(event.body)
         return NoState() if asked is None else AtVersion(asked.version)
 

@@ -112,7 +112,7 @@ class Effects:
             if self._clock.now() > deadline:
                 raise TransientError("time-out", f"operation {operation.id} on node {operation.node} does not end")
             await self._clock.sleep(_POLL_SECONDS)
-            with suppress(TransientError):  # asked again: the operation goes on without us
+            with suppress(TransientError):  # asked again: the operation goes on by itself
                 operation = await self._provider.operation(operation.id)
         if operation.state == "failed":
             kind = TransientError if operation.reason in {"transient", ""} else PermanentError

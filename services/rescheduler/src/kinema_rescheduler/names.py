@@ -42,7 +42,7 @@ NODE: Final = "node"
 
 
 def label_value(iteration: str) -> str:
-    """The iteration as a label value: itself where Kubernetes takes it, else a hash of it."""
+    """Return the iteration as a label value: itself where Kubernetes takes it, else a hash of it."""
     if _LABEL.fullmatch(iteration):
         return iteration
     return "i-" + sha256(iteration.encode()).hexdigest()[:16]

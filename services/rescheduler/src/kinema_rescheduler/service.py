@@ -53,7 +53,7 @@ FAULT_POINTS: Final = tuple(
     for kind in (*STEP_KINDS, "finished", "aborted")
     for place in (("before", "intended", "effected", "done") if kind in STEP_KINDS else ("before", "done"))
 )
-"""Where a test may kill us: before an intent, after it, after its effect, after its outcome; around an end."""
+"""Where a test may kill the process: before an intent, after it, after its effect, after its outcome; around an end."""
 
 register(*FAULT_POINTS)
 
@@ -305,7 +305,7 @@ class Rescheduler:
         kind, (cluster, version) = progress.step.kind, known
         self._fault(f"rescheduler.{kind}.intended")
         if lease.left() <= 0:
-            return  # whoever holds the lease by then makes it
+            return  # the next holder of the lease makes it
         body = await self._make(lease, execution, progress)
         if isinstance(body, StepFailed) and lease.left() <= 0:
             return  # another process may be making it by now

@@ -87,7 +87,7 @@ class _Replay:
             self._by_pod[pod].append((key, tally))
 
     def domain(self, node: str | None, key: str) -> str | None:
-        """The domain of a node."""
+        """Return the domain of a node."""
         found = self.nodes.get(node or "")
         return None if found is None else domain(found.labels, key)
 
@@ -124,7 +124,7 @@ class _Replay:
         return self._by_pod.get(leg.key, [])
 
     def eligible(self, rule: _Rule) -> Mapping[str, str]:
-        """The domain of every node that counts for a spread constraint, by node."""
+        """Return the domain of every node that counts for a spread constraint, by node."""
         assert rule.spread is not None
         asked = eligible_of(rule.holder, rule.spread)
         if asked not in self._eligible:
@@ -132,7 +132,7 @@ class _Replay:
         return self._eligible[asked]
 
     def domains(self, rule: _Rule, wave: int) -> tuple[frozenset[str], frozenset[str]]:
-        """The domains that count in a wave: those of nodes that are there at some moment of it, and all the time.
+        """Return the domains that count in a wave: of nodes that are there at some moment of it, and all the time.
 
         A temporary node is never taken to be there all the time.
         """

@@ -130,7 +130,7 @@ class PlanView:
         return frozenset(seat.workload for seat in self.arriving if seat.rolled and seat.workload is not None)
 
     def workload_key(self, pod: Pod) -> str | None:
-        """The workload that the pod belongs to, as named in resizes."""
+        """Return the workload that the pod belongs to, as named in resizes."""
         return self.cluster.controller_key_of(pod)
 
 
@@ -213,7 +213,7 @@ def _site(
 
 
 def live_site(cluster: Cluster, node: Node, spot_keys: Mapping[tuple[str, str, str], frozenset[str]]) -> Site:
-    """A live node: its allocatable less what goes with it and less terminating pods, which keep their room."""
+    """Return a live node: its allocatable less what goes with it and less terminating pods, which keep their room."""
     besides = unlisted(cluster, node.name)
     leaving = [pod.requests for pod in besides if not is_resident(cluster, pod)]
     attached = [attachments(cluster, pod) for pod in besides if pod.rules.claims]
@@ -231,7 +231,7 @@ def live_site(cluster: Cluster, node: Node, spot_keys: Mapping[tuple[str, str, s
 
 
 def boot_site(cluster: Cluster, offer: Offer, name: str) -> Site:
-    """A new node of an offer: its allocatable less the daemon sets and mirror pods that will be there."""
+    """Return a new node of an offer: its allocatable less the daemon sets and mirror pods that will be there."""
     labels, taints = new_node_labels(offer, name), parse_taints(offer.taints)
     return Site(
         name=name,

@@ -35,7 +35,7 @@ class Budgets:
         return True
 
     def begin(self, mover: Mover) -> None:
-        """The pod is evicted in this wave."""
+        """Count the pod as evicted in this wave."""
         if mover.strategy == "evict":
             for budget in self._budgets.get(mover.key, ()):
                 self._away.setdefault(budget.key, set()).add(mover.workload)

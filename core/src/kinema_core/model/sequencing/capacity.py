@@ -100,11 +100,11 @@ class Capacity:
         return times(requests, self.free(name), most)
 
     def take(self, name: str, requests: Amounts) -> None:
-        """A new copy comes to the node."""
+        """Take room for a new copy that comes to the node."""
         shift(self.free(name), requests, -1)
 
     def give(self, name: str, requests: Amounts) -> None:
-        """An old copy has left the node. One that the plan deletes takes no pod: its room is not counted."""
+        """Give back the room of a copy that has left. Room of a node that the plan deletes is not counted."""
         if name in self._specs:
             shift(self.free(name), requests, 1)
 
@@ -146,7 +146,7 @@ class Capacity:
         return self._specs[node.name]
 
     def give_back(self, offer: Offer) -> None:
-        """The node rented last, of this offer, is of no use."""
+        """Give back the node rented last, of this offer."""
         node = self.temporary.pop()
         self._taken.remove(node.name)
         self._booted[offer.name] -= 1

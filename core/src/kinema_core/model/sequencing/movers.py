@@ -40,7 +40,7 @@ class Mover:
 
 
 def movers_of(plan: Plan, cluster: Cluster) -> list[Mover]:
-    """The pods of the plan that get a new copy, in the plan's order; a pod that the cluster lacks is left out."""
+    """Return the pods that get a new copy, in the plan's order; a pod that the cluster lacks is left out."""
     found: list[Mover] = []
     for place in plan.placements:
         pod = cluster.pod(place.pod)

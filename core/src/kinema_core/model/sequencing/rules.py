@@ -99,7 +99,7 @@ class DomainCounts:
         """Of those, the evicted ones that come back to the domain."""
 
     def domain(self, node: str | None) -> str | None:
-        """The domain of a node."""
+        """Return the domain of a node."""
         return None if node is None else domain(self._labels.get(node), self.topology_key)
 
     def high(self, place: str) -> int:
@@ -116,7 +116,7 @@ class DomainCounts:
         return self.base.total() + self._came.total()
 
     def shift(self, source: str | None, place: str | None, *, evicted: bool, by: int) -> None:
-        """A member moves from domain to domain in this wave (`by` 1), or does not after all (-1)."""
+        """Move a member from domain to domain in this wave (`by` 1), or take that back (-1)."""
         if place is not None and not (evicted and source == place):
             self._came[place] += by
         if source is not None and (evicted or source != place):
@@ -124,14 +124,14 @@ class DomainCounts:
             self._back[source] += by * (source == place)
 
     def settle(self, source: str | None, place: str | None) -> None:
-        """The move is over: the old copy is gone."""
+        """End a move: the old copy is gone."""
         if source is not None:
             self.base[source] -= 1
         if place is not None:
             self.base[place] += 1
 
     def clear(self) -> None:
-        """The wave is over."""
+        """End the wave."""
         self.version += 1
         self._came.clear()
         self._lost.clear()
@@ -207,7 +207,7 @@ class _Eligible(NamedTuple):
     places: EligibleDomains
 
     def domain(self, spec: NodeSpec) -> str | None:
-        """The domain that the node counts for."""
+        """Return the domain that the node counts for."""
         place = spec.labels.get(self.topology_key)
         if place is None:
             return None
@@ -255,7 +255,7 @@ class PodRules:
     # --- what there is
 
     def _open(self, ruled: list[Pod], targets: Mapping[str, str]) -> None:
-        """A tally for every scope and topology key that a rule names."""
+        """Open a tally for every scope and topology key that a rule names."""
         for pod in ruled:
             for scope, key in _scopes(self._cluster, pod):
                 if (scope, key) in self._ledgers:
@@ -276,7 +276,7 @@ class PodRules:
                         self._selected.setdefault(other.key, []).append(tally)
 
     def add(self, spec: NodeSpec) -> bool:
-        """A node is there for a while; True when a spread rule counts one domain more for it."""
+        """Add a node for a while; return whether a spread rule counts one domain more for it."""
         self._labels[spec.name] = spec.labels
         widened = False
         for eligible in self._eligible.values():
@@ -288,7 +288,7 @@ class PodRules:
         return widened
 
     def drop(self, spec: NodeSpec) -> None:
-        """The node that was added last is not there after all."""
+        """Remove the node that was added last."""
         del self._labels[spec.name]
         self._leave((spec,), "there")
 
@@ -338,7 +338,7 @@ class PodRules:
         return _Own(tuple(anti), tuple(needs), spreads)
 
     def _spread(self, pod: Pod, spread: Spread) -> SpreadArrivals:
-        """The rule that this constraint is, shared by all that count alike."""
+        """Return the rule that this constraint is, shared by all that count alike."""
         rules, honored = pod.rules, spread.node_affinity_policy == "Honor"
         honors_taints = spread.node_taints_policy == "Honor"
         wanted = PlacementRules(
@@ -356,7 +356,7 @@ class PodRules:
         return self._spreads[name]
 
     def _places(self, key: str, wanted: PlacementRules, honors_taints: bool) -> EligibleDomains:  # noqa: FBT001 - part of a key
-        """The domains of the nodes that count; many constraints count the same ones."""
+        """Return the domains of the nodes that count; many constraints count the same ones."""
         alike = (key, wanted, honors_taints)
         if alike not in self._eligible:
             places = EligibleDomains(Counter(), Counter())
@@ -367,7 +367,7 @@ class PodRules:
         return self._eligible[alike].places
 
     def _stand(self, pod: Pod, *, moves: bool) -> None:
-        """The rules of a pod where it is now. A pod that will move away from its company asks nothing of it."""
+        """Count the rules of a pod where it is now. One that will move away from its company asks nothing of it."""
         own = self._own[pod.key]
         for tally, itself in own.anti:
             _keep_out(tally, pod.node, 1, itself=itself)
@@ -407,7 +407,7 @@ class PodRules:
         return True
 
     def refusal(self) -> Refusal | None:
-        """The rule that was against the move that was asked for last; None when none was."""
+        """Return the rule that was against the move that was asked for last; None when none was."""
         tally = self._refusing
         return None if tally is None else Refusal(tally, tally.version, self._epoch)
 
@@ -525,7 +525,7 @@ def _count(books: dict[str, Counter[int]], place: str | None, value: int, by: in
 
 
 def _keep_out(tally: DomainCounts, node: str | None, by: int, *, itself: bool) -> None:
-    """A pod with anti-affinity is in the node's domain, or is not any more (-1)."""
+    """Count a pod with anti-affinity into the node's domain, or out of it (-1)."""
     place = tally.domain(node)
     if place is not None:
         (tally.anti_affine_members if itself else tally.anti_affine_outsiders)[place] += by

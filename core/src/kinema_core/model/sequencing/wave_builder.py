@@ -212,7 +212,7 @@ class WaveBuilder:
         return self._rules.clearing
 
     def welcome(self, spec: NodeSpec) -> bool:
-        """A node is added for a while, if it can be now.
+        """Add a node for a while, if it can be now.
 
         Where it changes what a rule counts, it is booted in a wave without moves.
         """
@@ -225,5 +225,5 @@ class WaveBuilder:
         return True
 
     def dismiss(self, spec: NodeSpec) -> None:
-        """The node that was added last is of no use."""
+        """Remove the node that was added last."""
         self._rules.drop(spec)

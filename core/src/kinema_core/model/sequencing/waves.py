@@ -121,7 +121,7 @@ def _effort(transition: Transition) -> tuple[bool, int, int, int]:
 
 
 def with_steps(plan: Plan, transition: Transition) -> Plan:
-    """The plan with its steps."""
+    """Return the plan with its steps."""
     return msgspec.structs.replace(plan, steps=transition.steps, temporary=transition.temporary)
 
 

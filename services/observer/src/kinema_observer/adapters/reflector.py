@@ -89,7 +89,7 @@ class Reflector:
         return self._items.values()
 
     def get(self, key: str) -> Seen | None:
-        """The object of that key as last seen."""
+        """Return the object of that key as last seen."""
         return self._items.get(key)
 
     def drain(self) -> dict[tuple[str, str], Seen | None]:
@@ -218,7 +218,7 @@ class Reflector:
                 await asyncio.sleep(self._back_off.next())
 
     async def _watch(self) -> None:
-        """Watch once from the version we have, until the server ends it; raises as `watch` does."""
+        """Watch once from the known version on, until the server ends it; raises as `watch` does."""
         window = Window(
             self.resource.path,
             self.version,

@@ -57,7 +57,7 @@ class KubernetesSource:
         return all(item.listed or item.off for item in self.reflectors)
 
     def missing(self) -> tuple[str, ...]:
-        """The kinds whose copy may be out of date just now, and why."""
+        """Return the kinds whose copy may be out of date just now, and why."""
         return tuple(
             f"{item.resource.kind}: {item.problem}"
             for item in self.reflectors

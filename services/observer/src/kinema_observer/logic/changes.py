@@ -19,7 +19,7 @@ HEARTBEAT_EVERY: Final = timedelta(seconds=15)
 
 
 def delta_of_changes(cluster: Cluster, changes: Changes) -> ClusterDelta | None:
-    """The delta that follows `cluster`; None when nothing is different from what was published."""
+    """Return the delta that follows `cluster`; None when nothing is different from what was published."""
     upserts, deletes = [], []
     for kind, key in sorted(changes):
         old, new = cluster.objects.get(kind, {}).get(key), changes[kind, key]
@@ -31,7 +31,7 @@ def delta_of_changes(cluster: Cluster, changes: Changes) -> ClusterDelta | None:
 
 
 def delta_of_contents(cluster: Cluster, contents: Iterable[ClusterObject]) -> ClusterDelta | None:
-    """The delta that leads from `cluster` to a full list; None when they are the same."""
+    """Return the delta that leads from `cluster` to a full list; None when they are the same."""
     return _delta(cluster, *difference(cluster, from_objects(contents)))
 
 

@@ -43,7 +43,7 @@ _MESSAGE_CHARACTERS: Final = 256
 
 
 def workload_of(type_: WorkloadKind, found: wire.Controller) -> Workload | None:
-    """The workload; None for what is over: an old replica set of a Deployment without pods, a finished Job.
+    """Return the workload; None for what is over: an old replica set of a Deployment without pods, a finished Job.
 
     Raises:
         UnreadableFieldError: a part cannot be read.
@@ -137,7 +137,7 @@ def _update(type_: WorkloadKind, spec: wire.ControllerSpec) -> tuple[str, str]:
 
 
 def _plain_selector(raw: msgspec.Raw) -> Selector:
-    """A replication controller selects by equal labels only."""
+    """Return the selector of a replication controller, which selects by equal labels only."""
     return Selector(labels=labels_of(raw, "spec.selector"))
 
 
@@ -145,7 +145,7 @@ def _plain_selector(raw: msgspec.Raw) -> Selector:
 
 
 def autoscaler_of(found: wire.Autoscaler) -> Autoscaler:
-    """The autoscaler with each of its metrics, now and target.
+    """Return the autoscaler with each of its metrics, now and target.
 
     Raises:
         UnreadableFieldError: a value cannot be read.
@@ -205,7 +205,7 @@ def _metric_name(metric: wire.Metric) -> str:
 
 
 def _goal(target: wire.MetricValue, path: str) -> tuple[int, str]:
-    """The target's amount and the field that it is in: per mille for a utilization, else milli."""
+    """Return the target's amount and the field that it is in: per mille for a utilization, else milli."""
     for unit in ("average_utilization", "average_value", "value"):
         amount = _value(target, unit, path)
         if amount is not None:
@@ -230,7 +230,7 @@ def _value(found: wire.MetricValue, unit: str, path: str = "status.currentMetric
 
 
 def budget_of(found: wire.Budget) -> DisruptionBudget:
-    """The disruption budget.
+    """Return the disruption budget.
 
     Raises:
         UnreadableFieldError: a part cannot be read.
@@ -252,7 +252,7 @@ def budget_of(found: wire.Budget) -> DisruptionBudget:
 
 
 def recommendation_of(found: wire.Vertical) -> Recommendation:
-    """The vertical autoscaler's recommendation, summed over the containers.
+    """Return the vertical autoscaler's recommendation, summed over the containers.
 
     Raises:
         UnreadableFieldError: a quantity cannot be read.

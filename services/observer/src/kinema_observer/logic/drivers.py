@@ -60,12 +60,12 @@ def identity(item: Seen) -> Identity:
 
 
 def in_tree_driver(spec: wire.VolumeSpec) -> str:
-    """The driver that attaches a volume which names a part of Kubernetes instead; empty where none does."""
+    """Return the driver that attaches a volume which names a part of Kubernetes instead; empty where none does."""
     return next((driver for field, (_, driver) in _IN_TREE.items() if meaning(bytes(getattr(spec, field)))), "")
 
 
 def driver_of_class(provisioner: str) -> str:
-    """The driver of the volumes that a provisioner makes; empty where they are not attached."""
+    """Return the driver of the volumes that a provisioner makes; empty where they are not attached."""
     return _DRIVERS.get(provisioner, "" if provisioner.startswith("kubernetes.io/") else provisioner)
 
 
@@ -92,7 +92,7 @@ def limits_of(found: wire.CSINode) -> DriverLimits | None:
 
 
 def with_limits(node: Node, limits: Seen | None) -> Node:
-    """The node with what its CSINode says.
+    """Return the node with what its CSINode says.
 
     That holds over what the node says of the same driver's volumes, by any name: kube-scheduler asks the CSINode alone.
     """
@@ -103,7 +103,7 @@ def with_limits(node: Node, limits: Seen | None) -> Node:
 
 
 def assembled(seen: Iterable[Seen]) -> list[ClusterObject]:
-    """The objects of the state in what was read, in the order given."""
+    """Return the objects of the state in what was read, in the order given."""
     known = list(seen)
     limits = {item.name: item for item in known if isinstance(item, DriverLimits)}
     if not limits:
@@ -121,7 +121,7 @@ def assembled_changes(
     node: Callable[[str], Seen | None],
     limits: Callable[[str], Seen | None],
 ) -> Changes:
-    """The changes of the state in what changed: a node is different when it is, or when its CSINode came, is or went.
+    """Return the changes of the state: a node has changed also when its CSINode came, changed or went.
 
     Args:
         seen: what changed, None for what is gone.

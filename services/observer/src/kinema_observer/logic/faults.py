@@ -23,7 +23,7 @@ _AGAIN: Final = "take it again, and change nothing in it"
 
 
 def in_words(said: str) -> tuple[str, str]:
-    """The field that lacks, if that is what the decoder said, and its reason in words."""
+    """Return the field that lacks, if that is what the decoder said, and its reason in words."""
     if found := _MISSING.fullmatch(said):
         return found[1], "is missing: write it, or take the object again"
     if found := _EXPECTED.fullmatch(said):

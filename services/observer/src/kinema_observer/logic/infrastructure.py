@@ -33,7 +33,7 @@ from kinema_observer.logic.rules import selector_terms_of
 
 
 def node_of(found: wire.Node) -> Node:
-    """The node; one that is being deleted takes no more pods, as if cordoned.
+    """Return the node; one that is being deleted takes no more pods, as if cordoned.
 
     Raises:
         UnreadableFieldError: a part cannot be read.
@@ -75,7 +75,7 @@ def _taint(found: wire.Taint, path: str) -> Taint:
 
 
 def volume_of(found: wire.Volume) -> Volume:
-    """The persistent volume.
+    """Return the persistent volume.
 
     Raises:
         UnreadableFieldError: its node affinity cannot be read.
@@ -93,7 +93,7 @@ def volume_of(found: wire.Volume) -> Volume:
 
 
 def claim_of(found: wire.Claim) -> VolumeClaim:
-    """The persistent volume claim.
+    """Return the persistent volume claim.
 
     Raises:
         UnreadableFieldError: it has no name.
@@ -109,7 +109,7 @@ def claim_of(found: wire.Claim) -> VolumeClaim:
 
 
 def storage_class_of(found: wire.StorageClass) -> StorageClass:
-    """The storage class.
+    """Return the storage class.
 
     Raises:
         UnreadableFieldError: it has no name.
@@ -133,7 +133,7 @@ def storage_class_of(found: wire.StorageClass) -> StorageClass:
 
 
 def priority_class_of(found: wire.PriorityClass) -> PriorityClass:
-    """The priority class.
+    """Return the priority class.
 
     Raises:
         UnreadableFieldError: it has no name.
@@ -142,7 +142,7 @@ def priority_class_of(found: wire.PriorityClass) -> PriorityClass:
 
 
 def namespace_object_of(found: wire.Namespace) -> Namespace:
-    """The namespace.
+    """Return the namespace.
 
     Raises:
         UnreadableFieldError: a label is no text.

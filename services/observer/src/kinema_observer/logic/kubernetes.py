@@ -69,7 +69,7 @@ _PART_BYTES: Final = 2**17
 
 
 def _parts(body: bytes) -> Iterator[bytes]:
-    """A list as shorter ones. Where a seam was inside an item, its two sides are no JSON."""
+    """Yield a list as shorter ones. Where a seam was inside an item, its two sides are no JSON."""
     opening, start, view = b"", 0, memoryview(body)  # a slice of it is no copy
     while (seam := body.find(_SEAM, start + _PART_BYTES)) >= 0:
         yield b"".join((opening, view[start : seam + 1], b"]}"))
@@ -202,7 +202,7 @@ def read_from_list(kind: str, raw: msgspec.Raw) -> tuple[Seen | None, datetime |
 
 
 def is_read(kind: str, api_version: str) -> bool:
-    """Return whether we read objects of this kind, in this group if one is named."""
+    """Return whether objects of this kind are read, in this group if one is named."""
     return kind in _KINDS and (not api_version or api_version.rpartition("/")[0] == _KINDS[kind][0])
 
 

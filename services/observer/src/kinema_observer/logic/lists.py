@@ -61,7 +61,7 @@ def decode_list(data: bytes) -> Decoded:
 
 
 def decode_pieces(pieces: Iterable[bytes], window: int = WINDOW) -> Decoded:
-    """The same for a text that comes in pieces, cut anywhere; about `window` bytes of it are held at a time.
+    """Return the same for a text that comes in pieces, cut anywhere; about `window` bytes of it are held at a time.
 
     Raises:
         UnreadableListError: the text as a whole is no list of Kubernetes objects.
@@ -138,7 +138,7 @@ _ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def _batches(pieces: Iterable[bytes], window: int) -> Iterator[_Batch]:
-    """The items of the list, a window at a time; what cannot be cut is read as a whole."""
+    """Yield the items of the list, a window at a time; what cannot be cut is read as a whole."""
     text, wanted, passed = bytearray(), window, 0
     opening: _Opening | None = None
     for piece in pieces:
@@ -161,7 +161,7 @@ def _batches(pieces: Iterable[bytes], window: int) -> Iterator[_Batch]:
 
 
 def _opening(text: bytearray) -> _Opening | None:
-    """The beginning of a list whose items come in objects of the same first field; None for anything else."""
+    """Return the beginning of a list whose items come in objects of the same first field; None for anything else."""
     found = _OPENING.search(text)
     if found is None or found[1] is None:
         return None
@@ -180,7 +180,7 @@ def _opening(text: bytearray) -> _Opening | None:
 
 
 def _cut(text: bytearray, start: int, between: re.Pattern[bytes]) -> tuple[list[msgspec.Raw], int] | None:
-    """The items up to one of the last places between two, and where the next one begins.
+    """Return the items up to one of the last places between two, and where the next one begins.
 
     Between parts of an item it may look alike: only what can be read as a list of whole values ends with an item.
     """
@@ -261,7 +261,7 @@ class _Found:
 
 
 def _inside(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
-    """The items of a list in a list; None for an object that is merely called so."""
+    """Return the items of a list in a list; None for an object that is merely called so."""
     try:
         return _PARTS.decode(raw).items
     except msgspec.ValidationError:
@@ -269,7 +269,7 @@ def _inside(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
 
 
 def _kind_of(raw: msgspec.Raw, list_kind: str) -> tuple[str, bool]:
-    """The kind of an item and whether we read it; no name when it is not even an object of a kind."""
+    """Return the kind of an item and whether it is read; no name when it is not even an object of a kind."""
     head = _HEAD.match(raw)  # as kubectl prints it: spares a walk through the object
     if head is not None:
         return _known(head[2], head[1])

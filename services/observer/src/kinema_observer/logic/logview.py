@@ -47,7 +47,7 @@ KINDS: Final = tuple(kind_of_type(body.TYPE) for body in BODIES)
 """Kinds of LOG events that matter here."""
 
 _FORGET: Final = timedelta(days=2)
-"""Iterations and requests older than this are dropped: whoever knew their end is gone."""
+"""Iterations and requests older than this are dropped: their end is not known any more."""
 _KEPT_ENDS: Final = 64
 """Ended autoscale iterations remembered; each matters for a minute or so."""
 _NODE_OPERATIONS: Final = ("boot", "delete")

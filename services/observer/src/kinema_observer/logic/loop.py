@@ -147,7 +147,7 @@ def _deletions(moment: _Moment, nodes: tuple[Node, ...]) -> tuple[NodeDeletionRe
 
 
 def _autoscale(moment: _Moment) -> IterationStarted | None:
-    """An autoscale iteration for the unschedulable pods that none covers, nor has covered a moment ago.
+    """Return an autoscale iteration for the unschedulable pods that none covers, nor has covered a moment ago.
 
     None while a plan is being executed: Kinema executes one at a time, and the decider would refuse a second one.
     """

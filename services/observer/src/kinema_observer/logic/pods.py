@@ -77,7 +77,7 @@ _NO_VOLUMES: Final = _Volumes()
 
 
 def odd_pod_of(raw: bytes | msgspec.Raw) -> tuple[wire.Pod, Pod | None]:
-    """A pod that cannot be read as a `KnownPod`: what its spec has of a later Kubernetes is named, and not modeled.
+    """Read a pod that is no `KnownPod`: what its spec has of a later Kubernetes is named, and not modeled.
 
     Raises:
         msgspec.DecodeError, UnreadableFieldError: it cannot be read at all.
@@ -87,7 +87,7 @@ def odd_pod_of(raw: bytes | msgspec.Raw) -> tuple[wire.Pod, Pod | None]:
 
 
 def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
-    """The pod; None when it has finished: then it is no part of the state. `later`: paths of fields not modeled.
+    """Return the pod; None when it has finished: then it is no part of the state. `later`: paths of fields not modeled.
 
     Raises:
         UnreadableFieldError: a part cannot be read.
@@ -264,14 +264,14 @@ def _volumes(text: bytes, pod: str) -> _Volumes:
 
 
 def _claim(volume: Mapping[str, msgspec.Raw], source: str, *, pod: str, path: str) -> str:
-    """The claim of a volume; that of an ephemeral one is named after its pod and the volume."""
+    """Return the claim of a volume; that of an ephemeral one is named after its pod and the volume."""
     if source == "ephemeral":
         return f"{pod}-{decoded(_NAMES, volume.get('name', b''), f'{path}.name')}"
     return decoded(_CLAIM_SOURCES, volume[source], f"{path}.{source}").claim_name
 
 
 def _unmodeled(spec: wire.PodSpec) -> tuple[str, ...]:
-    """Fields that restrict placement beyond what we model."""
+    """Return the fields that restrict placement beyond what is modeled."""
     found = []
     if spec.resource_claims:
         found.append("spec.resourceClaims")

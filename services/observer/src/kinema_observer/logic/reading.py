@@ -43,12 +43,12 @@ _CACHED: Final = 65536
 
 
 def meaning(text: bytes) -> bytes:
-    """The JSON text of a part; empty where it says no more than a missing one."""
+    """Return the JSON text of a part; empty where it says no more than a missing one."""
     return b"" if text in EMPTY_TEXTS else text
 
 
 def text_of(raw: msgspec.Raw) -> bytes:
-    """The JSON text of a raw part; empty for what is missing or null."""
+    """Return the JSON text of a raw part; empty for what is missing or null."""
     if raw is NOTHING:
         return b""
     text = bytes(raw)
@@ -94,7 +94,7 @@ def labels_of(raw: msgspec.Raw, path: str = "metadata.labels") -> Labels:
 
 
 def annotations_of(raw: msgspec.Raw) -> tuple[Labels, bool]:
-    """The annotations that we honor, and whether the object is the mirror of a static pod.
+    """Return the annotations that count, and whether the object is the mirror of a static pod.
 
     Raises:
         UnreadableFieldError: a value is no text.
@@ -126,7 +126,7 @@ def amounts_of(found: Mapping[str, Scalar] | None, path: str) -> Amounts:
 
 
 def one_of(value: str | None, allowed: tuple[str, ...], path: str) -> str:
-    """The value; the first one allowed is what a missing value means.
+    """Return the value; the first one allowed is what a missing value means.
 
     Raises:
         UnreadableFieldError: it is another one.
@@ -139,7 +139,7 @@ def one_of(value: str | None, allowed: tuple[str, ...], path: str) -> str:
 
 
 def controller_of(references: Iterable[OwnerReference] | None) -> Owner | None:
-    """The controlling owner."""
+    """Return the controlling owner."""
     for reference in references or ():
         if reference.controller:
             return Owner(kind=reference.kind, name=reference.name, uid=reference.uid)
@@ -152,12 +152,12 @@ def condition_holds(conditions: Sequence[Condition] | None, type_: str) -> bool:
 
 
 def uid_of(meta: Meta) -> str:
-    """The object's uid; hand-written lists may lack it, then its key stands for it."""
+    """Return the object's uid; hand-written lists may lack it, then its key stands for it."""
     return meta.uid or key_of(meta)
 
 
 def name_of(meta: Meta) -> str:
-    """The object's name.
+    """Return the object's name.
 
     Raises:
         UnreadableFieldError: it has none.
@@ -168,7 +168,7 @@ def name_of(meta: Meta) -> str:
 
 
 def namespace_of(meta: Meta) -> str:
-    """The object's namespace; `default` where none is written, as in the API."""
+    """Return the object's namespace; `default` where none is written, as in the API."""
     return meta.namespace or "default"
 
 
@@ -219,7 +219,7 @@ def requirements_of(found: list[RequirementIn] | None, path: str, *, node: bool 
 
 
 def selector_from(found: SelectorIn | None, path: str) -> Selector | None:
-    """A label selector; None where none is written.
+    """Return a label selector; None where none is written.
 
     Raises:
         UnreadableFieldError: an operator is not known.
@@ -238,7 +238,7 @@ def _selector(text: bytes, path: str) -> Selector | None:
 
 
 def selector_of(raw: msgspec.Raw, path: str = "spec.selector") -> Selector | None:
-    """A label selector from its text: None where it is missing, everything where it is empty.
+    """Return a label selector from its text: None where it is missing, everything where it is empty.
 
     Raises:
         UnreadableFieldError: it cannot be read.

@@ -142,7 +142,7 @@ _POLICIES: Final = ("Honor", "Ignore")
 def rules_of(
     spec: PodSpec, *, host_ports: tuple[HostPort, ...], claims: tuple[str, ...], unmodeled: tuple[str, ...]
 ) -> PlacementRules:
-    """The placement rules of a pod or a template; pods with equal text share one value.
+    """Return the placement rules of a pod or a template; pods with equal text share one value.
 
     Raises:
         UnreadableFieldError: an operator, an effect or a shape is not known.
@@ -198,7 +198,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def _strange_affinity(text: bytes, affinity: AffinityIn) -> tuple[str, ...]:
-    """Paths of rules that we cannot honor: fields of a later Kubernetes, and label keys that must differ.
+    """Return paths of rules that cannot be kept: fields of a later Kubernetes, and label keys that must differ.
 
     `mismatchLabelKeys` is merged into the selector of a pod when it is created, but stays unmerged in a template.
     """
@@ -321,7 +321,7 @@ def _one_spread(item: SpreadIn, path: str) -> Spread:
 
 
 def selector_terms_of(raw: msgspec.Raw, path: str) -> tuple[NodeTerm, ...] | None:
-    """The terms of a node selector from its text, as persistent volumes have it.
+    """Return the terms of a node selector from its text, as persistent volumes have it.
 
     Raises:
         UnreadableFieldError: it cannot be read.
@@ -359,7 +359,7 @@ def _walk(kind: object, value: object, path: str) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _shape(kind: object) -> tuple[Mapping[str, object], object]:
-    """The fields of a struct by their name in JSON, and the item type of a list; `X | None` counts as `X`."""
+    """Return the fields of a struct by their name in JSON, and the item type of a list; `X | None` counts as `X`."""
     options = [option for option in get_args(kind) if option is not type(None)]
     if get_origin(kind) is list:
         return MappingProxyType({}), options[0]

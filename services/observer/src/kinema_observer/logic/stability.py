@@ -29,14 +29,14 @@ class Refusal:
 
 
 def refusal(reason: str, **figures: int | float | str) -> Refusal:
-    """A refusal with its figures by name."""
+    """Return a refusal with its figures by name."""
     return Refusal(reason, FrozenMap(figures))
 
 
 def unrest(
     cluster: Cluster, running: Sequence[Iteration], tolerance: float, hopeless: Collection[str] = ()
 ) -> Refusal | None:
-    """The first thing that keeps the cluster from being stable; None when nothing does.
+    """Return the first thing that keeps the cluster from being stable; None when nothing does.
 
     Args:
         cluster: the state.

@@ -48,7 +48,7 @@ _RUNNING: Final = msgspec.json.Decoder(dict[str, wire.Time | None])
 
 
 def newest_in(raw: bytes | msgspec.Raw) -> datetime | None:
-    """The newest time in the text of an object; None where it has none, or cannot be read."""
+    """Return the newest time in the text of an object; None where it has none, or cannot be read."""
     try:
         found = _DATES.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -66,7 +66,7 @@ def newest_in(raw: bytes | msgspec.Raw) -> datetime | None:
 
 
 def newest_of_pod(pod: wire_pods.Pod) -> datetime | None:
-    """The newest time of a pod that was read already: lists hold a hundred thousand of them."""
+    """Return the newest time of a pod that was read already: lists hold a hundred thousand of them."""
     return max(_pod_times(pod), default=None)
 
 

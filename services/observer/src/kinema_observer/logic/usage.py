@@ -76,7 +76,7 @@ def usage_of(data: bytes) -> Usage | None:
 
 
 def sample(usage: Usage, cluster: Cluster) -> UsageSampled:
-    """The reading as an event: usage of the pods that the cluster state knows, with their uids."""
+    """Return the reading as an event: usage of the pods that the cluster state knows, with their uids."""
     known = ((cluster.pod(key), cpu, memory) for key, cpu, memory in usage.pods)
     return UsageSampled(
         sampled=usage.sampled,

@@ -1,4 +1,4 @@
-"""Partial structs of Kubernetes JSON: the fields that we use and no others.
+"""Partial structs of Kubernetes JSON: the fields that are used and no others.
 
 The API server leaves out what is empty, and may send `null` where the models want a list or a number. So every
 field has a default and takes null, but for those without which an object says nothing (`spec`, a pod's `containers`);

@@ -53,7 +53,7 @@ class _RefusedError(Exception):
 def forecasts(
     cluster: Cluster, history: History, now: datetime, rules: Rules
 ) -> tuple[tuple[WorkloadForecast, ...], tuple[ForecastRefused, ...]]:
-    """A forecast or a refusal for every workload with pods that no other workload stands above, by key."""
+    """Return a forecast or a refusal for every workload with pods that no other workload stands above, by key."""
     made: list[WorkloadForecast] = []
     refused: list[ForecastRefused] = []
     for workload in cluster.workloads:
@@ -104,7 +104,7 @@ def _below(ceiling: int | None, amount: int) -> int:
 
 
 def stepped(current: int, predicted: int, max_change: Fraction) -> int:
-    """The current request moved towards the prediction, by at most `max_change` of itself (rounded down)."""
+    """Return the current request moved towards the prediction, by at most `max_change` of itself (rounded down)."""
     most = int(current * max_change)
     return current + max(-most, min(most, predicted - current))
 
@@ -185,7 +185,7 @@ def _predicted(batches: Sequence[Batch], now: datetime, rules: Rules) -> tuple[i
 
 
 def _nearest(amount: float) -> int:
-    """The nearest whole amount, halves up, never below 0."""
+    """Return the nearest whole amount, halves up, never below 0."""
     return max(0, int(Fraction(amount) + Fraction(1, 2)))
 
 

@@ -61,7 +61,7 @@ class History:
     usage: Mapping[str, Usage] = field(default_factory=lambda: MappingProxyType({}))
 
     def of(self, workload: str) -> Usage:
-        """The workload's usage; empty when nothing is known."""
+        """Return the workload's usage; empty when nothing is known."""
         return self.usage.get(workload, Usage())
 
 

@@ -35,7 +35,7 @@ NAME: Final = "rescheduler"
 
 
 def event_of(body: Decision | StepSucceeded, *, cause: Event, name: str, now: datetime, state: int) -> Event:
-    """An event of the execution that `cause` began."""
+    """Return an event of the execution that `cause` began."""
     return answer(body, cause=cause, service=NAME, n=name, now=now, state=state)
 
 
@@ -56,7 +56,7 @@ def held_up(journal: Journal, cluster: Cluster, *, now: datetime) -> tuple[Block
 
 
 def _as_sold(journal: Journal, cluster: Cluster) -> Cluster:
-    """The state as it is seen beside the catalog: which of the nodes' marks are another autoscaler's."""
+    """Return the state as it is seen beside the catalog: which of the nodes' marks are another autoscaler's."""
     catalog = journal.catalog.body if journal.catalog is not None else None
     return beside_its_autoscaler(cluster, delegated=isinstance(catalog, CatalogPublished) and catalog.delegated)
 
@@ -90,13 +90,13 @@ class DecisionReplay:
     """Makes recorded decisions again: feed it the log in order, and ask at the first event of each decision.
 
     Events of others that were stored shortly before a decision may not have been read by it. A decision that does
-    not come out the same with them is made without those that came after our own last event.
+    not come out the same with them is made without those that came after the rescheduler's own last event.
     """
 
     limits: Limits
     _journal: Journal = field(default_factory=Journal)
     _before: Journal = field(default_factory=Journal)
-    """The journal up to our own last event."""
+    """The journal up to the rescheduler's own last event."""
 
     def recall(self, event: Event) -> None:
         """Take note of a log event; to be called for every one, decisions included."""

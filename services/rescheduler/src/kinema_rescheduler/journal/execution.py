@@ -96,7 +96,7 @@ class Execution:
     """One plan under execution."""
 
     cause: Event
-    """The acceptance, or the request to delete one node: ids of all our events derive from it."""
+    """The acceptance, or the request to delete one node: ids of all its events derive from it."""
     plan_id: str
     plan: Plan | None
     """None when its proposal is not in the log any more."""
@@ -172,7 +172,7 @@ def _enqueued(journal: Journal, execution: Execution) -> Journal:
 
 
 def _requested(journal: Journal, event: Event, request: NodeDeletionRequested) -> Journal:
-    """An active plan sees for itself when the nodes that it deletes are empty."""
+    """Note a request, unless the active plan deletes the node and sees for itself when it is empty."""
     plan = journal.active.plan if journal.active is not None else None
     if plan is not None and request.node in _deleted_by(plan):
         return journal
@@ -189,7 +189,7 @@ def _deleted_by(plan: Plan) -> frozenset[str]:
 
 
 def _abort(journal: Journal, verdict: Verdict) -> Journal:
-    """The wish counts for what runs now; a second one changes nothing."""
+    """Abort what runs now; a second request changes nothing."""
     if journal.active is None or journal.active.abort is not None:
         return journal
     return replace(journal, active=replace(journal.active, abort=verdict))
@@ -205,7 +205,7 @@ def _ended(journal: Journal, plan_id: str) -> Journal:
 
 
 def of_request(event: Event) -> Execution:
-    """The execution that deletes one node on the observer's request: a plan of one line."""
+    """Return the execution that deletes one node on the observer's request: a plan of one line."""
     assert isinstance(event.body, NodeDeletionRequested)
     node = PlanNode(
         name=event.body.node,
@@ -240,7 +240,7 @@ def _stepped(journal: Journal, body: StepStarted | StepSucceeded | StepFailed, t
         verdicts.setdefault(body.step, verdict)
         return replace(journal, active=replace(active, verdicts=MappingProxyType(verdicts)))
     if isinstance(body, StepFailed) and body.fencing < journal.fencing:
-        return journal  # the late word of a former holder: whoever took over makes the effect again
+        return journal  # the late word of a former holder: its successor makes the effect again
     steps = dict(active.steps)
     if isinstance(body, StepStarted):
         steps[body.step.id] = _intended(steps.get(body.step.id), body, time)
@@ -255,7 +255,7 @@ def _stepped(journal: Journal, body: StepStarted | StepSucceeded | StepFailed, t
 
 
 def _renamed(execution: Execution, planned: str, registered: object) -> Execution:
-    """A machine with a name of its own, if it has one, takes the planned node's place in all that is said of it."""
+    """Put a machine with a name of its own in the planned node's place."""
     if not isinstance(registered, str):
         return execution
     steps = {
@@ -267,7 +267,7 @@ def _renamed(execution: Execution, planned: str, registered: object) -> Executio
 
 
 def _renamed_plan(plan: Plan, planned: str, registered: str) -> Plan:
-    """The plan with one node under another name."""
+    """Return the plan with one node under another name."""
 
     def name(node: str) -> str:
         return registered if node == planned else node
@@ -282,7 +282,7 @@ def _renamed_plan(plan: Plan, planned: str, registered: str) -> Plan:
 
 
 def _renamed_step(step: Step, planned: str, registered: str) -> Step:
-    """A step with one node under another name: in its id, as its target, and among the nodes that pods go to."""
+    """Return a step with one node under another name: in its id, as its target, and among the nodes that pods go to."""
     nodes = tuple(registered if node == planned else node for node in step.nodes)
     if step.target != planned:
         return structs.replace(step, nodes=nodes) if nodes != step.nodes else step
@@ -291,7 +291,7 @@ def _renamed_step(step: Step, planned: str, registered: str) -> Step:
 
 
 def _begun(journal: Journal, plan_id: str) -> Journal:
-    """The first step of a requested deletion makes it the active execution, before plans that have not begun."""
+    """Make a requested deletion the active execution at its first step, before plans that have not begun."""
     active = journal.active
     if active is not None and (active.plan_id == plan_id or active.steps):
         return journal

@@ -317,7 +317,7 @@ def _about(step: Step, text: _Text) -> list[tuple[Json, _Text]]:
 
 
 def _waiting(step: Step, background: Background, text: _Text) -> list[tuple[Json, _Text]]:
-    """The same for each pending pod that the plan puts on the step's node."""
+    """Return the same for each pending pod that the plan puts on the step's node."""
     places = background.waiting.get(step.target, ())
     return [(_pod(place.pod, place.uid), text) for place in places]
 
@@ -341,7 +341,7 @@ def _judged(step_id: str) -> Step | None:
 
 
 def _reference(step: Step) -> Json | None:
-    """The object that a step is about."""
+    """Return the object that a step is about."""
     if step.kind in {"boot", "taint", "untaint", "delete"}:
         # As kubelets do it, a node without a known uid is named by its name: `kubectl describe node` looks for both.
         return {"apiVersion": "v1", "kind": "Node", "name": step.target, "uid": step.uid or step.target}

@@ -108,7 +108,7 @@ async def check_deletable(api: FencedClient, attachments: Attachments, order: Or
 
 
 async def _check_empty(api: FencedClient, node: str) -> list[Json]:
-    """The node's pods; raises TransientError `not-empty` while anything but what goes with the node runs on it."""
+    """Return the node's pods; raise TransientError `not-empty` while others run there than go with the node."""
     pods = await api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
     left = sorted(
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

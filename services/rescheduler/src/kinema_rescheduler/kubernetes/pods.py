@@ -199,7 +199,7 @@ async def _until_gone(api: FencedClient, step: Step) -> None:
 
 
 async def _workload(api: FencedClient, step: Step) -> Json:
-    """The workload, if it is the one that was planned on."""
+    """Return the workload, if it is the one that was planned on."""
     workload = await api.get(workload_path(step.target))
     if step.uid and uid(workload) != step.uid:
         raise PermanentError("gone", f"{step.target} is another object of that name by now")
@@ -212,7 +212,7 @@ def _replicas(workload: Json) -> int:
 
 
 async def _pods(api: FencedClient, step: Step, workload: Json | None) -> list[Json]:
-    """A workload's pods that have not ended; of an unknown kind of workload all pods of its namespace."""
+    """Return a workload's pods that have not ended; of an unknown kind of workload all pods of its namespace."""
     namespace = step.target.split("/", 2)[1]
     query = {"labelSelector": selector_text(workload)} if workload is not None else {}
     return [pod for pod in await api.items(pods_path(namespace), **query) if not finished(pod)]

@@ -164,7 +164,7 @@ def _as_label(bounds: Json) -> str:
 
 
 async def restore_template(api: FencedClient, order: Order) -> bool:
-    """Put the template back as it was before our update of this plan; whether anything is left for the update's end.
+    """Put the template back as it was before this plan's update; return whether anything is left for the update's end.
 
     The bounds stay until `finalize-rollout`: the way back is a rolling update too, and no pod may be missing in it.
     """
@@ -254,7 +254,7 @@ async def _forgotten(api: FencedClient, order: Order, ended: Json, *, calm: int)
 
 
 def _observed(workload: Json) -> int:
-    """The newest generation that its controller has worked with."""
+    """Return the newest generation that its controller has worked with."""
     return int((workload.get("status") or {}).get("observedGeneration") or 0)
 
 
@@ -272,7 +272,7 @@ def _resumed(workload: Json) -> Json | None:
 
 
 async def _sets(api: FencedClient, order: Order, workload: Json) -> list[Json]:
-    """The ReplicaSets of a Deployment."""
+    """Return the ReplicaSets of a Deployment."""
     namespace = order.step.target.split("/")[1]
     path = workload_path(f"ReplicaSet/{namespace}/-").removesuffix("/-")
     found = await api.items(path, labelSelector=selector_text(workload))

@@ -53,7 +53,7 @@ async def check_detached(attachments: Attachments, node: str, staying: Iterable[
 
 
 def _name(attachment: Json) -> str:
-    """The volume that is attached; the attachment's own name where the volume has none."""
+    """Return the volume that is attached; the attachment's own name where the volume has none."""
     return str(attachment["spec"]["source"].get("persistentVolumeName") or attachment["metadata"]["name"])
 
 
@@ -69,7 +69,7 @@ def _claims(pod: Json) -> list[str]:
 
 
 async def _volume(api: FencedClient, claim: str) -> str:
-    """The volume that a claim is bound to; empty where there is none."""
+    """Return the volume that a claim is bound to; empty where there is none."""
     try:
         return str((await api.get(claim))["spec"].get("volumeName") or "")
     except NotFoundError:

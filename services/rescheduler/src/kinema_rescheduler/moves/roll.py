@@ -81,7 +81,7 @@ def _await_finish(ctx: ExecutionContext, movers: WorkloadMoves, finish: Progress
 
 
 def _await_end(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, patched: Progress) -> Turn:
-    """The template was patched: wait until all pods are new, or see that this will not happen."""
+    """Wait until all pods are new, or see that this will not happen."""
     overruled = _overruled(workload, patched)
     if overruled is not None:
         return skip(ctx, movers, "changed", overruled)

@@ -63,7 +63,7 @@ class Room:
         return tuple(placed)
 
     def copies(self, pod: Pod, requests: Amounts, name: str, most: int) -> int:
-        """Return how many pods like `pod`, each with `requests`, fit on a node that is open to everybody, up to `most`.
+        """Return how many pods like `pod`, each with `requests`, fit on a node that is open to all, up to `most`.
 
         They get nothing that is promised to others.
         """

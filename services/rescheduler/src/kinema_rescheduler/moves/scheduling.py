@@ -65,7 +65,7 @@ def advance(ctx: ExecutionContext) -> Moves:
 
 
 def _waves(ctx: ExecutionContext, item: WorkloadMoves) -> list[int]:
-    """The waves in which pods of a workload still have to leave; the one in which it is rolled."""
+    """Return the waves in which pods of a workload still have to leave; the one in which it is rolled."""
     if item.strategy != "rolling":
         return list(item.waves.values())
     planned = [legs[-1].wave for pod in item.pods if (legs := ctx.route.legs.get(pod.uid))]
@@ -73,7 +73,7 @@ def _waves(ctx: ExecutionContext, item: WorkloadMoves) -> list[int]:
 
 
 def _wave_of_unit(ctx: ExecutionContext, item: WorkloadMoves) -> int:
-    """The wave of the move in progress. Its pods may be gone already, or were not known to the plan."""
+    """Return the wave of the move in progress. Its pods may be gone already, or were not known to the plan."""
     if item.strategy == "rolling":
         return _waves(ctx, item)[0]
     steer = ctx.unit("prefer-nodes", item.key, ctx.units.get(item.key, 0))
@@ -85,7 +85,7 @@ def _wave_of_unit(ctx: ExecutionContext, item: WorkloadMoves) -> int:
 
 
 def _due(ctx: ExecutionContext, item: WorkloadMoves, wave: int) -> WorkloadMoves:
-    """The workload with those of its pods that may leave in this wave."""
+    """Return the workload with those of its pods that may leave in this wave."""
     if item.strategy == "rolling":
         return item
     return replace(item, victims=tuple(pod for pod in item.victims if item.waves[pod.uid] <= wave))
@@ -99,7 +99,7 @@ def _left(ctx: ExecutionContext, item: WorkloadMoves) -> bool:
 
 
 def _go_on(ctx: ExecutionContext, item: WorkloadMoves) -> Turn:
-    """The move in progress; over when there is none."""
+    """Return the move in progress; over when there is none."""
     number = ctx.units.get(item.key, 0)
     if number == 0:
         return OVER

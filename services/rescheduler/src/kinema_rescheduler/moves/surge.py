@@ -60,7 +60,7 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, num
 
 
 def _not_begun(ctx: ExecutionContext, movers: WorkloadMoves, up: Progress) -> Turn:
-    """The next try is a new move with fresh numbers, unless trying is no use."""
+    """Try again by a new move with fresh numbers, unless that has no use."""
     if up.retry or up.result in {"changed", "conflict", "gone"}:
         return OVER
     return fail(ctx, movers, up.result, up.detail)
@@ -130,7 +130,7 @@ def _lacks(workload: Workload, up: Progress) -> bool:
 
 
 def _template_changed(workload: Workload, up: Progress) -> bool:
-    """A newer generation with our replicas means that something else was written."""
+    """Return whether something else was written: a newer generation with the same replicas."""
     return "generation" in up.figures and workload.generation > int(up.figures["generation"])
 
 
@@ -151,7 +151,7 @@ def _down(movers: WorkloadMoves, workload: Workload, up: Progress) -> Step:
 def _ending(  # noqa: PLR0911 - a state machine: one return per state
     ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, down: Progress
 ) -> Turn:
-    """The surplus is being taken away: wait until the victims are gone."""
+    """Wait until the victims are gone with the surplus."""
     if down.state == "open":
         return WAIT
     if down.lost:

@@ -57,7 +57,7 @@ def blocked(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: s
 
 
 def fail(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str) -> Turn:
-    """A step failed for good: leave the workload alone, or give the plan up where that would not help."""
+    """Leave a workload alone after a final failure, or abort the plan where that would not help."""
     if reason in HARMLESS:
         return skip(ctx, movers, reason, detail)
     return Turn(ctx.give_up(reason, f"{movers.key}: {detail}"))

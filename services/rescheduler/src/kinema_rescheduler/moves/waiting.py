@@ -33,7 +33,7 @@ def kept_waiting(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
     """Give the plan up for a pod that has waited long enough: then the nodes are open again, or one is bought for it.
 
     Only pods that came after a node was closed, or after the plan was accepted, count: those that were there before
-    were waiting without us, and the next plan would do them no better.
+    were waiting anyway, and the next plan would do them no better.
     """
     closed = tuple(_closed(ctx))
     for pod in _waiting(ctx):
@@ -66,7 +66,7 @@ def _would_run_on(ctx: ExecutionContext, offer: Offer, pod: Pod) -> bool:
 
 
 def _closed(ctx: ExecutionContext) -> Iterator[tuple[Node, datetime]]:
-    """Nodes under our taint as they would be without it, and since when; none that goes in any case."""
+    """Yield nodes under Kinema's taint as they would be without it, and since when; none that goes in any case."""
     for name in ctx.deletes:
         if name in ctx.booted:
             continue

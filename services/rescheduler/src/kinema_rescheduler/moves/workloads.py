@@ -110,7 +110,7 @@ def _leaves(ctx: ExecutionContext, key: str, pod: Pod, place: Placement | None) 
         return False
     node = ctx.cluster.node(pod.node)
     if node is not None and foreign_deletion(node) is not None:
-        return False  # its pods are whoever's who empties it
+        return False  # the other autoscaler moves its pods
     return pod.node == place.source and pod.node not in ctx.deletes and place.strategy != "rolling"
 
 

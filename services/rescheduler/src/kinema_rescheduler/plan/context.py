@@ -115,7 +115,7 @@ class ExecutionContext:
         )
 
     def same_node(self, step_id: str) -> Node | None:
-        """The node that a step acted on, unless it is gone or another one of its name took its place."""
+        """Return the node that a step acted on, unless it is gone or another one of its name took its place."""
         progress = self.progress(step_id)
         if progress is None:
             return None
@@ -152,7 +152,7 @@ class ExecutionContext:
         return skip_id(workload) in self.execution.verdicts
 
     def unit(self, kind: str, workload: str, number: int) -> Progress | None:
-        """A step of the `number`th move of a workload."""
+        """Return a step of the `number`th move of a workload."""
         return self.progress(unit_id(kind, workload, number))
 
     @cached_property
@@ -185,7 +185,7 @@ class ExecutionContext:
     # --- answers
 
     def intend(self, step: Step) -> tuple[StepStarted, ...]:
-        """The next attempt at a step, if it is due now; nothing while one is open, pausing or over."""
+        """Return the next attempt at a step, if it is due now; nothing while one is open, pausing or over."""
         before = self.progress(step.id)
         if before is None:
             return (self._attempt(step, 1),)
@@ -222,6 +222,6 @@ class ExecutionContext:
 
 
 def intents(groups: Iterable[Iterable[StepStarted]], most: int, open_now: int) -> tuple[StepStarted, ...]:
-    """The first of these intents, so that no more than `most` steps are open together with `open_now`."""
+    """Return the first of these intents, so that no more than `most` steps are open together with `open_now`."""
     flat = [body for group in groups for body in group]
     return tuple(flat[: max(0, most - open_now)])

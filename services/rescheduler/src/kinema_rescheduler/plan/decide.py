@@ -43,7 +43,7 @@ from kinema_rescheduler.plan.rollback import reason_to_abort, roll_back
 
 
 def current(journal: Journal, cluster: Cluster) -> Execution | None:
-    """The execution to go on with: the active one, else a requested deletion that is still right."""
+    """Return the execution to go on with: the active one, else a requested deletion that is still right."""
     if journal.active is not None:
         return journal.active
     for name in sorted(journal.requests):
@@ -66,7 +66,7 @@ def _still_right(event: Event, cluster: Cluster) -> bool:
 
 
 def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits, fencing: int) -> tuple[Decision, ...]:
-    """The next intents and verdicts of the current execution, or its end; nothing while it can only wait.
+    """Return the next intents and verdicts of the current execution, or its end; nothing while it can only wait.
 
     Args:
         journal: fold of the log.
@@ -132,7 +132,7 @@ def _stale(ctx: ExecutionContext) -> ExecutionAborted | None:
 
 
 def _forward(ctx: ExecutionContext) -> Phase:
-    """The phases in order; nodes are deleted while others are still being emptied."""
+    """Go through the phases in order; nodes are deleted while others are still being emptied."""
     for phase in (boot(ctx), await_ready(ctx), mark(ctx)):
         if phase.bodies or not phase.over:
             return phase

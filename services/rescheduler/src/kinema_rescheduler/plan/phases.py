@@ -95,7 +95,7 @@ def mark(ctx: ExecutionContext) -> Phase:
 
 
 def _mark(ctx: ExecutionContext, name: str) -> Step | None:
-    """The step that marks a node; as first intended, and none for a node that is gone or off-limits by now."""
+    """Return the step that marks a node; as first intended, and none for a node that is gone or off-limits by now."""
     step_id = taint_id(name)
     before = ctx.progress(step_id)
     if before is not None:

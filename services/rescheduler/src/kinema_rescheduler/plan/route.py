@@ -42,7 +42,7 @@ class Route:
 
 
 def route_of(plan: Plan) -> Route:
-    """The order of a plan."""
+    """Return the order of a plan."""
     offers = {node.name: node.offer for node in plan.temporary}
     moves: dict[str, list[Leg]] = {}
     boots: dict[str, int] = {}

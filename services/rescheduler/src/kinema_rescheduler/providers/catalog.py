@@ -20,7 +20,7 @@ from kinema_rescheduler.providers.base import Catalog
 
 
 async def read_prices(path: str) -> Catalog:
-    """The rows of a catalog file; its prices are of the date in its remarks, or else as old as the file.
+    """Return the rows of a catalog file; its prices are of the date in its remarks, or else as old as the file.
 
     Raises:
         PermanentError: `invalid`, the file cannot be used; names file, line and column.

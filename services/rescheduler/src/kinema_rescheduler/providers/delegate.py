@@ -28,7 +28,7 @@ class DelegateProvider:
         self._settings = settings
 
     async def catalog(self) -> Catalog:
-        """Prices of what is there; nothing is on sale, as we cannot boot it."""
+        """Return prices of what is there; nothing is on sale, as Kinema cannot boot it."""
         prices = await read_prices(self._settings.catalog)
         return replace(prices, rows=tuple(replace(row, available=0) for row in prices.rows), delegated=True)
 

@@ -124,7 +124,7 @@ class KwokProvider:
         return Operation(_BOOT + name, name, "done")
 
     async def _there(self) -> dict[str, str]:
-        """The name of its offer by node, for fake nodes and for ordered ones; empty where none is known."""
+        """Return the name of its offer by node, for fake nodes and for ordered ones; empty where none is known."""
         nodes = await self._api.items(_NODES)
         fakes = [node for node in nodes if FAKE in annotations_of(node)]
         there = {str(node["metadata"]["name"]): annotations_of(node).get(OFFER, "") for node in fakes}
@@ -157,7 +157,7 @@ def _left(row: CatalogRow, there: dict[str, str]) -> int | None:
 
 
 def node_object(name: str, offer: Offer) -> Json:
-    """The node as its kubelet would register it; KWOK turns it Ready."""
+    """Return the node as its kubelet would register it; KWOK turns it Ready."""
     taints = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in parse_taints(offer.taints)]
     return {
         "apiVersion": "v1",

@@ -22,7 +22,7 @@ from kinema_rescheduler.settings import DelegateSettings, KwokSettings, Settings
 async def open_provider(
     settings: Settings, api: FencedClient, *, clock: Clock, stack: AsyncExitStack, fence: Fence | None = None
 ) -> Provider:
-    """The provider that the settings name; `stack` closes it, and it asks the fence before every write.
+    """Return the provider that the settings name; `stack` closes it, and it asks the fence before every write.
 
     Raises:
         PermanentError: `invalid`, a file that it needs cannot be used.

@@ -1,4 +1,4 @@
-"""Running an operator's commands: no shell, an end in time, and what they say as our errors."""
+"""Running an operator's commands: no shell, an end in time, and their failures as errors of effects."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """How much all running machines may draw together; none: no limit."""
 
     def machine(self, name: str) -> Machine | None:
-        """The machine of that name."""
+        """Return the machine of that name."""
         return next((machine for machine in self.machines if machine.name == name), None)
 
     def price(self, machine: Machine) -> int:
@@ -66,7 +66,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return int((energy + _exact(machine.usd_per_hour)) * 10**6 + Fraction(1, 2))
 
     def row(self, machine: Machine, line: int = 0, available: int = 0) -> CatalogRow:
-        """The row under which machines like this one are sold."""
+        """Return the row under which machines like this one are sold."""
         return CatalogRow(
             line=line,
             machine_type=machine.machine_type,
@@ -105,7 +105,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def filled(command: tuple[str, ...], machine: Machine) -> tuple[str, ...]:
-    """A command with a machine's name and address in it."""
+    """Return a command with a machine's name and address in it."""
     values = {"machine": machine.name, "address": machine.address or machine.name}
     return tuple(_HOLE.sub(lambda hole: values[hole[1]], word) for word in command)
 
@@ -163,5 +163,5 @@ def _check_machine(inventory: Inventory, machine: Machine) -> None:
 
 
 def _exact(number: float) -> Fraction:
-    """The number as it was written."""
+    """Return the number as it was written."""
     return Fraction(str(number))

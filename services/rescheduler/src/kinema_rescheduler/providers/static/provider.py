@@ -112,7 +112,7 @@ class StaticProvider:
     # --- choosing
 
     async def _chosen(self, inventory: Inventory, node: str, offer: Offer) -> Machine:
-        """The machine of a node: chosen before, or now and written down."""
+        """Return the machine of a node: chosen before, or now and written down."""
         claims = await self._ledger.read(_Claim)
         before = next((name for name, claim in claims.items() if claim.node == node), node)
         machine = inventory.machine(before)
@@ -127,7 +127,7 @@ class StaticProvider:
         return machine
 
     async def _free(self, inventory: Inventory, offer: Offer, machines: Iterable[Machine]) -> Machine:
-        """The first machine of an offer that is off and not spoken for."""
+        """Return the first machine of an offer that is off and not spoken for."""
         powers = await self._powers(inventory)
         unused = await self._unused(powers)
         free = [machine for machine in machines if machine.name in unused and inventory.sold_as(machine, offer)]
@@ -151,7 +151,7 @@ class StaticProvider:
         )
 
     async def _forget(self, name: str) -> bool:
-        """A machine is off: its node and its claim go. Whether there was a node."""
+        """Remove node and claim of a machine that is off; return whether there was a node."""
         try:
             node = await self._api.get(node_path(name))
             await self._api.delete(node_path(name), uid(node))
