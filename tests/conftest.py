@@ -25,7 +25,7 @@ settings.load_profile("kinema")
 os.environ.pop("COLUMNS", None)  # xdist sets it in its processes: tables would be folded there and not elsewhere
 
 NEEDS_BROKER = ("connected", "pipeline")
-LONGEST = "tests/e2e/"
+LONGEST = ("tests/e2e/", "tests/pipeline/")
 APART = ("tests/pipeline/test_kill_services.py",)
 """Modules of which each test starts all that it needs."""
 LOG_SHOWN: Final = 3000
@@ -58,9 +58,9 @@ def _missing() -> dict[str, str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what this machine lacks the servers for; CI (KINEMA_REQUIRE_ALL=1) fails instead.
 
-    The longest come first, and last what fills the gaps: no process works alone at the end.
+    The longest come first, so that the others fill the gaps: no process works alone at the end.
     """
-    items.sort(key=lambda item: (not item.nodeid.startswith(LONGEST), item.nodeid.startswith(APART)))
+    items.sort(key=lambda item: [not item.nodeid.startswith(folder) for folder in LONGEST])
     if os.environ.get("KINEMA_REQUIRE_ALL") == "1":
         return
     missing = _missing()

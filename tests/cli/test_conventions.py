@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cli.bench import Bench, controllers, node, pod, spread, text
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from kinema_cli import broker
 from kinema_cli.inputs import cluster_name
 from kinema_cli.local.pipeline import LocalPipeline
 from kinema_cli.local.up import UpOptions, _pipeline_options, _write_environment
 from kinema_cli.main import _GROUPS, app
 from kinema_cli.output import hourly, monthly, percent, show, table, unit_price
+from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.settings import RuntimeSettings
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]  # the group's
@@ -55,8 +58,9 @@ def test_a_plugin_of_kubectl_calls_itself_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_unreachable_broker_is_an_error_and_a_hint() -> None:
+def test_an_unreachable_broker_is_an_error_and_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     """In words, without the numbers of the operating system."""
+    monkeypatch.setattr(broker, "connect", lambda settings: connect(replace(settings, nats_connect_seconds=0.2)))
     found = CliRunner().invoke(app, ["status", "--nats", "nats://op:secret@127.0.0.1:9", "--cluster-name", "c1"])
     assert found.exit_code == 1
     assert found.stderr.splitlines() == [

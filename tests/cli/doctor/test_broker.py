@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.support.builders import NOW
 
 from kinema_cli.broker import settings_for
@@ -22,7 +23,8 @@ pytestmark = pytest.mark.connected
 
 async def test_nothing_listens() -> None:
     """Without a broker there is one finding, which says what to start."""
-    (found,) = await broker(settings_for(f"nats://127.0.0.1:{free_port()}", "c1"))
+    settings = settings_for(f"nats://127.0.0.1:{free_port()}", "c1")
+    (found,) = await broker(replace(settings, nats_connect_seconds=0.2))
     assert (found.check, found.level) == ("broker", "fail")
     assert "start nats-server" in found.remediation
 
