@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.assemble import PodClass, assemble
 from benchmarks.machine_types import MachineType
 from kinema_optimizer.problem.instance import Instance, Solution, cost, flaws, moves
-from kinema_optimizer.problem.progress import Progress
+from kinema_optimizer.problem.solution import Progress
 from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.solvers.stopping import ClockStop
 

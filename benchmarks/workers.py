@@ -36,7 +36,7 @@ from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup
 from kinema_optimizer.problem.instance import Content, Instance, Solution, flaws
-from kinema_optimizer.process.pools import RemotePool
+from kinema_optimizer.process.sharing import RemotePool
 from kinema_optimizer.search.neighborhood import ThreadPool
 from kinema_optimizer.search.search import SearchOptions, SearchResult, search
 from kinema_optimizer.settings import NAME

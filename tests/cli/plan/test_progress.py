@@ -7,7 +7,7 @@ from rich.console import Console
 
 from kinema_cli.output import cell, print_error, print_hint, print_note, print_warning, show, table
 from kinema_cli.plan.progress import _Line, progress_line, solve_progress
-from kinema_optimizer.problem.progress import Progress
+from kinema_optimizer.problem.solution import Progress
 
 FIRST = Progress("start", 2_000_000, 0, 0)
 

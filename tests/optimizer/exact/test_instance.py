@@ -20,8 +20,8 @@ from kinema_optimizer.exact.model import ExactInstance, ExactSolution, as_it_is,
 from kinema_optimizer.exact.solve import ExactResult, solve_exact
 from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.problem.compile import sites_of
-from kinema_optimizer.problem.progress import Progress, incumbent_report
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.problem.solution import Progress, incumbent_report
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 

@@ -21,8 +21,8 @@ from kinema_optimizer.exact.build import exact_instance
 from kinema_optimizer.exact.solve import solve_exact
 from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.problem.compile import compiled, sites_of
-from kinema_optimizer.problem.progress import Progress, incumbent_report
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.problem.solution import Progress, incumbent_report
 from kinema_optimizer.request.objective import MICRO, rising
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop, StopRule, WorkStop

@@ -16,8 +16,8 @@ from kinema_optimizer.explain.explain import explain_node, explain_pod
 from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import flaws, moves
-from kinema_optimizer.problem.progress import IncumbentReport
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.problem.solution import IncumbentReport
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 

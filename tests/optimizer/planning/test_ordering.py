@@ -12,8 +12,8 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 from kinema_core.events import Offer, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning import planner
-from kinema_optimizer.planning.naming import nothing
 from kinema_optimizer.planning.ordering import order_once
+from kinema_optimizer.planning.plan import nothing
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.planning.portfolio import Portfolio, SolverResult
 from kinema_optimizer.settings import PlanningSettings

@@ -10,7 +10,7 @@ from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
 from kinema_core.events import Offer, Plan
 from kinema_core.model.cluster import Cluster, all_objects
-from kinema_optimizer.planning.naming import nothing
+from kinema_optimizer.planning.plan import nothing
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.planning.portfolio import SolverResult, joint_bound
 from kinema_optimizer.problem.compile import Compiled, compiled

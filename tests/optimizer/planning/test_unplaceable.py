@@ -12,7 +12,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_optimizer.explain.explain import explain_pod
 from kinema_optimizer.planning.constraint_prices import constraint_relaxations
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.planning.unplaceable import with_unplaceable
+from kinema_optimizer.planning.task import with_unplaceable
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings

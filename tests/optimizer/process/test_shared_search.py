@@ -32,10 +32,9 @@ from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Instance, Solution, flaws
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import NOTHING, NodeLoad
-from kinema_optimizer.process import pools
+from kinema_optimizer.process import sharing
 from kinema_optimizer.process.client import InChild
-from kinema_optimizer.process.pools import RemotePool
-from kinema_optimizer.process.wire import TaskItem, TaskResult, encode, item_in
+from kinema_optimizer.process.sharing import RemotePool, TaskItem, TaskResult, encode, item_in
 from kinema_optimizer.process.worker import Worker
 from kinema_optimizer.search.neighborhood import ImprovementTask, Replacement, SearchContext, ThreadPool
 from kinema_optimizer.search.search import SearchOptions, search
@@ -166,8 +165,8 @@ async def late(work: WorkQueue) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_packing_does_not_depend_on_who_works(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same seed and rounds: what threads find is found by any number of workers, who do all of it."""
-    monkeypatch.setattr(pools, "_FIRST_SECONDS", 300.0)  # a busy machine takes nothing from them
-    monkeypatch.setattr(pools, "_LEAST_SECONDS", 300.0)
+    monkeypatch.setattr(sharing, "_FIRST_SECONDS", 300.0)  # a busy machine takes nothing from them
+    monkeypatch.setattr(sharing, "_LEAST_SECONDS", 300.0)
     packing, task_pool = shared(populated(*[diligent] * workers))
     assert wire(packing) == alone()[0]
     assert (task_pool.answered, task_pool.lost) == (len(alone()[1]), 0)
@@ -177,7 +176,7 @@ def test_the_packing_does_not_depend_on_who_works(workers: int, monkeypatch: pyt
 @pytest.mark.parametrize("bad", [mute, babbling, greedy, wasteful])
 def test_bad_workers_cost_time_only(bad: Does, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence, nonsense and replacements that lose pods or cost more are replaced by work done here."""
-    monkeypatch.setattr(pools, "_FIRST_SECONDS", 1.0)
+    monkeypatch.setattr(sharing, "_FIRST_SECONDS", 1.0)
     packing, task_pool = shared(populated(diligent, bad))
     assert wire(packing) == alone()[0]
     assert task_pool.lost > 0
@@ -186,7 +185,7 @@ def test_bad_workers_cost_time_only(bad: Does, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow
 def test_without_workers_everything_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a round without any answer nobody is waited for, for many rounds."""
-    monkeypatch.setattr(pools, "_FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(sharing, "_FIRST_SECONDS", 0.1)
     packing, task_pool = shared(populated())
     assert wire(packing) == alone()[0]
     assert task_pool.answered == 0
@@ -196,8 +195,8 @@ def test_without_workers_everything_is_done_here(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 def test_those_who_are_late_for_the_first_round_work_in_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """One round without an answer does not send everybody home for the rest of the search."""
-    monkeypatch.setattr(pools, "_FIRST_SECONDS", 2.0)
-    monkeypatch.setattr(pools, "_LEAST_SECONDS", 300.0)
+    monkeypatch.setattr(sharing, "_FIRST_SECONDS", 2.0)
+    monkeypatch.setattr(sharing, "_LEAST_SECONDS", 300.0)
     packing, task_pool = shared(populated(late))
     assert wire(packing) == alone()[0]
     assert task_pool.lost > 0
@@ -207,7 +206,7 @@ def test_those_who_are_late_for_the_first_round_work_in_later_ones(monkeypatch: 
 @pytest.mark.slow
 def test_a_queue_that_does_not_answer_costs_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that comes to no end is abandoned; the search goes on here."""
-    monkeypatch.setattr(pools, "_CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(sharing, "_CONNECT_SECONDS", 0.05)
 
     async def connect() -> WorkQueue:
         await asyncio.get_running_loop().create_future()

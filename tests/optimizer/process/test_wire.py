@@ -10,7 +10,7 @@ from tests.optimizer.process.test_shared_search import alone, problem
 
 from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.solution import NOTHING, NodeLoad, filling
-from kinema_optimizer.process.wire import (
+from kinema_optimizer.process.sharing import (
     TaskResult,
     context_in,
     data_of,

@@ -17,9 +17,8 @@ from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Instance, Solution, content, cost, flaws, given_up, moves
-from kinema_optimizer.problem.progress import IncumbentReport
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.problem.solution import Incumbent, filling, moved, solution_of
+from kinema_optimizer.problem.solution import Incumbent, IncumbentReport, filling, moved, solution_of
 from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop

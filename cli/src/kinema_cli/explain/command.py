@@ -169,7 +169,7 @@ def _explained(
     from kinema_cli.explain.table import WorkloadExplanation
     from kinema_core.events import QuarantinedObject
     from kinema_optimizer.explain.explain import explain_node
-    from kinema_optimizer.planning.unplaceable import with_unplaceable
+    from kinema_optimizer.planning.task import with_unplaceable
     from kinema_optimizer.problem.compile import compiled
     from kinema_optimizer.problem.question import Question
 

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from kinema_cli.output import cell, console, counted, hourly, percent, print_note
-from kinema_optimizer.problem.progress import Progress, Report
+from kinema_optimizer.problem.solution import Progress, Report
 
 SECONDS: Final = 1.0
 """Between two lines where no terminal shows them."""

@@ -5,7 +5,7 @@ OptimizerError
 ├── SolverError          HiGHS ended an integer program in a way that such a program cannot end (`solvers.mip`)
 ├── UnsoundPlanError     the checker refuses the plan that was built (`planning.planner`)
 ├── ChildError           the solver's process crashed, fell silent or took too much memory (`process.child`)
-└── WireError            bytes of another process do not have the expected form (`process.wire`)
+└── WireError            bytes of another process do not have the expected form (`process.sharing`)
 """
 
 from __future__ import annotations

@@ -48,10 +48,9 @@ from kinema_optimizer.exact.model import (
     Topology,
     columns_of,
 )
-from kinema_optimizer.problem.admission import NEW_NODE
+from kinema_optimizer.problem.admission import NEW_NODE, NodePreferences
 from kinema_optimizer.problem.node_types import pools_of, stock_of
 from kinema_optimizer.problem.pods import Mover, movers_of, port_of, resizes_of, stuck_updates
-from kinema_optimizer.problem.preferences import NodePreferences
 from kinema_optimizer.problem.question import Question, Sites
 from kinema_optimizer.problem.rules.read import (
     Census,

@@ -37,8 +37,7 @@ from kinema_optimizer.exact.model import (
     updates,
     worth,
 )
-from kinema_optimizer.problem.progress import Progress, Report, report_nothing
-from kinema_optimizer.problem.solution import NamedSolution
+from kinema_optimizer.problem.solution import NamedSolution, Progress, Report, report_nothing
 from kinema_optimizer.request.objective import SLACK
 from kinema_optimizer.solvers.mip import Outcome, solve
 from kinema_optimizer.solvers.stopping import StopRule

@@ -26,8 +26,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.sequencing.waves import order_transition
 from kinema_optimizer.planning.leftovers import with_leftovers
-from kinema_optimizer.planning.naming import Outcome, new_names, nothing, of_packing
-from kinema_optimizer.planning.plan import build_plan
+from kinema_optimizer.planning.plan import Outcome, build_plan, new_names, nothing, of_packing
 from kinema_optimizer.planning.relaxed_cluster import changed
 from kinema_optimizer.problem.arrays import Ints, by_share, most_that_fit, pour, stock_left
 from kinema_optimizer.problem.compile import Compiled, compiled

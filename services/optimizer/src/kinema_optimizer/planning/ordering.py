@@ -22,8 +22,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.disruption_cost import disruption_cost
 from kinema_core.model.sequencing.waves import order_transition, with_steps
 from kinema_optimizer.planning.leftovers import with_leftovers
-from kinema_optimizer.planning.naming import Outcome, keeping, nothing, without_moves
-from kinema_optimizer.planning.plan import build_plan
+from kinema_optimizer.planning.plan import Outcome, build_plan, keeping, nothing, without_moves
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.request.objective import MICRO, ObjectiveKey, price_of_moves
 from kinema_optimizer.solvers.stopping import ORDER, WAVE, Over, StopRule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,7 +16,6 @@ from kinema_core.model.cluster import Cluster
 from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.exact.thesis_model import LiteralResult, solve_literal
 from kinema_optimizer.planning.constraint_prices import price_constraints
-from kinema_optimizer.planning.naming import nothing, outcome_of
 from kinema_optimizer.planning.ordering import (
     ATTEMPTS,
     key_of_plan,
@@ -24,13 +24,12 @@ from kinema_optimizer.planning.ordering import (
     unmoved,
     with_unordered_count,
 )
+from kinema_optimizer.planning.plan import nothing, outcome_of
 from kinema_optimizer.planning.portfolio import UNSEARCHED, Portfolio, SolverResult, is_dense, node_cost
-from kinema_optimizer.planning.task import Request, Task
-from kinema_optimizer.planning.unplaceable import with_unplaceable
-from kinema_optimizer.planning.watch import Watch
+from kinema_optimizer.planning.task import Request, Task, with_unplaceable
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.progress import IncumbentReport, Report
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report
 from kinema_optimizer.request.objective import MICRO, ObjectiveKey, lowers, objective_at, raised, rising, worth
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.neighborhood import TaskPool
@@ -331,3 +330,44 @@ def reference_for(
         cluster, offers, now, "reschedule", forecasts, percent=objective.percent, options=settings.mobility
     )
     return solve_literal(compiled(with_unplaceable(question)).unbound, stop, at_most=at_most)
+
+
+@dataclass
+class Watch:
+    """Measures a solve; what it measures is no part of any decision."""
+
+    _began: float = 0.0
+    _feasible: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def reporting(self, progress: Report | None, stop: StopRule) -> Report:
+        """Note when the first plan is there, and pass figures on, with what the stop rule has noted by then.
+
+        An incumbent is passed on only if it is no worse than those before.
+        """
+        best: tuple[int, int] | None = None
+
+        def report(news: Progress) -> None:
+            nonlocal best
+            self._feasible = self._feasible or time.perf_counter() - self._began
+            found = (news.unplaced, news.cost)
+            if best is not None and found > best:
+                news = replace(news, answer=None)
+            best = found if best is None else min(best, found)
+            if progress is not None:
+                progress(replace(news, stops=(*stop.notes, *news.stops)))
+
+        return report
+
+    def solve(self, method: str, stops: tuple[Stop, ...], recorded: Solve | None, seed: int) -> Solve:
+        """The report on the solve; a replay's has the seconds of the recording."""
+        seconds, feasible = round(time.perf_counter() - self._began, 3), round(self._feasible, 3)
+        return Solve(
+            seconds=seconds if recorded is None else recorded.seconds,
+            first_feasible_seconds=feasible if recorded is None else recorded.first_feasible_seconds,
+            method=method,
+            seed=seed,
+            stops=stops,
+        )

@@ -24,12 +24,12 @@ from kinema_optimizer.exact.build import exact_instance, forbid_moves, hold_spre
 from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
-from kinema_optimizer.planning.naming import Outcome, nothing, of_names, of_packing
+from kinema_optimizer.planning.plan import Outcome, nothing, of_names, of_packing
 from kinema_optimizer.planning.preferences import points_given_up, preferred
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import Solution, cost, losses, moves
-from kinema_optimizer.problem.progress import Progress, Report
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.problem.solution import Progress, Report
 from kinema_optimizer.request.headroom import NAMESPACE
 from kinema_optimizer.request.objective import SLACK, ObjectiveKey, price_of_moves
 from kinema_optimizer.search import kernels

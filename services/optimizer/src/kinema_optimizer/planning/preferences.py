@@ -26,7 +26,7 @@ from kinema_core.model.match import parse_taints
 from kinema_core.model.neighbors import Scope, domain, pod_index, selects, term_scope
 from kinema_core.model.pod_locations import Group, PodLocations, Spot, group_of
 from kinema_core.model.preferences import UNWEIGHTED, unmet
-from kinema_optimizer.planning.naming import Outcome, new_names, without_moves
+from kinema_optimizer.planning.plan import Outcome, new_names, without_moves
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.pods import Mover

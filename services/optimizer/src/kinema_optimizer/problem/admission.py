@@ -2,7 +2,8 @@
 
 `Admission` answers for one pod and one site, `SiteIndex` for one rule and all sites at once. A rule looks at one label,
 one field or the taints. Sites are indexed by the values of each key that a rule mentions, so that a rule costs a few
-operations on arrays instead of an evaluation for each of thousands of nodes.
+operations on arrays instead of an evaluation for each of thousands of nodes. `NodePreferences` rates the sites by the
+preferred rules: node affinity, and untolerated taints `PreferNoSchedule`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,27 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kinema_core.events import Amounts, Labels, Node, NodeTerm, Offer, Pod, Requirement, Taint, Toleration
+from kinema_core.events import (
+    Amounts,
+    Labels,
+    Node,
+    NodeTerm,
+    Offer,
+    PlacementRules,
+    Pod,
+    PreferredNodeTerm,
+    Requirement,
+    Taint,
+    Toleration,
+)
 from kinema_core.model.catalog import machine_of, new_node_labels
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports, daemon_requests
 from kinema_core.model.ending import Barred, barred, ending_refuses
 from kinema_core.model.match import node_admits, parse_taints, requirement_matches, tolerates
 from kinema_core.model.mobility import MobilityOptions, spot_allowed
+from kinema_core.model.pod_locations import Spot
+from kinema_core.model.preferences import has_preferences, shunned, unmet_on_node
 from kinema_core.model.quantity import in_words
 from kinema_core.model.resources import lacking, subtract
 from kinema_core.model.volumes import volume_refuses, volume_terms
@@ -301,3 +316,32 @@ class SiteIndex:
 
 _NOWHERE: Ints = np.zeros(0, dtype=np.int64)
 _NO_LABELS = Labels()
+
+
+class NodePreferences:
+    """Weight points that a pod loses at each site: nodes, then offers. Computed once per set of preferences."""
+
+    def __init__(self, nodes: Sequence[Site], offers: Sequence[Site]) -> None:
+        self._spots = [(site.name, Spot(site.labels, site.taints)) for site in nodes]
+        self._spots += [(NEW_NODE, Spot(site.labels, site.taints)) for site in offers]
+        self._shuns = any(shunned(taint) for _, spot in self._spots for taint in spot.taints)
+        self._known: dict[tuple[tuple[PreferredNodeTerm, ...], tuple[Toleration, ...]], Ints | None] = {}
+
+    def points(self, pod: Pod) -> Ints | None:
+        """(S,): of each site; None when the pod is as well anywhere."""
+        rules = pod.rules
+        if not (self._shuns or rules.preferred_nodes):  # most pods
+            return None
+        key = (rules.preferred_nodes, rules.tolerations if self._shuns else ())
+        if key not in self._known:
+            self._known[key] = self._rated(PlacementRules(preferred_nodes=key[0], tolerations=key[1]))
+        return self._known[key]
+
+    def asks(self, pod: Pod) -> bool:
+        """Whether the pod prefers anything, of nodes or of other pods."""
+        return has_preferences(pod.rules) or self.points(pod) is not None
+
+    def _rated(self, rules: PlacementRules) -> Ints | None:
+        each = [sum(one.weight for one in unmet_on_node(rules, name, spot)) for name, spot in self._spots]
+        found = np.array(each, dtype=np.int64)
+        return found if (found != found[:1]).any() else None

@@ -24,7 +24,7 @@ from kinema_core.model.catalog import node_prices
 from kinema_core.model.mobility import Mobility, holding, mobility
 from kinema_core.model.preferences import is_sociable
 from kinema_core.model.resources import lacking, largest
-from kinema_optimizer.problem.admission import Admission, node_site, offer_site, taint_keys
+from kinema_optimizer.problem.admission import Admission, NodePreferences, node_site, offer_site, taint_keys
 from kinema_optimizer.problem.arrays import Flags, Ints, frozen
 from kinema_optimizer.problem.assemble import build_instance
 from kinema_optimizer.problem.classes import Draft
@@ -32,7 +32,6 @@ from kinema_optimizer.problem.dense import DenseInstance, dense_instance, unboun
 from kinema_optimizer.problem.instance import Instance
 from kinema_optimizer.problem.node_types import Machines, machines_of, sizes_of
 from kinema_optimizer.problem.pods import Mover, PodClass, class_of, node_room, stuck_updates
-from kinema_optimizer.problem.preferences import NodePreferences
 from kinema_optimizer.problem.question import Question, Sites
 from kinema_optimizer.problem.rules.pending import SitesOnOffer
 from kinema_optimizer.problem.rules.reduce import Scene, reduce_rules

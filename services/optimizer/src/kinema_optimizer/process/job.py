@@ -37,7 +37,7 @@ from kinema_core.runtime.settings import RuntimeSettings
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.planning.planner import plan_for, plan_from
 from kinema_optimizer.planning.portfolio import UNSEARCHED
-from kinema_optimizer.problem.progress import IncumbentReport, Progress, Report, incumbent_report
+from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report, incumbent_report
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop, StopRule

@@ -22,7 +22,7 @@ from kinema_core.runtime.run import Runtime, run_service
 from kinema_core.runtime.work import Item, WorkQueue
 from kinema_optimizer.errors import WireError
 from kinema_optimizer.problem.instance import Instance
-from kinema_optimizer.process.wire import ContextData, TaskResult, context_in, encode, item_in, problem_in
+from kinema_optimizer.process.sharing import ContextData, TaskResult, context_in, encode, item_in, problem_in
 from kinema_optimizer.search.kernels import warm
 from kinema_optimizer.search.neighborhood import SearchContext, improve
 from kinema_optimizer.settings import NAME, Settings
