@@ -12,7 +12,7 @@ from tests.support.builders import cluster, deployed, node, offer, selector
 from kinema_core.events import ClusterObject, FrozenMap, Node, PlacementRules, Plan, Pod, PodTerm, Spread
 from kinema_core.model.pod_locations import PodLocations, Spot
 from kinema_core.model.preferences import is_sociable, unmet
-from kinema_optimizer.planning.preferences import Company
+from kinema_optimizer.planning.preferences import PodPreferences
 
 HOST = "kubernetes.io/hostname"
 NONE_ON_SALE = (offer("m4", available=0),)
@@ -65,7 +65,7 @@ def test_points_are_what_the_rules_come_to_wherever_a_pod_would_be(seed: int) ->
     where = {pod.key: str(pod.node) for pod in state.pods}
     asking = [pod for pod in state.pods if is_sociable(pod.rules)]
     names = [item.name for item in state.nodes]
-    company = Company(PodLocations(state, spots, where, gone), names, asking)
+    company = PodPreferences(PodLocations(state, spots, where, gone), names, asking)
     for _ in range(6):
         for pod in asking:
             told = company.points(pod.key, names.index(where[pod.key]))

@@ -135,9 +135,9 @@ def test_what_must_not_be_given_up_is_a_flaw() -> None:
     lost = {"pods are lost or placed twice"}
     assert set(flaws(problem, giving(problem, "a", {c: 1}))) == lost
     assert set(flaws(problem, giving(problem, "a", {c: 2}))) == lost | {"a node gives pods up that it does not have"}
-    leaned_on = replace(problem, releasable=np.zeros_like(problem.releasable))
+    affinity_target = replace(problem, releasable=np.zeros_like(problem.releasable))
     bound = replace(problem, node_keeps_all=np.ones_like(problem.node_keeps_all))
-    for stiff in (leaned_on, bound):
+    for stiff in (affinity_target, bound):
         assert "a node gives pods up that have to stay" in flaws(stiff, giving(stiff, "a", {c: 1}))
 
 

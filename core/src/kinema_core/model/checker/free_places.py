@@ -56,9 +56,9 @@ class ArrivalRules:
                 self._note(seat.pod, self._after.nodes[seat.to].labels if seat.to in self._after.nodes else Labels())
 
     def refuses(self, pod: Pod, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> str | None:
-        """The rule that the pod's arrival on this node would break, its own or another's; None when there is none.
+        """Return the rule, its own or another's, that the pod's arrival on this node would break; None for none.
 
-        The node may be a new one, which can be a new domain for anybody's spread.
+        The node may be a new one, which can be a new domain for any pod's spread.
         """
         return next(self._broken(pod, name, Spot(labels, taints)), None)
 
@@ -82,7 +82,7 @@ class ArrivalRules:
             yield "another pod's topology spread"
 
     def concerns_nobody(self, pod: Pod) -> bool:
-        """Whether no rule between pods is about this pod, its own or another's: where it is makes no difference."""
+        """Return whether no rule between pods, its own or another's, is about this pod."""
         if has_rules(pod):
             return False
         kind = (pod.namespace, pod.labels)
@@ -120,7 +120,7 @@ class ArrivalRules:
         return key in labels and (counts[labels[key]] > 0 or (not counts.total() and selects(scope, pod)))
 
     def _uneven(self, group: Group, name: str, spot: Spot, *, more: int, own: bool = False) -> bool:
-        """Whether the constraint would be broken with this node and so many pods more on it.
+        """Return whether the constraint would be broken with this node and so many pods more on it.
 
         A pod with the constraint is admitted by its skew alone, however uneven others are.
         """
@@ -235,11 +235,11 @@ class FreePlaces:
         self._gone: set[str] = set()
 
     def _lonely(self, site: Site) -> bool:
-        """Whether no rule between pods is about those that go with a node and would be back with it."""
+        """Return whether no rule between pods is about those that go with a node and would be back with it."""
         return all(self._arrivals.concerns_nobody(pod) for pod in unlisted(self._view.cluster, site.name))
 
     def find(self, pod: Pod) -> FreePlace | None:
-        """A place that could hold the pod: on a node first, else the cheapest of new nodes and those to be deleted."""
+        """Return a place for the pod: on a node first, else the cheapest of new nodes and those to be deleted."""
         for name, site in self._sites.items():
             if self._holds(pod, site, self._rooms[name]):
                 return FreePlace(site, None)
@@ -318,7 +318,7 @@ class FreePlaces:
         )
 
     def _there(self, pod: Pod, site: Site) -> Iterable[Pod]:
-        """The other pods of the node, for a pod that wants a port."""
+        """Return the other pods of the node, for a pod that wants a port."""
         if not pod.rules.host_ports:
             return ()
         seats = self._view.seats_by_node.get(site.name, ())
@@ -327,12 +327,12 @@ class FreePlaces:
 
 
 def asks(view: PlanView, pod: Pod, requests: Amounts) -> Amounts:
-    """What the pod takes of its node: attachments of its volumes too."""
+    """Return what the pod takes of its node: attachments of its volumes too."""
     return with_attachments(view.cluster, pod, requests)
 
 
 def spot_is_fine(view: PlanView, pod: Pod, site: Site) -> bool:
-    """Whether the site is no spot capacity, or the pod may be put there."""
+    """Return whether the site is no spot capacity, or the pod may be put there."""
     return not site.spot or spot_allowed(view.cluster, pod, taint_keys=site.spot_keys, options=view.options)
 
 

@@ -49,7 +49,7 @@ class Itinerary:
 
 
 def read(view: PlanView) -> tuple[Itinerary, list[Violation]]:
-    """The steps of a plan, and what is wrong with them as such. Doubtful ones are left out."""
+    """Return the steps of a plan, and what is wrong with them as such. Doubtful ones are left out."""
     found: list[Violation] = []
     rented = {node.name: site for node in view.plan.temporary if (site := _rented(view, node)) is not None}
     itinerary = Itinerary({**rented, **view.sites})
@@ -165,7 +165,7 @@ def _wrong(
 
 
 def _stop(view: PlanView, seat: PlannedPod, site: Site) -> Iterator[Violation]:
-    """A stop has to admit the pod like its last place."""
+    """Check that a stop has to admit the pod like its last place."""
     if site.live and site.name not in view.mobility.open_nodes:
         yield Violation("node-closed", seat.key, f"it cannot stop on node {site.name}, which takes no pods")
     reason = node_admits(seat.pod.rules, name=site.name, labels=site.labels, taints=site.taints)

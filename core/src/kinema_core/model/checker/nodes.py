@@ -49,7 +49,7 @@ def _live(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
 
 
 def check_deletion(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
-    """A node to delete may be deleted."""
+    """Check that a node to delete may be deleted."""
     reason = view.mobility.deletable.get(planned.name)
     if planned.action == "delete" and reason is not None:
         yield Violation("node-undeletable", planned.name, reason)
@@ -62,7 +62,7 @@ def _description(planned: PlanNode, machine: tuple[str, str, str]) -> Iterator[V
 
 
 def check_boot(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
-    """A node to boot has a name of its own and is what its offer says, at its price."""
+    """Check that a node to boot has a name of its own and is what its offer says, at its price."""
     yield from check_boot_name(view, planned)
     offer = view.offers.get(planned.offer)
     if offer is None:
@@ -75,7 +75,7 @@ def check_boot(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
 
 
 def check_boot_name(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
-    """A new node's name can be given: a DNS label that no live node has."""
+    """Check that a new node's name can be given: a DNS label that no live node has."""
     if not _DNS_LABEL.fullmatch(planned.name):
         yield Violation("boot-name", planned.name, "a node's name is a DNS label")
     if view.cluster.node(planned.name) is not None:

@@ -99,7 +99,7 @@ def _held_code(seat: PlannedPod) -> str:
 
 
 def check_reports(view: PlanView) -> Iterator[Violation]:
-    """The lists of held pods and of unreadable objects are complete and true."""
+    """Check that the lists of held pods and of unreadable objects are complete and true."""
     held = {key: item for key, item in view.mobility.held.items() if view.pods[key].node is not None}
     said = {item.pod: item for item in view.plan.held}
     for key in sorted(held.keys() | said.keys()):

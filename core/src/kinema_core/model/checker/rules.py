@@ -93,7 +93,7 @@ def _others(locations: PodLocations, pod: Pod, scope: Scope, topology_key: str) 
 
 
 def _spread_at_arrival(pod: Pod, after: PodLocations, coming: PodLocations) -> Iterator[Violation]:
-    """An arriving pod is admitted by its own spread alone, however uneven others are."""
+    """Check that an arriving pod is admitted by its own spread alone, however uneven others are."""
     for spread in enforced(pod.rules.spread) if pod.key in coming.where else ():
         group, place = group_of(pod, spread), after.domain_of(pod.key, spread.topology_key)
         if place is None:

@@ -124,7 +124,7 @@ def _floors(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
 
 
 def _ports(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
-    """A host port is free when a new copy comes that wants it."""
+    """Check that a host port is free when a new copy comes that wants it."""
     if not any(leg.pod.rules.host_ports for legs in itinerary.legs.values() for leg in legs):
         return
     taken: dict[str, dict[str, tuple[HostPort, ...]]] = {}

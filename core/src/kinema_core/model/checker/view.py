@@ -85,7 +85,7 @@ class PlanView:
 
     @cached_property
     def arriving_by_node(self) -> Mapping[str, tuple[PlannedPod, ...]]:
-        """Those of each node that has any."""
+        """Return those of each node that has any."""
         return _by_node(self.arriving)
 
     @cached_property
@@ -103,7 +103,7 @@ class PlanView:
 
     @property
     def pods(self) -> Mapping[str, Pod]:
-        """The pods that the plan has to list, by key and in that order."""
+        """Return the pods that the plan has to list, by key and in that order."""
         return listed_by_key(self.cluster)
 
     @cached_property
@@ -113,7 +113,7 @@ class PlanView:
 
     @cached_property
     def deleted(self) -> Mapping[str, Site]:
-        """The live nodes that the plan deletes, as they would be if they were kept and all their pods had left."""
+        """Return the live nodes that the plan deletes, as if they were kept and all their pods had left."""
         spot_keys = taint_keys(self.offers.values())
         names = [node.name for node in self.plan.nodes if node.action == "delete"]
         live = [node for name in names if (node := self.cluster.node(name)) is not None]

@@ -4,8 +4,8 @@
 machines. `seating` tries the pods of one node one after another by the rules themselves, as if they were pending: on
 existing nodes, else on the cheapest new ones. The reduction holds a node against its pods more strictly than a spread
 does, so it may see no room where the rules leave some. Both obey every rule, so what they find is feasible; a search
-may find something cheaper. `leaned_on_by` and `without_order` name what may keep the node all the same: the zone that
-it serves, and moves without an order.
+may find something cheaper. `unready_in_zone` and `without_order` name what may keep the node all the same: the zone
+that it serves, and moves without an order.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Seating:
 
 
 def seating(given: Compiled, node: Node) -> Seating | None:
-    """Where the node's pods that may move find a place by the rules; None where one of them finds none."""
+    """Return where the node's pods that may move find a place by the rules; None where one of them finds none."""
     asked, cluster = given.question, given.question.cluster
     here = [pod.key for pod in cluster.pods_by_node.get(node.name, ()) if pod.key in given.sites.mobility.strategy]
     alone = compiled(replace(asked, cluster=_without(cluster, node, here), forecasts=()))
@@ -220,7 +220,7 @@ def seating(given: Compiled, node: Node) -> Seating | None:
 
 
 def _without(cluster: Cluster, node: Node, here: list[str]) -> Cluster:
-    """The cluster without the node and what goes with it; its pods wait, and no others do."""
+    """Return the cluster without the node and what goes with it; its pods wait, and no others do."""
     gone = [pod.key for pod in cluster.pods if pod.node in (None, node.name) and pod.key not in here]
     waiting = {key: msgspec.structs.replace(pod, node=None) for key in here if (pod := cluster.pod(key)) is not None}
     return changed(changed(cluster, "Node", {node.name: None}), "Pod", {**dict.fromkeys(gone), **waiting})
@@ -245,8 +245,8 @@ def _obeys(given: Compiled, outcome: Outcome) -> bool:
     return all(one.code in _OF_OTHERS for one in wrong)
 
 
-def leaned_on_by(given: Compiled, node: Node) -> str:
-    """Which node that is not Ready makes plans keep this one for their zone; see `ordering.last_beside`."""
+def unready_in_zone(given: Compiled, node: Node) -> str:
+    """Return which node that is not Ready makes plans keep this one for their zone; see `ordering.last_beside`."""
     cluster, facts, prices = given.question.cluster, given.sites.mobility, given.sites.prices
     zone = machine_of(node)[1]
     here = [one for one in cluster.nodes if machine_of(one)[1] == zone]
@@ -269,7 +269,7 @@ def _holds_pods(cluster: Cluster, node: Node) -> bool:
 
 
 def as_outcome(given: Compiled, problem: Instance, node: int, found: Alternative) -> Outcome:
-    """What became of a deleted node's pods, by name."""
+    """Return what became of a deleted node's pods, by name."""
     packing = Solution(
         keep=np.arange(len(problem.nodes)) != node,
         changes=content([dict(found.onto.get(e, {})) for e in range(len(problem.nodes))]),
@@ -281,7 +281,7 @@ def as_outcome(given: Compiled, problem: Instance, node: int, found: Alternative
 
 
 def without_order(given: Compiled, outcome: Outcome) -> str:
-    """Which pods no order of moves brings to the place that was found for them; empty where there is an order."""
+    """Return the pods that no order of moves brings to the place that was found for them."""
     question, plan = given.question, build_plan(given, outcome)
     stuck = order_transition(plan, question.cluster, question.offers, now=question.now, options=question.options).stuck
     if not stuck:

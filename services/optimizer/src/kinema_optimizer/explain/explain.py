@@ -17,8 +17,8 @@ from kinema_optimizer.explain.elsewhere import (
     Alternative,
     Seating,
     as_outcome,
-    leaned_on_by,
     seating,
+    unready_in_zone,
     without,
     without_order,
 )
@@ -168,7 +168,7 @@ def explain_node(given: Compiled, node: Node) -> NodeExplanation:
 
 
 def _cheaper(given: Compiled, node: Node, found: Alternative) -> Seating | None:
-    """What the rules themselves leave where that is better than what the reduction of rules does."""
+    """Return what the rules themselves leave where that is better than what the reduction of rules does."""
     ruled = seating(given, node) if found.homeless or found.boots else None
     return ruled if ruled and (found.homeless or ruled.price < found.price) else None
 
@@ -177,7 +177,7 @@ def _caveat(given: Compiled, node: Node, found: Seating | Alternative) -> str:
     """No pod on a node that could go is held, so that `given` is what was asked of for its pods' places."""
     index = given.packing.nodes.index(node.name)
     outcome = found.outcome if isinstance(found, Seating) else as_outcome(given, given.packing, index, found)
-    told = (leaned_on_by(given, node), without_order(given, outcome))
+    told = (unready_in_zone(given, node), without_order(given, outcome))
     return "; ".join(one for one in told if one)
 
 
@@ -203,7 +203,7 @@ def _held_on(given: Compiled, node: Node) -> tuple[Held, ...]:
 
 
 def _freed(given: Compiled, keys: list[str]) -> Compiled:
-    """The same with these pods free to move."""
+    """Return the same with these pods free to move."""
     if not keys:
         return given
     question: Question = given.question
@@ -229,7 +229,7 @@ def _verdict(
 
 
 def _without_place(given: Compiled, problem: Instance, found: Alternative, node: Node) -> str:
-    """How many of the node's pods have no other place, and why one of them has none; empty when all have one."""
+    """Return how many of the node's pods have no other place, and why one of them has none; empty when all have one."""
     lost = f"{_heads(problem, found.homeless)} of its pods find no place elsewhere, as "
     for c, _ in found.homeless:
         mover = next(one for one in given.draft.members[c] if one.pod.node == node.name)
@@ -247,7 +247,7 @@ def _without_place(given: Compiled, problem: Instance, found: Alternative, node:
 
 
 def _heads(problem: Instance, counts: Iterable[tuple[int, int]]) -> int:
-    """How many pods so many of each class are."""
+    """Return how many pods so many of each class are."""
     return sum(int(problem.pods[c]) * n for c, n in counts)
 
 
@@ -266,7 +266,7 @@ def _elsewhere(problem: Instance, found: Alternative, pods: int) -> Elsewhere:
 
 
 def _by_rules(found: Seating) -> Elsewhere:
-    """The same of places that the rules themselves leave."""
+    """Return the same of places that the rules themselves leave."""
     most = sorted(found.onto.items(), key=lambda one: (-one[1], one[0]))
     return Elsewhere(
         pods=len(found.outcome.targets),
@@ -310,7 +310,7 @@ def explain_pod(given: Compiled, pod: Pod) -> PodExplanation:
 
 
 def _fate(given: Compiled, pod: Pod, requests: Amounts, *, placed: bool) -> tuple[PodVerdict, str, str]:
-    """What may become of a pod, the code of the rule behind it, and the reason."""
+    """Return what may become of a pod, the code of the rule behind it, and the reason."""
     where = f"node {pod.node}"
     if is_resident(given.question.cluster, pod):
         return "with-node", "resident", f"it belongs to {where} (daemon set or static pod) and goes with it"
@@ -339,7 +339,7 @@ def _refusal(given: Compiled, pod: Pod, requests: Amounts) -> tuple[str, str]:
 
 
 def _class_of(given: Compiled, pod: Pod) -> int | None:
-    """The class of a pod that is pending or may move."""
+    """Return the class of a pod that is pending or may move."""
     return next(
         (
             c

@@ -139,7 +139,7 @@ def prices_of(
     value: Callable[[Question], int | None],
     ends: Callable[[int], bool],
 ) -> tuple[tuple[ConstraintCost, ...], int]:
-    """What constraints cost, the dearest first, and how many were looked at.
+    """Return what constraints cost, the dearest first, and how many were looked at.
 
     Args:
         relaxations: in the order in which they are looked at.
@@ -227,7 +227,7 @@ def _without_pods(cluster: Cluster, keys: Sequence[str]) -> Cluster:
 
 
 def _unlimited(offers: Iterable[Offer], only: str | None = None) -> tuple[Offer, ...]:
-    """The offers without limits, or without that of one pool or offer."""
+    """Return the offers without limits, or without that of one pool or offer."""
     return tuple(
         msgspec.structs.replace(offer, available=None, pool="") if only in (None, stock_of(offer)) else offer
         for offer in offers
@@ -243,7 +243,7 @@ class _Singles:
         self._prices = node_prices(question.cluster, question.offers)
 
     def dearest(self, most: int) -> Sequence[Relaxation]:
-        """Those that may cost most."""
+        """Return those that may cost most."""
         found = [*self._budgets(), *self._nodes(), *self._offers()]
         found.sort(key=lambda one: (-one[0], one[1].name))
         return [relaxation for _, relaxation in found[:most]]

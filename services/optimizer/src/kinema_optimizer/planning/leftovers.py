@@ -27,7 +27,7 @@ def with_leftovers(
 ) -> Plan:
     """Return the plan with every pod placed that still can be, by priority, then by name; itself where none can.
 
-    Whoever finds no room takes that of pending pods of lower priority, which are then left out unless they find other.
+    A pod without room takes that of pending pods of lower priority, which are then left out unless they find other.
     """
     left = [item.pod for item in plan.unplaced]
     if not left:
@@ -71,7 +71,7 @@ def _all_seated(vacancies: FreePlaces, waiting: Sequence[Pod]) -> list[tuple[Pod
 def _swapped(
     vacancies: FreePlaces, view: PlanView, waiting: Sequence[Pod]
 ) -> tuple[list[tuple[Pod, FreePlace]], list[Pod]]:
-    """Who takes the place of less important pending pods, and these."""
+    """Return the pods that take the places of less important pending pods, and these."""
     placed: dict[str, list[Pod]] = {}
     for seat in view.seats:
         if seat.pod.node is None:
@@ -104,7 +104,7 @@ def _lesser(placed: Mapping[str, Sequence[Pod]], pod: Pod) -> Mapping[str, Seque
 
 
 def _seated(vacancies: FreePlaces, waiting: Sequence[Pod]) -> list[tuple[Pod, FreePlace]]:
-    """Who finds a place when each is tried once; equal pods are not tried again after one of them found none."""
+    """Return the pods that find a place when each is tried once; equal ones are not after one of them found none."""
     found: list[tuple[Pod, FreePlace]] = []
     hopeless: set[tuple[object, ...]] = set()
     for pod in waiting:

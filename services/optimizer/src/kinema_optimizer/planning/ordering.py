@@ -43,7 +43,7 @@ def key_of_plan(problem: Compiled, plan: Plan) -> ObjectiveKey:
 
 
 def exceeds(problem: Compiled, plan: Plan) -> tuple[Violation, ...]:
-    """What a plan has against it that moves more than it may, although no new requests make pods move."""
+    """Return what a plan has against it that moves more than it may, although no new requests make pods move."""
     if problem.resizes or not _excess(problem, plan):
         return ()
     said = f"{sum(_moved(plan).values())} moves, stops on the way counted; at most {problem.question.max_moves} may be"
@@ -63,7 +63,7 @@ def _moved(plan: Plan) -> Mapping[str, int]:
 
 
 def with_unordered_count(plan: Plan, stuck: Collection[str]) -> Plan:
-    """The plan that says how many of these pods, whose moves had no order, it leaves where they are."""
+    """Return the plan that says how many of these pods, whose moves had no order, it leaves where they are."""
     staying = {one.pod for one in plan.placements if one.source == one.to}
     figures = {**plan.figures, "kept_in_place_without_an_order": float(len(staying.intersection(stuck)))}
     return msgspec.structs.replace(plan, figures=FrozenMap(figures)) if stuck else plan
@@ -117,7 +117,7 @@ def order_once(problem: Compiled, outcome: Outcome, over: Over = lambda _: False
 def _complete(problem: Compiled, outcome: Outcome) -> Plan:
     """Return the plan with pods placed that the solver left out needlessly, and with the nodes that zones need.
 
-    Where nodes that were to go are kept for them, everybody else on these stays, if that is no worse.
+    Where nodes that were to go are kept for them, all others on these stay, if that is no worse.
     """
     asked = problem.question
 

@@ -43,7 +43,7 @@ from kinema_optimizer.request.objective import MICRO, SLACK
 
 @dataclass(frozen=True)
 class Outcome:
-    """Which nodes stay, which are booted, and who goes where."""
+    """Named decision: nodes to keep, nodes to boot, and where pods go."""
 
     keep: tuple[bool, ...]
     """Per live node."""
@@ -69,16 +69,16 @@ def nothing(compiled: Compiled) -> Outcome:
 
 
 def _pending(compiled: Compiled) -> tuple[Mover, ...]:
-    """Who runs nowhere; also who finds room only once old copies have gone."""
+    """Return the pods that run nowhere; also those that find room only once old copies have gone."""
     homeless = (mover for _, mover in compiled.homeless)
     return (*(mover for one in compiled.classes for mover in one.pending), *homeless)
 
 
 def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) -> Outcome:
-    """The outcome without the moves of these pods: they stay, and so do their nodes with all that is on them.
+    """Return the outcome without the moves of these pods: they stay, and so do their nodes with all that is on them.
 
-    No pod comes to these nodes then either: pods that were to leave them might have made the room. Whoever was to come
-    stays as well, and its node, and so on.
+    No pod comes to these nodes then either: pods that were to leave them might have made the room. A pod that was to
+    come stays as well, and its node, and so on.
     """
     cluster = compiled.question.cluster
     names, stays = _left_alone(cluster, outcome, stuck)
@@ -99,12 +99,12 @@ def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) 
 
 
 def _replaced(cluster: Cluster, workload: str) -> Iterator[Pod]:
-    """The pods that a rolling update of the workload replaces."""
+    """Return the pods that a rolling update of the workload replaces."""
     return (pod for pod in cluster.pods_by_workload[workload] if pod.node is not None and not pod.terminating)
 
 
 def keeping(compiled: Compiled, outcome: Outcome, names: Collection[str]) -> Outcome:
-    """The outcome with these live nodes kept, and everybody on them left where they are."""
+    """Return the outcome with these live nodes kept, and all pods on them left where they are."""
     cluster = compiled.question.cluster
     keep = tuple(one or node.name in names for node, one in zip(cluster.nodes, outcome.keep, strict=True))
     back = {key for key in outcome.targets if (pod := cluster.pod(key)) is not None and pod.node in names}
@@ -128,11 +128,18 @@ def _left_alone(
         if name is None or name in names:
             continue
         names.add(name)
-        # A node that nobody was to leave has room for all who come.
+        # A node that no pod was to leave has room for all that come.
         more = [key for key in ways.get(name, ()) if name in leaving and key not in stays]
         stays.update(more)
         fresh += [where[key] for key in more]
     return frozenset(names), frozenset(stays)
+
+
+def node_cost(problem: Compiled, outcome: Outcome) -> int:
+    """Return micro-USD per hour of the nodes that are kept or booted."""
+    nodes, prices = problem.question.cluster.nodes, problem.sites.prices
+    kept = sum(prices[node.name] for node, keep in zip(nodes, outcome.keep, strict=True) if keep)
+    return kept + sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
 
 
 def outcome_of(compiled: Compiled, given: Given) -> Outcome:
@@ -163,7 +170,7 @@ def of_names(compiled: Compiled, found: NamedSolution) -> Outcome:
 
 
 def of_packing(compiled: Compiled, packing: Solution) -> Outcome:
-    """The outcome of a packing."""
+    """Return the outcome of a packing."""
     compiled = compiled.grouped if packing.updates is None else compiled
     updates = frozenset(compiled.updates[u] for u in packing.updates or ())
     cluster = compiled.question.cluster
@@ -238,7 +245,7 @@ _UNSOLVED: Final = Solve(seconds=0.0, first_feasible_seconds=None, method="", se
 
 
 def build_plan(compiled: Compiled, outcome: Outcome) -> Plan:
-    """The plan: pods stay where they are unless they have a target. What is known about it is added by `with_bound`."""
+    """Return the plan: pods without a target stay where they are. `with_bound` adds what is known about it."""
     boots = _boots(compiled, outcome)
     placements = _placements(compiled, outcome)
     nodes = (*_live_nodes(compiled, outcome), *boots)
@@ -262,7 +269,7 @@ def build_plan(compiled: Compiled, outcome: Outcome) -> Plan:
 
 
 def with_bound(plan: Plan, *, lower_bound: int, optimal: bool, objective: str) -> Plan:
-    """The plan with its bound (micro-USD per hour), its gap and what it was made for."""
+    """Return the plan with its bound (micro-USD per hour), its gap and what it was made for."""
     after = round(plan.cost.after * MICRO)
     changed = bool(plan.moves or plan.restarts or any(node.action != "keep" for node in plan.nodes))
     bound = min(lower_bound, after)

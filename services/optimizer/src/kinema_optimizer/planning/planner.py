@@ -24,8 +24,8 @@ from kinema_optimizer.planning.ordering import (
     unmoved,
     with_unordered_count,
 )
-from kinema_optimizer.planning.plan import nothing, outcome_of
-from kinema_optimizer.planning.portfolio import UNSEARCHED, Portfolio, SolverResult, is_dense, node_cost
+from kinema_optimizer.planning.plan import node_cost, nothing, outcome_of
+from kinema_optimizer.planning.portfolio import UNSEARCHED, Portfolio, SolverResult, is_dense
 from kinema_optimizer.planning.task import Request, Task, with_unplaceable
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
@@ -193,7 +193,7 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
 
 
 def _has_purpose(forecasts: tuple[WorkloadForecast, ...], plan: Plan) -> bool:
-    """Whether a plan saves, raises requests, places pods, or lowers requests and changes nothing else."""
+    """Return whether a plan saves, raises requests, places pods, or lowers requests and changes nothing else."""
     disordered, _, after = worth(plan)
     if rising(plan.resizes) or (not disordered and after < round(plan.cost.before * MICRO)):
         return True
@@ -362,7 +362,7 @@ class Watch:
         return report
 
     def solve(self, method: str, stops: tuple[Stop, ...], recorded: Solve | None, seed: int) -> Solve:
-        """The report on the solve; a replay's has the seconds of the recording."""
+        """Return the report on the solve; a replay's has the seconds of the recording."""
         seconds, feasible = round(time.perf_counter() - self._began, 3), round(self._feasible, 3)
         return Solve(
             seconds=seconds if recorded is None else recorded.seconds,

@@ -24,7 +24,7 @@ from kinema_optimizer.exact.build import exact_instance, forbid_moves, hold_spre
 from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
-from kinema_optimizer.planning.plan import Outcome, nothing, of_names, of_packing
+from kinema_optimizer.planning.plan import Outcome, node_cost, nothing, of_names, of_packing
 from kinema_optimizer.planning.preferences import points_given_up, preferred
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import Solution, cost, losses, moves
@@ -265,7 +265,7 @@ class Portfolio:
 
     @cached_property
     def instance(self) -> ExactInstance | None:
-        """The instance of the exact model; None where it would be too large or a workload only moves by rolling."""
+        """Return the exact instance; None where it would be too large or a workload only moves by rolling."""
         return None if self.problem.updates else exact_instance(self.problem.question, self.problem.sites)
 
     @cached_property
@@ -275,7 +275,7 @@ class Portfolio:
 
     @property
     def exact(self) -> SolverResult | None:
-        """The result of the exact model, where it found one."""
+        """Return the result of the exact model, where it found one."""
         return self.results[0] if self.results and self.results[0].exact is not None else None
 
     @property
@@ -286,12 +286,12 @@ class Portfolio:
 
     @property
     def bound(self) -> int:
-        """The best lower bound so far."""
+        """Return the best lower bound so far."""
         return max(one.lower_bound for one in self.results)
 
     @property
     def relocates(self) -> bool:
-        """Whether running pods may make room for pending ones."""
+        """Return whether running pods may make room for pending ones."""
         question = self.problem.question
         return question.mode == "autoscale" and question.options.autoscale_moves
 
@@ -397,13 +397,6 @@ def key_of(problem: Compiled, outcome: Outcome) -> ObjectiveKey:
         paid += price_of_moves(asked.move_price, sum(disruption_cost(asked.cluster, pods[key]) for key in moving))
     over = 0 if asked.max_moves is None else max(0, len(moving) - asked.max_moves)
     return ObjectiveKey(over, len(outcome.lost), paid, len(moving), points)
-
-
-def node_cost(problem: Compiled, outcome: Outcome) -> int:
-    """Return micro-USD per hour of the nodes that are kept or booted."""
-    nodes, prices = problem.question.cluster.nodes, problem.sites.prices
-    kept = sum(prices[node.name] for node, keep in zip(nodes, outcome.keep, strict=True) if keep)
-    return kept + sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
 
 
 def is_dense(problem: Compiled) -> bool:

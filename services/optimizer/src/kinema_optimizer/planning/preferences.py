@@ -1,7 +1,7 @@
 """Preferences in a plan of the search: what they decide where the cost leaves a choice, and what they cost.
 
-`preferred` chooses seats by them, `points_given_up` counts what pods lose, and `Company` follows preferences about
-other pods at each node while seats change.
+`preferred` chooses seats by them, `points_given_up` counts what pods lose, and `PodPreferences` follows preferences
+about other pods at each node while seats change.
 
 The search decides how many pods of a class go where, at the least cost. Its classes know nothing of preferences, so
 that only pods with preferences cost any time. Which pod of a class takes which seat, and which pod takes room that is
@@ -26,7 +26,7 @@ from kinema_core.model.match import parse_taints
 from kinema_core.model.neighbors import Scope, domain, pod_index, selects, term_scope
 from kinema_core.model.pod_locations import Group, PodLocations, Spot, group_of
 from kinema_core.model.preferences import UNWEIGHTED, unmet
-from kinema_optimizer.planning.plan import Outcome, new_names, without_moves
+from kinema_optimizer.planning.plan import Outcome, new_names, node_cost, without_moves
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.pods import Mover
@@ -57,7 +57,7 @@ class _Wish(NamedTuple):
     """Of a spread: the domains of which the fewest is taken; none where an empty one counts."""
 
 
-class Company:
+class PodPreferences:
     """Pods in the scope of preferences about other pods, counted per domain."""
 
     def __init__(self, world: PodLocations, names: Sequence[str], pods: Iterable[Pod]) -> None:
@@ -81,7 +81,7 @@ class Company:
         return found
 
     def move(self, key: str, at: int, to: int) -> None:
-        """A pod changes its node."""
+        """Move a pod to another node."""
         for tally in self._counted.get(key, ()):
             tally.counts[tally.places[at]] -= 1
             tally.counts[tally.places[to]] += 1
@@ -162,11 +162,11 @@ def preferred(problem: Compiled, outcome: Outcome) -> Outcome:
     outcome = _kept(problem, outcome)
     outcome = replace(outcome, boots=_chosen(problem, outcome))
     asking = outcome.targets.keys() & {**problem.with_node_preferences, **problem.with_pod_preferences}.keys()
-    hall = _Hall(problem, outcome)
+    seats = _Seats(problem, outcome)
     for key in sorted(asking)[:_ASKED]:
-        hall.better(key)
-    better = replace(outcome, targets=hall.targets)
-    # Whoever moves minds its own company only: that others are no worse off for it is to be seen.
+        seats.improve(key)
+    better = replace(outcome, targets=seats.targets)
+    # A pod that moves follows its own preferences only: others may lose more by it.
     if problem.with_pod_preferences and points_given_up(problem, better) > points_given_up(problem, outcome):
         return outcome
     return better
@@ -182,7 +182,7 @@ def points_given_up(problem: Compiled, outcome: Outcome) -> int:
 
 
 def _after(problem: Compiled, outcome: Outcome) -> PodLocations:
-    """Where everybody would be."""
+    """Return the locations of all pods after the outcome."""
     cluster = problem.question.cluster
     live = [(node.name, Spot(node.labels, node.taints)) for node in cluster.nodes]
     nodes = {name: spot for (name, spot), keep in zip(live, outcome.keep, strict=True) if keep}
@@ -234,11 +234,11 @@ def _chosen(problem: Compiled, outcome: Outcome) -> tuple[tuple[Offer, ...], ...
 
 
 def _kept(problem: Compiled, outcome: Outcome) -> Outcome:
-    """The outcome without the deletion of nodes that cost less than what pods give up for it.
+    """Return the outcome without the deletion of nodes that cost less than what pods give up for it.
 
     Where preferences about nodes alone are worth that, it is certain; with those about other pods it is tried.
     """
-    sure, maybe = _cherished(problem, outcome)
+    sure, maybe = _nodes_worth_keeping(problem, outcome)
     if sure:
         outcome = without_moves(problem, outcome, _leaving(problem, outcome, sure))
     paid = _paid(problem, outcome) if maybe else 0
@@ -258,7 +258,7 @@ def _leaving(problem: Compiled, outcome: Outcome, nodes: Collection[str]) -> fro
     return frozenset(key for key in outcome.targets if pods[key].node in nodes)
 
 
-def _cherished(problem: Compiled, outcome: Outcome) -> tuple[list[str], list[str]]:
+def _nodes_worth_keeping(problem: Compiled, outcome: Outcome) -> tuple[list[str], list[str]]:
     """Deleted nodes that cost less than their pods give up by leaving them, and others that may, the best first.
 
     Preferences about other pods count twice: each of the pods may be one that another's preference is about.
@@ -291,14 +291,11 @@ def _weight(rules: PlacementRules) -> int:
 
 def _paid(problem: Compiled, outcome: Outcome) -> int:
     """Micro-USD per hour: nodes, and preferences that do not hold at their price."""
-    nodes, prices = problem.question.cluster.nodes, problem.sites.prices
-    paid = sum(prices[node.name] for node, keep in zip(nodes, outcome.keep, strict=True) if keep)
-    paid += sum(alike[0].micro_usd_per_hour for alike in outcome.boots)
-    return paid + problem.question.point_price * points_given_up(problem, outcome)
+    return node_cost(problem, outcome) + problem.question.point_price * points_given_up(problem, outcome)
 
 
 @dataclass
-class _Hall:
+class _Seats:
     """Seats of those who arrive somewhere, and the room that is left."""
 
     problem: Compiled
@@ -312,7 +309,7 @@ class _Hall:
     _arrivals: Counter[str] = field(init=False)
     _seated: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     _admits: dict[int, Flags] = field(default_factory=dict)
-    _company: Company = field(init=False)
+    _company: PodPreferences = field(init=False)
 
     def __post_init__(self) -> None:
         """Count the room that newcomers leave."""
@@ -332,16 +329,16 @@ class _Hall:
             self._seated.setdefault((c, at), []).append(key)
         self._rooms = rooms
         with_pod_preferences = [pod for key, (_, pod) in problem.with_pod_preferences.items() if key in self.targets]
-        self._company = Company(_after(problem, outcome), self._names, with_pod_preferences)
+        self._company = PodPreferences(_after(problem, outcome), self._names, with_pod_preferences)
 
     def _arriving(self) -> Iterator[tuple[int, str]]:
         for c, members in enumerate(self.problem.draft.members):
             yield from ((c, mover.pod.key) for mover in members if mover.pod.key in self.targets)
 
-    def better(self, key: str) -> None:
+    def improve(self, key: str) -> None:
         """Move the pod where it violates least, if there is room, or a pod to change places with."""
         c, at = self._class(key), self._numbers[self.targets[key]]
-        liked = self._liked(key, at)
+        liked = self._points_at(key, at)
         wanted = (liked < liked[at]) & self._open
         if not wanted.any() or not self._unconcerned(key):
             return
@@ -360,20 +357,20 @@ class _Hall:
                 return
 
     def _may_leave(self, at: int) -> bool:
-        """A node is booted for a pod."""
+        """Return whether a pod may leave: a node that is booted keeps one."""
         return at < len(self.outcome.keep) or self._arrivals[self._names[at]] > 1
 
     def _gains(self, key: str, other: str, at: int, to: int) -> bool:
-        """Whether the two together give up less in each other's places."""
+        """Return whether the two together give up less in each other's places."""
         if not self._unconcerned(other):
             return False
-        mine, theirs = self._liked(key, at), self._liked(other, to)
+        mine, theirs = self._points_at(key, at), self._points_at(other, to)
         return bool(mine[to] + theirs[at] < mine[at] + theirs[to])
 
     def _class(self, key: str) -> int:
         return (self.problem.with_node_preferences.get(key) or self.problem.with_pod_preferences[key])[0]
 
-    def _liked(self, key: str, at: int) -> Ints:
+    def _points_at(self, key: str, at: int) -> Ints:
         """(N,): weight points that the pod at a node violates there, and would at each other."""
         found = self._company.points(key, at)
         if key in self.problem.with_node_preferences:

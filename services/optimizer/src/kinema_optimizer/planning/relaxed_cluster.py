@@ -39,12 +39,12 @@ _FREE: Final = PlacementRules()
 
 
 def own_pods(cluster: Cluster) -> Iterator[Pod]:
-    """The listed pods without the placeholders of an optimizer's question."""
+    """Return the listed pods without the placeholders of an optimizer's question."""
     return (pod for pod in listed(cluster) if pod.namespace != NAMESPACE)
 
 
 def changed(cluster: Cluster, kind: str, objects: Mapping[str, ClusterObject | None]) -> Cluster:
-    """The cluster with these objects of a kind by key; None takes one away."""
+    """Return the cluster with these objects of a kind by key; None takes one away."""
     mine = {**cluster.objects.get(kind, {}), **objects}
     kept: Mapping[str, ClusterObject] = {key: item for key, item in mine.items() if item is not None}
     return Cluster(version=cluster.version, objects=MappingProxyType({**cluster.objects, kind: kept}))
@@ -73,7 +73,7 @@ def _bared(item: T, key: str) -> T:
 
 
 def without_budgets(cluster: Cluster, keys: Collection[str]) -> Cluster:
-    """The cluster without these disruption budgets."""
+    """Return the cluster without these disruption budgets."""
     return changed(cluster, "DisruptionBudget", dict.fromkeys(keys))
 
 
@@ -139,7 +139,7 @@ def _with_pods(cluster: Cluster, keys: Iterable[str], change: Callable[[Pod], Po
 
 
 def released(cluster: Cluster, keys: Collection[str]) -> Cluster:
-    """The cluster with these pods free to move: no rule about whether they may holds for them any more.
+    """Return the cluster with these pods free to move: no rule about whether they may holds for them any more.
 
     Their rules about where they may be stay, as far as they are modeled.
     """

@@ -83,7 +83,7 @@ def node_site(
 
 
 def offer_site(offer: Offer, cluster: Cluster, *, percent: int) -> Site:
-    """What an offer would be as a node of this cluster: its daemon sets' and mirror pods' room is taken.
+    """Return what an offer would be as a node of this cluster: its daemon sets' and mirror pods' room is taken.
 
     `percent` is the ceiling on its utilization.
     """
@@ -152,7 +152,7 @@ class Admission:
 
     @property
     def index(self) -> SiteIndex:
-        """The sites by their labels."""
+        """Return the sites by their labels."""
         return self._index
 
     def _volumes_of(self, pod: Pod) -> tuple[tuple[NodeTerm, ...], ...]:
@@ -181,7 +181,7 @@ class Admission:
         return found
 
     def forbids(self, pod: Pod, site: Site) -> str | None:
-        """The rule that keeps the pod from this site, or None."""
+        """Return the rule that keeps the pod from this site, or None."""
         if not site.open:
             return "it takes no new pods (cordoned or not Ready)"
         if site.spot and not self._may_be_spot(pod, site.spot_taints):
@@ -219,7 +219,7 @@ class Admission:
 
 
 def _shortages(requests: Amounts, room: Amounts, missing: Iterable[str]) -> str:
-    """What a site has too little of; a host port is there once, and another pod has it."""
+    """Return what a site has too little of; a host port is there once, and another pod has it."""
     ports = [port for name in missing if (port := port_of(name)) is not None]
     amounts = [_shortage(name, requests[name], room.get(name, 0)) for name in missing if port_of(name) is None]
     parts = [f"lacks {'; '.join(amounts)}"] if amounts else []
@@ -244,7 +244,7 @@ class SiteIndex:
         }
 
     def everywhere(self) -> Flags:
-        """All sites."""
+        """Return all sites."""
         return np.ones(self._size, dtype=bool)
 
     def with_labels(self, wanted: Labels) -> Flags:
@@ -338,7 +338,7 @@ class NodePreferences:
         return self._known[key]
 
     def asks(self, pod: Pod) -> bool:
-        """Whether the pod prefers anything, of nodes or of other pods."""
+        """Return whether the pod prefers anything, of nodes or of other pods."""
         return has_preferences(pod.rules) or self.points(pod) is not None
 
     def _rated(self, rules: PlacementRules) -> Ints | None:

@@ -12,7 +12,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 
 def frozen(values: object, shape: tuple[int, ...]) -> Ints:
-    """An int64 array of this shape that cannot be written to."""
+    """Return an int64 array of this shape that cannot be written to."""
     array: Ints = np.array(values, dtype=np.int64).reshape(shape)
     array.flags.writeable = False
     return array
@@ -38,7 +38,7 @@ def most_that_fit(requests: Ints, room: Ints) -> Ints:
 
 
 def virtual_nodes(requested: Ints, room: Ints) -> int:
-    """How many machines with `room` (R,) it takes to hold `requested` (R,) in total (algorithm 6).
+    """Return how many machines with `room` (R,) it takes to hold `requested` (R,) in total (algorithm 6).
 
     Raises:
         ValueError: something is requested of which the machine has nothing.

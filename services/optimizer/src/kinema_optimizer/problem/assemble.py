@@ -104,7 +104,7 @@ def build_instance(
         disruption_cost=draft.disruption_costs,
         pods=frozen([1 + len(members[0].others) if members else 1 for members in draft.members], (kinds,)),
         # Those who need company of it, and a spread that is even because every node has some, count on where it is.
-        releasable=np.array([not (one.leaned_on or one.counted) for one in draft.marks], dtype=bool),
+        releasable=np.array([not (one.affinity_target or one.counted) for one in draft.marks], dtype=bool),
         admits=admits,
         nodes=tuple(node.name for node in nodes),
         node_price=frozen([draft.sites.prices[node.name] for node in nodes], (len(nodes),)),
@@ -144,7 +144,7 @@ def conflict_pairs(draft: Draft, classes: Sequence[PodClass]) -> Ints:
 
 
 def _content(draft: Draft, members: Sequence[Sequence[Mover]]) -> Content:
-    """How many of these pods of each class each live node has."""
+    """Return how many of these pods of each class each live node has."""
     index = {node.name: e for e, node in enumerate(draft.question.cluster.nodes)}
     rows: list[dict[int, int]] = [{} for _ in index]
     for c, movers in enumerate(members):

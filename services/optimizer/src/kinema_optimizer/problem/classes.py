@@ -94,7 +94,7 @@ class Draft:
         )
 
     def with_groups(self, groups: Sequence[MoveGroup]) -> Draft:
-        """The draft with each of these groups as one pod, in classes after all others, whose numbers do not change."""
+        """Return the draft with each of these groups as one pod, in classes after all others."""
         index = {mover.pod.key: (c, mover) for c, members in enumerate(self.members) for mover in members}
         grouped = {key for group in groups for key in group.pods}
         kinds: dict[tuple[tuple[int, ...], TopologyDemand], int] = {}
@@ -195,7 +195,7 @@ class Draft:
 
 
 def _need_of(ties: ReducedRules, group: MoveGroup) -> TopologyDemand:
-    """Where all of a group's pods may be at once, their company on their node aside."""
+    """Return where all of a group's pods may be at once, their company on their node aside."""
     pins = {pin for key in group.pods for pin in ties.needs.get(key, NO_DEMAND).pins}
     return TopologyDemand(tuple(sorted(pins, key=lambda pin: (pin[0], pin[1] or ""))), group.nodes)
 
@@ -206,12 +206,12 @@ def _marks_of(marks: Sequence[RuleTags]) -> RuleTags:
         keeps_away=frozenset[int]().union(*(one.keeps_away for one in marks)),
         kept_away=frozenset[int]().union(*(one.kept_away for one in marks)),
         counted=frozenset[int]().union(*(one.counted for one in marks)),
-        leaned_on=True,
+        affinity_target=True,
     )
 
 
 def _as_one(movers: Sequence[Mover], disruption_cost: int) -> Mover:
-    """The first of the movers with the others in its train."""
+    """Return the first of the movers with the others in its train."""
     requests, takes = (total(one) for one in ([mover.requests for mover in movers], [mover.takes for mover in movers]))
     return replace(
         movers[0],
@@ -223,7 +223,7 @@ def _as_one(movers: Sequence[Mover], disruption_cost: int) -> Mover:
 
 
 def _ranks(movers: Sequence[Mover]) -> bool:
-    """Whether pending pods compete by priority: then no class mixes priorities."""
+    """Return whether pending pods compete by priority: then no class mixes priorities."""
     return len({mover.pod.priority for mover in movers if mover.pod.node is None}) > 1
 
 

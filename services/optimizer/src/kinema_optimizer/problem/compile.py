@@ -53,7 +53,7 @@ class Compiled:
 
     @property
     def question(self) -> Question:
-        """What was asked."""
+        """Return what was asked."""
         return self.draft.question
 
     @property
@@ -68,7 +68,7 @@ class Compiled:
 
     @property
     def resizes(self) -> tuple[Resize, ...]:
-        """The forecasts that the plan applies."""
+        """Return the forecasts that the plan applies."""
         return self.draft.resizes
 
     @cached_property
@@ -105,7 +105,7 @@ class Compiled:
 
     @cached_property
     def node_preferences(self) -> NodePreferences:
-        """What pods prefer of nodes and offers."""
+        """Return what pods prefer of nodes and offers."""
         return NodePreferences(self.sites.nodes, self.sites.offers)
 
     @cached_property
@@ -135,7 +135,7 @@ class Compiled:
 
     @cached_property
     def problem(self) -> DenseInstance:
-        """The dense form: nodes times classes, with rolling updates."""
+        """Return the dense form: nodes times classes, with rolling updates."""
         fixed = self._fixed(self.restricted)
         problem = build_instance(
             self.draft,
@@ -155,12 +155,12 @@ class Compiled:
 
     @cached_property
     def unbound(self) -> DenseInstance:
-        """The dense form without the rule that pods on kept nodes stay, and with no rule that this reduction adds."""
+        """Return the dense form without the rules that this reduction adds; pods on kept nodes may leave them."""
         return unbound(self.problem, self.relaxed)
 
     @cached_property
     def grouped(self) -> Compiled:
-        """The same with pods that leave their node only together as one: what the classes of `packing` are."""
+        """Return the same with pods that leave their node only together as one: what the classes of `packing` are."""
         if not self.sites.ties.groups:
             return self
         cluster, fixed = self.question.cluster, self._fixed(self.kept_by_packing)
@@ -170,7 +170,7 @@ class Compiled:
 
     @cached_property
     def packing(self) -> Instance:
-        """The sparse form."""
+        """Return the sparse form."""
         made, kept = self.grouped, self.kept_by_packing
         fixed = self._fixed(kept)
         pending = np.array([len(one.pending) for one in made.classes], dtype=np.int64)
@@ -179,7 +179,7 @@ class Compiled:
 
     @cached_property
     def relaxed(self) -> Instance:
-        """The sparse form with rules about nodes only: no plan of any kind costs less than its optimum."""
+        """Return the sparse form with rules about nodes only: no plan of any kind costs less than its optimum."""
         fixed = self._fixed(None)
         free = np.zeros_like(fixed)
         return build_instance(self.draft, self.classes, self.machines, fixed=fixed, bound=free, free=True)
@@ -210,7 +210,7 @@ class Compiled:
 
 
 def compiled(question: Question) -> Compiled:
-    """The problem that a question comes to; a forecast for pods that nothing could hold is left out.
+    """Return the problem that a question comes to; a forecast for pods that nothing could hold is left out.
 
     Raises:
         PriceError: live nodes have no price; all of them are named.
@@ -261,7 +261,7 @@ def sites_of(question: Question) -> Sites:
 
 
 def _held_back(question: Question, facts: Mobility) -> dict[str, Held]:
-    """The pods that the question holds though they might move."""
+    """Return the pods that the question holds though they might move."""
     code, why = _STILL if question.still else _NO_ORDER
     return {key: Held(pod=key, code=code, reason=why) for key in sorted(question.unmoved & facts.strategy.keys())}
 

@@ -46,7 +46,7 @@ class Content:
 
     @property
     def nodes(self) -> int:
-        """How many nodes are listed."""
+        """Return how many nodes are listed."""
         return len(self.start) - 1
 
     @cached_property
@@ -164,7 +164,7 @@ class Instance:
 
     @cached_property
     def everybody(self) -> int:
-        """How many pods there are."""
+        """Return how many pods there are."""
         return int(self.total @ self.pods)
 
     @cached_property
@@ -314,7 +314,7 @@ def enemies_of(problem: Instance) -> dict[int, tuple[int, ...]]:
 
 
 def among(enemies: Mapping[int, tuple[int, ...]], classes: Ints) -> dict[int, tuple[int, ...]]:
-    """The same for some classes (n,) alone, each named by its position among them."""
+    """Return the same for some classes (n,) alone, each named by its position among them."""
     if not enemies:
         return {}
     local = {c: i for i, c in enumerate(classes.tolist())}

@@ -56,7 +56,7 @@ def machines_of(
 
 
 def most_useful(requests: Ints, totals: Ints, *, room: Ints, limit: Ints, apart: Flags) -> int:
-    """How many machines with `room` (R,) a plan can use: algorithm 6, or first fit where whole pods need more.
+    """Return how many machines with `room` (R,) a plan can use: algorithm 6, or first fit where whole pods need more.
 
     `limit` (C,) is how many of a class one holds. Classes of which rules allow fewer than fit, or that may not meet all
     others (`apart`), may each need their own.
@@ -114,12 +114,12 @@ class NodeTypes:
 
     @property
     def fixed_price(self) -> int:
-        """What is paid in any case."""
+        """Return what is paid in any case."""
         return int(self.price[self.fixed].sum())
 
 
 def node_types(problem: Instance) -> NodeTypes:
-    """The kinds of a problem."""
+    """Return the kinds of a problem."""
     machine_fits = fits_in(problem, problem.machine_room, problem.machine_row)
     rows = [(problem.machine_price, problem.machine_room, problem.machine_available, machine_fits)]
     fixed = [np.zeros(len(problem.machines), dtype=bool)]

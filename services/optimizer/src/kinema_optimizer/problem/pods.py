@@ -140,7 +140,7 @@ def stuck_updates(cluster: Cluster, facts: Mobility) -> frozenset[str]:
 
 
 def class_of(members: Sequence[Mover], *, placeable: bool) -> PodClass:
-    """The pods of one class by role; pending ones only when something can hold them."""
+    """Return the pods of one class by role; pending ones only when something can hold them."""
     waiting = [mover for mover in members if mover.role == "pending" and placeable]
     return PodClass(
         pending=tuple(sorted(waiting, key=lambda mover: (-mover.pod.priority, mover.pod.key))),
@@ -160,14 +160,14 @@ def port_name(port: HostPort) -> str:
 
 
 def port_of(resource: str) -> str | None:
-    """The host port that a resource stands for, as people write it; None for any other resource."""
+    """Return the host port that a resource stands for, as people write it; None for any other resource."""
     kind, _, rest = resource.partition(":")
     protocol, slash, number = rest.partition("/")
     return f"{number}/{protocol}" if kind == "port" and slash else None
 
 
 def with_ports(requests: Amounts, pod: Pod, cluster: Cluster) -> Amounts:
-    """The requests of one pod; host ports, attachments of volumes and the pod itself are among them."""
+    """Return the requests of one pod; host ports, attachments of volumes and the pod itself are among them."""
     if not pod.rules.host_ports and not pod.rules.claims and requests.get("pods") == 1:
         return requests
     ports = {port_name(port): 1 for port in pod.rules.host_ports}
@@ -180,7 +180,7 @@ def ceiled(room: Amounts, percent: int) -> Amounts:
 
 
 def node_room(cluster: Cluster, node: Node, *, percent: int) -> Amounts:
-    """What is free for newcomers when everything that is on the node stays; negative where it is overfull.
+    """Return what is free for newcomers when everything that is on the node stays; negative where it is overfull.
 
     Pods that are terminating keep their room until they are gone.
     """
@@ -194,7 +194,7 @@ def node_room(cluster: Cluster, node: Node, *, percent: int) -> Amounts:
 
 
 def without_ports(room: Amounts, ports: Iterable[HostPort]) -> Amounts:
-    """The room where these host ports are taken."""
+    """Return the room where these host ports are taken."""
     return FrozenMap({**room, **{port_name(port): 0 for port in ports}})
 
 

@@ -44,7 +44,7 @@ class Incumbent:
     """(C,)"""
 
     def copy(self) -> Incumbent:
-        """A state that may be changed; fillings are shared."""
+        """Return a state that may be changed; fillings are shared."""
         return Incumbent(self.keep.copy(), dict(self.changes), list(self.boots), self.unplaced)
 
 
@@ -84,7 +84,7 @@ def moved(problem: Instance, state: Incumbent) -> Ints:
 
 
 def solution_of(problem: Instance, state: Incumbent) -> Solution:
-    """The state as an answer: new nodes by machine, then by what they take."""
+    """Return the state as an answer: new nodes by machine, then by what they take."""
     boots = sorted(state.boots, key=lambda one: (one.machine, one.classes.tolist(), one.counts.tolist()))
     return Solution(
         keep=state.keep,
@@ -96,7 +96,7 @@ def solution_of(problem: Instance, state: Incumbent) -> Solution:
 
 
 def contents(fillings: Sequence[NodeLoad]) -> Content:
-    """What is in each of the fillings."""
+    """Return what is in each of the fillings."""
     sizes = [one.classes.size for one in fillings]
     none = np.zeros(0, dtype=np.int64)
     return Content(
@@ -137,7 +137,7 @@ class Progress:
 
     @property
     def gap(self) -> float | None:
-        """How much dearer than the bound the incumbent is, as a share; None while there is no bound."""
+        """Return how much dearer than the bound the incumbent is, as a share; None while there is no bound."""
         return (self.cost - self.bound) / self.bound if self.bound > 0 else None
 
 

@@ -44,7 +44,7 @@ def write_message(stream: BinaryIO, message: object) -> None:
 
 
 def read_message(stream: BinaryIO) -> bytes | None:
-    """The next message, None at the end of the pipe; blocks."""
+    """Return the next message, None at the end of the pipe; blocks."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -85,7 +85,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended, as far as is known."""
+        """Return whether it has not ended, as far as is known."""
         return self._process.returncode is None
 
     async def ask(
@@ -155,7 +155,7 @@ class Child:
             raise ChildError("memory", f"{now} MiB, {most_mib} allowed")
 
     async def _death(self) -> ChildError:
-        """How it died: it has closed its pipe, so it is dead or about to be."""
+        """Return how it died: it has closed its pipe, so it is dead or about to be."""
         try:
             async with asyncio.timeout(1):
                 code = await self._process.wait()
@@ -197,7 +197,7 @@ class Solver(Protocol):
     """Makes plans."""
 
     async def answer(self, job: Job) -> Plan | NoPlanFound:
-        """The answer to a job. When canceled, the solve ends."""
+        """Return the answer to a job. When canceled, the solve ends."""
 
 
 class InThread:
@@ -209,7 +209,7 @@ class InThread:
 
 
 async def in_thread(job: Job, stop: StopRule) -> Plan | NoPlanFound:
-    """The answer to a job, solved in a thread until `stop` ends it or the call is canceled."""
+    """Return the answer to a job, solved in a thread until `stop` ends it or the call is canceled."""
     try:
         return await asyncio.to_thread(solve, job, stop)  # HiGHS lets go of the GIL
     except asyncio.CancelledError:
@@ -274,7 +274,7 @@ class InChild:
         return await asyncio.to_thread(salvage, job, failure, ear.incumbent)
 
     async def _ready(self) -> Child:
-        """A process that waits for a job."""
+        """Return a process that waits for a job."""
         while True:
             self._prepare()
             assert self._spare is not None  # just made
@@ -301,7 +301,7 @@ class _Listener:
 
     @property
     def answer(self) -> Plan | NoPlanFound | None:
-        """What it answered, if it did."""
+        """Return what it answered, if it did."""
         return None if self.ended is None else self.ended.answer
 
     def hear(self, message: object) -> bool:
@@ -320,6 +320,6 @@ class _Listener:
         self._seconds = time.monotonic() - self._began
 
     def failure(self, peak_mib: int) -> Failure:
-        """The failure, in figures."""
+        """Return the failure, in figures."""
         reason, detail = self._cause
         return Failure(reason, detail, round(self._seconds, 3), round(self._feasible, 3), peak_mib)

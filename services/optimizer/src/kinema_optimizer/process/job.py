@@ -77,7 +77,7 @@ class Ended:
 
 
 def unpack(data: bytes) -> Job:
-    """The job that our parent process packed."""
+    """Return the job that our parent process packed."""
     objects, version, *rest = pickle.loads(data)  # noqa: S301 - written by our own parent, over its pipe
     return Job(evolve(Cluster(), ClusterSnapshot(version=version, objects=objects)), *rest)
 
@@ -85,7 +85,7 @@ def unpack(data: bytes) -> Job:
 def solve(
     job: Job, stop: StopRule, progress: Report | None = None, task_pool: TaskPool | None = None
 ) -> Plan | NoPlanFound:
-    """The answer to a job; blocks for up to the time limit."""
+    """Return the answer to a job; blocks for up to the time limit."""
     try:
         plan = plan_for(
             job.cluster,
@@ -106,7 +106,7 @@ def solve(
 
 
 def salvage(job: Job, failure: Failure, incumbent: IncumbentReport | None) -> Plan | NoPlanFound:
-    """The answer to a job whose solve failed: the incumbent's plan where it is better than none, else a refusal."""
+    """Return the answer to a job whose solve failed: the incumbent's plan if it is better than none, else a refusal."""
     none = refusal(job.mode, job.cluster.version, failure)
     if incumbent is None:
         return none
@@ -127,7 +127,7 @@ def salvage(job: Job, failure: Failure, incumbent: IncumbentReport | None) -> Pl
 
 
 def repeat_failure(job: Job, stop: RecordedStop, recorded: RecordedFailure) -> Plan | NoPlanFound:
-    """The answer of a recorded solve that failed: solved again up to the incumbent that it had, then salvaged."""
+    """Return the answer of a recorded solve that failed: solved again up to its incumbent, then salvaged."""
     count = 0
 
     def until(news: Progress) -> None:
@@ -173,7 +173,7 @@ class Failure:
 
 
 def refusal(mode: Mode, version: int, failure: Failure) -> NoPlanFound:
-    """The answer where no better plan than none is known."""
+    """Return the answer where no better plan than none is known."""
     figures: dict[str, int | float | str] = {
         "detail": failure.detail,
         "seconds": failure.seconds,
@@ -183,7 +183,7 @@ def refusal(mode: Mode, version: int, failure: Failure) -> NoPlanFound:
 
 
 def solve_of(failure: Failure, incumbent: IncumbentReport, seed: int) -> Solve:
-    """The report on the failed solve."""
+    """Return the report on the failed solve."""
     return Solve(
         seconds=failure.seconds,
         first_feasible_seconds=failure.feasible_seconds,
@@ -194,7 +194,7 @@ def solve_of(failure: Failure, incumbent: IncumbentReport, seed: int) -> Solve:
 
 
 def mark_failure(plan: Plan, failure: Failure, incumbent: IncumbentReport) -> Plan:
-    """The plan of the incumbent, with the failure in its figures."""
+    """Return the plan of the incumbent, with the failure in its figures."""
     figures = {
         failure.reason: 1.0,
         "solver_peak_mib": float(failure.peak_mib),
@@ -214,7 +214,7 @@ class RecordedFailure:
 
 
 def recorded_failure(recorded: AnyBody | None) -> RecordedFailure | None:
-    """The failure behind a recorded plan; None for any other answer."""
+    """Return the failure behind a recorded plan; None for any other answer."""
     if not isinstance(recorded, Plan):
         return None
     figures, solve = recorded.figures, recorded.solve
@@ -232,7 +232,7 @@ def recorded_failure(recorded: AnyBody | None) -> RecordedFailure | None:
 
 
 def is_refusal(recorded: AnyBody | None) -> bool:
-    """Whether a recorded answer says that the solver failed without a plan."""
+    """Return whether a recorded answer says that the solver failed without a plan."""
     return isinstance(recorded, NoPlanFound) and recorded.reason in _REASONS
 
 
@@ -261,7 +261,7 @@ def none_of(plan: Plan) -> NoPlanFound:
 
 
 def recheck_failed(plan: Plan, violations: Sequence[Violation]) -> NoPlanFound:
-    """The answer when the checker refuses the plan: it is never published, only what is wrong with it."""
+    """Return the answer when the checker refuses the plan: it is never published, only what is wrong with it."""
     first = violations[0]
     return NoPlanFound(
         mode=plan.mode,
@@ -280,12 +280,12 @@ def recheck_failed(plan: Plan, violations: Sequence[Violation]) -> NoPlanFound:
 
 
 def price_missing(mode: Mode, version: int, detail: str) -> NoPlanFound:
-    """The answer when live nodes have no price."""
+    """Return the answer when live nodes have no price."""
     return NoPlanFound(mode=mode, version=version, reason="price-missing", figures=FrozenMap({"detail": detail}))
 
 
 def recorded_solve(recorded: AnyBody | None) -> Solve | None:
-    """How the solve behind a recorded answer went; None when there is no record of one."""
+    """Return how the solve behind a recorded answer went; None when there is no record of one."""
     if isinstance(recorded, Plan):
         return recorded.solve
     if not isinstance(recorded, NoPlanFound) or "stops" not in recorded.figures:
@@ -301,7 +301,7 @@ def recorded_solve(recorded: AnyBody | None) -> Solve | None:
 
 
 def _solve_figures(solve: Solve) -> Figures:
-    """All of a solve, so that a replay can end where it did."""
+    """Return all of a solve, so that a replay can end where it did."""
     return FrozenMap(
         {
             "seconds": solve.seconds,

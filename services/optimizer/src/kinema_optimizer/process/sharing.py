@@ -63,7 +63,7 @@ class ContextData:
     enemies: Mapping[int, tuple[int, ...]]
 
     def context(self, problem: Instance) -> SearchContext:
-        """The context itself."""
+        """Return the context itself."""
         return SearchContext(problem, self.pod_price, self.move_price, self.machines, self.machine_fits, self.enemies)
 
 
@@ -84,7 +84,7 @@ class TaskResult:
 
 
 def data_of(context: SearchContext) -> ContextData:
-    """The context without its problem."""
+    """Return the context without its problem."""
     return ContextData(context.pod_price, context.move_price, context.machines, context.machine_fits, context.enemies)
 
 
@@ -115,27 +115,27 @@ _RESULTS: Final = msgspec.msgpack.Decoder(TaskResult, dec_hook=_decode)
 
 
 def encode(value: Instance | ContextData | TaskItem | TaskResult) -> bytes:
-    """The value as bytes; equal values give equal bytes."""
+    """Return the value as bytes; equal values give equal bytes."""
     return _ENCODER.encode(value)
 
 
 def problem_in(data: bytes) -> Instance:
-    """The problem in the bytes; raises WireError."""
+    """Return the problem in the bytes; raises WireError."""
     return _read(_PROBLEMS, data)
 
 
 def context_in(data: bytes) -> ContextData:
-    """The context in the bytes; raises WireError."""
+    """Return the context in the bytes; raises WireError."""
     return _read(_CONTEXTS, data)
 
 
 def item_in(data: bytes) -> TaskItem:
-    """The item in the bytes; raises WireError."""
+    """Return the item in the bytes; raises WireError."""
     return _read(_ITEMS, data)
 
 
 def result_in(data: bytes) -> TaskResult:
-    """The outcome in the bytes; raises WireError."""
+    """Return the outcome in the bytes; raises WireError."""
     return _read(_RESULTS, data)
 
 
@@ -316,7 +316,7 @@ class RemotePool:
         return None if wrong else found
 
     async def _round(self, context: SearchContext, tasks: Sequence[ImprovementTask]) -> list[bytes | None]:
-        """The answers in the order of the tasks, None for those that did not come in time."""
+        """Return the answers in the order of the tasks, None for those that did not come in time."""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 work = await self._connection()
@@ -335,7 +335,7 @@ class RemotePool:
         return [one.result() if one in done and one.exception() is None else None for one in asked]
 
     def _patience(self) -> float:
-        """How long the answers of a round are waited for, real seconds."""
+        """Return how long the answers of a round are waited for, real seconds."""
         return max(_LEAST_SECONDS, _TIMES * max(self._took)) if self._took else _FIRST_SECONDS
 
     async def _connection(self) -> WorkQueue:

@@ -124,7 +124,7 @@ def _task_pool(job: Job, stack: ExitStack) -> TaskPool | None:
 
 
 def _end_with_parent(given: BinaryIO) -> None:
-    """The parent keeps the pipe open for as long as it lives and wants an answer."""
+    """End this process when the parent closes the pipe: it ended, or wants no answer."""
     pipe = select.poll()
     pipe.register(given, 0)  # wakes when the other end is closed, and for nothing else
     pipe.poll()

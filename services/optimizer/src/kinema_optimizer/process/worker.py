@@ -77,7 +77,7 @@ class Worker:
         return encode(TaskResult(replacement))
 
     async def _context(self, problem: Manifest, context: Manifest) -> SearchContext:
-        """The context with its problem; both are kept for the items to come."""
+        """Return the context with its problem; both are kept for the items to come."""
         name = f"{problem.digest}/{context.digest}"
         if name not in self._contexts:
             if problem.digest not in self._problems:

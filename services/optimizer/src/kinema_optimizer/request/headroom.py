@@ -48,7 +48,7 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def amounts(self) -> Amounts:
-        """What one placeholder requests, in integer units."""
+        """Return what one placeholder requests, in integer units."""
         try:
             return FrozenMap({name: parse_amount(name, text) for name, text in sorted(self.requests.items())})
         except QuantityError as error:
@@ -70,7 +70,7 @@ def placeholders(kind: str, amounts: Amounts, count: int) -> tuple[Pod, ...]:
 
 
 def with_placeholders(cluster: Cluster, added: Sequence[Pod]) -> Cluster:
-    """The cluster with these pods pending; the very same where there are none."""
+    """Return the cluster with these pods pending; the very same where there are none."""
     if not added:
         return cluster
     pods: dict[str, ClusterObject] = {pod.key: pod for pod in (*cluster.pods, *added)}
@@ -79,7 +79,7 @@ def with_placeholders(cluster: Cluster, added: Sequence[Pod]) -> Cluster:
 
 
 def without_placeholders_in(cluster: Cluster) -> Cluster:
-    """The cluster without its placeholders; the very same where there are none."""
+    """Return the cluster without its placeholders; the very same where there are none."""
     pods: dict[str, ClusterObject] = {pod.key: pod for pod in cluster.pods if pod.namespace != NAMESPACE}
     if len(pods) == len(cluster.pods):
         return cluster
@@ -87,7 +87,7 @@ def without_placeholders_in(cluster: Cluster) -> Cluster:
 
 
 def without_placeholders(plan: Plan) -> Plan:
-    """The plan without the placeholders; the figures say how many there were, and for how many there is no room."""
+    """Return the plan without the placeholders; its figures count them, and those without room."""
     kept = tuple(item for item in plan.placements if not _is_placeholder(item.pod))
     waiting = tuple(item for item in plan.unplaced if not _is_placeholder(item.pod))
     missing = float(len(plan.unplaced) - len(waiting))
@@ -102,5 +102,5 @@ def without_placeholders(plan: Plan) -> Plan:
 
 
 def _is_placeholder(key: str) -> bool:
-    """Whether a pod's key is that of a placeholder."""
+    """Return whether a pod's key is that of a placeholder."""
     return key.partition("/")[0] == NAMESPACE

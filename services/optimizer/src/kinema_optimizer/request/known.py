@@ -64,7 +64,7 @@ def _marked(workload: Workload, refusal: _Refusal) -> Workload:
 
 
 def left_to_others(cluster: Cluster) -> Cluster:
-    """The cluster with an annotation on each pod of such a node, by which it stays; its node is kept in any case."""
+    """Return the cluster with an annotation on each pod of such a node by which it stays; its node is kept, too."""
     marks = {node.name: taint for node in cluster.nodes if (taint := foreign_deletion(node)) is not None}
     pods = {
         pod.key: _held(pod, f"node {name} is being emptied by another autoscaler: taint {taint}")

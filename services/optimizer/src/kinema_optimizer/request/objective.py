@@ -94,7 +94,7 @@ class Objective:
 
 
 def objective_at(windows: Sequence[Window], now: datetime) -> Objective:
-    """The objective of the first window that contains `now`; without one, cost alone."""
+    """Return the objective of the first window that contains `now`; without one, cost alone."""
     return next((_objective(window) for window in windows if window.contains(now)), Objective())
 
 
@@ -129,12 +129,12 @@ class ObjectiveKey(NamedTuple):
 
 
 def lowers(changes: Iterable[Resize | WorkloadForecast]) -> bool:
-    """Whether the pods of some workload request less, and more of nothing."""
+    """Return whether the pods of some workload request less, and more of nothing."""
     return any(_only_falls(one) for one in changes)
 
 
 def raised(forecasts: Iterable[WorkloadForecast]) -> tuple[WorkloadForecast, ...]:
-    """Those by which pods request more of something."""
+    """Return those by which pods request more of something."""
     return tuple(one for one in forecasts if not _only_falls(one))
 
 
@@ -144,7 +144,7 @@ def rising(changes: Iterable[Resize]) -> frozenset[str]:
 
 
 def worth(plan: Plan) -> tuple[bool, int, int]:
-    """The less the better: pods that restart in no order, pods without a place, micro-USD per hour."""
+    """Return restarts without an order, pods without a place, and micro-USD per hour; less is better."""
     disordered = not plan.steps and bool(plan.moves or plan.restarts)
     return disordered, len(plan.unplaced), round(plan.cost.after * MICRO)
 

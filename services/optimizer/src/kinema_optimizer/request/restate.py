@@ -38,7 +38,7 @@ class Frame:
     _offers: tuple[Offer, ...]
 
     def read(self, plan: Plan) -> Plan:
-        """The plan in terms of the cluster as it is."""
+        """Return the plan in terms of the cluster as it is."""
         if len(self.cluster.pods) > len(self._cluster.pods):
             plan = without_placeholders(plan)
         if self.limits:
@@ -80,7 +80,7 @@ def framed(
 
 
 def in_watts(cluster: Cluster, offers: Sequence[Offer]) -> tuple[Cluster, tuple[Offer, ...]]:
-    """The cluster and what is on sale, priced in watts.
+    """Return the cluster and what is on sale, priced in watts.
 
     Raises:
         PriceError: machine types on sale or in use have no watts; all of them are named.
@@ -98,7 +98,7 @@ def _priced(node: Node, by_type: Mapping[str, int]) -> Node:
 
 
 def in_usd(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> Plan:
-    """The plan with what its nodes cost; `cost` stays in watts and says so, the figures have the money.
+    """Return the plan with what its nodes cost; `cost` stays in watts and says so, the figures have the money.
 
     What constraints cost is watts too, and goes to the figures.
 

@@ -44,11 +44,11 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(message)
 
     def of(self, amount: int) -> int:
-        """How much of the resource is usable with so much of the other."""
+        """Return how much of the resource is usable with so much of the other."""
         return amount * _amount(self.resource, self.most) // _amount(self.per, self.amount)
 
     def needs(self, amount: int) -> int:
-        """How much of the other it takes for so much of the resource to be usable."""
+        """Return how much of the other it takes for so much of the resource to be usable."""
         return -(-amount * _amount(self.per, self.amount) // _amount(self.resource, self.most))
 
 
@@ -79,7 +79,7 @@ class UsableResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return tuple(sorted(named))
 
     def free(self, left: Mapping[str, int]) -> dict[str, int]:
-        """What is usable of what a node has left."""
+        """Return what is usable of what a node has left."""
         if any(left.get(name, 0) < _amount(name, text) for name, text in self.min_free.items()):
             return dict.fromkeys(self.resources, 0)
         found = {name: max(0, left.get(name, 0)) for name in self.resources}
@@ -88,7 +88,7 @@ class UsableResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return found
 
     def piece(self, least: Mapping[str, int]) -> Amounts:
-        """The smallest room with at least this much of everything that is usable as a whole.
+        """Return the smallest room with at least this much of everything that is usable as a whole.
 
         Raises:
             ValueError: the ratios contradict each other.
@@ -127,7 +127,7 @@ class Fill:
 
 
 def fill_of(nodes: Iterable[tuple[Amounts, Amounts]], rule: UsableResources) -> Mapping[str, Fill]:
-    """The usable part of nodes, each by what it has and what its pods request."""
+    """Return the usable part of nodes, each by what it has and what its pods request."""
     requested = dict.fromkeys(rule.resources, 0)
     usable = dict.fromkeys(rule.resources, 0)
     for has, asked in nodes:
@@ -139,7 +139,7 @@ def fill_of(nodes: Iterable[tuple[Amounts, Amounts]], rule: UsableResources) -> 
 
 
 def room_needed(cluster: Cluster, rule: UsableResources) -> tuple[Amounts, int]:
-    """The room to keep free for the thresholds to hold: what one piece has, and how many pieces."""
+    """Return the room to keep free for the thresholds to hold: what one piece has, and how many pieces."""
     asked = total(pod.requests for pod in cluster.pods)
     needed = {name: -(-asked.get(name, 0) * (100 - most) // most) for name, most in rule.max_percent.items()}
     pieces = max(1, len(cluster.nodes))
@@ -148,7 +148,7 @@ def room_needed(cluster: Cluster, rule: UsableResources) -> tuple[Amounts, int]:
 
 
 def fill_after(plan: Plan, cluster: Cluster, offers: Iterable[Offer], *, rule: UsableResources) -> Mapping[str, Fill]:
-    """The usable part of the cluster that a plan leads to; daemon sets and mirror pods are counted on every node."""
+    """Return the usable part of the cluster after a plan; daemon sets and mirror pods are counted on every node."""
     on_sale = {offer.name: offer for offer in offers}
     asked: dict[str, list[Amounts]] = {}
     for item in plan.placements:

@@ -107,7 +107,7 @@ def choose_new_nodes(
     pool: Executor,
     ready: Callable[[Callable[[], list[NodeLoad]]], None],
 ) -> tuple[Incumbent, list[Stop]]:
-    """The state with its new nodes chosen by column generation over all of their pods, cheaper or not.
+    """Return the state with its new nodes chosen by column generation over all of their pods, cheaper or not.
 
     Also where its phases ended; `stop` is asked after each round. Places are priced side by side in `pool`; `ready` is
     handed all columns before a choice is made of them.
@@ -151,14 +151,14 @@ def _filling(mine: Ints, column: Column) -> NodeLoad:
 
 
 def _subproblem_of(context: SearchContext, market: NodeTypes, pool: Ints, mine: Ints) -> Subproblem:
-    """The classes `mine` of a pool (C,) as a subproblem for machines on sale."""
+    """Return the classes `mine` of a pool (C,) as a subproblem for machines on sale."""
     places = bins_of_types(market, range(len(market.price)), pool, mine, among(context.enemies, mine))
     free = np.zeros(len(mine))
     return Subproblem(context.problem.requests[mine], pool[mine], free, places, market.pools, context.pod_price[mine])
 
 
 def on_sale(kinds: NodeTypes, machines: int) -> NodeTypes:
-    """The kinds that are machines on sale."""
+    """Return the kinds that are machines on sale."""
     return NodeTypes(
         price=kinds.price[:machines],
         room=kinds.room[:machines],
@@ -293,7 +293,7 @@ def _node_counts(kinds: NodeTypes, relaxation: AssignmentSolution) -> Ints:
 
 
 def _fillings(row: Ints, content: NDArray[np.int32], order: Ints) -> list[NodeLoad]:
-    """The nodes that hold anything."""
+    """Return the nodes that hold anything."""
     node, column = np.nonzero(content)
     classes, counts = order[column], content[node, column].astype(np.int64)
     sequence = np.lexsort((classes, node))
@@ -334,7 +334,7 @@ def refill(
 
 
 def _new_bin(room: Ints, most: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Bin:
-    """A new node with this room (R,) for at most so many pods of each class (n,)."""
+    """Return a new node with this room (R,) for at most so many pods of each class (n,)."""
     none = np.zeros_like(most)
     return Bin(0.0, room, most, none, none, 1, enemies)
 
@@ -395,7 +395,7 @@ _PAIRS: Final = 1_000_000
 
 
 def swap_in_existing(problem: Instance, state: Incumbent) -> Incumbent:
-    """The state with deleted nodes kept in the place of new ones."""
+    """Return the state with deleted nodes kept in the place of new ones."""
     reusable = _reusable(problem, state)
     booted, nodes, saved = _swap_pairs(problem, state.boots, reusable)
     order = np.lexsort((nodes, booted, -saved))
@@ -446,7 +446,7 @@ def _swap_pairs(problem: Instance, boots: Sequence[NodeLoad], reusable: Flags) -
 
 
 def _swap_change(problem: Instance, boot: NodeLoad, e: int) -> NodeLoad:
-    """What changes on the existing node when it holds exactly these pods."""
+    """Return what changes on the existing node when it holds exactly these pods."""
     counts = dict(zip(boot.classes.tolist(), boot.counts.tolist(), strict=True))
     for c, count in problem.stays.of(e):
         counts[c] = counts.get(c, 0) - count
@@ -473,7 +473,7 @@ class FirstPlans:
     retention: RetentionLp
 
     def plan(self, kept: Retention, most: int | None = None) -> Incumbent:
-        """The cheapest plan found with these nodes, and as many more as a limit on moves takes; else as it is now."""
+        """Return the cheapest plan found with these nodes, and with more where moves are limited; else as it is now."""
         problem = self.problem
         lost = losses(problem, self.now.unplaced)
         keep = kept.nodes if most is None else keep_within_cap(problem, kept.nodes, most)
@@ -488,7 +488,7 @@ class FirstPlans:
         return construct_fresh(self.problem, self.kinds, self.context.enemies, self.prices)
 
     def within(self, most: int, price: float, mean: float, ends: Callable[..., bool]) -> tuple[Incumbent, float]:
-        """The best of several plans with so many moves at this price of one, and what one more would save at most.
+        """Return the best of several plans with so many moves at this price, and what one more would save at most.
 
         Args:
             most: moves, pods.

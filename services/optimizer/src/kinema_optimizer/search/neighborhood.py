@@ -110,7 +110,7 @@ def _price(context: SearchContext, kept: Sequence[int], fillings: Sequence[NodeL
 
 
 def apply(state: Incumbent, neighborhood: Neighborhood, replacement: Replacement) -> Incumbent:
-    """The state with the nodes of a neighborhood exchanged."""
+    """Return the state with the nodes of a neighborhood exchanged."""
     after = state.copy()
     for e in (*neighborhood.kept, *neighborhood.deleted):
         after.keep[e] = e in replacement.kept
@@ -142,7 +142,7 @@ class LocalProblem:
     machines: tuple[int, ...]
 
     def current_columns(self) -> list[Column]:
-        """The nodes as they are."""
+        """Return the nodes as they are."""
         own = [place.own for place in self.subproblem.bins]
         found = [Column(i, own[i] + self._counts(one)) for i, one in enumerate(self.neighborhood.changes)]
         first = len(self.existing)
@@ -162,7 +162,7 @@ class LocalProblem:
         return counts
 
     def cheapest(self, column: Column) -> Column:
-        """The column on the cheapest machine that holds it, if it is on one."""
+        """Return the column on the cheapest machine that holds it, if it is on one."""
         if column.bin < len(self.existing) or not column.counts.any():
             return column
         load = column.counts @ self.subproblem.requests
@@ -177,7 +177,7 @@ class LocalProblem:
         return best
 
     def replacement(self, chosen: list[Column]) -> Replacement:
-        """The columns in terms of nodes and classes."""
+        """Return the columns in terms of nodes and classes."""
         fixed = self.context.problem.node_fixed
         none = np.zeros(len(self.mine), dtype=np.int64)  # a fixed node without a column releases all pods that it may
         kept = {e: self._change(e, Column(i, none)) for i, e in enumerate(self.existing) if fixed[e]}
@@ -193,7 +193,7 @@ class LocalProblem:
         return Replacement(kept, tuple(boots))
 
     def _change(self, e: int, column: Column) -> NodeLoad:
-        """What a column changes on an existing node; its pods of classes that the task does not have are elsewhere."""
+        """Return what a column changes on an existing node, of the classes that the task has."""
         problem = self.context.problem
         counts = np.zeros(len(problem.pending), dtype=np.int64)
         counts[self.mine] = column.counts
@@ -206,7 +206,7 @@ class LocalProblem:
 
 
 def local_problem(context: SearchContext, neighborhood: Neighborhood) -> LocalProblem:
-    """The neighborhood as a task."""
+    """Return the neighborhood as a task."""
     problem = context.problem
     pool = _pods_of(problem, neighborhood)
     mine = np.flatnonzero(pool)
@@ -253,7 +253,7 @@ def _pods_of(problem: Instance, neighborhood: Neighborhood) -> Ints:
 
 
 def _can_be_kept(problem: Instance, e: int, pool: Ints) -> bool:
-    """Whether a deleted node can be kept with pods of the neighborhood: those that it cannot give up are among them."""
+    """Return whether the neighborhood has the pods that a deleted node cannot give up when it is kept."""
     row = _row(problem, e)
     classes = problem.stays.classes[row]
     bound = problem.stays.counts[row] * ~(problem.releasable[classes] & problem.node_releases[e])
@@ -265,7 +265,7 @@ def _row(problem: Instance, e: int) -> slice:
 
 
 def _existing_bin(context: SearchContext, e: int, mine: Ints, enemies: Mapping[int, tuple[int, ...]]) -> Bin:
-    """An existing node: its pods are its base where they have to stay, unless the node stays in any case."""
+    """Return an existing node: its pods are its base where they have to stay, unless the node stays in any case."""
     problem = context.problem
     row = _row(problem, e)
     fixed, classes = bool(problem.node_fixed[e]), problem.stays.classes[row]
@@ -351,7 +351,7 @@ def _share_at_home(context: SearchContext, fillings: tuple[NodeLoad, ...]) -> ND
 
 
 def _limit_classes(context: SearchContext, state: Incumbent, kept: Ints, order: Ints, most: int) -> Ints:
-    """The first nodes of `order` that together have no more classes than a neighborhood can handle; ascending."""
+    """Return the first nodes of `order`, ascending, that together have no more classes than a neighborhood handles."""
     problem = context.problem
     classes: set[int] = set()
     chosen = []

@@ -91,7 +91,7 @@ class PendingPlacer:
     """Spread constraints, and domains where a pod that has them was put: their skew limits what comes there later."""
 
     def seats(self, pods: Sequence[Pod]) -> dict[str, TopologyDemand]:
-        """What each of these pods that rules concern may do, by key."""
+        """Return what each of these pods that rules concern may do, by key."""
         parts = self._parts(pods)
         options = _Options(self.market)
         return {
@@ -156,7 +156,7 @@ class PendingPlacer:
         return self._places[rule]
 
     def _stays(self, pod: Pod) -> bool:
-        """Whether others can count on where the pod is, as long as its node is kept."""
+        """Return whether others can count on where the pod is, as long as its node is kept."""
         workload = self.census.cluster.controller_of(pod)
         resized = workload is not None and workload.key in self.market.resized
         moves = resized or pod.key in self.market.rolling
@@ -268,7 +268,7 @@ class _Options:
     def of(
         self, pod: Pod, keys: tuple[str, ...], nodes: frozenset[str] | None
     ) -> tuple[tuple[tuple[str | None, ...], bool], ...]:
-        """The domains by these keys of each place for the pod, and whether there is surely room in them."""
+        """Return the domains by these keys of each place for the pod, and whether there is surely room in them."""
         alike = (self._market.admission.row(pod), pod.requests, keys, nodes)
         if alike not in self._known:
             self._known[alike] = self._search(pod, keys, nodes)

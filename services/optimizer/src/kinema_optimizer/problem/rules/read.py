@@ -52,7 +52,7 @@ class TopologySpread(Rule):
     min_domains: int
 
     def admits(self, site: Site) -> bool:
-        """Whether this node makes its domain count."""
+        """Return whether this node makes its domain count."""
         taints = site.taints if self.taints else ()
         has = self.counted.key in site.labels
         return has and node_admits(self.eligible, name=site.name, labels=site.labels, taints=taints) is None
@@ -79,7 +79,7 @@ class PodRules:
 
 
 def read_rules(cluster: Cluster) -> PodRules:
-    """The rules of the pods, pending ones and those that go with their node among them."""
+    """Return the rules of the pods, pending ones and those that go with their node among them."""
     affinities: dict[Counted, list[Pod]] = {}
     anti_affinities: dict[Counted, list[Pod]] = {}
     spreads: dict[tuple[object, ...], tuple[Spread, list[Pod]]] = {}
@@ -125,7 +125,7 @@ def _topology_spread(spread: Spread, pods: Sequence[Pod]) -> TopologySpread:
 
 
 def eligibility(rules: PlacementRules, spread: Spread) -> PlacementRules:
-    """What decides whether a node counts for the constraint."""
+    """Return what decides whether a node counts for the constraint."""
     honored = spread.node_affinity_policy == "Honor"
     return PlacementRules(
         node_selector=rules.node_selector if honored else PlacementRules().node_selector,
@@ -150,12 +150,12 @@ class Census:
         self._labels = {node.name: node.labels for node in self.nodes}
 
     def domain(self, pod: Pod, key: str) -> str | None:
-        """The domain that the pod is in; None also for a pod that is nowhere."""
+        """Return the domain that the pod is in; None also for a pod that is nowhere."""
         labels = self._labels.get(pod.node or "")
         return None if labels is None else labels.get(key)
 
     def known(self, pod: Pod) -> bool:
-        """Whether the pod is on a node that the state has."""
+        """Return whether the pod is on a node that the state has."""
         return pod.node in self._labels
 
     def pods(self, scope: Scope) -> tuple[Pod, ...]:
@@ -203,7 +203,7 @@ class Census:
         return 0 if place is None else self.counts(counted)[place] - int(selects(counted.scope, pod))
 
     def first(self, pod: Pod, counted: Counted) -> bool:
-        """Whether the pod obeys an affinity term as the only one of the kind that it asks for."""
+        """Return whether the pod obeys an affinity term as the only one of the kind that it asks for."""
         itself = self.domain(pod, counted.key) is not None and selects(counted.scope, pod)
         return itself and self.counts(counted).total() == 1
 

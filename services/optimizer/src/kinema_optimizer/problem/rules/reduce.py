@@ -90,7 +90,7 @@ def kept_in_place(
         if single(affinity.counted.key):
             _keep_company(kept, affinity, census, rolls)
         else:
-            _keep_leaned_on(kept, affinity, census)
+            _keep_daemon_company(kept, affinity, census)
     for anti_affinity in between.anti_affinities:
         if not single(anti_affinity.counted.key):
             _keep_met(kept, anti_affinity, census)
@@ -152,8 +152,8 @@ def _keep_company(kept: Kept, affinity: PodAffinity, census: Census, rolls: Call
             _keep(kept, other, "affinity-peer", f"the required affinity of pod {homes[other.node]} asks for it there")
 
 
-def _keep_leaned_on(kept: Kept, affinity: PodAffinity, census: Census) -> None:
-    """A node whose daemon sets' pods are all the company that some pod has in its domain."""
+def _keep_daemon_company(kept: Kept, affinity: PodAffinity, census: Census) -> None:
+    """Keep a node whose daemon sets' pods are all the company that some pod has in its domain."""
     residents: dict[str | None, Pod] = {}
     others: Counter[str | None] = Counter()
     for other in census.pods(affinity.counted.scope):
@@ -187,7 +187,7 @@ def _keep_counted_residents(kept: Kept, spread: TopologySpread, census: Census) 
 
 
 def _keep_domains(kept: Kept, spread: TopologySpread, census: Census) -> None:
-    """A node in every domain, where one domain fewer would be too few."""
+    """Keep a node in every domain, where one domain fewer would be too few."""
     seen: set[str] = set()
     for node in census.nodes:
         if spread.admits(node) and node.labels[spread.counted.key] not in seen:
@@ -314,13 +314,13 @@ def _met(ask: Ask, joined: Collection[str]) -> bool:
 
 
 def _common(places: Iterable[frozenset[str]]) -> frozenset[str] | None:
-    """What is in all of them; None where there are none."""
+    """Return what is in all of them; None where there are none."""
     found = list(places)
     return frozenset.intersection(*found) if found else None
 
 
 def _quarrel(marks: Iterable[RuleTags]) -> bool:
-    """Whether a rule that they break together now would keep them from coming together again."""
+    """Return whether a rule that they break together now would keep them from coming together again."""
     known = list(marks)
     counted = Counter(rule for one in known for rule in one.counted)
     if any(count > 1 for count in counted.values()):
@@ -340,12 +340,12 @@ class Scene:
 
     @property
     def nodes(self) -> tuple[Site, ...]:
-        """The live nodes."""
+        """Return the live nodes."""
         return self.market.sites[: self.market.live]
 
     @property
     def offers(self) -> tuple[Site, ...]:
-        """What is on sale."""
+        """Return what is on sale."""
         return self.market.sites[self.market.live :]
 
 
@@ -417,17 +417,17 @@ def _marking(between: PodRules, census: Census, single: Callable[[str], bool]) -
                 add(outside, 0, rule)
                 add(census.pods(spread.counted.scope), 1, rule)
     company = [affinity.counted.scope for affinity in between.affinities if single(affinity.counted.key)]
-    leaned_on = {pod.key for scope in company for pod in census.pods(scope)}
-    for key in sorted(leaned_on):
+    targets = {pod.key for scope in company for pod in census.pods(scope)}
+    for key in sorted(targets):
         found.setdefault(key, (set(), set(), set()))
     marks = {
-        key: RuleTags(frozenset(a), frozenset(b), frozenset(c), key in leaned_on) for key, (a, b, c) in found.items()
+        key: RuleTags(frozenset(a), frozenset(b), frozenset(c), key in targets) for key, (a, b, c) in found.items()
     }
     return _Marking(marks, most, anti_affinities, spreads)
 
 
 def _rolls(scene: Scene, pod: Pod) -> bool:
-    """Whether a rolling update may replace the pod wherever it is."""
+    """Return whether a rolling update may replace the pod wherever it is."""
     workload = scene.cluster.controller_of(pod)
     resized = workload is not None and workload.key in scene.market.resized
     return resized or scene.facts.strategy.get(pod.key) == "rolling"
@@ -555,7 +555,7 @@ def _daemon_bans(scene: Scene, marking: _Marking) -> dict[str, frozenset[NodeExc
 
 
 def _ghost_marks(scene: Scene, key: str, marking: _Marking) -> RuleTags:
-    """The marks that a daemon set's next pod will have."""
+    """Return the marks that a daemon set's next pod will have."""
     workload = scene.cluster.workload(key)
     if workload is None:
         return UNTAGGED

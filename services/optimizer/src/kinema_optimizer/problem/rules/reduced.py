@@ -27,7 +27,7 @@ class RuleTags(NamedTuple):
     """Anti-affinity terms that select it."""
     counted: frozenset[int]
     """Spread constraints that count it."""
-    leaned_on: bool = False
+    affinity_target: bool = False
     """Whether others count on its company on its node: it leaves that only when the node is deleted."""
 
 
