@@ -87,6 +87,35 @@ def plan_for(
     )
 
 
+def bare_plan(*nodes: PlanNode, before: float = 2.0, after: float = 1.0, **more: Any) -> Plan:
+    """A plan of no cluster, for streams and texts; `more` replaces its fields."""
+    plan = Plan(
+        status="feasible",
+        cost=Cost(before=before, after=after, lower_bound=after, gap=0.0),
+        nodes=nodes,
+        placements=(),
+        moves=0,
+        restarts=0,
+        solve=Solve(seconds=0.1, first_feasible_seconds=0.1, method="search", seed=0),
+    )
+    return msgspec.structs.replace(plan, **more)
+
+
+def plan_node(
+    name: str, action: Literal["keep", "boot", "delete"] = "keep", *, usd: float = 0.17, machine: str = "m4"
+) -> PlanNode:
+    """An on-demand node of a plan, in zone a."""
+    return PlanNode(
+        name=name,
+        machine_type=machine,
+        zone="a",
+        capacity_type="on-demand",
+        offer=f"{machine}/a/on-demand",
+        usd_per_hour=usd,
+        action=action,
+    )
+
+
 def _cost(before: int, after: int, bound: int) -> Cost:
     gap = (after - bound) / bound if bound else None if after else 0.0
     return Cost(before=before / 10**6, after=after / 10**6, lower_bound=bound / 10**6, gap=gap)

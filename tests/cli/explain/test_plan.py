@@ -8,34 +8,23 @@ import msgspec
 import pytest
 from rich.console import Console
 from tests.support.builders import NOW
+from tests.support.plans import bare_plan, plan_node
 
 from kinema_cli.explain.command import ExplainOptions, run_explain
 from kinema_cli.explain.plan import PlanExplanation, plan_explanation, read_plan
 from kinema_cli.status.plan_ids import UnknownPlanError
 from kinema_core.events import (
     AnyBody,
-    Cost,
     FrozenMap,
     Held,
     Placement,
-    Plan,
     PlanAccepted,
-    PlanNode,
     PlanRejected,
-    Solve,
 )
 from kinema_core.runtime.envelope import origin
 from kinema_sim.memory_bus import MemoryBus
 
-PLAN = Plan(
-    status="feasible",
-    cost=Cost(before=2.0, after=1.0, lower_bound=0.9, gap=0.111111),
-    nodes=(),
-    placements=(),
-    moves=7,
-    restarts=0,
-    solve=Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=3),
-)
+PLAN = bare_plan(moves=7)
 NO = PlanRejected(
     plan="p1", version=4, rule="saving", reason="saves too little", would_change="a smaller min_savings_fraction"
 )
@@ -72,16 +61,7 @@ async def test_plan_is_told_with_what_became_of_it(bus: MemoryBus) -> None:
 
 def test_the_plan_itself_tells_where_its_pods_are() -> None:
     """Without a state, held pods have nodes with a price, and moves are told by pod."""
-    node = PlanNode(
-        name="n0",
-        machine_type="m4",
-        zone="a",
-        capacity_type="on-demand",
-        offer="m4/a/on-demand",
-        usd_per_hour=0.17,
-        action="keep",
-    )
-    nodes = (node, msgspec.structs.replace(node, name="n1", action="delete"))
+    nodes = (plan_node("n0"), plan_node("n1", "delete"))
     bare = Placement(pod="shop/lone", uid="u0", source="n0", to="n0", strategy="stay", requests=FrozenMap())
     gone = Placement(pod="shop/web-1", uid="u1", source="n1", to="n0", strategy="surge", requests=FrozenMap())
     held = (Held(pod="shop/lone", code="bare-pod", reason="no controller would replace it"),)

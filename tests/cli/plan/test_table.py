@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from rich.console import Console
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
+from tests.support.plans import bare_plan, plan_node
 
 from kinema_cli.plan.table import MOST_ROWS, plan_tables
 from kinema_cli.report.from_plan import facts_of, format_requests
@@ -22,7 +23,6 @@ from kinema_core.events import (
     Held,
     Placement,
     Plan,
-    PlanNode,
     PlanStep,
     RedundancyLoss,
     Resize,
@@ -43,31 +43,9 @@ ONE_AND_TWO: tuple[tuple[str, Strategy], ...] = (("a", "surge"), ("b", "evict"),
 
 def planned(**more: Any) -> Plan:
     """A plan that keeps n0 and n1 and deletes n2."""
-    nodes = [("n0", "keep"), ("n1", "keep"), ("n2", "delete")]
-    basis = Plan(
-        status="feasible",
-        cost=Cost(before=0.51, after=0.34, lower_bound=0.3, gap=0.133333),
-        nodes=tuple(
-            msgspec.convert(
-                {
-                    "name": name,
-                    "machine_type": "m4",
-                    "zone": "a",
-                    "capacity_type": "on-demand",
-                    "offer": "m4/a/on-demand",
-                    "usd_per_hour": 0.17,
-                    "action": action,
-                },
-                PlanNode,
-            )
-            for name, action in nodes
-        ),
-        placements=(),
-        moves=0,
-        restarts=0,
-        solve=Solve(seconds=0.1, first_feasible_seconds=None, method="search", seed=0),
-    )
-    return msgspec.structs.replace(basis, **more)
+    nodes = (plan_node("n0"), plan_node("n1"), plan_node("n2", "delete"))
+    cost = Cost(before=0.51, after=0.34, lower_bound=0.3, gap=0.133333)
+    return bare_plan(*nodes, **{"cost": cost, **more})
 
 
 def held(name: str, code: str) -> Held:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 from tests.support.builders import amounts, cluster, deployed, node
+from tests.support.plans import bare_plan, plan_node
 
 from kinema_cli.report.build import MOST_ROWS, build_report
 from kinema_cli.report.drawings import BOXES_WIDTH, CHARACTER, MOST_NODES, boxes_picture, legend
@@ -17,9 +18,7 @@ from kinema_core.events import (
     Held,
     Placement,
     Plan,
-    PlanNode,
     RedundancyLoss,
-    Solve,
     Unplaced,
     ViolatedPreference,
 )
@@ -31,21 +30,10 @@ def large(nodes: int) -> tuple[Plan, Cluster]:
     names = [f"n{index:04}" for index in range(nodes)]
     state = cluster(*(node(name) for name in names), *deployed("web", names, cpu=500))
     last = names[-1]
-    plan = Plan(
-        status="feasible",
-        cost=Cost(before=0.17 * nodes, after=0.17 * (nodes - 1), lower_bound=0.17, gap=1.0),
-        nodes=tuple(
-            PlanNode(
-                name=name,
-                machine_type="m4",
-                zone="a",
-                capacity_type="on-demand",
-                offer="m4/a/on-demand",
-                usd_per_hour=0.17,
-                action="delete" if name == last else "keep",
-            )
-            for name in names
-        ),
+    plan = bare_plan(
+        *(plan_node(name, "delete" if name == last else "keep") for name in names),
+        before=0.17 * nodes,
+        after=0.17 * (nodes - 1),
         placements=tuple(
             Placement(
                 pod=one.key,
@@ -59,8 +47,6 @@ def large(nodes: int) -> tuple[Plan, Cluster]:
         ),
         held=(Held(pod="shop/web-0", code="job", reason="a <b>job</b>"),),
         moves=1,
-        restarts=0,
-        solve=Solve(seconds=1.0, first_feasible_seconds=None, method="search", seed=0),
     )
     return plan, state
 

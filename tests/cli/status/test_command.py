@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 from tests.support.builders import NOW, node
+from tests.support.plans import bare_plan, plan_node
 
 from kinema_cli import broker
 from kinema_cli.broker import AddressError, settings_for
@@ -18,7 +19,6 @@ from kinema_core.events import (
     AnyBody,
     ClusterDelta,
     ClusterSnapshot,
-    Cost,
     ExecutionAborted,
     ExecutionCompleted,
     ExecutionPaused,
@@ -28,12 +28,9 @@ from kinema_core.events import (
     IterationSkipped,
     IterationStarted,
     NoPlanFound,
-    Plan,
     PlanAccepted,
     PlanApprovalRequested,
-    PlanNode,
     PlanRejected,
-    Solve,
     Step,
     StepFailed,
     StepStarted,
@@ -44,15 +41,7 @@ from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_sim.memory_bus import MemoryBus
 
-PLAN = Plan(
-    status="optimal",
-    cost=Cost(before=1.7, after=0.56, lower_bound=0.56, gap=0.0),
-    nodes=(),
-    placements=(),
-    moves=12,
-    restarts=0,
-    solve=Solve(seconds=0.8, first_feasible_seconds=0.1, method="aggregated", seed=0),
-)
+PLAN = bare_plan(before=1.7, after=0.56, status="optimal", moves=12)
 WEB = "Deployment/shop/web"
 STARTED = IterationStarted(mode="reschedule", version=7, reason="stable")
 
@@ -177,9 +166,7 @@ async def test_iteration_is_where_its_last_event_says(bodies: tuple[AnyBody, ...
 
 async def test_a_plan_in_part_says_what_the_cluster_costs_after_it() -> None:
     """The node that was kept is paid for on top of what was planned."""
-    kept = PlanNode(
-        name="n2", machine_type="m4", zone="a", capacity_type="on-demand", offer="", usd_per_hour=0.2, action="delete"
-    )
+    kept = plan_node("n2", "delete", usd=0.2)
     told = await Told().say(STARTED, msgspec.structs.replace(PLAN, nodes=(kept,)), PlanAccepted(plan="e2", version=7))
     await told.say(ExecutionCompleted(plan="e2", fencing=1, figures=FrozenMap({"nodes_kept": 1})))
     found = (await told.status()).iteration
@@ -229,11 +216,8 @@ async def test_what_was_told_before_an_iteration_went_on_is_not_shown() -> None:
 async def test_what_holds_back_the_next_iteration_is_shown_with_its_age() -> None:
     """Once an iteration is over, the observer's last word counts, and how old it is stands beside it."""
     told = await Told().say(STARTED, OCCUPIED, NoPlanFound(mode="reschedule", version=7, reason="nothing-better"))
-    found = await told.status(NOW + timedelta(seconds=302))
-    console = Console(width=120)
-    with console.capture() as capture:
-        console.print(status_table(found))
-    assert "disrupted-node-occupied (node node-0); reported 5min ago" in capture.get()
+    text = shown(await told.status(NOW + timedelta(seconds=302)))
+    assert "disrupted-node-occupied (node node-0); reported 5min ago" in text
 
 
 async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:
@@ -307,10 +291,7 @@ async def test_what_was_left_alone_did_not_fail() -> None:
     assert status.execution is not None
     assert [item.step for item in status.execution.failed] == ["a"]
     assert [item.what for item in status.execution.skipped] == ["n1", WEB]
-    console = Console(width=160)
-    with console.capture() as capture:
-        console.print(status_table(status))
-    text = capture.get()
+    text = shown(status)
     assert "1 failed, 2 skipped" in text
     assert "skipped: n1: off-limits: another client cordoned it" in text
     assert f"skipped: {WEB}: no-room: n2 is full" in text
@@ -350,10 +331,7 @@ async def test_table_says_it_in_words() -> None:
     await told.say(
         PlanAccepted(plan="e3", version=7), intended("a"), intended("b"), failed("b"), ExecutionPaused(by="kim")
     )
-    console = Console(width=120)
-    with console.capture() as capture:
-        console.print(status_table(await told.status()))
-    text = capture.get()
+    text = shown(await told.status())
     for said in ("version 7", "by kim", "$1.70/h → $0.56/h", "Approved", "running: boot a", "failed: b: stock-out"):
         assert said in text
 

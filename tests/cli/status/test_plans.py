@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Literal
 
 import msgspec
 import pytest
 from tests.cli.status.test_command import PLAN, Told
+from tests.support.plans import bare_plan, plan_node
 
 from kinema_cli import broker
 from kinema_cli.output import Format, console
@@ -15,13 +15,11 @@ from kinema_cli.status.command import plans_table, run_plans
 from kinema_cli.status.plans import read_plans
 from kinema_core.events import (
     AnyBody,
-    Cost,
     ExecutionAborted,
     ExecutionCompleted,
     FrozenMap,
     PlanAccepted,
     PlanApprovalRequested,
-    PlanNode,
     PlanRejected,
     StepSucceeded,
 )
@@ -59,18 +57,12 @@ async def test_fate_is_the_last_word(bodies: tuple[AnyBody, ...], phase: str, wh
     assert second.phase == "Pending"
 
 
-def machine(name: str, action: Literal["keep", "boot", "delete"]) -> PlanNode:
-    """A node of 0.2 USD per hour."""
-    return PlanNode(
-        name=name, machine_type="m4", zone="a", capacity_type="on-demand", offer="", usd_per_hour=0.2, action=action
-    )
-
-
-SHRINKING = msgspec.structs.replace(
-    PLAN,
-    cost=Cost(before=0.8, after=0.2, lower_bound=0.2, gap=0.0),
-    nodes=(machine("n1", "keep"), *(machine(name, "delete") for name in ("n2", "n3", "n4"))),
-    temporary=(machine("t1", "boot"), machine("t2", "boot")),
+SHRINKING = bare_plan(
+    plan_node("n1", usd=0.2),
+    *(plan_node(name, "delete", usd=0.2) for name in ("n2", "n3", "n4")),
+    before=0.8,
+    after=0.2,
+    temporary=(plan_node("t1", "boot", usd=0.2), plan_node("t2", "boot", usd=0.2)),
 )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 from tests.rescheduler.plans_in_memory import fragmented_plan, small_plan
 from tests.support.builders import NOW, cluster, node, unreadable
+from tests.support.plans import bare_plan, plan_node
 
 from kinema_core.events import (
     AbortRequested,
@@ -14,8 +16,12 @@ from kinema_core.events import (
     ClusterObject,
     Event,
     ExecutionCompleted,
+    FrozenMap,
     NodeDeletionRequested,
+    Placement,
+    Plan,
     PlanAccepted,
+    PlanStep,
     Step,
     StepFailed,
     StepStarted,
@@ -154,3 +160,54 @@ def test_request_waits_for_pods_that_may_run_on_its_node(odd: ClusterObject, car
     request = event(NodeDeletionRequested(node="n9", uid="uid-node-n9", version=1), "request-1")
     state = cluster(node("n1"), node("n9", labels={DISRUPTED: "old"}), odd)
     assert (current(fold(Journal(), request), state) is not None) is carried_out
+
+
+def two_moves() -> Plan:
+    """A pod moves to a node that is booted for it."""
+    place = Placement(pod="shop/web-1", uid="p1", source="old", to="kinema-7-1", strategy="surge", requests=FrozenMap())
+    steps = (
+        PlanStep(wave=0, action="boot", node="kinema-7-1"),
+        PlanStep(wave=1, action="move", node="kinema-7-1", pod="shop/web-1"),
+        PlanStep(wave=2, action="delete", node="old"),
+    )
+    return bare_plan(plan_node("kinema-7-1", "boot"), placements=(place,), steps=steps, moves=1)
+
+
+def after_boot(**figures: str) -> Journal:
+    """The journal after the boot's outcome."""
+    step = Step(id="boot/kinema-7-1", kind="boot", target="kinema-7-1", offer="m4/a/on-demand")
+    journal = Journal()
+    for id_, body in (
+        ("plan-1", two_moves()),
+        ("accepted", PlanAccepted(plan="plan-1", version=7)),
+        ("i", intended(step=step)),
+        ("d", structs.replace(done(step=step), figures=FrozenMap(figures))),
+    ):
+        journal = fold(journal, event(body, id_))
+    return journal
+
+
+def test_the_name_that_was_registered_replaces_the_planned_one() -> None:
+    """A machine may register under its own name: nodes, placements, steps and the boot are of that machine."""
+    active = after_boot(node="rack1-7").active
+    assert active is not None
+    assert active.plan is not None
+    assert [node.name for node in active.plan.nodes] == ["rack1-7"]
+    assert [place.to for place in active.plan.placements] == ["rack1-7"]
+    assert [(step.action, step.node) for step in active.plan.steps] == [
+        ("boot", "rack1-7"),
+        ("move", "rack1-7"),
+        ("delete", "old"),
+    ]
+    booted = active.progress("boot/rack1-7")
+    assert booted is not None
+    assert (booted.state, booted.step.target) == ("done", "rack1-7")
+    assert "kinema-7-1" not in str(active.steps) + str(active.plan)
+
+
+def test_without_another_name_nothing_changes() -> None:
+    """A node that registers as planned keeps its name."""
+    active = after_boot().active
+    assert active is not None
+    assert active.plan == two_moves()
+    assert active.progress("boot/kinema-7-1") is not None
