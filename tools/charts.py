@@ -284,6 +284,19 @@ VALUES: Final[Mapping[str, Service]] = {
 """Default values of each service's chart."""
 
 
+class Monitoring(_Values, frozen=True):
+    """Values of the chart with alerts and dashboards."""
+
+    alerts: bool = True
+    """A PrometheusRule, only where the API server has `monitoring.coreos.com/v1`."""
+    dashboards: bool = True
+    """A ConfigMap that Grafana's sidecar loads."""
+    alert_labels: dict[str, str] = {}
+    """By which your Prometheus selects rules."""
+    dashboard_labels: dict[str, str] = {}
+    """By which Grafana's sidecar selects ConfigMaps."""
+
+
 class Kinema(_Values, frozen=True):
     """Values for all services at once."""
 
@@ -323,6 +336,8 @@ class Enabled(_Values, frozen=True):
     """The service."""
     rescheduler: bool = True
     """The service."""
+    monitoring: bool = True
+    """Alerts and dashboards."""
 
 
 class Umbrella(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -338,6 +353,7 @@ SETUP: Final = Setup(image=_image("admin"), resources=_resources("50m", "128Mi",
 BROKER: Final = Broker(
     image=Image(registry="docker.io/library", repository="nats"), resources=_resources("200m", "256Mi", "1Gi")
 )
+MONITORING: Final = Monitoring(dashboard_labels={"grafana_dashboard": "1"})
 UMBRELLA: Final = Umbrella()
 
 
@@ -471,6 +487,7 @@ def files() -> Iterator[tuple[Path, str]]:
     """Return every file that the code decides, with its content."""
     others: tuple[tuple[str, msgspec.Struct, str], ...] = (
         ("setup", SETUP, "A Job runs `kinema setup --update`, a hook installs the placement policy."),
+        ("monitoring", MONITORING, f"[Alerts]({_DOCS}alerts.md), and dashboards of money, work and health."),
         ("nats", BROKER, f"In production, use the [official chart]({_DOCS}broker.md)."),
     )
     for service in SERVICES:

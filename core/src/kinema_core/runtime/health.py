@@ -17,6 +17,9 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from kinema_core.events import AnyBody
+from kinema_core.runtime.event_metrics import EventMetrics
+
 Probe = Callable[[], "str | None"]
 """Says what is wrong with a part, None when nothing is."""
 
@@ -50,6 +53,7 @@ class Metrics:
         build = Gauge("kinema_build_info", "Version of the service", (*labels, "version"), registry=registry)
         build.labels(**values, version=version("kinema-core")).set(1)
         self._events, self._dead, self._duration, self._values = events, dead, duration, values
+        self._of_events = EventMetrics(registry, service, cluster)
         self.lag = lag.labels(**values)
         self.loop_lag = loop.labels(**values)
 
@@ -57,6 +61,10 @@ class Metrics:
         """Count an event: `answered`, `nothing`, `failed` or `dead-letter`."""
         self._events.labels(**self._values, kind=kind, outcome=outcome).inc()
         self._duration.labels(**self._values, kind=kind).observe(seconds)
+
+    def published(self, body: AnyBody) -> None:
+        """Count what an event that was published says about money, plans, verdicts and executions."""
+        self._of_events.published(body)
 
     def dead_letter(self, reason: str) -> None:
         """Count an event that was dropped."""

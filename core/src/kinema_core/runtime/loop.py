@@ -55,13 +55,8 @@ class LoopMetrics:
         self.leader = gauge("kinema_leader", "1 while this process holds the lease of its service")
         self.state_age = gauge("kinema_state_age_seconds", "Age of the newest observation of the cluster")
         self.blind_kinds = gauge("kinema_blind_kinds", "Kinds of objects that the observer cannot see")
-        self._executions = counter("kinema_executions_total", "Executions that ended", "outcome")
         self._steps = counter("kinema_steps_total", "Steps that ended", "kind", "outcome")
         self._values = values
-
-    def execution_ended(self, outcome: str) -> None:
-        """Count an execution: `completed` or `aborted`."""
-        self._executions.labels(**self._values, outcome=outcome).inc()
 
     def step_ended(self, kind: str, outcome: str) -> None:
         """Count an attempt at a step: `done`, `adopted`, `void` or `failed`."""

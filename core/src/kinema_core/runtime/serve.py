@@ -198,6 +198,7 @@ class _Loop(Generic[S]):
                 self._memory.recall_answer(old)
                 return old
         self._memory.note(await retry_until_available(lambda: self._bus.publish(given)), given)
+        self._health.metrics.published(given.body)
         self._memory.recall_answer(given)
         return given
 

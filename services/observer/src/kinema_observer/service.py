@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 import structlog
+from prometheus_client import Gauge
 
 from kinema_core.events import AnyBody, ClusterObject, IterationSkipped, IterationStarted, NodeDeletionRequested
 from kinema_core.model.cluster import Cluster
@@ -19,7 +20,7 @@ from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LogFollower, LoopMetrics, Tenure, lead
 from kinema_observer.logic.changes import Changes
 from kinema_observer.logic.logview import KINDS, LogView, fold
-from kinema_observer.logic.loop import Memory, tick
+from kinema_observer.logic.loop import DISRUPTED, Memory, tick
 from kinema_observer.publishing import StatePublisher
 from kinema_observer.settings import Settings
 
@@ -60,6 +61,12 @@ class Observer:
         self._restored = False
         self._followed = False
         self._metrics = LoopMetrics(health, NAME, self._name)
+        self._disrupted = Gauge(
+            "kinema_disrupted_nodes",
+            "Nodes that a plan has closed",
+            ("service", "cluster"),
+            registry=health.registry,
+        ).labels(service=NAME, cluster=self._name)
         self._log_follower = LogFollower(bus, KINDS)
         self._view = LogView()
         self._memory = Memory()
@@ -129,6 +136,7 @@ class Observer:
         cluster = self._publisher.cluster
         if cluster is None:
             return
+        self._disrupted.set(sum(DISRUPTED in node.labels for node in cluster.nodes))
         now = self._clock.now()
         decision = tick(
             cluster,
@@ -183,6 +191,7 @@ class Observer:
             state=body.version,
         )
         await self._bus.publish(event)
+        self._health.metrics.published(body)
         self._log.info("published", event_type=event.type, id=event.id, reason=_reason(body))
 
 

@@ -258,9 +258,9 @@ class Rescheduler:
                 _LOG.warning("another process has published an intent", event_id=event.id)
                 return
             log_event(event)
+            self._health.metrics.published(event.body)
             self._report(event, None, background)
             if isinstance(event.body, ExecutionCompleted | ExecutionAborted):
-                self._metrics.execution_ended("completed" if isinstance(event.body, ExecutionCompleted) else "aborted")
                 self._fault(f"rescheduler.{_kind(event)}.done")
 
     async def _keep_catalog(self, cluster: Cluster) -> None:

@@ -1,0 +1,131 @@
+"""Metrics of published events: money, plans, verdicts, executions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from kinema_core.events import (
+    AnyBody,
+    ExecutionAborted,
+    ExecutionCompleted,
+    Figures,
+    IterationSkipped,
+    IterationStarted,
+    NoPlanFound,
+    Plan,
+    PlanAccepted,
+    PlanApprovalRequested,
+    PlanRejected,
+)
+
+
+class _Metric(NamedTuple):
+    kind: Literal["counter", "gauge"]
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS: Final[Mapping[str, _Metric]] = {
+    "kinema_cost_usd_per_hour": _Metric(
+        "gauge", "Cost of the nodes by the newest reschedule plan: before it, after it, and at least", ("figure",)
+    ),
+    "kinema_plan_moves": _Metric("gauge", "Moves of the newest reschedule plan"),
+    "kinema_iterations_total": _Metric("counter", "Iterations that began", ("mode",)),
+    "kinema_iterations_skipped_total": _Metric("counter", "Reasons not to begin an iteration", ("reason",)),
+    "kinema_plans_total": _Metric("counter", "Plans, by result of the solve or by the reason for none", ("status",)),
+    "kinema_verdicts_total": _Metric("counter", "Verdicts on plans, with the rule that decided", ("verdict", "rule")),
+    "kinema_executions_total": _Metric("counter", "Executions that ended", ("outcome",)),
+    "kinema_moves_total": _Metric("counter", "Pods moved by executions that completed", ("strategy",)),
+    "kinema_placement_misses_total": _Metric("counter", "Moved pods that are not on their planned node"),
+    "kinema_nodes_total": _Metric("counter", "Nodes of executions that completed", ("change",)),
+    "kinema_workloads_skipped_total": _Metric("counter", "Workloads that an execution left where they were"),
+}
+"""Metrics of published events, by name."""
+
+_MOVES: Final = {"surge": "moves_surge", "evict": "moves_evict", "rolling": "moves_rolling"}
+_NODES: Final = {"booted": "booted", "deleted": "deleted", "kept": "nodes_kept"}
+
+
+class Sample(NamedTuple):
+    """What an event says about a metric: the value of a gauge, the increase of a counter."""
+
+    metric: str
+    value: float
+    labels: Mapping[str, str] = {}
+
+
+class EventMetrics:
+    """Counts what a service publishes; a metric exists from its first event on."""
+
+    def __init__(self, registry: CollectorRegistry, service: str, cluster: str) -> None:
+        self._registry = registry
+        self._values = {"service": service, "cluster": cluster}
+        self._found: dict[str, Counter | Gauge] = {}
+
+    def published(self, body: AnyBody) -> None:
+        """Count an event that was published."""
+        for name, value, labels in samples(body):
+            metric = self._metric(name).labels(**self._values, **labels)
+            if isinstance(metric, Gauge):
+                metric.set(value)
+            else:
+                metric.inc(value)
+
+    def _metric(self, name: str) -> Counter | Gauge:
+        if name not in self._found:
+            kind, text, labels = METRICS[name]
+            made = Gauge if kind == "gauge" else Counter
+            self._found[name] = made(name, text, (*self._values, *labels), registry=self._registry)
+        return self._found[name]
+
+
+def samples(body: AnyBody) -> Iterator[Sample]:
+    """Return what an event says about metrics; nothing for most."""
+    match body:
+        case IterationStarted(mode=mode):
+            yield Sample("kinema_iterations_total", 1, {"mode": mode})
+        case IterationSkipped(reason=reason):
+            yield Sample("kinema_iterations_skipped_total", 1, {"reason": reason})
+        case Plan():
+            yield from _of_plan(body)
+        case NoPlanFound(reason=reason):
+            yield Sample("kinema_plans_total", 1, {"status": reason})
+        case PlanAccepted():
+            yield Sample("kinema_verdicts_total", 1, {"verdict": "accepted", "rule": ""})
+        case PlanApprovalRequested(rule=rule):
+            yield Sample("kinema_verdicts_total", 1, {"verdict": "held", "rule": rule})
+        case PlanRejected(rule=rule):
+            yield Sample("kinema_verdicts_total", 1, {"verdict": "rejected", "rule": rule})
+        case ExecutionCompleted(figures=figures):
+            yield Sample("kinema_executions_total", 1, {"outcome": "completed"})
+            yield from _of_execution(figures)
+        case ExecutionAborted():
+            yield Sample("kinema_executions_total", 1, {"outcome": "aborted"})
+        case _:
+            return
+
+
+def _of_plan(plan: Plan) -> Iterator[Sample]:
+    yield Sample("kinema_plans_total", 1, {"status": plan.status})
+    if plan.mode == "reschedule" and plan.cost.unit == "USD/h":
+        cost = plan.cost
+        for figure, value in (("before", cost.before), ("after", cost.after), ("bound", cost.lower_bound)):
+            yield Sample("kinema_cost_usd_per_hour", value, {"figure": figure})
+        yield Sample("kinema_plan_moves", plan.moves)
+
+
+def _of_execution(figures: Figures) -> Iterator[Sample]:
+    for strategy, name in _MOVES.items():
+        yield Sample("kinema_moves_total", _number(figures, name), {"strategy": strategy})
+    for change, name in _NODES.items():
+        yield Sample("kinema_nodes_total", _number(figures, name), {"change": change})
+    yield Sample("kinema_placement_misses_total", _number(figures, "placement_misses"))
+    yield Sample("kinema_workloads_skipped_total", _number(figures, "workloads_skipped"))
+
+
+def _number(figures: Figures, name: str) -> float:
+    value = figures.get(name, 0)
+    return value if isinstance(value, int | float) else 0

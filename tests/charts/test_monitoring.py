@@ -1,0 +1,122 @@
+"""Dashboards and alerts: they name metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import pytest
+from tools import monitoring
+
+from kinema_core.events import (
+    Cost,
+    ExecutionAborted,
+    ExecutionCompleted,
+    FrozenMap,
+    IterationSkipped,
+    IterationStarted,
+    NoPlanFound,
+    Plan,
+    PlanAccepted,
+    PlanApprovalRequested,
+    PlanRejected,
+    Solve,
+)
+from kinema_core.runtime.health import Health
+from kinema_core.runtime.loop import LoopMetrics
+
+_METRIC: Final = re.compile(r"\bkinema_[a-z_]+")
+_OF_OBSERVER: Final = "kinema_disrupted_nodes"
+PLAN: Final = Plan(
+    status="optimal",
+    cost=Cost(before=2.0, after=1.2, lower_bound=1.0, gap=0.2),
+    nodes=(),
+    placements=(),
+    moves=3,
+    restarts=0,
+    solve=Solve(seconds=1.0, first_feasible_seconds=None, method="exact", seed=0),
+)
+DONE: Final = ExecutionCompleted(
+    plan="p", fencing=1, figures=FrozenMap({"moves_surge": 2, "booted": 1, "deleted": 4, "placement_misses": 1})
+)
+
+
+def published() -> Health:
+    """A process that has published every kind of event that counts."""
+    health = Health("any", "c1")
+    LoopMetrics(health, "any", "c1").step_ended("boot", "done")
+    health.metrics.handled("plan-proposed", "answered", 0.1)
+    health.metrics.dead_letter("undecodable")
+    for body in (
+        IterationStarted(mode="reschedule", version=1, reason="stable"),
+        IterationSkipped(version=1, reason="reschedule-recent"),
+        PLAN,
+        NoPlanFound(mode="reschedule", version=1, reason="no-catalog"),
+        PlanAccepted(plan="p", version=1),
+        PlanRejected(plan="p", version=1, rule="savings", reason="", would_change=""),
+        PlanApprovalRequested(plan="p", version=1, rule="approval", reason="", would_change=""),
+        DONE,
+        ExecutionAborted(plan="p", fencing=1, reason="operator", detail=""),
+    ):
+        health.metrics.published(body)
+    return health
+
+
+def test_what_an_event_counts_as() -> None:
+    """Money by the newest plan, verdicts by rule, moves and misses by executions that completed."""
+    registry = published().registry
+    own = {"service": "any", "cluster": "c1"}
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {**own, **labels})
+
+    assert [value("kinema_cost_usd_per_hour", figure=one) for one in ("before", "after", "bound")] == [2.0, 1.2, 1.0]
+    assert value("kinema_verdicts_total", verdict="rejected", rule="savings") == 1
+    assert value("kinema_moves_total", strategy="surge") == 2
+    assert value("kinema_nodes_total", change="deleted") == 4
+    assert value("kinema_placement_misses_total") == 1
+    assert [value("kinema_executions_total", outcome=one) for one in ("completed", "aborted")] == [1, 1]
+
+
+def test_money_is_of_plans_that_reschedule() -> None:
+    """A plan for pending pods buys nodes, and one in watts is no money: neither shows what the cluster costs."""
+    health = Health("any", "c1")
+    health.metrics.published(msgspec.structs.replace(PLAN, mode="autoscale"))
+    health.metrics.published(msgspec.structs.replace(PLAN, cost=msgspec.structs.replace(PLAN.cost, unit="W")))
+    own = {"service": "any", "cluster": "c1"}
+    assert health.registry.get_sample_value("kinema_cost_usd_per_hour", {**own, "figure": "before"}) is None
+    assert health.registry.get_sample_value("kinema_plans_total", {**own, "status": "optimal"}) == 2
+
+
+def test_files_are_up_to_date() -> None:
+    """Run `python tools/monitoring.py` after changing a panel or an alert."""
+    assert monitoring.main(["--check"]) == 0
+
+
+def queries() -> list[str]:
+    """Return every query of a panel or an alert."""
+    panels = (panel for dashboard in monitoring.DASHBOARDS.values() for panel in dashboard)
+    return [
+        *(monitoring.of_clusters(query, "c1") for panel in panels for query in panel.queries.values()),
+        *(alert.query for alert in monitoring.ALERTS),
+    ]
+
+
+def test_queries_name_metrics_that_exist() -> None:
+    """A query of a metric that no service has would be empty for ever."""
+    registry = published().registry
+    known = {sample.name for family in registry.collect() for sample in family.samples} | {_OF_OBSERVER}
+    assert {name for query in queries() for name in _METRIC.findall(query)} <= known
+
+
+@pytest.mark.parametrize("name", monitoring.DASHBOARDS)
+def test_panels_of_a_dashboard_do_not_overlap(name: str) -> None:
+    """Ids are unique, every panel lies in the grid, and every query has its letter."""
+    panels: Sequence[Any] = json.loads((monitoring.FILES / "dashboards" / f"{name}.json").read_text())["panels"]
+    places = {(one["gridPos"]["x"], one["gridPos"]["y"]) for one in panels}
+    assert len(places) == len({one["id"] for one in panels}) == len(panels)
+    assert all(one["gridPos"]["x"] + one["gridPos"]["w"] <= 24 for one in panels)
+    assert all([target["refId"] for target in one["targets"]] == list("ABC")[: len(one["targets"])] for one in panels)
