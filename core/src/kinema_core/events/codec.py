@@ -29,33 +29,28 @@ class EventError(Exception):
         self.detail = detail
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    type: str
+    cluster: str
+    time: datetime
+    cause: str
+    iteration: str
+    traceparent: str
+    state: int = 0
+
+
+class Event(_Head, frozen=True, kw_only=True):
     """One event: envelope and body.
 
     `id` derives from what caused it (`<cause>/<service>/<n>`), so that the same decision made twice is one event.
     `state` is the version of the folded cluster state that the decision saw, 0 where it saw none.
     """
 
-    id: str
-    type: str
-    cluster: str
-    time: datetime
-    cause: str
-    iteration: str
-    traceparent: str
-    state: int = 0
     body: AnyBody
 
 
-class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    type: str
-    cluster: str
-    time: datetime
-    cause: str
-    iteration: str
-    traceparent: str
-    state: int = 0
+class _Envelope(_Head, frozen=True, kw_only=True):
     body: msgspec.Raw
 
 
@@ -144,17 +139,7 @@ def decode(data: bytes) -> Event:
         raise EventError("bad-json", f"{envelope.type}: {error}") from error
     except (msgspec.DecodeError, TypeError) as error:
         raise EventError("bad-body", f"{envelope.type}: {error}") from error
-    return Event(
-        id=envelope.id,
-        type=kind,
-        cluster=envelope.cluster,
-        time=envelope.time,
-        cause=envelope.cause,
-        iteration=envelope.iteration,
-        traceparent=envelope.traceparent,
-        state=envelope.state,
-        body=body,
-    )
+    return Event(**{**msgspec.structs.asdict(envelope), "type": kind, "body": body})
 
 
 def _decode_body(kind: str, raw: bytes, decoder: Callable[[bytes | msgspec.Raw], AnyBody]) -> AnyBody:

@@ -9,9 +9,10 @@ by subject. With `expected_last` its bytes must be the same, too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from kinema_core.events import Event, subject_of
 from kinema_core.runtime.bus import BusError, BusSetupError, BusUnavailableError, ConflictError
@@ -20,6 +21,8 @@ from kinema_core.runtime.framing import HEADER_ID, HEADER_MESSAGE_ID, Framed, fr
 from kinema_core.runtime.nats_connection import Ack, AmbiguousError, Connection, NoResponderError
 from kinema_core.runtime.nats_reader import Raw, Reader
 from kinema_core.runtime.topology import STREAMS, chunk_subject, stream_of
+
+T = TypeVar("T")
 
 TRIES: Final = 4
 RACES: Final = 50
@@ -116,17 +119,7 @@ class Publisher:
         """Chunks are stored without a comparison: one that is there twice does no harm."""
         subject = chunk_subject(event.cluster, event.body.FAMILY, framed.digest)
         for chunk in framed.chunks:
-            await self._retry(subject, chunk.headers, chunk.payload)
-
-    async def _retry(self, subject: str, headers: Mapping[str, str], payload: bytes) -> int:
-        for attempt in range(1, TRIES + 1):
-            try:
-                return (await self._try(subject, headers, payload)).seq
-            except (AmbiguousError, NoResponderError):
-                if attempt == TRIES:
-                    raise
-                await self._pause(attempt)
-        raise AssertionError(subject)
+            await self._again(partial(self._try, subject, chunk.headers, chunk.payload))
 
     async def _store(self, message: _Message) -> int:
         """Store the event's own message, whatever comes in between."""
@@ -143,7 +136,7 @@ class Publisher:
                 message.headers = {k: v for k, v in message.headers.items() if k != HEADER_MESSAGE_ID}
             except (AmbiguousError, NoResponderError, ConflictError) as error:
                 problem = await self._explain(error, message.stream)
-                found = await self._find_soon(message)
+                found = await self._again(partial(self._find, message))
             if found is not None:
                 return found.sequence
             if isinstance(problem, ConflictError):
@@ -184,16 +177,14 @@ class Publisher:
                 return raw
             following = raw.sequence + 1
 
-    async def _find_soon(self, message: _Message) -> Raw | None:
-        """`_find`, waiting a little for the connection or the leader to come back."""
-        for attempt in range(1, TRIES + 1):
+    async def _again(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a call, tried again a few times for the connection or the leader to come back."""
+        for attempt in range(1, TRIES):
             try:
-                return await self._find(message)
+                return await call()
             except BusUnavailableError:
-                if attempt == TRIES:
-                    raise
                 await self._pause(attempt)
-        return None
+        return await call()
 
     async def _explain(self, error: BusError, stream: str) -> BusError:
         """Distinguish a missing stream from one without a leader where no server answered."""

@@ -34,24 +34,16 @@ def _admission(view: PlanView, seat: PlannedPod, site: Site) -> Iterator[Violati
     reason = node_admits(seat.pod.rules, name=site.name, labels=site.labels, taints=site.taints)
     if reason is not None:
         yield Violation("not-admitted", seat.key, f"node {site.name}: {reason}")
-    if seat.pod.node != site.name:
-        yield from _ending(view, seat, site)
-    if seat.pod.rules.claims and seat.pod.node != site.name:
-        yield from _volumes(view, seat, site)
-    if seat.pod.node != site.name and not spot_is_fine(view, seat.pod, site):
+    if seat.pod.node == site.name:
+        return
+    for code, reason in (
+        ("anti-affinity-broken", ending_refuses(view.cluster, seat.pod, site.labels)),
+        ("volume-unreachable", volume_refuses(view.cluster, seat.pod, name=site.name, labels=site.labels)),
+    ):
+        if reason is not None:
+            yield Violation(code, seat.key, f"node {site.name}: {reason}")
+    if not spot_is_fine(view, seat.pod, site):
         yield Violation("spot-not-allowed", seat.key, f"it does not ask for spot capacity such as node {site.name}")
-
-
-def _ending(view: PlanView, seat: PlannedPod, site: Site) -> Iterator[Violation]:
-    reason = ending_refuses(view.cluster, seat.pod, site.labels)
-    if reason is not None:
-        yield Violation("anti-affinity-broken", seat.key, f"node {site.name}: {reason}")
-
-
-def _volumes(view: PlanView, seat: PlannedPod, site: Site) -> Iterator[Violation]:
-    reason = volume_refuses(view.cluster, seat.pod, name=site.name, labels=site.labels)
-    if reason is not None:
-        yield Violation("volume-unreachable", seat.key, f"node {site.name}: {reason}")
 
 
 def check_room(view: PlanView) -> Iterator[Violation]:

@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple
 
 from kinema_core.events import Labels, PlacementRules, Pod, Spread
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.match import node_admits
 from kinema_core.model.neighbors import Scope, domain, enforced, pod_index, required, selects, spread_scope, term_scope
+from kinema_core.model.pod_locations import Eligible, Group, group_of
 from kinema_core.model.sequencing.capacity import NodeSpec
 from kinema_core.model.sequencing.movers import Mover
 
@@ -198,22 +198,16 @@ class Refusal(NamedTuple):
     epoch: int
 
 
-class _Eligible(NamedTuple):
+class _Counted(NamedTuple):
     """Nodes that count for spread constraints, and the domains that they make."""
 
-    topology_key: str
-    wanted: PlacementRules
-    honors_taints: bool
+    eligible: Eligible
     places: EligibleDomains
 
     def domain(self, spec: NodeSpec) -> str | None:
         """Return the domain that the node counts for."""
-        place = spec.labels.get(self.topology_key)
-        if place is None:
-            return None
-        taints = spec.taints if self.honors_taints else ()
-        admits = node_admits(self.wanted, name=spec.name, labels=spec.labels, taints=taints) is None
-        return place if admits else None
+        counts = self.eligible.counts(name=spec.name, labels=spec.labels, taints=spec.taints)
+        return spec.labels[self.eligible.topology_key] if counts else None
 
 
 class PodRules:
@@ -226,8 +220,8 @@ class PodRules:
         self._grounds: dict[str, NodeSpec] = {}
         self._remaining: frozenset[str] = frozenset()
         self._ledgers: dict[tuple[Scope, str], DomainCounts] = {}
-        self._eligible: dict[tuple[str, PlacementRules, bool], _Eligible] = {}
-        self._spreads: dict[tuple[object, ...], SpreadArrivals] = {}
+        self._counted: dict[Eligible, _Counted] = {}
+        self._spreads: dict[Group, SpreadArrivals] = {}
         self._own: dict[str, _Own] = {}
         self._selected: dict[str, list[DomainCounts]] = {}
         self._ledgers_of: dict[str, tuple[DomainCounts, ...]] = {}
@@ -279,7 +273,7 @@ class PodRules:
         """Add a node for a while; return whether a spread rule counts one domain more for it."""
         self._labels[spec.name] = spec.labels
         widened = False
-        for eligible in self._eligible.values():
+        for eligible in self._counted.values():
             place = eligible.domain(spec)
             if place is not None:
                 eligible.places.there[place] += 1
@@ -301,11 +295,11 @@ class PodRules:
     @property
     def clearing(self) -> bool:
         """Return whether a domain goes with the nodes that are deleted in this wave."""
-        places = ((one.places, one.domain(spec)) for one in self._eligible.values() for spec in self._going)
+        places = ((one.places, one.domain(spec)) for one in self._counted.values() for spec in self._going)
         return any(place in each.there and place not in each.sure for each, place in places if place is not None)
 
     def _leave(self, gone: Sequence[NodeSpec], book: Literal["there", "sure"]) -> None:
-        for eligible in self._eligible.values() if gone else ():
+        for eligible in self._counted.values() if gone else ():
             counts = eligible.places.there if book == "there" else eligible.places.sure
             for spec in gone:
                 place = eligible.domain(spec)
@@ -339,32 +333,22 @@ class PodRules:
 
     def _spread(self, pod: Pod, spread: Spread) -> SpreadArrivals:
         """Return the rule that this constraint is, shared by all that count alike."""
-        rules, honored = pod.rules, spread.node_affinity_policy == "Honor"
-        honors_taints = spread.node_taints_policy == "Honor"
-        wanted = PlacementRules(
-            node_selector=rules.node_selector if honored else Labels(),
-            node_terms=rules.node_terms if honored else None,
-            tolerations=rules.tolerations if honors_taints else (),
-        )
-        scope, key = spread_scope(pod, spread), spread.topology_key
-        name = (scope, key, wanted, honors_taints, spread.max_skew, spread.min_domains)
-        if name not in self._spreads:
-            tally = self._ledgers[scope, key]
-            rule = SpreadArrivals(spread.max_skew, spread.min_domains, self._places(key, wanted, honors_taints))
-            tally.spreads.append(rule)
-            self._spreads[name] = rule
-        return self._spreads[name]
+        group = group_of(pod, spread)
+        if group not in self._spreads:
+            rule = SpreadArrivals(group.max_skew, group.min_domains, self._places(group.eligible))
+            self._ledgers[group.scope, group.eligible.topology_key].spreads.append(rule)
+            self._spreads[group] = rule
+        return self._spreads[group]
 
-    def _places(self, key: str, wanted: PlacementRules, honors_taints: bool) -> EligibleDomains:  # noqa: FBT001 - part of a key
+    def _places(self, eligible: Eligible) -> EligibleDomains:
         """Return the domains of the nodes that count; many constraints count the same ones."""
-        alike = (key, wanted, honors_taints)
-        if alike not in self._eligible:
+        if eligible not in self._counted:
             places = EligibleDomains(Counter(), Counter())
-            self._eligible[alike] = eligible = _Eligible(key, wanted, honors_taints, places)
-            found = (eligible.domain(spec) for spec in self._grounds.values())
+            self._counted[eligible] = counted = _Counted(eligible, places)
+            found = (counted.domain(spec) for spec in self._grounds.values())
             places.there.update(place for place in found if place is not None)
             places.sure.update(places.there)
-        return self._eligible[alike].places
+        return self._counted[eligible].places
 
     def _stand(self, pod: Pod, *, moves: bool) -> None:
         """Count the rules of a pod where it is now. One that will move away from its company asks nothing of it."""
