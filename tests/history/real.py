@@ -26,7 +26,7 @@ from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Provider
 from kinema_rescheduler.providers.kwok import KwokProvider
 from kinema_rescheduler.settings import KwokSettings
-from kinema_sim.cloud.machines import Offer, allocatable_cpu_m, allocatable_memory, load_offers
+from kinema_sim.cloud.machines import load_offers
 
 _PATHS: Final = {
     "Deployment": ("apps/v1", "deployments"),
@@ -134,13 +134,9 @@ def _node(machine: Machine) -> dict[str, Any]:
         machine.name,
         zone=machine.zone,
         machine=machine.machine_type,
-        cpu=f"{_allocatable(offer)[0]}m",
-        memory=str(_allocatable(offer)[1]),
+        cpu=f"{offer.allocatable[0]}m",
+        memory=str(offer.allocatable[1]),
     )
-
-
-def _allocatable(offer: Offer) -> tuple[int, int]:
-    return allocatable_cpu_m(offer.vcpus), allocatable_memory(offer.memory_bytes)
 
 
 def _await_rest(access: Access, space: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from tests.sim.builders import a_cluster, node_names
 
-from kinema_sim.cloud.machines import GIB, allocatable_cpu_m, allocatable_memory, load_offers
+from kinema_sim.cloud.machines import load_offers
 from kinema_sim.cloud.provider import CloudError, ErrorClass, Operation
 from kinema_sim.cluster import Cluster
 from kinema_sim.engine.kinds import NODE
@@ -14,20 +14,6 @@ OFFER = "e2-standard-2/europe-west3-a/on-demand"
 
 def _boot(cluster: Cluster, *, name: str = "x1", operation: str = "op-1", offer: str = OFFER) -> Operation:
     return cluster.cloud.boot(name, cluster.cloud.offers[offer], operation, labels={"team": "a"}, taints=[])
-
-
-@pytest.mark.parametrize(("vcpus", "left"), [(1, 940), (2, 1930), (4, 3920), (8, 7910), (16, 15890), (32, 31850)])
-def test_cpu_left_for_pods(vcpus: int, left: int) -> None:
-    """The provider keeps 6 % of the first core, 1 % of the second, 0.5 % of the next two and 0.25 % of the rest."""
-    assert allocatable_cpu_m(vcpus) == left
-
-
-@pytest.mark.parametrize(
-    ("gib", "kept_mib"), [(2, 512), (4, 1024), (8, 1843.2), (16, 2662.4), (128, 9543.68), (256, 12165.12)]
-)
-def test_memory_left_for_pods(gib: int, kept_mib: float) -> None:
-    """The provider keeps a falling share of the memory, and 100 MiB as eviction threshold."""
-    assert allocatable_memory(gib * GIB) == int(gib * GIB - kept_mib * 1024**2) - 100 * 1024**2
 
 
 def test_prices_come_from_the_list() -> None:

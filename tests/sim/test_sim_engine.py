@@ -1,13 +1,11 @@
 """The deterministic core: time, store, selectors, quantities."""
 
-from fractions import Fraction
-
 import pytest
 from tests.sim.builders import a_pod, a_store
 
 from kinema_sim.engine.clock import EPOCH_MS, Loop, parse_stamp, stamp
 from kinema_sim.engine.kinds import CONFIG_MAP, DEPLOYMENT, NODE, POD
-from kinema_sim.engine.objects import Obj, parse_quantity, resource, units
+from kinema_sim.engine.objects import Obj
 from kinema_sim.engine.selectors import match_node_term, matches, parse_fields, parse_labels
 from kinema_sim.engine.store import Change
 
@@ -110,29 +108,6 @@ def test_indexes_follow_changes() -> None:
     assert store.pods_on("n1") == []
     assert store.owned(POD, "u1") == []
     assert store.pods_in("shop") == []
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("1", 1), ("250m", Fraction(1, 4)), ("2Gi", 2 * 1024**3), ("1e3", 1000), ("1E", 10**18), ("1Ei", 1024**6)],
-)
-def test_quantities_are_exact(text: str, expected: Fraction) -> None:
-    """Every suffix and exponent form reads as the exact number."""
-    assert parse_quantity(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "NaN", "1_000", "-1", "1mi", "1 Gi"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
-    """Negative amounts and foreign spellings are no quantities."""
-    with pytest.raises(ValueError, match="no quantity"):
-        parse_quantity(text)
-
-
-def test_amounts_round_up() -> None:
-    """Fractions of a unit count as a whole one, as in the scheduler."""
-    assert units("1n", scale=1000) == 1
-    assert resource("cpu", "1.0001") == 1001
-    assert resource("memory", "1.5") == 2
 
 
 def _pod(**labels: str) -> Obj:

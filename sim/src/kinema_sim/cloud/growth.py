@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kinema_sim.cloud.machines import MAX_PODS, Offer, allocatable_cpu_m, allocatable_memory
+from kinema_sim.cloud.machines import MAX_PODS, Offer
 from kinema_sim.cloud.provider import Cloud, Machine
 from kinema_sim.engine.kinds import DAEMON_SET
 from kinema_sim.engine.store import Store
@@ -83,7 +83,7 @@ class Growth:
         return found
 
     def _empty(self, offer: Offer) -> _Bin:
-        room = _Bin(allocatable_cpu_m(offer.vcpus), allocatable_memory(offer.memory_bytes), MAX_PODS)
+        room = _Bin(*offer.allocatable, MAX_PODS)
         for daemon in self._store.sorted(DAEMON_SET):
             requests = pod_requests(daemon["spec"]["template"])
             room.cpu_m -= requests.get("cpu", 0)

@@ -1,10 +1,9 @@
 """Machine types of the cloud with their prices, and the node object that a machine registers."""
 
-import csv
 from dataclasses import dataclass
-from fractions import Fraction
 from importlib import resources
 
+from kinema_core.model.catalog import gke_allocatable, parse_catalog
 from kinema_sim.engine.objects import Obj
 
 GIB = 1024**3
@@ -14,16 +13,6 @@ PRICE_DATE = "2024-06-01"
 PRICE_SOURCE = "GCE E2 on demand, europe-west3 (Kinema thesis, chapter 6)"
 MAX_PODS = 110
 
-_CPU_RESERVE = ((1, Fraction(6, 100)), (1, Fraction(1, 100)), (2, Fraction(5, 1000)), (None, Fraction(25, 10_000)))
-_MEMORY_RESERVE = (
-    (4, Fraction(25, 100)),
-    (4, Fraction(20, 100)),
-    (8, Fraction(10, 100)),
-    (112, Fraction(6, 100)),
-    (None, Fraction(2, 100)),
-)
-_EVICTION_THRESHOLD = 100 * MIB
-_SMALL_MACHINE_RESERVE = 255 * MIB
 NOT_READY_TAINT = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _PRESSURES = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -59,44 +48,26 @@ class Offer:
         """Machine type, zone and capacity type in one word."""
         return f"{self.machine_type}/{self.zone}/{self.capacity_type}"
 
-
-def _tiered(amount: Fraction, tiers: tuple[tuple[int | None, Fraction], ...]) -> Fraction:
-    total = Fraction(0)
-    for size, share in tiers:
-        part = amount if size is None else min(amount, Fraction(size))
-        total += part * share
-        amount -= part
-    return total
-
-
-def allocatable_cpu_m(vcpus: int) -> int:
-    """Give the millicores left for pods after the provider's reserve (GKE's formula, rounded down)."""
-    return int((Fraction(vcpus) - _tiered(Fraction(vcpus), _CPU_RESERVE)) * 1000)
-
-
-def allocatable_memory(memory_bytes: int) -> int:
-    """Give the bytes left for pods after the provider's reserve and the eviction threshold, rounded down."""
-    if memory_bytes < GIB:
-        return max(0, memory_bytes - _SMALL_MACHINE_RESERVE - _EVICTION_THRESHOLD)
-    gib = Fraction(memory_bytes, GIB)
-    return int((gib - _tiered(gib, _MEMORY_RESERVE)) * GIB) - _EVICTION_THRESHOLD
+    @property
+    def allocatable(self) -> tuple[int, int]:
+        """Millicores and bytes left for pods after the provider's reserve."""
+        return gke_allocatable(self.vcpus, self.memory_bytes)
 
 
 def load_offers(zones: tuple[str, ...] = ZONES) -> tuple[Offer, ...]:
     """Read the price list that comes with the package: every machine type on demand in every zone."""
     text = resources.files("kinema_sim").joinpath("data/gke-e2-europe-west3.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return tuple(
         Offer(
-            machine_type=row["machine_type"],
+            machine_type=row.machine_type,
             zone=zone,
             capacity_type="on-demand",
-            vcpus=int(row["vcpus"]),
-            memory_bytes=int(row["memory_gib"]) * GIB,
-            usd_micro=int(Fraction(row["usd_per_hour"]) * 1_000_000),
-            watts=int(row["watts"]),
+            vcpus=int(row.vcpus),
+            memory_bytes=row.memory,
+            usd_micro=row.micro_usd_per_hour,
+            watts=int(row.watts or 0),
         )
-        for row in rows
+        for row in parse_catalog(text)
         for zone in zones
     )
 
@@ -131,8 +102,8 @@ def _status(name: str, offer: Offer, now: str) -> Obj:
     return {
         "capacity": {"cpu": str(offer.vcpus), "memory": str(offer.memory_bytes), "pods": str(MAX_PODS)},
         "allocatable": {
-            "cpu": f"{allocatable_cpu_m(offer.vcpus)}m",
-            "memory": str(allocatable_memory(offer.memory_bytes)),
+            "cpu": f"{offer.allocatable[0]}m",
+            "memory": str(offer.allocatable[1]),
             "pods": str(MAX_PODS),
         },
         "conditions": [*({**entry, **times} for entry in pressures), ready_condition(now, ready=False)],

@@ -35,7 +35,7 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASE_ORDER = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-class Turn(IntEnum):
+class Priority(IntEnum):
     """Order of the controllers at one instant."""
 
     CLEANUP = 5
@@ -55,7 +55,7 @@ class WorkQueue:
         sync: brings one object closer to what it asks for; must be safe to call at any time.
     """
 
-    def __init__(self, loop: Loop, turn: Turn, sync: Callable[[Key], None]) -> None:
+    def __init__(self, loop: Loop, turn: Priority, sync: Callable[[Key], None]) -> None:
         self._loop = loop
         self._turn = turn
         self._sync = sync
@@ -86,7 +86,7 @@ class Controller:
 
     kind: ClassVar[Kind]
     child: ClassVar[Kind] = POD
-    turn: ClassVar[Turn] = Turn.SET
+    turn: ClassVar[Priority] = Priority.SET
 
     def __init__(self, store: Store, api: KubeApi) -> None:
         self.store = store

@@ -1,7 +1,7 @@
 """Disruption budgets and resource quotas: how many pods may go right now, and how many a namespace may hold."""
 
 from kinema_sim.api.errors import ApiError, about
-from kinema_sim.controllers.base import Controller, Turn
+from kinema_sim.controllers.base import Controller, Priority
 from kinema_sim.controllers.deployment import scaled
 from kinema_sim.engine.clock import parse_stamp
 from kinema_sim.engine.kinds import DEPLOYMENT, PDB, POD, REPLICA_SET, RESOURCE_QUOTA, STATEFUL_SET, Kind
@@ -31,7 +31,7 @@ class BudgetController(Controller):
     """Keeps the status of every PodDisruptionBudget true."""
 
     kind = PDB
-    turn = Turn.BUDGET
+    turn = Priority.BUDGET
 
     def note(self, change: Change) -> None:
         """Queue the budgets that a change concerns."""
@@ -128,7 +128,7 @@ class QuotaController(Controller):
     """
 
     kind = RESOURCE_QUOTA
-    turn = Turn.BUDGET
+    turn = Priority.BUDGET
 
     def note(self, change: Change) -> None:
         """Queue the quotas that a change concerns."""

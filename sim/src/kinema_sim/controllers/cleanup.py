@@ -1,7 +1,7 @@
 """Garbage collection: pods of a node that is gone, and objects of a deleted owner."""
 
 from kinema_sim.api.kube import KubeApi
-from kinema_sim.controllers.base import Turn, WorkQueue
+from kinema_sim.controllers.base import Priority, WorkQueue
 from kinema_sim.engine.kinds import JOB, NAMESPACE, NODE, POD, REPLICA_SET
 from kinema_sim.engine.objects import Key, Obj, controller_ref, is_terminating, key_of, name_of, node_of, uid_of
 from kinema_sim.engine.store import Change, Store
@@ -16,9 +16,9 @@ class Cleanup:
     def __init__(self, store: Store, api: KubeApi) -> None:
         self.store = store
         self._api = api
-        self._nodes = WorkQueue(store.loop, Turn.CLEANUP, self._sync_node)
-        self._owners = WorkQueue(store.loop, Turn.CLEANUP, self._sync_owner)
-        self._namespaces = WorkQueue(store.loop, Turn.CLEANUP, self._sync_namespace)
+        self._nodes = WorkQueue(store.loop, Priority.CLEANUP, self._sync_node)
+        self._owners = WorkQueue(store.loop, Priority.CLEANUP, self._sync_owner)
+        self._namespaces = WorkQueue(store.loop, Priority.CLEANUP, self._sync_namespace)
         store.subscribe(self.note)
 
     def note(self, change: Change) -> None:

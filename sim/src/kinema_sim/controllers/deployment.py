@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import msgspec
 
-from kinema_sim.controllers.base import REPLICA_FAILURE, Controller, Turn
+from kinema_sim.controllers.base import REPLICA_FAILURE, Controller, Priority
 from kinema_sim.engine.clock import digest
 from kinema_sim.engine.kinds import DEPLOYMENT, REPLICA_SET
 from kinema_sim.engine.objects import (
@@ -175,7 +175,7 @@ class DeploymentController(Controller):
 
     kind = DEPLOYMENT
     child = REPLICA_SET
-    turn = Turn.WORKLOAD
+    turn = Priority.WORKLOAD
 
     def sync(self, key: Key, found: Obj) -> None:
         """Take one step of the rollout, or just follow the number of replicas."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kinema_sim.controllers.base import Turn, WorkQueue
+from kinema_sim.controllers.base import Priority, WorkQueue
 from kinema_sim.engine.clock import spread
 from kinema_sim.engine.kinds import NODE, POD
 from kinema_sim.engine.objects import (
@@ -41,7 +41,7 @@ class Kubelets:
     def __init__(self, store: Store, seed: int) -> None:
         self.store = store
         self._seed = seed
-        self._queue = WorkQueue(store.loop, Turn.KUBELET, self.sync)
+        self._queue = WorkQueue(store.loop, Priority.KUBELET, self.sync)
         self._begun: dict[str, str] = {}
         self.never_ready: set[tuple[str, str]] = set()
         store.subscribe(self.note)
@@ -82,7 +82,7 @@ class Kubelets:
             if now is not None and uid_of(now) == uid:
                 action(now)
 
-        self.store.loop.after(delay_ms, act, priority=Turn.KUBELET)
+        self.store.loop.after(delay_ms, act, priority=Priority.KUBELET)
 
     def _running(self, pod: Obj) -> None:
         if is_terminating(pod):

@@ -211,7 +211,7 @@ class World:
         self._new = 0
         self._spot = any(site.spot for site in self.templates) or any(is_spot(node) for node in cluster.nodes)
         self._of_kind = self.by_kind(self.pods)
-        self._lonely: frozenset[tuple[int, int]] = frozenset()
+        self._lacking: frozenset[tuple[int, int]] = frozenset()
         self._fill(node_prices(cluster, offers))
 
     def _fill(self, prices: Mapping[str, int]) -> None:
@@ -224,7 +224,7 @@ class World:
         for pod in self.pods.values():
             if pod.node in index:
                 self._put(pod.key, index[pod.node])
-        self._lonely = frozenset(
+        self._lacking = frozenset(
             (kind, index)
             for kind in self.topology.needing()
             for index in {self.where[pod] for pod in self._of_kind[kind]} - {NOWHERE}
@@ -344,7 +344,7 @@ class World:
             self.topology.deserted(kind, self.sites[index].domains)
             for kind in self.topology.needing()
             for index in sorted({self.where[pod] for pod in self._of_kind[kind]})
-            if index != NOWHERE and (kind, index) not in self._lonely
+            if index != NOWHERE and (kind, index) not in self._lacking
         )
 
     @property

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kinema_core.model.quantity import parse_amount
 from kinema_sim.engine.kinds import NAMESPACE, NODE, POD
 from kinema_sim.engine.objects import (
     Key,
@@ -14,7 +15,6 @@ from kinema_sim.engine.objects import (
     labels_of,
     name_of,
     node_of,
-    resource,
     uid_of,
 )
 from kinema_sim.engine.selectors import matches
@@ -79,7 +79,7 @@ class PodInfo:
 
 def amounts(listed: Mapping[str, str] | None) -> Amounts:
     """Read a map of resource quantities."""
-    return {name: resource(name, text) for name, text in (listed or {}).items()}
+    return {name: parse_amount(name, str(text)) for name, text in (listed or {}).items()}
 
 
 def _requests_of(container: Obj) -> Amounts:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from kinema_sim.controllers.base import Turn
+from kinema_sim.controllers.base import Priority
 from kinema_sim.engine.kinds import POD
 from kinema_sim.engine.objects import Key, Obj, condition, set_condition
 from kinema_sim.engine.store import Change, Store
@@ -28,7 +28,7 @@ class Scheduler:
         helps = self.books.note(change)
         if helps and not self._armed and self.books.pending:
             self._armed = True
-            self._store.loop.after(CYCLE_MS, self._cycle, priority=Turn.SCHEDULER)
+            self._store.loop.after(CYCLE_MS, self._cycle, priority=Priority.SCHEDULER)
 
     def _cycle(self) -> None:
         self._armed = False
